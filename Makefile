@@ -3,8 +3,14 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 ARGS ?=
+# Tests wait as long as they compute: two for each core.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 CLASS ?= gatehouse-nginx
+HELM ?= $(CURDIR)/.cache/helm/helm
+HELM_VERSION := v3.19.2
 .DEFAULT_GOAL := help
+# Compiled modules and rewritten assertions are stored, so that no process compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:  ## This list
@@ -17,11 +23,11 @@ demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--o
 	@$(BIN)/gatehouse demo $(ARGS)
 
 test: env-dev  ## Run the test suite
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not cluster and not peers" $(ARGS)
 
 long: env-dev  ## Run the tests that take minutes, and property tests with other examples
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \
-	  $(BIN)/pytest -n 2 --dist loadfile -m "long or hypothesis" $(ARGS)
+	  $(BIN)/pytest -n 2 --dist loadfile -m "(long or hypothesis) and not peers" $(ARGS)
 
 check: lint types contracts  ## All checks that run nothing: lint, types, contracts
 
@@ -30,13 +36,17 @@ lint: env-dev  ## Formatting, lint and prose
 	$(BIN)/ruff check src tests bench scripts hatch_build.py
 	$(BIN)/python scripts/check_prose.py
 	$(BIN)/hadolint images/Dockerfile
-	$(BIN)/shellcheck images/*.sh .ci/run
+	$(BIN)/shellcheck images/*.sh scripts/*.sh .ci/run
 
 types: env-dev  ## Strict types, over source, tests and benchmarks
 	$(BIN)/mypy
 
 contracts: env-dev  ## Import contracts of the layers
 	$(BIN)/lint-imports
+
+audit: env-dev  ## Compare the locked packages with known vulnerabilities (skips what it cannot look up)
+	$(BIN)/pip-audit --disable-pip --require-hashes --progress-spinner off \
+		$(patsubst %,-r %,$(wildcard requirements/*.lock))
 
 format: env-dev  ## Format the code
 	$(BIN)/ruff format src tests bench scripts hatch_build.py
@@ -46,14 +56,46 @@ golden: env-dev  ## Rewrite the golden files; review the diff
 	$(BIN)/pytest -q tests/golden -m "not process" --refresh-golden
 	$(BIN)/pytest -q tests/golden -m process
 
+golden-check: env-dev  ## Compile all cases and compare with the golden files, without the proxies
+	@$(BIN)/pytest -q tests/golden -m "not process" $(ARGS)
+
 faults: env-dev  ## Kill, disconnect, pause and fill processes and disks, under traffic (disks need root)
 	@$(BIN)/pytest -n 2 --dist loadfile tests/faults $(ARGS)
+
+PEERS := $(BIN)/pytest -n 2 --dist loadfile -m "peers and not cluster" --peers-strict
+
+peers: env-dev  ## Compare with programs of other projects, and rewrite the results (GATEHOUSE_PEERS, etcd)
+	@$(PEERS) --peers-report tests/peers/report.json $(ARGS)
+	@$(BIN)/python scripts/reference.py
+
+peers-check: env-dev  ## Run the tests of `make peers`, and rewrite nothing
+	@$(PEERS) --peers-compare tests/peers/report.json $(ARGS)
+
+peers-cel: env-dev  ## Run NGINX Gateway Fabric's tests of CRDs at the API server (GATEHOUSE_PEERS, Go)
+	@$(BIN)/pytest tests/peers_go --peers-strict $(ARGS)
 
 images-test: env-dev  ## Build image contents in a chroot and test them (needs root and debootstrap)
 	@$(BIN)/pytest tests/images $(ARGS)
 
 conformance: env-dev  ## Run the official conformance suite (needs Go and root; CLASS=gatehouse-envoy)
 	@$(BIN)/python tests/conformance/run.py --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)
+
+CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
+
+cluster: env-dev  ## Start a Kubernetes cluster on this machine, with Gatehouse's images (root, Go)
+	@$(CLUSTER) up
+
+cluster-down:  ## End the cluster and remove its state
+	@$(CLUSTER) down
+
+cluster-exec:  ## Run a command in the cluster, such as ARGS="kubectl get pods -A"
+	@$(CLUSTER) exec $(ARGS)
+
+cluster-test: env-dev $(HELM)  ## Install the chart in the cluster, and serve traffic through every change
+	@$(BIN)/pytest -v tests/cluster $(ARGS)
+
+cluster-conformance: env-dev $(HELM)  ## Run the official conformance suite in the cluster (CLASS=gatehouse-envoy)
+	@$(BIN)/python tests/conformance/run.py --cluster --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)
 
 differential: env-dev  ## Compare NGINX with the oracle over 200,000 random requests (PAIRS, SEED)
 	@PAIRS=$${PAIRS:-200000} $(BIN)/pytest -q tests/differential $(ARGS)
@@ -72,6 +114,12 @@ bench-agents: env-dev  ## Measure thousands of agents under one control plane
 
 bench-apiserver: env-dev  ## Measure the API server beside etcd (needs wrk and etcd)
 	$(BIN)/python bench/apiserver.py $(ARGS)
+
+bench-many-objects: env-dev  ## Measure what 100,000 objects of one tenant cost others
+	$(BIN)/python bench/many_objects.py $(ARGS)
+
+bench-many-routes: env-dev  ## Measure what 50,000 HTTPRoutes of one tenant cost others
+	$(BIN)/python bench/many_routes.py $(ARGS)
 
 bench-endpoints: env-dev  ## Measure how soon a change of endpoints is in traffic
 	$(BIN)/python bench/endpoints.py $(ARGS)
@@ -106,11 +154,14 @@ bench-throughput: env-dev  ## Measure NGINX as configured here beside a configur
 bench-agent: env-dev  ## Measure the cost of an agent, and the time until it serves
 	$(BIN)/python bench/agent_start.py $(ARGS)
 
+bench-access-log: env-dev  ## Measure the cost of metrics and of the access log (needs wrk)
+	$(BIN)/python bench/access_log.py $(ARGS)
+
 bench-large: env-dev  ## Measure one change a second on 5,000 routes with certificates and filters
 	$(BIN)/python bench/large_bundle.py $(ARGS)
 
 kinds: env-dev  ## Follow another Kubernetes: rewrite the table of its types (needs Go)
-	$(BIN)/python scripts/kinds.py src/gatehouse/apiserver/builtin/kinds.txt
+	$(BIN)/python scripts/kinds.py src/gatehouse/apis/builtin_types/kinds.txt
 
 gateway-api: env-dev  ## Follow another Gateway API: rewrite its definitions (needs Go)
 	$(BIN)/python scripts/gateway_api.py src/gatehouse/apiserver/bundled
@@ -118,19 +169,24 @@ gateway-api: env-dev  ## Follow another Gateway API: rewrite its definitions (ne
 nginx-gateway: env-dev  ## Rewrite the definitions of gateway.nginx.org
 	$(BIN)/python scripts/nginx_gateway.py src/gatehouse/apiserver/bundled
 
+ngf-compatibility: env-dev  ## Rewrite the page of fields; CRDS: file of CRDs, RELEASE: its release
+	$(BIN)/python scripts/ngf_compatibility.py "$(CRDS)" "$(RELEASE)"
+
 gatehouse-dev: env-dev  ## Rewrite the definitions of gatehouse.dev
 	$(BIN)/python scripts/gatehouse_dev.py src/gatehouse/apiserver/bundled
 
 kubegateway: env-dev  ## Rewrite the definitions of proxy.kubegateway.io
 	$(BIN)/python scripts/kubegateway.py src/gatehouse/apiserver/bundled
 
-HELM ?= $(CURDIR)/.cache/helm/helm
-HELM_VERSION := v3.19.2
-
 $(CURDIR)/.cache/helm/helm:
 	GOBIN=$(CURDIR)/.cache/helm go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
 helm: $(CURDIR)/.cache/helm/helm  ## Build helm, for the chart's tests (needs Go)
+
+collector: env-dev  ## Build the OpenTelemetry Collector, for tests of traces (needs Go)
+	@target="$$(PYTHONPATH=tests $(BIN)/python -c \
+	  'from fakes import collector_process; print(collector_process.executable())')"; \
+	  test -x "$$target" || (cd tests/libraries/collector && go build -p 2 -o "$$target" .)
 
 chart: env-dev $(HELM)  ## Rewrite the generated files of the chart, and deploy/
 	$(BIN)/python scripts/chart.py $(HELM)
@@ -138,15 +194,15 @@ chart: env-dev $(HELM)  ## Rewrite the generated files of the chart, and deploy/
 reference: env-dev  ## Rewrite the reference pages that follow from the code
 	$(BIN)/python scripts/reference.py
 
+dashboards: env-dev  ## Rewrite the Grafana dashboards of the chart
+	$(BIN)/python scripts/dashboards.py
+
 cover: env-dev  ## Run the tests and report coverage
 	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term
 
-lock: env-dev  ## Lock the dependencies anew
+lock: env-dev  ## Lock the dependencies again (NAME=--upgrade-package=NAME for one of them)
 	$(BIN)/pip install -q uv
-	$(BIN)/uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 --extra build pyproject.toml -o requirements/run.lock
-	$(BIN)/uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
+	UV=$(BIN)/uv sh scripts/lock.sh $(or $(NAME),--upgrade)
 
 clean:  ## Remove build products
 	rm -rf $(VENV) build dist src/gatehouse/wire typings
@@ -160,12 +216,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: requirements/run.lock pyproject.toml $(wildcard proto/*/*/*.proto) | $(BIN)/python
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/run.lock
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/run.lock
 	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock pyproject.toml $(wildcard proto/*/*/*.proto) | $(BIN)/python
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@ $(VENV)/.run
 

@@ -1,6 +1,7 @@
-"""Build hook: compile ``proto/`` into ``src/gatehouse/wire`` with grpcio-tools.
+"""Build hook: compile ``proto/`` into ``src/gatehouse/wire`` with grpcio-tools, and add ``docs/``.
 
-The generated modules are build products: never edited, never committed.
+The generated modules are build products: never edited, never committed. A wheel has the documents,
+which the console shows. An editable installation reads them from the checkout.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ class ProtoBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile the wire definitions into the source tree (``version`` is the build's kind)."""
-        del version, build_data
+        """Compile the wire definitions into the source tree. Add the documents to a wheel.
+
+        ``version``: ``standard``, or ``editable``.
+        """
         compile_protos(Path(self.root))
+        if version == "standard" and self.target_name == "wheel":
+            build_data["force_include"]["docs"] = "gatehouse/console/documents"

@@ -84,9 +84,9 @@ class ControlPlane:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def programmed(self, wanted: FileSet) -> float:
+    async def programmed(self, file_set: FileSet) -> float:
         """Publish and wait until it is confirmed. Return the time."""
-        self.server.publish(GATEWAY, wanted)
+        self.server.publish(GATEWAY, file_set)
         await self.until(lambda report: report.programmed)
         return time.perf_counter()
 
@@ -165,8 +165,8 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--applies", type=int, default=100)
     parser.add_argument("--rest", type=float, default=30.0, help="seconds")
-    given = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(given.starts, given.applies, given.rest)), indent=2))
+    options = parser.parse_args()
+    print(json.dumps(asyncio.run(measure(options.starts, options.applies, options.rest)), indent=2))
 
 
 if __name__ == "__main__":

@@ -134,34 +134,34 @@ class Bench:
         """Wait until all instances confirmed a version other than `unlike`. Return the time."""
         async with asyncio.timeout(LIMIT_SECONDS):
             while True:
-                said = await self._server.line()
-                all_ = said.get("confirmed") == self._options.agents
-                if all_ and said["version"] != unlike:
-                    self._version = str(said["version"])
-                    return float(said["at"])
+                event = await self._server.line()
+                all_ = event.get("confirmed") == self._options.agents
+                if all_ and event["version"] != unlike:
+                    self._version = str(event["version"])
+                    return float(event["at"])
 
     async def _told(self) -> Object:
         """Return the agents' records since the previous call."""
-        told = Counter[str]()
+        counts = Counter[str]()
         errors, confirmed = Counter[str](), list[float]()
         for process in self._simulated:
             process.ask()
-            said = await process.line()
-            confirmed += said.pop("confirmed")
-            errors.update(said.pop("errors"))
-            told.update(said)
-        return {**told, "errors": dict(errors), "confirmed": sorted(confirmed)}
+            record = await process.line()
+            confirmed += record.pop("confirmed")
+            errors.update(record.pop("errors"))
+            counts.update(record)
+        return {**counts, "errors": dict(errors), "confirmed": sorted(confirmed)}
 
     async def _measured(self, began: float, ended: float, used: float) -> Object:
-        told = await self._told()
+        counts = await self._told()
         seconds, resident = self._server.usage()
         return {
             "seconds": round(ended - began, 2),
             "server CPU s": round(seconds - used, 2),
             "server MB": round(resident),
-            "bundles": told["requests"],
-            "files": told["files"],
-            "errors": told["errors"],
+            "bundles": counts["requests"],
+            "files": counts["files"],
+            "errors": counts["errors"],
         }
 
     async def connect(self) -> Object:
@@ -182,8 +182,8 @@ class Bench:
         began = await self._changed()
         ended = await self._until_all(unlike=self._version)
         seconds, resident = self._server.usage()
-        told = await self._told()
-        times = [round(moment - began, 3) for moment in told["confirmed"]]
+        counts = await self._told()
+        times = [round(moment - began, 3) for moment in counts["confirmed"]]
         return {
             "first s": times[0],
             "median s": round(statistics.median(times), 3),
@@ -191,15 +191,15 @@ class Bench:
             "all known s": round(ended - began, 2),
             "server CPU s": round(seconds - used, 2),
             "server MB": round(resident),
-            "bundles": told["requests"],
-            "files": told["files"],
+            "bundles": counts["requests"],
+            "files": counts["files"],
         }
 
     async def _changed(self) -> float:
         while True:
-            said = await self._server.line()
-            if "changed" in said:
-                return float(said["changed"])
+            event = await self._server.line()
+            if "changed" in event:
+                return float(event["changed"])
 
     async def reconnect(self) -> Object:
         """Kill the control plane and start another."""
@@ -221,8 +221,8 @@ async def run(options: argparse.Namespace) -> None:
     """Measure, and print a line for each question."""
     print(f"| {options.agents:,} agents | |\n| --- | --- |", flush=True)
 
-    def note(name: str, found: Object) -> None:
-        print(f"| {name} | {', '.join(f'{k}: {v}' for k, v in found.items())} |", flush=True)
+    def note(name: str, figures: Object) -> None:
+        print(f"| {name} | {', '.join(f'{k}: {v}' for k, v in figures.items())} |", flush=True)
 
     async with benched(options) as bench:
         note("connect", await bench.connect())

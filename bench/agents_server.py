@@ -23,6 +23,7 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.pipelines import nginx_pipeline
 from gatehouse.controller.publisher import Publisher
@@ -49,8 +50,11 @@ async def review(token: str) -> Identity:
 class Statuses:
     """Takes what would be written."""
 
-    def set_desired(self, key: Key, status: gateway_api.Status) -> None:
+    def set_desired(self, key: Key, status: gateway_api.GatewayApiStatus) -> None:
         """Write nothing."""
+
+    def set_record(self, key: Key, record: object) -> None:
+        """Record nothing."""
 
     def forget(self, key: Key) -> None:
         """Forget nothing."""
@@ -94,7 +98,7 @@ class Plane:
     def __init__(self, gateways: int, routes: int, changes: int) -> None:
         self.server = AgentServer(review)
         self.loop = Loop(
-            Compilation(gateway_api.Settings(bind="any")),
+            Compilation(gateway_api.ControllerSettings(bind="any"), FrozenHeap()),
             Publisher({gateway_api.NGINX: nginx_pipeline(self.server)}),
             Statuses(),  # type: ignore[arg-type]
             lambda _found: None,
@@ -105,19 +109,19 @@ class Plane:
         self._changes = changes
         self._put(resources.GATEWAY_CLASSES, _class())
         for number in range(10):
-            for resource, found in propagation.service(number):
-                self._put(resource, {**found, **_ENDPOINTS} if "endpoints" in found else found)
+            for resource, spec in propagation.service(number):
+                self._put(resource, {**spec, **_ENDPOINTS} if "endpoints" in spec else spec)
         for gateway in range(gateways):
             self._put(resources.GATEWAYS, _gateway(gateway))
             for number in range(routes):
                 self._put(resources.HTTP_ROUTES, _route(gateway, number))
         self._put(resources.HTTP_ROUTES, _route(0, 0, str(changes)))
 
-    def _put(self, resource: Resource, found: Object) -> None:
-        metadata = found["metadata"]
-        seen = {**found, "metadata": {**metadata, **_SEEN}}
+    def _put(self, resource: Resource, spec: Object) -> None:
+        metadata = spec["metadata"]
+        obj = {**spec, "metadata": {**metadata, **_SEEN}}
         name = (metadata.get("namespace", ""), metadata["name"])
-        self.loop.on_changes(resource, {name: Change(None, seen)})
+        self.loop.on_changes(resource, {name: Change(None, obj)})
 
     def change(self) -> None:
         """Change one route of the first Gateway."""
@@ -131,7 +135,9 @@ class Plane:
             report = self.server.report(f"{propagation.NAMESPACE}/g{number}")
             connected += len(report.instances)
             if report.desired:
-                confirmed += sum(each.confirmed == report.desired for each in report.instances)
+                confirmed += sum(
+                    instance.confirmed == report.desired for instance in report.instances
+                )
         return connected, confirmed, self.server.report(f"{propagation.NAMESPACE}/g0").desired
 
 

@@ -1,7 +1,7 @@
 """Simulated agents, v3: their messages and downloads are real, but they run no NGINX.
 
 They announce themselves, say which version they serve, listen, fetch what differs by content, check
-it and confirm at once. On errors they wait as the field's agent does. A line on the input is
+it and confirm at once. On errors they wait as NGINX Agent does. A line on the input is
 answered with a line of JSON: what happened since the one before.
 """
 
@@ -28,7 +28,7 @@ from gatehouse.standalone.pki import CONTROLLER_NAME
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 UNARY_SECONDS, DOWNLOAD_SECONDS = 10.0, 60.0
-BACKOFF_FIRST, BACKOFF_MAX, BACKOFF_FACTOR = 1.0, 20.0, 3
+BACKOFF_FIRST, MAX_BACKOFF_SECONDS, BACKOFF_FACTOR = 1.0, 20.0, 3
 """Intervals of real agents in seconds, with a jitter of 50 %."""
 PARALLEL = 5
 
@@ -105,7 +105,7 @@ class Agent:
                 self._record.errors[error.code().name] += 1
             failures = 0 if self.connected else failures + 1
             self.connected = False
-            pause = min(BACKOFF_FIRST * BACKOFF_FACTOR ** min(failures, 3), BACKOFF_MAX)
+            pause = min(BACKOFF_FIRST * BACKOFF_FACTOR ** min(failures, 3), MAX_BACKOFF_SECONDS)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
 
     async def _unary(self, path: str, request: bytes, seconds: float) -> bytes:
@@ -130,7 +130,7 @@ class Agent:
     async def _apply(self, request: command_pb2.ManagementPlaneRequest) -> bytes:
         self._record.requests += 1
         overview = request.config_apply_request.overview
-        wanted = {file.file_meta.name: file.file_meta.hash for file in overview.files}
+        hashes = {file.file_meta.name: file.file_meta.hash for file in overview.files}
         slots = asyncio.Semaphore(PARALLEL)
         missing = [
             file.file_meta
@@ -138,7 +138,7 @@ class Agent:
             if self._have.get(file.file_meta.name) != file.file_meta.hash
         ]
         await asyncio.gather(*(self._fetch(meta, slots) for meta in missing))
-        self._have, self._version = wanted, overview.config_version.version
+        self._have, self._version = hashes, overview.config_version.version
         self._record.confirmed.append(time.monotonic())
         return command_pb2.DataPlaneResponse(
             message_meta=request.message_meta,
@@ -164,7 +164,7 @@ def tokens(instances: Iterable[str]) -> list[str]:
     """Return a token for each instance of ``gateway=number``."""
     return [
         f"p{number}@{gateway}"
-        for gateway, _, count in (each.partition("=") for each in instances)
+        for gateway, _, count in (instance_text.partition("=") for instance_text in instances)
         for number in range(int(count))
     ]
 
@@ -179,15 +179,15 @@ async def run(options: argparse.Namespace) -> None:
     ]
     running = asyncio.gather(*(agent.run() for agent in agents))
     loop = asyncio.get_running_loop()
-    asked = loop.run_in_executor(None, sys.stdin.readline)
+    input_line = loop.run_in_executor(None, sys.stdin.readline)
     while True:
-        await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if running.done() or not await asked:
+        await asyncio.wait({running, input_line}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done() or not await input_line:
             break
-        said = {**vars(record), "connected": sum(agent.connected for agent in agents)}
+        progress = {**vars(record), "connected": sum(agent.connected for agent in agents)}
         vars(record).update(vars(Record()))
-        print(json.dumps(said), flush=True)
-        asked = loop.run_in_executor(None, sys.stdin.readline)
+        print(json.dumps(progress), flush=True)
+        input_line = loop.run_in_executor(None, sys.stdin.readline)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

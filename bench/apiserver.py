@@ -26,7 +26,7 @@ import aiohttp
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fakes.process import ApiServer, Etcd
-from gatehouse.apiserver.storage.etcd.address import parse
+from gatehouse.apiserver.storage.etcd.address import parse_etcd_address
 from gatehouse.apiserver.storage.etcd.client import EtcdClient
 
 TOKEN = "bench"
@@ -179,7 +179,7 @@ async def fan_out(session: Session, watchers: int, writes: int) -> tuple[float, 
 async def etcd_alone(address: str, seconds: float = 4.0) -> tuple[float, float]:
     """Return etcd's creates and reads per second, 64 at a time."""
     rates = []
-    async with EtcdClient(parse(f"etcd://{address}/bench")) as client:
+    async with EtcdClient(parse_etcd_address(f"etcd://{address}/bench")) as client:
 
         async def create(number: int) -> None:
             await client.put(f"/bench/{os.getpid()}/{number}".encode(), b"x" * 400, 0)

@@ -34,8 +34,8 @@ from fakes.envoy_running import (
 )
 from gatehouse.agent.envoy import supervisor
 from gatehouse.dataplane.xds import delta
-from gatehouse.dataplane.xds.ads_session import Response
-from gatehouse.dataplane.xds.resources import Resource, ResourceSet
+from gatehouse.dataplane.xds.ads_messages import Response
+from gatehouse.dataplane.xds.resources import ResourceSet, XdsResource
 from gatehouse.standalone.free_ports import free_port
 
 
@@ -44,8 +44,8 @@ class Counting:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._write = delta.write
-        delta.write = self._counted
+        self._write = delta.encode_delta_response
+        delta.encode_delta_response = self._counted
 
     def _counted(self, response: Response, version: str) -> bytes:
         message = self._write(response, version)
@@ -82,18 +82,18 @@ class Bench:
         self._count = count
         self.published = ResourceSet()
 
-    def everything(self, backend: tuple[str, int]) -> list[Resource]:
+    def everything(self, backend: tuple[str, int]) -> list[XdsResource]:
         """Return the initial resources."""
         result = [listener("http", self.port, "http"), self.routes()]
         for name in self.hosts.values():
             result += [cluster(name), endpoints(name, backend)]
         return result
 
-    def routes(self) -> Resource:
+    def routes(self) -> XdsResource:
         """Return all virtual hosts."""
         return routes("http", *self.hosts.items())
 
-    async def change(self, new: list[Resource], host: str, answer: bytes) -> tuple[float, ...]:
+    async def change(self, new: list[XdsResource], host: str, answer: bytes) -> tuple[float, ...]:
         """Apply a change. Return milliseconds to traffic and to the report, and bytes."""
         before, begun = self._count.bytes, time.perf_counter()
         self.published = self.published.changed(new)
@@ -105,7 +105,7 @@ class Bench:
         confirmed = time.perf_counter() - begun
         return served * 1000, confirmed * 1000, self._count.bytes - before
 
-    async def start(self, new: list[Resource]) -> float:
+    async def start(self, new: list[XdsResource]) -> float:
         """Return the seconds until all resources are served."""
         begun = time.perf_counter()
         self.published = ResourceSet(new)

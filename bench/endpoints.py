@@ -67,23 +67,23 @@ class Services:
         """Replace the endpoint of a Service. Return the new one."""
         known = self._slices[number]
         (before,) = known["endpoints"][0]["addresses"]
-        address = random.choice([each for each in common.BACKENDS if each != before])
-        wanted = {**known, "endpoints": [{"addresses": [address]}]}
-        self._slices[number] = dict(await self._client.update(resources.ENDPOINT_SLICES, wanted))
+        address = random.choice([backend for backend in common.BACKENDS if backend != before])
+        changed = {**known, "endpoints": [{"addresses": [address]}]}
+        self._slices[number] = dict(await self._client.update(resources.ENDPOINT_SLICES, changed))
         return address
 
 
 async def until(
-    session: aiohttp.ClientSession, gateway: str, number: int, wanted: str
+    session: aiohttp.ClientSession, gateway: str, number: int, expected: str
 ) -> tuple[float, int]:
-    """Poll until ``wanted`` answers; give the moment, and how many answers were no answer."""
+    """Poll until ``expected`` answers; give the moment, and how many answers were no answer."""
     wrong = 0
     url, headers = f"http://{gateway}:{common.PORT}/", {"Host": f"r{number}.bench.example"}
     async with asyncio.timeout(120):
         while True:
             async with session.get(url, headers=headers) as response:
                 text = await response.text()
-                if text == wanted:
+                if text == expected:
                     return time.perf_counter(), wrong
                 wrong += response.status not in (200, 404)
             await asyncio.sleep(common.POLL)
@@ -98,7 +98,7 @@ async def churn(services: Services, count: int, state: Path) -> tuple[int, int]:
     """Change random Services for a while. Return the changes, and the new workers of NGINX."""
     begun, changes = time.monotonic(), 0
     known = workers(state)
-    kept = len(known) - 1
+    unchanged = len(known) - 1
     fresh = 0
     while time.monotonic() - begun < CHURN_SECONDS:
         await services.change(random.randrange(count))
@@ -107,7 +107,7 @@ async def churn(services: Services, count: int, state: Path) -> tuple[int, int]:
         now = workers(state)
         fresh += len(now - known)
         known |= now
-    return changes, round(fresh / max(1, kept))
+    return changes, round(fresh / max(1, unchanged))
 
 
 async def measure(
@@ -123,8 +123,8 @@ async def measure(
     for _ in range(samples):
         number = random.randrange(count)
         started = time.perf_counter()
-        wanted = await services.change(number)
-        moment, failed = await until(session, gateway, number, wanted)
+        expected = await services.change(number)
+        moment, failed = await until(session, gateway, number, expected)
         times.append(moment - started)
         wrong += failed
         await asyncio.sleep(random.uniform(0.5, 3))
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--pool", default="127.90.1.0/24")
     options = parser.parse_args()
-    counts = [int(each) for each in options.services.split(",")]
+    counts = [int(count) for count in options.services.split(",")]
     asyncio.run(run(counts, options.samples, options.pool))
 
 

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import sys
 import tempfile
-import tracemalloc
 from pathlib import Path
 
 import structlog
@@ -23,7 +22,7 @@ import structlog
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from fakes.authority import Authority
-from fakes.gateway_estate import ENVOY, NGINX, Estate, changes
+from fakes.gateway_estate import ENVOY, NGINX, Estate, changes, memory_with
 
 HELD = 50, 250
 """Gateways between which memory is compared."""
@@ -39,26 +38,16 @@ async def counted(gateways: int, directory: Path) -> dict[str, int]:
     return result
 
 
-async def held(gateways: int, directory: Path) -> int:
-    """Return the bytes of memory held with this number of Gateways, including the objects."""
-    estate = Estate(Authority(directory))
-    tracemalloc.start()
-    async with estate.running(gateways):
-        result = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    return result
-
-
 def main() -> None:
     """Run as the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gateways", default="10,100,1000")
-    sizes = [int(each) for each in parser.parse_args().gateways.split(",")]
+    sizes = [int(size) for size in parser.parse_args().gateways.split(",")]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as made:
-        directory = Path(made)
+    with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as path:
+        directory = Path(path)
         rows = [asyncio.run(counted(size, directory)) for size in sizes]
-        few, many = [asyncio.run(held(size, directory)) for size in HELD]
+        few, many = [asyncio.run(memory_with(size, Authority(directory))) for size in HELD]
     print(
         "| steps |", " | ".join(f"{size:,}" for size in sizes), "|\n| --- |", "---: | " * len(sizes)
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import gc
 import os
 import re
@@ -30,6 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import discovery
+import msgspec
 from cryptography import x509
 
 from fakes.authority import Authority
@@ -37,6 +39,7 @@ from fakes.envoy_running import EnvoyControlPlane
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.frontends import combined, gateway_api
+from gatehouse.compiler.ir.access_log import AccessLog
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
 ADDRESS, PORT, BACKEND = "127.99.0.1", 8443, 9443
@@ -101,13 +104,13 @@ async def served(host: str, seconds: float = 120.0) -> None:
 
 @contextlib.asynccontextmanager
 async def process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    made = await asyncio.create_subprocess_exec(*command)
+    child = await asyncio.create_subprocess_exec(*command)
     try:
-        yield made
+        yield child
     finally:
-        if made.returncode is None:
-            made.terminate()
-        await made.wait()
+        if child.returncode is None:
+            child.terminate()
+        await child.wait()
 
 
 def children(pid: int) -> list[int]:
@@ -119,7 +122,7 @@ def children(pid: int) -> list[int]:
 async def backend(directory: Path) -> AsyncIterator[None]:
     """Run what ends TLS."""
     _prepare(directory)
-    nginx = str(nginx_binary.find(None))
+    nginx = str(nginx_binary.find_nginx_binary(None))
     arguments = ("-p", str(directory), "-e", "stderr", "-c", f"{directory}/backend.conf")
     async with process(nginx, *arguments):
         yield
@@ -145,11 +148,12 @@ def _prepare(directory: Path) -> None:
 class World:
     """HostedAPIServers as objects, compiled as the controller does it."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, access_log: bool = True) -> None:
+        self.access_log = access_log
         self.engine = Engine(Snapshot(combined.INDEXES))
-        self.generator = envoy.Generator(envoy.Capabilities())
+        self.generator = envoy.EnvoyGenerator(envoy.EnvoyCapabilities())
         changes: dict[Key, Any] = {
-            gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any"),
+            gateway_api.SETTINGS_KEY: gateway_api.ControllerSettings(bind="any"),
             **self._object("GatewayClass", "", "c", {"controllerName": gateway_api.ENVOY}),
         }
         tls = {"name": "tls", "port": PORT, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
@@ -163,7 +167,7 @@ class World:
     def _object(self, kind: str, namespace: str, name: str, spec: Object) -> dict[Key, Any]:
         metadata = {"name": name, "namespace": namespace, "creationTimestamp": "2026-01-01"}
         raw = {"metadata": metadata, "spec": spec}
-        return {(kind, namespace, name): combined.decode(kind, raw)}
+        return {(kind, namespace, name): combined.decode_object(kind, raw)}
 
     def server(self, number: int) -> dict[Key, Any]:
         """Return the objects of one server: the Service, its endpoints and its HostedAPIServer."""
@@ -179,27 +183,31 @@ class World:
         }  # fmt: skip
         return {
             **self._object("Service", "ns", own, {"ports": [{"name": "https", "port": 443}]}),
-            ("EndpointSlice", "ns", own): combined.decode("EndpointSlice", slices),
+            ("EndpointSlice", "ns", own): combined.decode_object("EndpointSlice", slices),
             **self._object("HostedAPIServer", "ns", own, {
                 "parentRefs": [{"name": "gw"}], "hosts": [name(number)],
                 "service": {"name": own}, "advertiseAddress": address,
             }),
         }  # fmt: skip
 
-    def generate(self) -> envoy.Generated:
+    def generate(self) -> envoy.GeneratedResources:
         """Compile and render as a pass of the controller does, statuses too."""
         gc.disable()
         with self.engine.compile() as ask:
-            gateway = combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(combined.status, ask(combined.subjects, ""))
+            gateway = combined.compile_combined_gateway(ask, ("Gateway", "ns", "gw"))
+            ask.map(combined.desired_status, ask(combined.status_subjects, ""))
         gc.enable()
         assert gateway is not None
-        return self.generator.generate(gateway)
+        access_log = AccessLog() if self.access_log else None
+        settings = msgspec.structs.replace(gateway.settings, access_log=access_log)
+        return self.generator.generate(msgspec.structs.replace(gateway, settings=settings))
 
 
 @contextlib.asynccontextmanager
-async def by_gatehouse(directory: Path, count: int) -> AsyncIterator[Proxy]:
-    world = World(count)
+async def by_gatehouse(
+    directory: Path, count: int, *, access_log: bool = True
+) -> AsyncIterator[Proxy]:
+    world = World(count, access_log=access_log)
     begun = time.perf_counter()
     generated = world.generate()
     first = time.perf_counter() - begun
@@ -231,7 +239,9 @@ async def by_haproxy(directory: Path, count: int) -> AsyncIterator[Proxy]:
     config, names = directory / "haproxy.cfg", [name(number) for number in range(count)]
 
     def write() -> None:
-        (directory / "names.map").write_text("".join(f"{each} b_{each}\n" for each in names))
+        (directory / "names.map").write_text(
+            "".join(f"{hostname} b_{hostname}\n" for hostname in names)
+        )
         config.write_text(
             "global\n nbthread 1\n maxconn 8000\ndefaults\n mode tcp\n timeout connect 5s\n"
             f" timeout client 1h\n timeout server 1h\nfrontend f\n"
@@ -239,7 +249,9 @@ async def by_haproxy(directory: Path, count: int) -> AsyncIterator[Proxy]:
             " tcp-request inspect-delay 5s\n"
             " tcp-request content accept if { req.ssl_hello_type 1 }\n"
             f" use_backend %[req.ssl_sni,lower,map({directory}/names.map)]\n"
-            + "".join(f"backend b_{each}\n server s {ADDRESS}:{BACKEND}\n" for each in names)
+            + "".join(
+                f"backend b_{hostname}\n server s {ADDRESS}:{BACKEND}\n" for hostname in names
+            )
         )
 
     write()
@@ -269,15 +281,17 @@ async def by_nginx(directory: Path, count: int) -> AsyncIterator[Proxy]:
             "events { worker_connections 8000; } stream { map_hash_max_size 65536;"
             "map_hash_bucket_size 256; proxy_connect_timeout 5s; proxy_timeout 1h;"
             "map $ssl_preread_server_name $up {\n"
-            + "".join(f"{each} u_{each};\n" for each in names)
+            + "".join(f"{hostname} u_{hostname};\n" for hostname in names)
             + "}\n"
-            + "".join(f"upstream u_{each} {{ server {ADDRESS}:{BACKEND}; }}\n" for each in names)
+            + "".join(
+                f"upstream u_{hostname} {{ server {ADDRESS}:{BACKEND}; }}\n" for hostname in names
+            )
             + f"server {{ listen {ADDRESS}:{PORT} backlog=4096;"
             " ssl_preread on; proxy_pass $up; } }"
         )
 
     write()
-    nginx = str(nginx_binary.find(None))
+    nginx = str(nginx_binary.find_nginx_binary(None))
     arguments = ("-p", str(directory), "-e", "stderr", "-c", str(config))
     async with process(nginx, *arguments) as running:
 
@@ -297,10 +311,10 @@ async def load(host: str, path: str, requests: int, clients: int) -> float:
         *("h2load", "--h1", "-t1", "-n", str(requests), "-c", str(clients)),
         *(f"--connect-to={ADDRESS}:{PORT}", f"https://{host}/{path}"),
     )
-    made = await asyncio.create_subprocess_exec(
+    child = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
-    out, _ = await made.communicate()
+    out, _ = await child.communicate()
     done = re.search(rb"finished in ([\d.]+)(m?s)", out)
     good = re.search(rb"(\d+) 2xx", out)
     assert done is not None, out.decode()
@@ -314,14 +328,19 @@ async def measure(proxy: Proxy, count: int) -> tuple[float, float, float, float]
     host = name(count - 1)
     cpu = proxy.cpu()
     taken = await load(host, "small", CONNECTIONS, CONNECTIONS)
-    each = (proxy.cpu() - cpu) / CONNECTIONS * 1e6
+    cpu_of_connection = (proxy.cpu() - cpu) / CONNECTIONS * 1e6
     cpu = proxy.cpu()
     bulk = await load(host, "large", DOWNLOADS, 2)
     moved = DOWNLOADS * LARGE / 1e6
-    return CONNECTIONS / taken, each, moved / bulk, (proxy.cpu() - cpu) / moved * 1000
+    return CONNECTIONS / taken, cpu_of_connection, moved / bulk, (proxy.cpu() - cpu) / moved * 1000
 
 
-PROXIES = {"Envoy by Gatehouse": by_gatehouse, "HAProxy": by_haproxy, "NGINX": by_nginx}
+PROXIES: dict[str, Callable[[Path, int], contextlib.AbstractAsyncContextManager[Proxy]]] = {
+    "Envoy by Gatehouse": by_gatehouse,
+    "Envoy without access log": functools.partial(by_gatehouse, access_log=False),
+    "HAProxy": by_haproxy,
+    "NGINX": by_nginx,
+}
 
 
 async def one(kind: str, count: int, rounds: int) -> tuple[str, float]:
@@ -339,13 +358,13 @@ async def one(kind: str, count: int, rounds: int) -> tuple[str, float]:
                 # A proxy that has just been reloaded may still be busy with that.
                 await asyncio.sleep(1)
                 begun = time.perf_counter()
-                said = await proxy.add(name(count + number))
+                answer = await proxy.add(name(count + number))
                 added.append((time.perf_counter() - begun) * 1000)
-            middle = [statistics.median(each) for each in zip(*result, strict=True)]
+            middle = [statistics.median(column) for column in zip(*result, strict=True)]
             row = (
                 f"| {kind} | {count:,} | {middle[0]:.0f} | {middle[1]:.0f} | {middle[2]:.0f} |"
                 f" {middle[3]:.2f} | {start:.2f} | {memory:.0f} |"
-                f" {statistics.median(added):.1f} ({max(added):.0f}) | {said} |"
+                f" {statistics.median(added):.1f} ({max(added):.0f}) | {answer} |"
             )
             return row, memory
 
@@ -375,7 +394,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=PROXIES)
     chosen = parser.parse_args()
-    sizes = [int(each) for each in chosen.names.split(",")]
+    sizes = [int(size) for size in chosen.names.split(",")]
     asyncio.run(run(sizes, chosen.rounds, [chosen.only] if chosen.only else [*PROXIES]))
 
 

@@ -40,7 +40,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 
 from fakes import envoys, kube_serving
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
+from gatehouse.dataplane.xds.resources import LISTENER_TYPE_URL, ResourceSet, XdsResource
 from gatehouse.standalone.free_ports import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -72,25 +72,25 @@ class Run(msgspec.Struct):
     """Milliseconds within which 99 of 100 requests were answered."""
 
 
-def policies(count: int) -> tuple[ir.Policy, ...]:
+def policies(count: int) -> tuple[ir.DispatchPolicy, ...]:
     """Return `count` policies. Only the last condition of the last one matches the load."""
-    made = []
+    result = []
     for number in range(count):
         last = number == count - 1
-        names = tuple(f"resource-{number}-{each}" for each in range(10))
-        rule = ir.Rule(
+        names = tuple(f"resource-{number}-{suffix}" for suffix in range(10))
+        rule = ir.DispatchRule(
             verbs=ir.Names(("create", "get", "list")),
             groups=ir.ANY,
             users=ir.Names((f"user-{number}", "alice" if number % 2 or last else "bob")),
             resources=ir.Names(("pods", *names) if last else names),
         )
-        made.append(ir.Policy((rule,)))
-    return tuple(made)
+        result.append(ir.DispatchPolicy((rule,)))
+    return tuple(result)
 
 
 def plain(resources: ResourceSet) -> ResourceSet:
     """Remove the filters of Gatehouse from the listener, which leaves a plain Envoy."""
-    result = resources.by_type[LISTENER][f"tcp/{PORT}"]
+    result = resources.by_type[LISTENER_TYPE_URL][f"tcp/{PORT}"]
     listener = listener_pb2.Listener.FromString(result.body)
     for chain in listener.filter_chains:
         held = chain.filters[0].typed_config
@@ -100,9 +100,9 @@ def plain(resources: ResourceSet) -> ResourceSet:
         manager.ClearField("access_log")
         manager.ClearField("access_log_options")
         router = manager.http_filters[-1]
-        kept = type(router).FromString(router.SerializeToString())
+        copied_router = type(router).FromString(router.SerializeToString())
         manager.ClearField("http_filters")
-        manager.http_filters.append(kept)
+        manager.http_filters.append(copied_router)
         routes = route_pb2.RouteConfiguration(name="plain")
         host = routes.virtual_hosts.add(name="all", domains=["*"])
         route = host.routes.add()
@@ -111,7 +111,7 @@ def plain(resources: ResourceSet) -> ResourceSet:
         manager.route_config.CopyFrom(routes)
         held.Pack(manager)
     body = listener.SerializeToString(deterministic=True)
-    return resources.changed([Resource.make(LISTENER, result.name, body)])
+    return resources.changed([XdsResource.make(LISTENER_TYPE_URL, result.name, body)])
 
 
 @contextlib.asynccontextmanager
@@ -230,7 +230,7 @@ async def load(
     )  # fmt: skip
     output = (await process.communicate())[0].decode()
     codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", output)
-    failed = codes is None or any(int(each) for each in codes.groups()[1:])
+    failed = codes is None or any(int(failures) for failures in codes.groups()[1:])
     if codes is None or (failed and not warming):
         raise Refused(codes[0] if codes else output)
     # Each line: the start, the status and the duration in microseconds.
@@ -249,11 +249,11 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
             for task in Path(f"/proc/{process}/task").iterdir():  # noqa: ASYNC240
                 os.sched_setaffinity(int(task.name), {0})
         world.reviewer.users[TOKEN] = {"x-user": "alice", "x-groups": "dev,ops"}
-        server = ir.Server("https://nginx", "127.0.0.1", nginx)
+        server = ir.KubeApiServer("https://nginx", "127.0.0.1", nginx)
         secure, clear = world.directory / "secure", world.directory / "clear"
         paths = [f"/api/v1/namespaces/ns-{n % 10}/pods/pod-{n}" for n in range(options.objects)]
-        secure.write_text("".join(f"https://{HOST}{each}\n" for each in paths))
-        clear.write_text("".join(f"http://{HOST}{each}\n" for each in paths))
+        secure.write_text("".join(f"https://{HOST}{path}\n" for path in paths))
+        clear.write_text("".join(f"http://{HOST}{path}\n" for path in paths))
         world.reviewer.users[FORGOTTEN] = {**world.reviewer.users[TOKEN], "x-keep": "0"}
         bearer = ("-H", f"authorization: Bearer {TOKEN}")
         forgotten = ("-H", f"authorization: Bearer {FORGOTTEN}")
@@ -266,12 +266,12 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
             await asyncio.sleep(1.5)
 
         async def row(name: str, port: int, where: str, targets: Path, *more: str) -> None:
-            asked = options.h2load, options.seconds, where, port, targets
+            arguments = options.h2load, options.seconds, where, port, targets
             for attempt in range(ATTEMPTS):
                 try:
-                    await load(asked[0], 1, *asked[2:], *more, warming=True)
+                    await load(arguments[0], 1, *arguments[2:], *more, warming=True)
                     before = kube_clients.spent(process)
-                    count, slow = await load(*asked, *more)
+                    count, slow = await load(*arguments, *more)
                 except Refused as refused:
                     if attempt == ATTEMPTS - 1:
                         raise SystemExit(f"{name}: {refused}") from refused
@@ -309,7 +309,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
 
 
 async def clients(
-    options: argparse.Namespace, world: kube_serving.World, server: ir.Server
+    options: argparse.Namespace, world: kube_serving.World, server: ir.KubeApiServer
 ) -> None:
     """Say what many clients come to, at servers as they are by default and with more streams."""
     print(flush=True)
@@ -320,7 +320,7 @@ async def clients(
     await crowd.ask(server, ir.DEFAULT_HTTP2_STREAMS, options.clients, 6, pace=0.1)
     await crowd.ask(server, ir.DEFAULT_HTTP2_STREAMS, options.clients // 5, 10)
     async with answering(world, MORE_STREAMS) as port:
-        wide = ir.Server("https://wide", "127.0.0.1", port)
+        wide = ir.KubeApiServer("https://wide", "127.0.0.1", port)
         await crowd.ask(wide, MORE_STREAMS, options.clients // 5, 10)
 
 
@@ -338,13 +338,13 @@ def main() -> None:
     for name, runs in result.items():
         base = result["plain, certificate" if "certificate" in name else "plain"]
         # What else runs on the machine only ever adds to a measurement.
-        micros = min(each.micros for each in runs)
-        ratio = micros / min(each.micros for each in base)
-        rate = max(each.rate for each in runs)
-        middle = statistics.median(each.micros for each in runs)
-        slow = min(each.slow for each in runs)
-        said = f"{name:28}{rate:10.0f}/s{micros:8.1f} us{ratio:8.2f}{slow:8.1f} ms"
-        print(f"{said}   (median {middle:.1f} us)")
+        micros = min(run.micros for run in runs)
+        ratio = micros / min(run.micros for run in base)
+        rate = max(run.rate for run in runs)
+        middle = statistics.median(run.micros for run in runs)
+        slow = min(run.slow for run in runs)
+        line = f"{name:28}{rate:10.0f}/s{micros:8.1f} us{ratio:8.2f}{slow:8.1f} ms"
+        print(f"{line}   (median {middle:.1f} us)")
 
 
 if __name__ == "__main__":

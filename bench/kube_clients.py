@@ -31,7 +31,7 @@ STREAMS = 100
 _ARRIVING = 250
 """Clients that come each second."""
 
-_PATIENCE = 120.0
+_TIMEOUT_SECONDS = 120.0
 """Seconds for the watches of one connection to begin."""
 
 
@@ -62,7 +62,7 @@ class _Watcher:
         head = [(":method", "GET"), (":scheme", "https"), (":authority", HOST), (":path", target)]
         for number in range(count):
             self._h2.send_headers(2 * number + 1, head, end_stream=True)
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             while len(self._began) < count:
                 await self._hear()
 
@@ -102,13 +102,13 @@ async def hold(world: kube_serving.World, count: int, streams: int) -> None:
         used = spent(process) - began
         await asyncio.sleep(2)
         grown = resident(process) - before
-        made = world.upstream.connections["h2"] - connected
+        opened = world.upstream.connections["h2"] - connected
         began = spent(process)
         await asyncio.sleep(5)
         idle = (spent(process) - began) / 5
     print(
         f"{count} watches on {-(-count // STREAMS)} connections, a server with {streams} streams "
-        f"on each: {made} connections to it; {grown / 2**20:.1f} MB more "
+        f"on each: {opened} connections to it; {grown / 2**20:.1f} MB more "
         f"({grown / count:.0f} bytes each); {used / count * 1e6:.0f} us of CPU each to begin; "
         f"{idle * 100:.1f} % of a core while idle",
         flush=True,
@@ -145,9 +145,15 @@ class Crowd:
         self._targets.write_text(f"https://{HOST}/api/v1/namespaces/n/pods/p\n")
 
     async def ask(
-        self, server: ir.Server, streams: int, count: int, each: int, *, pace: float = 0.0
+        self,
+        server: ir.KubeApiServer,
+        streams: int,
+        count: int,
+        requests: int,
+        *,
+        pace: float = 0.0,
     ) -> None:
-        """Have so many clients ask ``each`` times, ``pace`` a second or as fast as they can."""
+        """Have so many clients ask ``requests`` times, ``pace`` a second or as fast as they can."""
         world = self._world
         # A cluster of its own: no connection is left from before.
         name = f"crowd-{streams}-{pace:g}"
@@ -155,28 +161,29 @@ class Crowd:
             world.cluster(name=name, hosts=(HOST,), servers=(server,), streams=streams)
         )
         # A server that begins only now is not ready at the first look.
-        for _ in range(int(_PATIENCE * 10)):
+        for _ in range(int(_TIMEOUT_SECONDS * 10)):
             if "1" in await self._figures(name, "membership_healthy"):
                 break
             await asyncio.sleep(0.1)
-        output = await self._load(count, each, pace)
+        output = await self._load(count, requests, pace)
         answers = re.search(r"requests: .*\nstatus codes: .*", output)
-        said = answers[0].replace("\n", "; ") if answers else output
+        summary = answers[0].replace("\n", "; ") if answers else output
         seconds = re.search(r"finished in ([^,]*),", output)
         opened, left = await self._connections(name)
         manner = f"{pace:g} requests a second each" if pace else "as fast as they can"
         print(
             f"{count} clients, {manner}, a server with {streams} streams on a connection: "
-            f"{opened} connections to it, {left} at the end; {said} "
+            f"{opened} connections to it, {left} at the end; {summary} "
             f"in {seconds[1] if seconds else '?'}",
             flush=True,
         )
 
-    async def _load(self, count: int, each: int, pace: float) -> str:
+    async def _load(self, count: int, requests: int, pace: float) -> str:
         # Handshakes of all at once take longer than an Envoy waits for one.
         paced = ("--rps", f"{pace:g}", "-r", str(_ARRIVING)) if pace else ()
         process = await asyncio.create_subprocess_exec(
-            self._h2load, "-n", str(count * each), "-c", str(count), "-m", "1", "-t", "1", *paced,
+            self._h2load, "-n", str(count * requests), "-c", str(count),
+            "-m", "1", "-t", "1", *paced,
             "--connect-to", f"{self._world.served.address}:{PORT}", "-i", str(self._targets),
             "-H", f"authorization: Bearer {self._token}",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

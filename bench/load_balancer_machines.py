@@ -27,7 +27,7 @@ import load_balancers as plus
 import route_propagation as common
 
 from gatehouse.apis import resources
-from gatehouse.dataplane.machine_identity import Machine
+from gatehouse.dataplane.machine_identity import MachineIdentity
 from gatehouse.kube.client import Client
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
@@ -37,7 +37,7 @@ NAME = "machines"
 
 def credentials(authority: Path, directory: Path, host: str) -> grpc.ChannelCredentials:
     """Return the channel credentials of a machine."""
-    uri = Machine(plus.NAMESPACE, NAME, host).uri
+    uri = MachineIdentity(plus.NAMESPACE, NAME, host).uri
     pki.ensure_machine(authority, directory, uri, datetime.now(UTC))
     files = (directory / name for name in ("ca.crt", "tls.key", "tls.crt"))
     return grpc.ssl_channel_credentials(*(file.read_bytes() for file in files))
@@ -72,9 +72,9 @@ class Machines:
                 balancer = await self._client.get(
                     resources.EXTERNAL_LOAD_BALANCERS, NAME, plus.NAMESPACE
                 )
-                said = balancer.get("status") or {}
-                version, count = said.get("version", ""), len(self.agents)
-                if version not in ("", before) and said["readyHosts"] == f"{count}/{count}":
+                status = balancer.get("status") or {}
+                version, count = status.get("version", ""), len(self.agents)
+                if version not in ("", before) and status["readyHosts"] == f"{count}/{count}":
                     return str(version)
                 await asyncio.sleep(0.2)
 
@@ -127,8 +127,10 @@ async def run(options: argparse.Namespace) -> None:
             machines = Machines(client, common.Usage("controller", state))
             for number in range(options.machines):
                 host = f"lb-{number}"
-                shown = credentials(state / "pki", state / "machines" / host, host)
-                machines.agents.append(simulated.Agent(outside, shown, host, machines.record))
+                credential_files = credentials(state / "pki", state / "machines" / host, host)
+                machines.agents.append(
+                    simulated.Agent(outside, credential_files, host, machines.record)
+                )
             tasks = [asyncio.create_task(agent.run()) for agent in machines.agents]
             await measure(client, machines, options)
             for task in tasks:

@@ -73,16 +73,16 @@ class Hosts:
                 for fake in self.fakes:
                     fake.calls.clear()
                 cpu, before = used.ru_utime + used.ru_stime, cpu
-                said = {"at": time.time(), "calls": calls, "failed": failed, "cpu": cpu - before}
-                _say(said)
+                report = {"at": time.time(), "calls": calls, "failed": failed, "cpu": cpu - before}
+                _say(report)
 
-    async def _until(self, wanted: list[int]) -> None:
+    async def _until(self, nodes: list[int]) -> None:
         """Wait until every upstream holds just these Nodes."""
-        hosts = {address(node) for node in wanted}
-        waiting = [each for fake in self.fakes for each in fake.plus.upstreams.values()]
+        hosts = {address(node) for node in nodes}
+        waiting = [upstream for fake in self.fakes for upstream in fake.plus.upstreams.values()]
         while True:
             # Looked at again only where it was not so: this process is busy with answering.
-            waiting = [each for each in waiting if not _holds(each, hosts)]
+            waiting = [upstream for upstream in waiting if not _holds(upstream, hosts)]
             if not waiting:
                 return
             await asyncio.sleep(0.02)
@@ -91,11 +91,11 @@ class Hosts:
 def _holds(upstream: Upstream, hosts: set[str]) -> bool:
     if len(upstream.servers) != len(hosts):
         return False
-    return {each.server.partition(":")[0] for each in upstream.servers.values()} == hosts
+    return {server.server.partition(":")[0] for server in upstream.servers.values()} == hosts
 
 
 def _plus(upstreams: int, nodes: int) -> Plus:
-    made = []
+    written = []
     for number in range(upstreams):
         upstream = Upstream("http", f"u{number}", zone=f"u{number}", room=10_000)
         for node in range(nodes):
@@ -103,8 +103,8 @@ def _plus(upstreams: int, nodes: int) -> Plus:
             where = f"{address(node)}:{FIRST_PORT + number}"
             upstream.servers[node] = Server(node, where, DEFAULTS)
         upstream._next = nodes
-        made.append(upstream)
-    return Plus(*made)
+        written.append(upstream)
+    return Plus(*written)
 
 
 def _say(what: Any) -> None:
@@ -157,17 +157,17 @@ async def served(hosts: int, upstreams: int, nodes: int) -> AsyncIterator[list[S
 
 async def arrived(serving: list[Serving], nodes: set[int]) -> dict[str, Any]:
     """Wait until all hosts have these Nodes. Return the time, and the requests since."""
-    for each in serving:
-        each.ask(sorted(nodes))
-    said = [await each.tell() for each in serving]
+    for process in serving:
+        process.ask(sorted(nodes))
+    reports = [await process.tell() for process in serving]
     calls: Counter[str] = Counter()
-    for each in said:
-        calls.update(each["calls"])
+    for process in reports:
+        calls.update(process["calls"])
     return {
-        "at": max(each["at"] for each in said),
+        "at": max(report["at"] for report in reports),
         "calls": dict(calls),
-        "failed": sum(each["failed"] for each in said),
-        "hosts_cpu": sum(each["cpu"] for each in said),
+        "failed": sum(report["failed"] for report in reports),
+        "hosts_cpu": sum(report["cpu"] for report in reports),
     }
 
 
@@ -226,14 +226,14 @@ class Round:
         self._cpu, _ = usage.read()
         self.began = time.time()
 
-    def done(self, found: dict[str, Any]) -> dict[str, Any]:
+    def done(self, report: dict[str, Any]) -> dict[str, Any]:
         """Return the measurements, once the hosts have all servers."""
         cpu, resident = self._usage.read()
         return {
-            "seconds": round(found["at"] - self.began, 2),
-            "calls": found["calls"],
-            "failed": found["failed"],
-            "hosts_cpu_s": round(found["hosts_cpu"], 2),
+            "seconds": round(report["at"] - self.began, 2),
+            "calls": report["calls"],
+            "failed": report["failed"],
+            "hosts_cpu_s": round(report["hosts_cpu"], 2),
             "controller_cpu_s": round(cpu - self._cpu, 2),
             "controller_rss_mb": round(resident / 1e6),
         }
@@ -277,7 +277,7 @@ async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
             served(options.hosts, options.upstreams, options.nodes) as serving,
             common.gatehouse(state, options.pool),
         ):
-            urls = [url for each in serving for url in await each.tell()]
+            urls = [url for process in serving for url in await process.tell()]
             client = await common.connect(state)
             usage = common.Usage("controller", state)
             while not (await client.list(resources.GATEWAY_CLASSES)).items:  # noqa: ASYNC110

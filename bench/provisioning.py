@@ -153,9 +153,9 @@ class World:
     async def follow(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to follow."""
         result = (self._gateways, self._deployments, self._services)
-        tasks = [group.create_task(each.run()) for each in result]
-        for each in result:
-            await each.synced.wait()
+        tasks = [group.create_task(informer.run()) for informer in result]
+        for informer in result:
+            await informer.synced.wait()
         return tasks
 
     async def make(self, first: int, count: int) -> float:
@@ -174,7 +174,9 @@ class World:
     def _provisioned(self, name: str) -> bool:
         result = self._gateways.objects.get(("default", name), {})
         conditions = result.get("status", {}).get("conditions", ())
-        waiting = any("waiting for the data plane" in each["message"] for each in conditions)
+        waiting = any(
+            "waiting for the data plane" in condition["message"] for condition in conditions
+        )
         return waiting and ("default", f"{name}-{CLASS}") in self._deployments.objects
 
     async def change(self, name: str, patch: dict[str, Any]) -> float:
@@ -235,8 +237,8 @@ async def requests(installation: Installation) -> Counter[str]:
         if match := _COUNTED.match(line):
             labels = dict(_LABEL.findall(match["labels"]))
             # What is refused is a kind that this server does not give, asked for now and then.
-            asked = labels["resource"] and labels["code"] not in ("403", "404")
-            if asked and labels["verb"] != "WATCH":
+            is_counted = labels["resource"] and labels["code"] not in ("403", "404")
+            if is_counted and labels["verb"] != "WATCH":
                 counts[labels["verb"]] += int(float(match["value"]))
     return counts
 
@@ -297,10 +299,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gateways", default="10,200,1000")
     parser.add_argument("--samples", type=int, default=10)
-    asked = parser.parse_args()
-    sizes = sorted(int(each) for each in asked.gateways.split(","))
+    options = parser.parse_args()
+    sizes = sorted(int(size) for size in options.gateways.split(","))
     with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as directory:
-        asyncio.run(measure(sizes, asked.samples, Path(directory) / "s"))
+        asyncio.run(measure(sizes, options.samples, Path(directory) / "s"))
 
 
 if __name__ == "__main__":

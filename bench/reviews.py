@@ -64,7 +64,7 @@ def _answer(kind: str, status: object) -> bytes:
 class Cluster(asyncio.Protocol):
     """Answers each request with what it is for."""
 
-    asked = 0
+    received = 0
     known = _answer("TokenReview", {"authenticated": True, "user": USER})
     unknown = _answer("TokenReview", {"user": {}, "error": "invalid bearer token"})
     allowed = _answer("SubjectAccessReview", {"allowed": True})
@@ -83,7 +83,7 @@ class Cluster(asyncio.Protocol):
         if len(body) < length:
             return
         self._read = b""
-        Cluster.asked += 1
+        Cluster.received += 1
         if b"subjectaccessreviews" in head:
             self._transport.write(self.allowed)
         else:
@@ -110,8 +110,8 @@ def token(number: int, last: str = "good") -> bytes:
     """Make a token, and ask about it."""
     claims = {**CLAIMS, "jti": str(number)}
     parts = [
-        base64.urlsafe_b64encode(each).decode().rstrip("=")
-        for each in (b'{"alg":"RS256","kid":"k"}', msgspec.json.encode(claims), bytes(256))
+        base64.urlsafe_b64encode(part).decode().rstrip("=")
+        for part in (b'{"alg":"RS256","kid":"k"}', msgspec.json.encode(claims), bytes(256))
     ]
     return _request("token", f"authorization: Bearer {parts[0]}.{parts[1]}.{parts[2][:-4]}{last}")
 
@@ -138,11 +138,11 @@ class Reviewer:
     def __init__(self, home: Path) -> None:
         self.home = home
         (home / "gatehouse").mkdir()
-        (home / config.FILE).write_bytes(config.CONTENT)
-        directory = home / config.SOCKETS
+        (home / config.REVIEWER_FILE).write_bytes(config.CONTENT)
+        directory = home / config.REVIEWER_SOCKETS
         directory.mkdir()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gatehouse.sidecars.reviewer", str(directory), "5"]
+            [sys.executable, "-P", "-m", "gatehouse.sidecars", "reviewer", str(directory), "5"]
         )
         self._directory = directory
 
@@ -157,7 +157,7 @@ class Reviewer:
 
     async def script(self) -> Script:
         """Connect one that asks."""
-        path = str(self.home / config.REVIEWER)
+        path = str(self.home / config.REVIEWER_SOCKET)
         return Script(*await asyncio.open_unix_connection(path))
 
     @property
@@ -194,7 +194,7 @@ async def measure(
             if status != expected:
                 raise SystemExit(f"{name}: answered {status}, not {expected}")
 
-    asked, cpu, begun = Cluster.asked, reviewer.cpu, time.perf_counter()
+    reviews_before, cpu, begun = Cluster.received, reviewer.cpu, time.perf_counter()
     await asyncio.gather(*(some(script, first) for first, script in enumerate(scripts)))
     took, cpu = time.perf_counter() - begun, reviewer.cpu - cpu
     ordered = sorted(seconds)
@@ -202,7 +202,7 @@ async def measure(
         f"{name:34} {count / took:8,.0f}/s   cpu {cpu / count * 1e6:5.0f} us   "
         f"p50 {statistics.median(ordered) * 1e3:6.2f} ms   "
         f"p99 {ordered[len(ordered) * 99 // 100] * 1e3:6.2f} ms   "
-        f"reviews {Cluster.asked - asked:6}   RSS {reviewer.resident:5.1f} MB",
+        f"reviews {Cluster.received - reviews_before:6}   RSS {reviewer.resident:5.1f} MB",
         flush=True,
     )
 

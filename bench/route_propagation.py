@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,19 @@ BACKENDS = tuple(f"{NET}.{number}" for number in range(1, 5))
 BACKEND_PORT = 9080
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def state_directory() -> Iterator[Path]:
+    """Yield the directory of an installation, and remove it. A failure prints the log's end."""
+    state = Path(tempfile.mkdtemp(prefix="gatehouse-bench-"))
+    try:
+        yield state
+    except BaseException:
+        print((state / "up.log").read_text()[-4000:], file=sys.stderr)
+        raise
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
 
 
 class Usage:
@@ -67,11 +80,11 @@ class Usage:
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 command = (entry / "cmdline").read_text().split("\0")
-                told = " ".join(command) + (entry / "environ").read_text(errors="replace")
-                if self.word in command[:8] and str(self.state) in told:
+                text = " ".join(command) + (entry / "environ").read_text(errors="replace")
+                if self.word in command[:8] and str(self.state) in text:
                     result.append(entry)
                 elif self.word == "envoy" and command[0].endswith("/envoy"):
-                    result += [entry] if str(self.state) in told else []
+                    result += [entry] if str(self.state) in text else []
                 elif self.word == "nginx" and self._is_master(command[0]):
                     # NGINX's title overwrites its environment; its workers name no path at all.
                     children = (entry / "task" / entry.name / "children").read_text()
@@ -247,7 +260,7 @@ async def until_settled(client: Client) -> None:
     async with asyncio.timeout(600):
         while True:
             routes = (await client.list(resources.HTTP_ROUTES, NAMESPACE)).items
-            if all(each.get("status", {}).get("parents") for each in routes):
+            if all(http_route.get("status", {}).get("parents") for http_route in routes):
                 break
             await asyncio.sleep(1)
     await asyncio.sleep(3)
@@ -293,9 +306,8 @@ async def measure(
 
 async def run(counts: list[int], samples: int, pool: str, class_name: str) -> list[dict[str, Any]]:
     """Measure at each of ``counts`` existing routes, on one growing installation."""
-    state = Path(tempfile.mkdtemp(prefix="gatehouse-bench-"))
     results = []
-    try:
+    with state_directory() as state:
         async with (
             backends(),
             gatehouse(state, pool),
@@ -322,11 +334,6 @@ async def run(counts: list[int], samples: int, pool: str, class_name: str) -> li
                 )
                 print(json.dumps(results[-1]), flush=True)
             await client.__aexit__(None, None, None)
-    except BaseException:
-        print((state / "up.log").read_text()[-4000:], file=sys.stderr)
-        raise
-    finally:
-        shutil.rmtree(state, ignore_errors=True)
     return results
 
 

@@ -15,10 +15,8 @@ import asyncio
 import contextlib
 import random
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -36,9 +34,9 @@ PORT = propagation.PORT
 HOMES = propagation.BACKENDS
 SERVICES = 10
 """Of each namespace."""
-LONGEST = 60.0
+CHANGE_TIMEOUT_SECONDS = 60.0
 """Seconds after which a change counts as never seen."""
-SHORTEST_PAUSE, COARSENESS = 0.005, 0.05
+MIN_PAUSE_SECONDS, COARSENESS = 0.005, 0.05
 """Between two looks whether a change is there: seconds, and the share of the time waited so far."""
 PARTS = ("controller", "agent", "apiserver")
 
@@ -85,8 +83,8 @@ class Estate:
                     moved = {**endpoints, "endpoints": [{"addresses": [HOMES[0]]}]}
                     group.create_task(one(slices, moved, name))
                 for number in range(self.routes):
-                    made = route(name, f"r{number}", number % SERVICES)
-                    group.create_task(one(resources.HTTP_ROUTES, made, name))
+                    obj = route(name, f"r{number}", number % SERVICES)
+                    group.create_task(one(resources.HTTP_ROUTES, obj, name))
 
     async def settled(self) -> None:
         """Wait until every route is accepted, and served."""
@@ -161,7 +159,7 @@ class Estate:
         Raises TimeoutError when the data plane lags behind with changes of all Services.
         """
         services = ((name, number) for name in self.namespaces for number in range(SERVICES))
-        free = [each for each in services if each not in self._busy]
+        free = [candidate for candidate in services if candidate not in self._busy]
         if not free:
             raise TimeoutError
         busy = namespace, service = random.choice(free)
@@ -175,7 +173,7 @@ class Estate:
     async def _until(self, name: str, holds: Callable[[int, str, Any], bool]) -> None:
         """Ask for a name until the answer (status, text, headers) is so; raises TimeoutError."""
         url, begun = f"http://{self.address}:{PORT}/", time.perf_counter()
-        async with asyncio.timeout(LONGEST):
+        async with asyncio.timeout(CHANGE_TIMEOUT_SECONDS):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with self._session.get(url, headers={"Host": name}) as response:
@@ -184,11 +182,11 @@ class Estate:
                 # However many changes are on their way, all of them together ask as often: else
                 # the asking would take what they wait for.
                 waited = time.perf_counter() - begun
-                await asyncio.sleep(max(SHORTEST_PAUSE, COARSENESS * waited))
+                await asyncio.sleep(max(MIN_PAUSE_SECONDS, COARSENESS * waited))
 
-    async def load(self, answers: Counter[str], *, kept: bool) -> None:
+    async def load(self, answers: Counter[str], *, keep_alive: bool) -> None:
         """Ask for all routes in turn, 20 a second, until cancelled."""
-        connector = aiohttp.TCPConnector(force_close=not kept)
+        connector = aiohttp.TCPConnector(force_close=not keep_alive)
         async with aiohttp.ClientSession(connector=connector) as session:
             while True:
                 name = host(random.choice(self.namespaces), f"r{random.randrange(self.routes)}")
@@ -251,8 +249,7 @@ def received(state: Path) -> int:
 @contextlib.asynccontextmanager
 async def installed(class_name: str, options: argparse.Namespace) -> AsyncIterator[Any]:
     """Run an installation with an estate on it."""
-    state = Path(tempfile.mkdtemp(prefix="gatehouse-bench-"))
-    try:
+    with propagation.state_directory() as state:
         async with routing.backends(), propagation.gatehouse(state, options.pool):
             client = await propagation.connect(state)
             await client.create(resources.GATEWAYS, gateway(class_name))
@@ -263,11 +260,6 @@ async def installed(class_name: str, options: argparse.Namespace) -> AsyncIterat
             yield estate, state
             await estate.close()
             await client.__aexit__(None, None, None)
-    except BaseException:
-        print((state / "up.log").read_text()[-4000:], file=sys.stderr)
-        raise
-    finally:
-        shutil.rmtree(state, ignore_errors=True)
 
 
 async def measure(class_name: str, options: argparse.Namespace) -> tuple[Object, bool]:
@@ -276,9 +268,9 @@ async def measure(class_name: str, options: argparse.Namespace) -> tuple[Object,
         usages = {part: propagation.Usage(part, state) for part in PARTS}
         usages["proxy"] = propagation.Usage(class_name.rpartition("-")[2], state)
         answers: Counter[str] = Counter()
-        load = [asyncio.create_task(estate.load(answers, kept=n % 2 == 0)) for n in range(2)]
+        load = [asyncio.create_task(estate.load(answers, keep_alive=n % 2 == 0)) for n in range(2)]
         before = {part: usage.read()[0] for part, usage in usages.items()}
-        told, begun = received(state), time.perf_counter()
+        bytes_received, begun = received(state), time.perf_counter()
         turns = int(options.seconds / options.every)
         async with asyncio.TaskGroup() as group:
             for number in range(turns):
@@ -287,7 +279,7 @@ async def measure(class_name: str, options: argparse.Namespace) -> tuple[Object,
                 await asyncio.sleep(max(0.0, next_turn - time.perf_counter()))
         took = time.perf_counter() - begun
         after = {part: usage.read() for part, usage in usages.items()}
-        told = received(state) - told
+        bytes_received = received(state) - bytes_received
         for task in load:
             task.cancel()
         await asyncio.gather(*load, return_exceptions=True)
@@ -302,10 +294,12 @@ async def measure(class_name: str, options: argparse.Namespace) -> tuple[Object,
     }
     rows["changes; never seen"] = f"{turns}; {sum(estate.lost.values())}"
     rows["requests beside it; failed"] = f"{sum(answers.values())}; {sum(failed.values())}"
-    rows["bytes to the data plane per change"] = f"{told / turns:,.0f}"
+    rows["bytes to the data plane per change"] = f"{bytes_received / turns:,.0f}"
     for part in usages:
-        each, share = cpu[part] / turns, cpu[part] / took * 100
-        rows[f"{part}: CPU ms per change; share of a core"] = f"{each * 1000:.1f}; {share:.0f} %"
+        milliseconds, share = cpu[part] / turns, cpu[part] / took * 100
+        rows[f"{part}: CPU ms per change; share of a core"] = (
+            f"{milliseconds * 1000:.1f}; {share:.0f} %"
+        )
     rows[f"RSS MB: {', '.join(usages)}"] = ", ".join(f"{after[p][1] / 1e6:.0f}" for p in usages)
     return rows, not failed and not estate.lost
 

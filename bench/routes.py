@@ -19,14 +19,11 @@ import asyncio
 import contextlib
 import random
 import re
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -190,9 +187,9 @@ class Bench:
 
     async def _attached(self, before: Counter[str], started: float, count: int) -> Object:
         done = time.perf_counter()
-        result = await self.gateways.until(lambda found: attached(found) == count, 300)
+        result = await self.gateways.until(lambda objects: attached(objects) == count, 300)
         routes = await self.routes.until(
-            lambda found: len(found) == count and all(map(accepted, found.values())), 300
+            lambda objects: len(objects) == count and all(map(accepted, objects.values())), 300
         )
         await asyncio.sleep(2)
         return {
@@ -237,7 +234,9 @@ class Bench:
         """Move endpoints of random Services under steady load."""
         before, times = await self.counts(), list[float]()
         answers: Counter[str] = Counter()
-        load = [asyncio.create_task(self._load(answers, kept=n % 2 == 0)) for n in range(CLIENTS)]
+        load = [
+            asyncio.create_task(self._load(answers, keep_alive=n % 2 == 0)) for n in range(CLIENTS)
+        ]
         busy: set[int] = set()
         begun = time.perf_counter()
         async with asyncio.TaskGroup() as group:
@@ -284,8 +283,8 @@ class Bench:
         await self.client.delete(resources.HTTP_ROUTES, "fresh", namespace=NAMESPACE)
         return at - started
 
-    async def _load(self, answers: Counter[str], *, kept: bool) -> None:
-        connector = aiohttp.TCPConnector(force_close=not kept)
+    async def _load(self, answers: Counter[str], *, keep_alive: bool) -> None:
+        connector = aiohttp.TCPConnector(force_close=not keep_alive)
         async with aiohttp.ClientSession(connector=connector) as session:
             while True:
                 host = f"r{random.randrange(self.count)}.bench.example"
@@ -313,8 +312,7 @@ def percentiles(times: Iterable[float]) -> Object:
 @contextlib.asynccontextmanager
 async def installed(options: argparse.Namespace) -> AsyncIterator[Bench]:
     """Run an installation with a Gateway and a Service for each route to come."""
-    state = Path(tempfile.mkdtemp(prefix="gatehouse-bench-"))
-    try:
+    with propagation.state_directory() as state:
         async with backends(), propagation.gatehouse(state, options.pool):
             client = await propagation.connect(state)
             raw = Connection(config.from_kubeconfig(state / "kubeconfig"))
@@ -323,26 +321,23 @@ async def installed(options: argparse.Namespace) -> AsyncIterator[Bench]:
             address = await propagation.address_of(client)
             bench = Bench(client, raw, address, options.routes)
             await bench.services()
-            following = [asyncio.create_task(each.run()) for each in (bench.routes, bench.gateways)]
+            following = [
+                asyncio.create_task(watch.run()) for watch in (bench.routes, bench.gateways)
+            ]
             yield bench
             for task in following:
                 task.cancel()
             await bench.close()
             await raw.close()
             await client.__aexit__(None, None, None)
-    except BaseException:
-        print((state / "up.log").read_text()[-4000:], file=sys.stderr)
-        raise
-    finally:
-        shutil.rmtree(state, ignore_errors=True)
 
 
 async def run(options: argparse.Namespace) -> bool:
     """Measure and print one line per result. Return whether no request failed."""
     print(f"| {options.routes:,} routes | |\n| --- | --- |", flush=True)
 
-    def note(name: str, found: Object) -> None:
-        print(f"| {name} | {', '.join(f'{k}: {v}' for k, v in found.items())} |", flush=True)
+    def note(name: str, figures: Object) -> None:
+        print(f"| {name} | {', '.join(f'{k}: {v}' for k, v in figures.items())} |", flush=True)
 
     async with installed(options) as bench:
         note("attach", await bench.attach())

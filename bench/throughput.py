@@ -24,19 +24,21 @@ from pathlib import Path
 import msgspec
 
 from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.agent.nginx import main_conf
 from gatehouse.agent.nginx.nameserver import HOST as HOST_OF_NAMES
 from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
-from gatehouse.dataplane.endpoints import Endpoint
+from gatehouse.dataplane import connection_counts, request_log
+from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.sidecars.authenticator import config as authenticating
 from gatehouse.sidecars.authenticator import cookies
-from gatehouse.sidecars.authenticator.sessions import Session, SessionCodec
+from gatehouse.sidecars.authenticator.sessions import LoginSession, SessionCodec
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.tls_connector import config as connecting
-from gatehouse.standalone.pki import Leaf, Pki, issue
+from gatehouse.standalone.pki import InstallationCertificate, Pki, issue
 
 ADDRESS, PORT, BACKEND = "127.88.0.1", 8080, 9080
 RESOLVER = 18_053
@@ -72,10 +74,10 @@ export default { choose };
 """
 
 
-def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
+def ours(rules: int, *, named: bool = False, logged: bool = False) -> dict[str, bytes]:
     """Return the files that Gatehouse writes for a plain route, or for some matches on one path.
 
-    ``named``: with endpoints that NGINX asks for.
+    ``named``: with endpoints that NGINX asks for. ``logged``: with the access log.
     """
     forward = ir.Forward((ir.Backend("c-bench"),))
     matches = [
@@ -87,16 +89,18 @@ def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
         )
         for n in range(rules)
     ] or [ir.Match()]
-    routes = tuple(ir.Route(f"a/b/{n}/0", each, forward) for n, each in enumerate(matches))
+    routes = tuple(
+        ir.Route(f"a/b/{n}/0", route_match, forward) for n, route_match in enumerate(matches)
+    )
     listener = ir_gateway.Listener(PORT, "HTTP", (ir.VirtualHost(HOST, routes),))
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         "a/b",
         bind_address=ADDRESS,
         listeners=(listener,),
         clusters=(ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND),)),),
     )
-    capabilities = nginx.Capabilities.parse("1.31.3", named_endpoints=named)
-    generated = nginx.Generator(capabilities).generate(gateway)
+    capabilities = nginx.NginxCapabilities.parse("1.31.3", named_endpoints=named, access_log=logged)
+    generated = nginx.NginxGenerator(capabilities).generate(gateway)
     return {path: file.content for path, file in generated.file_set.files.items()}
 
 
@@ -106,15 +110,15 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
     cluster = ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND + 1),), "http", tls)
     route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)))
     listener = ir_gateway.Listener(PORT, "HTTP", (ir.VirtualHost(HOST, (route,)),))
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         "a/b",
         bind_address=ADDRESS,
         listeners=(listener,),
         clusters=(cluster,),
         trust_bundles=(ir_gateway.TrustBundle("bench", pki.ca().cert.read_bytes()),),
     )
-    capabilities = nginx.Capabilities.parse("1.31.3", connectors=True)
-    generated = nginx.Generator(capabilities).generate(gateway)
+    capabilities = nginx.NginxCapabilities.parse("1.31.3", connectors=True)
+    generated = nginx.NginxGenerator(capabilities).generate(gateway)
     return {path: file.content for path, file in generated.file_set.files.items()}
 
 
@@ -128,28 +132,30 @@ def guarded(pki: Pki) -> dict[str, bytes]:
         "a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)), authentication=oidc
     )
     secrets = {"client": SECRET, "authority": pki.ca().cert.read_bytes()}
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         "a/b",
         bind_address=ADDRESS,
         listeners=(ir_gateway.Listener(PORT, "HTTP", (ir.VirtualHost(HOST, (route,)),)),),
         clusters=(ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND),)),),
         secrets=tuple(
-            ir_gateway.SecretFile(name, ir_gateway.SecretBytes(each))
-            for name, each in secrets.items()
+            ir_gateway.SecretFile(name, ir_gateway.SecretBytes(content))
+            for name, content in secrets.items()
         ),
     )
     modules = ("http_auth_request_module",)
-    capabilities = nginx.Capabilities.parse("1.31.3", modules, authenticators=True)
-    generated = nginx.Generator(capabilities).generate(gateway)
+    capabilities = nginx.NginxCapabilities.parse("1.31.3", modules, authenticators=True)
+    generated = nginx.NginxGenerator(capabilities).generate(gateway)
     return {path: file.content for path, file in generated.file_set.files.items()}
 
 
 def session(files: dict[str, bytes]) -> str:
     """Return the cookies of a logged-in user."""
-    (party,) = msgspec.json.decode(files[authenticating.FILE], type=list[authenticating.Party])
+    (party,) = msgspec.json.decode(
+        files[authenticating.AUTHENTICATORS_FILE], type=list[authenticating.Party]
+    )
     now = time.time()
-    made = Session("alice", now, now + 3600, now + 3600, {}, "sid", "refresh" * 100)
-    parts = cookies.split(party.cookie, SessionCodec(party, SECRET).encode_session(made))
+    login = LoginSession("alice", now, now + 3600, now + 3600, {}, "sid", "refresh" * 100)
+    parts = cookies.split(party.cookie, SessionCodec(party, SECRET).encode_session(login))
     return "; ".join(f"{name}={value}" for name, value in parts)
 
 
@@ -189,7 +195,7 @@ def answer_names(ready: threading.Event) -> None:
         await server.start(RESOLVER)
         if server.port != RESOLVER:
             sys.exit(f"port {RESOLVER} is taken")
-        server.publish({"c-bench": (Endpoint(ADDRESS, BACKEND),)})
+        server.publish({"c-bench": (WeightedEndpoint(ADDRESS, BACKEND),)})
         ready.set()
         await asyncio.Event().wait()
 
@@ -199,31 +205,51 @@ def answer_names(ready: threading.Event) -> None:
 class Nginx:
     """An NGINX with one worker, over some files."""
 
-    def __init__(self, directory: Path, files: dict[str, bytes]) -> None:
+    def __init__(self, directory: Path, files: dict[str, bytes], *, counts: bool = True) -> None:
+        """``counts``: True if requests and connections are logged for metrics."""
         for path, content in files.items():
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (directory / path).write_bytes(content)
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         temp = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
-        # By default workers of a root master run as "nobody", which cannot enter the directory.
+        has_log = "gatehouse/access_log.conf" in files
+        log = "include gatehouse/access_log.conf;" if has_log else ""
+        if counts and "gatehouse/request_log.conf" in files:
+            log += "include gatehouse/request_log.conf;"
+            log += main_conf.request_log_directive(directory / request_log.FILE)
+        log = log or "access_log off;"
+        # By default workers of a root master run as another user, which cannot enter the directory.
         user = "user root; " if os.geteuid() == 0 else ""
+        stream = ""
+        if "gatehouse/stream.conf" in files:
+            stream = f"stream {{ resolver {ADDRESS_OF_NAMES}; include gatehouse/stream.conf; "
+            if counts and "gatehouse/connection_log.conf" in files:
+                connection_log = directory / connection_counts.CONNECTIONS_FILE
+                stream += main_conf.connection_log_directive(connection_log)
+            stream += "}"
+        http = "include gatehouse/http.conf;" if "gatehouse/http.conf" in files else ""
         (directory / "nginx.conf").write_text(
             f"{user}worker_processes 1; daemon off; pid {directory}/pid; "
             f"working_directory {directory}; error_log {directory}/error.log; "
             "events { worker_connections 1024; } "
-            f"http {{ access_log off; {temp} resolver {ADDRESS_OF_NAMES}; "
-            f"include gatehouse/http.conf; }}"
+            f"http {{ {temp} resolver {ADDRESS_OF_NAMES}; {http} {log} }} {stream}"
         )
-        binary = str(nginx_binary.find(None))
+        binary = str(nginx_binary.find_nginx_binary(None))
         self._process = subprocess.Popen(
-            [binary, "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"]
+            [binary, "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"],
+            stdout=(directory / "access.log").open("ab"),
         )
         self._companion: subprocess.Popen[bytes] | None = None
-        if connecting.FILE in files:
-            self._accompany("connector", directory, connecting.SOCKETS)
-        if authenticating.FILE in files:
-            self._accompany("authenticator", directory, authenticating.SOCKETS)
+        if connecting.CONNECTORS_FILE in files:
+            self._accompany("connector", directory, connecting.CONNECTOR_SOCKETS)
+        if authenticating.AUTHENTICATORS_FILE in files:
+            self._accompany("authenticator", directory, authenticating.AUTHENTICATOR_SOCKETS)
         time.sleep(0.5)
+
+    @property
+    def pid(self) -> int:
+        """Process of the master."""
+        return self._process.pid
 
     def _accompany(self, companion: str, directory: Path, where: str) -> None:
         sockets = directory / where
@@ -246,7 +272,7 @@ class Nginx:
 def answering(pki: Pki) -> dict[str, bytes]:
     """Return the backend: plain text and TLS, with small responses and responses of 1 MB."""
     pki.ensure()
-    leaf = Leaf("backend", "backend", dns=(SERVER_NAME, OTHER_NAME), server=True)
+    leaf = InstallationCertificate("backend", "backend", dns=(SERVER_NAME, OTHER_NAME), server=True)
     pair = pki.leaf(leaf)
     issue(pki.ca(), leaf, pair, datetime.now(UTC))
     text = f"""
@@ -261,15 +287,36 @@ def answering(pki: Pki) -> dict[str, bytes]:
     return {"gatehouse/http.conf": text.encode(), "assets/large": bytes(1 << 20)}
 
 
-def load(seconds: int, rules: int, path: str, cookie: str) -> tuple[float, float]:
+def load(
+    seconds: int, rules: int, path: str, cookie: str, address: str = ADDRESS
+) -> tuple[float, float]:
     """Return requests per second and the 99th percentile in milliseconds for the last rule."""
+    return parse(wrk(seconds, rules, path, cookie, address))
+
+
+def wrk(
+    seconds: int,
+    rules: int = 0,
+    path: str = "/",
+    cookie: str = "",
+    address: str = ADDRESS,
+    *,
+    reuse_connections: bool = True,
+) -> str:
+    """Return the output of wrk."""
     last = f"v{rules - 1}"
     command = ["wrk", "-t1", "-c32", f"-d{seconds}", "--latency", "-H", f"Host: {HOST}"]
     command += ["-H", f"Cookie: {cookie}"] if cookie else []
-    command += ["-H", f"x-rule: {last}", f"http://{ADDRESS}:{PORT}{path}?q={last}"]
+    command += [] if reuse_connections else ["-H", "Connection: close"]
+    command += ["-H", f"x-rule: {last}", f"http://{address}:{PORT}{path}?q={last}"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in answer:
         sys.exit(f"requests failed:\n{answer}")
+    return answer
+
+
+def parse(answer: str) -> tuple[float, float]:
+    """Return requests per second and the 99th percentile in milliseconds."""
     rate = re.search(r"Requests/sec:\s+([\d.]+)", answer)
     tail = re.search(r"^ +99% +([\d.]+)([a-z]+)$", answer, re.MULTILINE)
     assert rate is not None
@@ -288,7 +335,7 @@ def compare(
             with tempfile.TemporaryDirectory() as directory:
                 server = Nginx(Path(directory), files)
                 try:
-                    cookie = session(files) if authenticating.FILE in files else ""
+                    cookie = session(files) if authenticating.AUTHENTICATORS_FILE in files else ""
                     load(1, rules, path, cookie)
                     result[name].append(load(seconds, rules, path, cookie))
                 finally:

@@ -38,15 +38,15 @@ def rules() -> dict[str, str]:
     """Return the generated files with RBAC rules."""
     return {
         f"rules/{name}.yaml": yaml.safe_dump(
-            permissions.rules(found), sort_keys=False, default_flow_style=None, width=100
+            permissions.rbac_rules(rule_list), sort_keys=False, default_flow_style=None, width=100
         )
-        for name, found in RULES.items()
+        for name, rule_list in RULES.items()
     }
 
 
 def embedded_rules() -> str:
     """Return the rules of the embedded API server's role for the controller."""
-    lines = map(json.dumps, permissions.rules(permissions.all_permissions()))
+    lines = map(json.dumps, permissions.rbac_rules(permissions.all_permissions()))
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 

@@ -8,6 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gatehouse.compiler.frontends.gateway_api.resource_limits import PARAMETER_LIMITS
+
+_CORE = "Group of the object: empty for the core group. Default: empty."
+_GRANTED = (
+    "Namespace of the object. Another one needs a ReferenceGrant. Default: that of the field."
+)
 _REFERENCED = "Name of the Secret, in the namespace of the object."
 
 EXTERNAL_LOAD_BALANCER = {
@@ -43,6 +49,10 @@ EXTERNAL_LOAD_BALANCER = {
     "services.annotation.name": "Name of the annotation.",
     "services.annotation.value": "Value of the annotation. Default: any.",
     "services.portPrefix": "Prefix of the names of the ports that become upstreams.",
+    "services.portNames": (
+        "Ports that become upstreams: those with portPrefix, or (Context) those named"
+        " http-<upstream> and stream-<upstream>."
+    ),
     "services.loadBalancerServers": "Servers of Services of type LoadBalancer: NodePort is the "
     "node ports, Ingress the addresses in the status.",
     "nodes": "Nodes that are servers of node ports.",
@@ -101,6 +111,14 @@ _SELECTOR = {
 
 
 GATEWAY_PARAMETERS = {
+    "resourceLimits": "Ceilings of what objects may claim of the data plane. In the parameters of "
+    "a GatewayClass they override --resource-limits; in those of a Gateway they count only where "
+    "they are lower.",
+    **{
+        f"resourceLimits.{name}": f"Ceiling, in {limit.unit}: {limit.subject}. "
+        f"Default of --resource-limits: {limit.default}."
+        for name, limit in PARAMETER_LIMITS.items()
+    },
     "ipFamily": "IP families of the listeners and the Service: dual, ipv4 or ipv6. Default: "
     "dual for listeners, that of the cluster for the Service.",
     "disableHTTP2": "Do not offer HTTP/2 to clients. Default: false.",
@@ -134,7 +152,43 @@ GATEWAY_PARAMETERS = {
     "compression.gzip.proxied": "Conditions under which responses to proxied requests are "
     "compressed, as in NGINX's gzip_proxied. Default: off.",
     "compression.gzip.vary": "Add the header Vary: Accept-Encoding. Default: false.",
-    "logging": "Logging of the agents.",
+    "logging": "Logging of the agents and proxies.",
+    "logging.accessLog": "Access log of requests and connections.",
+    "logging.accessLog.disable": "Disables the log. Default: false.",
+    "logging.accessLog.statusClasses": "Classes of statuses of requests that are logged. "
+    "Default: all.",
+    "logging.accessLog.samplePercent": "Share of requests that is logged. Default: 100.",
+    "logging.accessLog.format": "Format of lines: JSON, or the same fields as name=value. "
+    "Default: json.",
+    "telemetry": "Traces of requests, by OTLP over gRPC to a collector.",
+    "telemetry.disabledFeatures": "Disabled features. DisableTracing disables traces. Default: "
+    "none.",
+    "telemetry.exporter": "Export of spans. Default: none, and no request is traced.",
+    "telemetry.exporter.endpoint": "Collector as host:port, or as https://host:port for "
+    "TLS. Default port: 4317.",
+    "telemetry.exporter.interval": "Maximum time between two exports, 100ms to 60s. Default: 5s.",
+    "telemetry.exporter.batchSize": "Number of spans of an export, up to 8192. Default: 512.",
+    "telemetry.exporter.batchCount": "Number of exports that may wait, up to 64. Further spans are "
+    "dropped. Default: 4.",
+    "telemetry.exporter.tls": "Credentials for an endpoint of https://. Default: CA "
+    "certificates of the system, and no client certificate.",
+    "telemetry.exporter.tls.caCertificateRefs": "ConfigMaps and Secrets with CA certificates in "
+    "ca.crt, which verify the collector. Default: those of the system.",
+    "telemetry.exporter.tls.caCertificateRefs[].group": _CORE,
+    "telemetry.exporter.tls.caCertificateRefs[].kind": "Kind of the object.",
+    "telemetry.exporter.tls.caCertificateRefs[].name": "Name of the object.",
+    "telemetry.exporter.tls.caCertificateRefs[].namespace": _GRANTED,
+    "telemetry.exporter.tls.clientCertificateRef": "Secret of type kubernetes.io/tls with the "
+    "client certificate. Served by Envoy. Default: none.",
+    "telemetry.exporter.tls.clientCertificateRef.group": _CORE,
+    "telemetry.exporter.tls.clientCertificateRef.kind": "Kind of the object.",
+    "telemetry.exporter.tls.clientCertificateRef.name": "Name of the object.",
+    "telemetry.exporter.tls.clientCertificateRef.namespace": _GRANTED,
+    "telemetry.serviceName": "End of service.name, after gatehouse:<namespace>:<Gateway>. "
+    "Default: none.",
+    "telemetry.spanAttributes": "Attributes of all spans.",
+    "telemetry.spanAttributes[].key": "Name of the attribute.",
+    "telemetry.spanAttributes[].value": "Value of the attribute.",
     "logging.agentLevel": "Lowest level that agents log. Default: info.",
     "kubernetes": "Kubernetes objects of the data plane.",
     "kubernetes.deployment": "Settings of the Deployment. Default workload.",
@@ -206,6 +260,11 @@ _WORKLOAD = {
     "container.readinessProbe.initialDelaySeconds": "Time in seconds before the first probe. "
     "Default: 0.",
     "container.readinessProbe.periodSeconds": "Time in seconds between probes. Default: 2.",
+    "container.readinessProbe.port": "Port of the probe. Accepted and not served.",
+    "container.readinessProbe.path": "Path of the probe. Accepted and not served.",
+    "container.readinessProbe.expose": "Port of the probe in the Service. Accepted and not served.",
+    "container.debug": "A debug build of NGINX. Accepted and not served.",
+    "wafContainers": "Containers of F5 WAF for NGINX. Accepted and not served.",
     "container.hostPorts": "Ports of the Nodes that lead to ports of the container. Default: none.",
     "container.hostPorts[].port": "Port on the Node.",
     "container.hostPorts[].containerPort": "Port of the container, the port of a listener.",
@@ -233,10 +292,14 @@ HOSTED_STATUS = {
     "hosts": "Hostnames that are served.",
     "addresses": "Addresses of the Gateways, the DNS targets of the hostnames.",
     "readyEndpoints": "Number of ready endpoints of the Service.",
+    "owned": "Names that the object owns. Other objects get one of them only when this object no "
+    "longer requests it. Only the controller may write this field.",
+    "owned.hosts": "Owned hostnames.",
+    "owned.address": "Owned advertised address.",
+    "owned.service": "Owned Service port, as name:port.",
 }
 
 TOP_LEVEL = {
-    "apiVersion": "Version of the API: gatehouse.dev/v1alpha1.",
     "kind": "Kind of the object.",
     "spec": "Desired state, written by users.",
     "status": "Observed state, written by the controller.",
@@ -266,7 +329,13 @@ def _described(
         if key == "items":
             yield key, described(value, texts, f"{path}[]")
         elif key == "properties":
-            yield key, {name: _field(each, texts, path, name) for name, each in value.items()}
+            yield (
+                key,
+                {
+                    name: _field(field_schema, texts, path, name)
+                    for name, field_schema in value.items()
+                },
+            )
         elif key != "description" or not path.endswith("[]"):
             yield key, value
 
@@ -286,11 +355,15 @@ def _default(schema: Mapping[str, Any]) -> str:
     return f" Default: {str(default).lower() if isinstance(default, bool) else default}."
 
 
-def top_level(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object with descriptions of its top-level fields."""
+def top_level(schema: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """Return the schema of an object with descriptions of its top-level fields.
+
+    ``version``: group and version.
+    """
+    texts = {**TOP_LEVEL, "apiVersion": f"Version of the API: {version}."}
     # Kubernetes forbids a description of metadata.
     properties = {
-        name: each if name == "metadata" else {**each, "description": TOP_LEVEL[name]}
-        for name, each in schema["properties"].items()
+        name: field_schema if name == "metadata" else {**field_schema, "description": texts[name]}
+        for name, field_schema in schema["properties"].items()
     }
     return {**schema, "properties": properties}

@@ -60,11 +60,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Replace the directory of stubs. Return the exit status."""
     target = Path((arguments or sys.argv[1:] or [str(ROOT / "typings")])[0])
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".typings-") as name:
-        made = Path(name) / "typings"
-        made.mkdir()
-        write(made)
+        directory = Path(name) / "typings"
+        directory.mkdir()
+        write(directory)
         shutil.rmtree(target, ignore_errors=True)
-        made.rename(target)
+        directory.rename(target)
     return 0
 
 
@@ -102,7 +102,7 @@ def write_messages(files: Iterable[FileDescriptor], directory: Path) -> None:
 def services(file: FileDescriptor) -> str:
     """Return the stub of the asynchronous services that a file declares."""
     declared: list[ServiceDescriptor] = list(file.services_by_name.values())
-    used = {kind.file.name for each in declared for kind in _message_types(each)}
+    used = {kind.file.name for service in declared for kind in _message_types(service)}
     imports = "".join(f"import {_module(name)}\n" for name in sorted(used))
     return SERVICES_HEAD + imports + "".join(map(_service, declared))
 
@@ -121,12 +121,12 @@ def _descriptor(module: str) -> FileDescriptor:
 
 def _dependencies_first(files: Iterable[FileDescriptor]) -> Iterator[FileDescriptor]:
     """Yield files and their dependencies, each once and after what it imports, as protoc needs."""
-    seen: set[str] = set()
+    visited: set[str] = set()
 
     def visit(file: FileDescriptor) -> Iterator[FileDescriptor]:
-        if file.name in seen:
+        if file.name in visited:
             return
-        seen.add(file.name)
+        visited.add(file.name)
         for dependency in file.dependencies:
             yield from visit(dependency)
         yield file

@@ -14,11 +14,13 @@ from descriptions import described
 from nginx_gateway import (
     BOOLEAN,
     COUNT,
+    LOGGING,
     LOOSE,
     NAME,
     SPECS,
     STRING,
     TIME,
+    WORKLOAD,
     Schema,
     fields,
     one_of,
@@ -141,6 +143,7 @@ LOAD_BALANCER = fields(
         selector=SELECTOR,
         annotation=fields("name", name=NAME, value=STRING),
         portPrefix={"type": "string", "minLength": 1, "maxLength": 15, "default": "nlk-"},
+        portNames=one_of("Prefix", "Context") | {"default": "Prefix"},
         loadBalancerServers=one_of("NodePort", "Ingress") | {"default": "NodePort"},
     ),
     nodes=fields(
@@ -234,6 +237,7 @@ HOSTED_STATUS = fields(
     hosts=several(STRING),
     addresses=several(LOOSE),
     readyEndpoints=COUNT,
+    owned=fields(hosts=several(STRING), address=STRING, service=STRING),
 )
 
 
@@ -269,12 +273,34 @@ HOSTED_COLUMNS: list[Schema] = [
 ]
 
 
+_ACCESS_LOG = fields(
+    disable=BOOLEAN,
+    statusClasses=several(one_of("1xx", "2xx", "3xx", "4xx", "5xx"), most=5),
+    samplePercent={"type": "integer", "minimum": 1, "maximum": 100},
+    format=one_of("json", "text"),
+)
+
+_LOGGING = fields(**LOGGING["properties"], accessLog=_ACCESS_LOG)
+
+
+_NGINX_ONLY = (
+    "zoneSize",
+    "serverTokens",
+    "useClusterIP",
+    "dnsResolver",
+    "metrics",
+    "workerConnections",
+    "waf",
+    "nginxPlus",
+)
+_OWN = {"logging": _LOGGING, "kubernetes": WORKLOAD}
+"""Fields that lack those parts of NginxProxy that are specific to NGINX, or not served."""
 GATEWAY_PARAMETERS = {
     **SPECS["NginxProxy"],
     "properties": {
-        name: schema
+        name: _OWN.get(name, schema)
         for name, schema in SPECS["NginxProxy"]["properties"].items()
-        if name not in ("zoneSize", "serverTokens", "useClusterIP")
+        if name not in _NGINX_ONLY
     },
 }
 """The fields of NginxProxy that are not specific to NGINX."""
@@ -321,7 +347,7 @@ def _definition(
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": descriptions.top_level(schema)},
+        "schema": {"openAPIV3Schema": descriptions.top_level(schema, f"{group}/v1alpha1")},
     }
     names = {
         "kind": kind,
@@ -342,9 +368,9 @@ def _definition(
 
 def main() -> None:
     """Write one file per kind into the directory given."""
-    for made in definitions():
-        text = json.dumps(made, indent=1, sort_keys=True)
-        (Path(sys.argv[1]) / f"{made['metadata']['name']}.json").write_text(text + "\n")
+    for definition in definitions():
+        text = json.dumps(definition, indent=1, sort_keys=True)
+        (Path(sys.argv[1]) / f"{definition['metadata']['name']}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Write the definitions of the Gateway API that Gatehouse brings along.
 
-Run by `make gateway-api` on a machine with Go, when a newer Gateway API is to be followed. Kept is
-the interface: names, versions, schemas, rules, columns. Prose is left out.
+Run by `make gateway-api` on a machine with Go, for a newer release of the Gateway API. The
+descriptions of fields stay: `kubectl explain` prints them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -28,19 +27,6 @@ def source() -> Path:
     return Path(json.loads(answer.stdout)["Dir"]) / "config" / "crd" / CHANNEL
 
 
-def without_prose(value: Any, *, names: bool = False) -> Any:
-    """Drop descriptions; ``names``: the keys of ``value`` are names of fields, not keywords."""
-    if isinstance(value, dict):
-        return {
-            key: without_prose(inner, names=key == "properties" and not names)
-            for key, inner in value.items()
-            if names or key != "description" or not isinstance(inner, str)
-        }
-    if isinstance(value, list):
-        return [without_prose(item) for item in value]
-    return value
-
-
 def main() -> None:
     """Write one file per kind into the directory given."""
     target = Path(sys.argv[1])
@@ -51,7 +37,7 @@ def main() -> None:
         if definition["kind"] != "CustomResourceDefinition":
             continue
         definition.pop("status", None)
-        text = json.dumps(without_prose(definition), indent=1, sort_keys=True)
+        text = json.dumps(definition, indent=1, sort_keys=True)
         (target / f"{definition['metadata']['name']}.json").write_text(text + "\n")
 
 

@@ -1,6 +1,6 @@
 """Write ``kinds.txt``: the types of Kubernetes' built-in kinds, as facts in a notation of our own.
 
-Run by `make kinds` on a machine with Go, when a newer Kubernetes is to be followed. It reads the
+Run by `make kinds` on a machine with Go, for a newer release of Kubernetes. It reads the
 published OpenAPI documents (fields, defaults, how lists are merged) and protobuf definitions (field
 numbers) of one Kubernetes release and keeps only names, types, numbers and merge rules.
 """
@@ -19,7 +19,9 @@ KUBERNETES = "1.34.3"
 LIBRARIES = "0.34.3"
 
 ROOTS = {
-    "api__v1": "Namespace Service Endpoints Secret ConfigMap ServiceAccount Pod Node Event",
+    "api__v1": (
+        "Namespace Service Endpoints Secret ConfigMap ServiceAccount Pod Node Event ResourceQuota"
+    ),
     "apis__apps__v1": "Deployment DaemonSet ReplicaSet",
     "apis__autoscaling__v2": "HorizontalPodAutoscaler",
     "apis__policy__v1": "PodDisruptionBudget",
@@ -157,21 +159,21 @@ def numbers_of(
     return result
 
 
-def type_of(schema: Object, seen: list[str]) -> str:
-    """Return the type of a field in the table's notation; add types it refers to to ``seen``."""
+def type_of(schema: Object, types: list[str]) -> str:
+    """Return the type of a field in the table's notation; add types it refers to to ``types``."""
     for choice in schema.get("allOf", ()):
         schema = {**schema, **choice}
     if "$ref" in schema:
         full = schema["$ref"].rpartition("/")[2]
         if full in SCALARS:
             return SCALARS[full]
-        seen.append(full)
+        types.append(full)
         return short(full)
     kind, form = schema.get("type"), schema.get("format")
     if kind == "array":
-        return "[]" + type_of(schema["items"], seen)
+        return "[]" + type_of(schema["items"], types)
     if kind == "object" and "additionalProperties" in schema:
-        return "{}" + type_of(schema["additionalProperties"], seen)
+        return "{}" + type_of(schema["additionalProperties"], types)
     if kind == "string":
         return {"byte": "bytes"}.get(form or "", "string")
     return {"integer": form or "int64", "number": "double", "boolean": "bool"}.get(

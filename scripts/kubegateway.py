@@ -1,8 +1,9 @@
 """Write the definitions of the group ``proxy.kubegateway.io`` that Gatehouse brings along.
 
-Run by `make kubegateway`. The interface is KubeGateway's, so that its users' objects are taken as
-they are: what its admission refuses is refused here, what it lets through is taken and, where it
-cannot mean anything, told in the object's status. References to Secrets are our addition.
+Run by `make kubegateway`. The interface is KubeGateway's, so that existing objects work
+unchanged. The CRDs reject what KubeGateway's admission rejects and accept the rest. The status of
+the object reports accepted fields without a meaning. References to Secrets are an addition of
+Gatehouse.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import sys
 from pathlib import Path
 
+import taken_over_descriptions as texts
+from descriptions import described, top_level
 from nginx_gateway import BOOLEAN, COUNT, LOOSE, NAME, STRING, Schema, fields, one_of, several
 
 GROUP = "proxy.kubegateway.io"
@@ -49,8 +52,7 @@ CLIENT = fields(
     burst=COUNT,
     qpsDivisor=COUNT,
     serverName={"type": "string", "maxLength": 253},
-    secretRef=SECRET
-    | {"description": "A Secret with tls.crt and tls.key, token, ca.crt, or some of them."},
+    secretRef=SECRET,
 )
 SERVING = fields(
     "",
@@ -62,8 +64,7 @@ SERVING = fields(
     certData=BYTES,
     clientCAData=BYTES,
     serverNames=several({"type": "string", "maxLength": 253}, most=256),
-    secretRef=SECRET
-    | {"description": "A Secret with tls.crt and tls.key, ca.crt for clients, or some of them."},
+    secretRef=SECRET,
 )
 IN_FLIGHT = fields(max=COUNT | {"default": 0})
 BUCKET = fields(
@@ -128,8 +129,7 @@ POLICY = fields(
     ),
     strategy=one_of("", "RoundRobin") | {"default": "RoundRobin"},
     upstreamSubset=SUBSET,
-    upsteamSubset=SUBSET
-    | {"description": "Another spelling of upstreamSubset, found in KubeGateway's documents."},
+    upsteamSubset=SUBSET,
     rules=several(RULE, least=1),
     flowControlSchemaName={"type": "string", "maxLength": 253},
     logMode=SWITCH,
@@ -191,7 +191,18 @@ SPEC = fields(
     dispatchPolicies=several(POLICY, least=1, most=256),
     logging=fields(mode=SWITCH),
 )
-STATUS = fields(conditions=several(LOOSE), gateways=several(LOOSE), hosts=several(STRING))
+STATUS = fields(
+    conditions=several(LOOSE),
+    gateways=several(LOOSE),
+    hosts=several(STRING),
+    ownedHosts=several(
+        fields(
+            gateway=STRING,
+            hosts=several(STRING),
+        )
+    ),
+    featureGates=several(STRING),
+)
 
 DETAIL: dict[str, Schema] = {
     "maxRequestsInflight": IN_FLIGHT,
@@ -243,7 +254,7 @@ def definition(kind: str, spec: Schema, status: Schema, needed: str, short: str)
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": COLUMNS[kind],
-        "schema": {"openAPIV3Schema": schema},
+        "schema": {"openAPIV3Schema": top_level(schema, f"{GROUP}/v1alpha1")},
     }
     names = {
         "kind": kind,
@@ -263,12 +274,22 @@ def definition(kind: str, spec: Schema, status: Schema, needed: str, short: str)
 
 def main() -> None:
     """Write one file per kind into the directory given."""
-    for made in (
-        definition("UpstreamCluster", SPEC, STATUS, "spec", "uc"),
-        definition("RateLimitCondition", LIMITS, LEVELS, "", "rlc"),
+    for crd in (
+        definition(
+            "UpstreamCluster",
+            described(SPEC, texts.UPSTREAM_CLUSTER),
+            described(STATUS, texts.UPSTREAM_CLUSTER_STATUS),
+            *("spec", "uc"),
+        ),
+        definition(
+            "RateLimitCondition",
+            described(LIMITS, texts.RATE_LIMIT_CONDITION),
+            described(LEVELS, texts.RATE_LIMIT_CONDITION_STATUS),
+            *("", "rlc"),
+        ),
     ):
-        text = json.dumps(made, indent=1, sort_keys=True)
-        (Path(sys.argv[1]) / f"{made['metadata']['name']}.json").write_text(text + "\n")
+        text = json.dumps(crd, indent=1, sort_keys=True)
+        (Path(sys.argv[1]) / f"{crd['metadata']['name']}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -15,14 +15,28 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from gatehouse.agent import sidecars
+from gatehouse.agent import (
+    backend_gauges,
+    build_info,
+    client_connections,
+    request_families,
+    sidecars,
+)
+from gatehouse.agent.access_log import LogForwarder
+from gatehouse.agent.certificate_expiry import Expiry
+from gatehouse.agent.configuration_state import ConfigurationState
+from gatehouse.agent.connection_metrics import NGINX_CONNECTIONS, ConnectionMetrics
 from gatehouse.agent.envoy import kube_metrics
 from gatehouse.agent.envoy import main as envoy_agent
 from gatehouse.agent.envoy import metrics as envoy_metrics
+from gatehouse.agent.liveness import LivenessMonitor, LivenessPolicy
 from gatehouse.agent.nginx import main as nginx_agent
 from gatehouse.agent.nginx import metrics as nginx_metrics
 from gatehouse.agent.nginx.plus import metrics as plus_metrics
-from gatehouse.apiserver.http.metrics import Metrics as ApiServerMetrics
+from gatehouse.agent.request_lines import NGINX_LINES
+from gatehouse.agent.request_metrics import RouteMetrics
+from gatehouse.apiserver.fairness.flow_control import RequestFlowControl
+from gatehouse.apiserver.http.metrics import RequestMetrics as ApiServerMetrics
 from gatehouse.controller import main as controller
 from gatehouse.controller import metrics as controller_metrics
 from gatehouse.controller.load_balancers import metrics as load_balancer_metrics
@@ -90,7 +104,7 @@ class Family(msgspec.Struct, frozen=True):
 def _family(metric: Metric) -> Family:
     labels = dict.fromkeys(getattr(metric, "_labelnames", ()))
     for sample in metric.samples:
-        labels |= dict.fromkeys(each for each in sample.labels if each != "le")
+        labels |= dict.fromkeys(label for label in sample.labels if label != "le")
     return Family(metric.name, metric.type, metric.documentation, tuple(labels))
 
 
@@ -117,15 +131,45 @@ def of_controller() -> Iterator[Family]:
 
 def of_agents() -> Iterator[Family]:
     """Yield the metrics that both agents have."""
-    envoy = {each.name for each in of_envoy_agent()}
-    yield from (each for each in of_nginx_agent() if each.name in envoy)
+    envoy = {family.name for family in of_envoy_agent()}
+    yield from (family for family in of_nginx_agent() if family.name in envoy)
+
+
+def _configuration() -> ConfigurationState:
+    """Return a configuration with one certificate."""
+    state = ConfigurationState(lambda: "1", dict)
+    state._since = 1.0
+    state._expiries = {"": Expiry(1.0, "f", "d")}
+    return state
+
+
+def of_traffic() -> Iterator[Family]:
+    """Yield the metrics of requests, connections and endpoints, which both agents have."""
+    gauges = backend_gauges.backend_samples({"b": backend_gauges.EndpointCounts(1, 1)})
+    yield from _of_samples([client_connections.sample(1), *gauges])
+    for family in (*request_families.REQUEST_FAMILIES, *request_families.CONNECTION_FAMILIES):
+        name = family.name.removesuffix("_total")
+        yield Family(name, family.kind, family.help, family.labels)
+
+
+def _agent() -> Any:
+    """Return an agent with the parts that both kinds have."""
+    fake: Any = Fake()
+    fake.liveness = LivenessMonitor(LivenessPolicy(), Fake(), Fake())
+    fake.build = build_info.build_sample("", "")
+    fake.supervisor.access_log = LogForwarder(Path(), 1)
+    fake.requests = RouteMetrics(Path(), NGINX_LINES, {})
+    fake.connections = ConnectionMetrics(Path(), NGINX_CONNECTIONS, {})
+    fake.configuration = _configuration()
+    return fake
 
 
 def of_nginx_agent() -> Iterator[Family]:
     """Yield the metrics of an agent of NGINX or NGINX Plus."""
-    fake: Any = Fake()
+    fake = _agent()
     fake.sidecars = [Fake()]
-    yield from _of_samples(nginx_agent.Agent.samples(fake))
+    yield from _of_samples(nginx_agent.NginxAgent.samples(fake))
+    yield from of_traffic()
     page = nginx_metrics.AgentMetrics({}, lambda: (), Path(), Fake())
     yield from _of_registry(page._registry)
     yield from _of_samples(nginx_metrics._parse_stub_status(STATUS_PAGE))
@@ -136,9 +180,10 @@ def of_nginx_agent() -> Iterator[Family]:
 
 def of_envoy_agent() -> Iterator[Family]:
     """Yield the metrics of an agent of Envoy, without those of Envoy itself."""
-    fake: Any = Fake()
+    fake = _agent()
     fake.sidecar_manager.processes = [Fake()]
-    yield from _of_samples(envoy_agent.Agent.samples(fake))
+    yield from _of_samples(envoy_agent.EnvoyAgent.samples(fake))
+    yield from of_traffic()
     yield from _of_samples(sidecars.metrics([Fake()]))
     yield Family(envoy_metrics.TRUNCATED, "gauge", envoy_metrics.TRUNCATED_HELP)
     yield from map(_family, text_string_to_metric_families(kube_metrics.convert(ENVOY_PAGE)))
@@ -165,18 +210,20 @@ def of_api_server() -> Iterator[Family]:
     """Yield the metrics of `gatehouse apiserver`."""
     store: Any = Fake()
     store.counts.return_value = {}
-    yield from _of_registry(ApiServerMetrics(store).registry)
+    registry = ApiServerMetrics(store).registry
+    RequestFlowControl(1, registry)
+    yield from _of_registry(registry)
 
 
 def by_process() -> dict[str, list[Family]]:
     """Return the metrics of each kind of process by a title, each family once."""
     shared = list(of_agents())
-    names = {each.name for each in shared}
+    names = {family.name for family in shared}
     return {
         "Controller": list(of_controller()),
         "Agents": shared,
-        "NGINX agent": [each for each in of_nginx_agent() if each.name not in names],
-        "Envoy agent": [each for each in of_envoy_agent() if each.name not in names],
+        "NGINX agent": [family for family in of_nginx_agent() if family.name not in names],
+        "Envoy agent": [family for family in of_envoy_agent() if family.name not in names],
         "Reviewer": list(of_reviewer()),
         "Rate limit service": list(of_rate_limit_service()),
         "Node proxy": list(of_node_proxy()),

@@ -1,15 +1,23 @@
 """Write the definitions of the group ``gateway.nginx.org`` that Gatehouse brings along.
 
 Run by `make nginx-gateway`. The interface is that of NGINX Gateway Fabric, so that objects of its
-users are taken as they are; fields that are not served are left out, and so dropped with a warning.
+users are taken as they are. Fields that are not served are left out, and so dropped with a warning,
+or have no schema below them if the status of the Gateway names them.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from pathlib import Path
 from typing import Any
+
+import descriptions
+from descriptions import described
+from taken_over_descriptions import NGF, NGF_STATUS
+
+from gatehouse.compiler.frontends.gateway_api.resource_limits import PARAMETER_LIMITS
 
 Schema = dict[str, Any]
 
@@ -58,13 +66,15 @@ TARGET = fields("group kind name", group={"type": "string", "maxLength": 253}, k
 _TRAFFIC = ("Gateway", "HTTPRoute", "GRPCRoute")
 
 
-def targets(*kinds: str, group: str = GATEWAY_API) -> Schema:
+def targets(*kinds: str, groups: tuple[str, ...] = (GATEWAY_API,)) -> Schema:
     """Return the schema of ``targetRefs``."""
     listed = ", ".join(f"'{kind}'" for kind in kinds)
+    group_list = ", ".join(f"'{group}'" for group in groups)
+    names = " or ".join(group or "empty" for group in groups)
     return several(
         TARGET,
         (f"self.all(t, t.kind in [{listed}])", f"kind must be one of {', '.join(kinds)}"),
-        (f"self.all(t, t.group == '{group}')", f"group must be {group or 'empty'}"),
+        (f"self.all(t, t.group in [{group_list}])", f"group must be {names}"),
         (
             "self.all(a, self.exists_one(b, a.kind == b.kind && a.name == b.name))",
             "an object may be named once",
@@ -86,6 +96,19 @@ def target(*kinds: str) -> Schema:
 
 
 REFERENCE = fields("name", name=NAME)
+
+
+def object_reference(*kinds: str) -> Schema:
+    """Return the schema of a reference to an object of the core group, in any namespace."""
+    return fields(
+        "kind name",
+        group={"type": "string", "enum": [""]},
+        kind=one_of(*kinds),
+        name=NAME,
+        namespace={"type": "string", "minLength": 1, "maxLength": 63},
+    )
+
+
 SNIPPETS = several(
     fields(
         "context value",
@@ -118,6 +141,7 @@ AUTHORIZATION = fields(
         fields("claims", require=REQUIRE, claims=several(CLAIM, least=1, most=32)), most=32
     ),
 )
+_CEILING: Schema = {"type": "integer", "format": "int64", "minimum": 0}
 LOOSE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _PORT = COUNT | {"minimum": 1, "maximum": 65535}
 _PERCENT = COUNT | {"minimum": 1, "maximum": 100}
@@ -210,7 +234,53 @@ WORKLOAD = fields(
 )
 """Schema of the Kubernetes objects of a data plane."""
 
-LOGGING = fields(agentLevel=one_of("debug", "info", "warning", "error"))
+
+def _with_unserved(workload: Schema) -> Schema:
+    """Add fields of NginxProxy that no data plane serves, so that its condition names them."""
+    result = copy.deepcopy(workload)
+    for kind in ("deployment", "daemonSet"):
+        properties = result["properties"][kind]["properties"]
+        properties["wafContainers"] = LOOSE
+        container = properties["container"] = copy.deepcopy(properties["container"])
+        container["properties"]["debug"] = BOOLEAN
+        container["properties"]["readinessProbe"]["properties"] |= {
+            "port": _PORT,
+            "path": {"type": "string", "pattern": r"^/[a-zA-Z0-9/_\-\.~]*$"},
+            "expose": BOOLEAN,
+        }
+    return result
+
+
+SPAN_ATTRIBUTES = several(
+    fields(
+        "key value",
+        key={"type": "string", "minLength": 1, "maxLength": 255},
+        value={"type": "string", "minLength": 1, "maxLength": 255},
+    ),
+    ("self.all(a, self.exists_one(b, a.key == b.key))", "a key may be given once"),
+    most=64,
+)
+_HOST_LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+TELEMETRY = fields(
+    disabledFeatures=several(one_of("DisableTracing"), most=8),
+    exporter=fields(
+        endpoint={
+            "type": "string",
+            "maxLength": 512,
+            "pattern": rf"^(https?://)?{_HOST_LABEL}(\.{_HOST_LABEL})*(:\d{{1,5}})?$",
+        },
+        interval=TIME,
+        batchSize=COUNT,
+        batchCount=COUNT,
+        tls=fields(
+            caCertificateRefs=several(object_reference("ConfigMap", "Secret"), least=1, most=8),
+            clientCertificateRef=object_reference("Secret"),
+        ),
+    ),
+    serviceName={"type": "string", "maxLength": 127, "pattern": "^[a-zA-Z0-9_-]+$"},
+    spanAttributes=SPAN_ATTRIBUTES,
+)
+LOGGING = fields(agentLevel=one_of("debug", "info", "warning", "error", "panic", "fatal"))
 
 
 SPECS: dict[str, Schema] = {
@@ -274,7 +344,7 @@ SPECS: dict[str, Schema] = {
             " || has(self.hashMethodKey)",
             "hashMethodKey is needed for loadBalancingMethod hash",
         ),
-        targetRefs=targets("Service", group=""),
+        targetRefs=targets("Service", groups=("", "core")),
         zoneSize=SIZE,
         keepAlive=fields(connections=COUNT, requests=COUNT, time=TIME, timeout=TIME),
         loadBalancingMethod=one_of(
@@ -309,14 +379,7 @@ SPECS: dict[str, Schema] = {
             ratio=COUNT | {"maximum": 100},
             context=one_of("extract", "inject", "propagate", "ignore"),
             spanName={"type": "string", "minLength": 1, "maxLength": 255},
-            spanAttributes=several(
-                fields(
-                    "key value",
-                    key={"type": "string", "minLength": 1, "maxLength": 255},
-                    value={"type": "string", "minLength": 1, "maxLength": 255},
-                ),
-                most=64,
-            ),
+            spanAttributes=SPAN_ATTRIBUTES,
         ),
     ),
     "NginxProxy": fields(
@@ -365,12 +428,45 @@ SPECS: dict[str, Schema] = {
                 proxied=several(STRING, most=9),
             ),
         ),
-        logging=LOGGING,
-        kubernetes=WORKLOAD,
+        logging=fields(
+            **LOGGING["properties"],
+            errorLevel=one_of("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"),
+            accessLog=LOOSE,
+        ),
+        dnsResolver=fields(
+            "addresses",
+            addresses=several(
+                fields("type value", type=one_of("IPAddress", "Hostname"), value=NAME),
+                least=1,
+                most=16,
+            ),
+            timeout=TIME,
+            cacheTTL=TIME,
+            disableIPv6=BOOLEAN,
+        ),
+        metrics=LOOSE,
+        telemetry=TELEMETRY,
+        workerConnections=COUNT | {"minimum": 1, "maximum": 65535},
+        resourceLimits=fields(**dict.fromkeys(PARAMETER_LIMITS, _CEILING)),
+        waf=LOOSE,
+        nginxPlus=LOOSE,
+        kubernetes=_with_unserved(WORKLOAD),
     ),
     "SnippetsFilter": fields("snippets", snippets=SNIPPETS),
     "SnippetsPolicy": fields(
         "targetRefs snippets", targetRefs=targets("Gateway"), snippets=SNIPPETS
+    ),
+    "WAFPolicy": fields(
+        "targetRefs type policySource",
+        targetRefs=targets(*_TRAFFIC),
+        type=one_of("HTTP", "NIM", "N1C"),
+        policySource=LOOSE,
+        securityLogs=several(LOOSE, most=32),
+    ),
+    "PayloadProcessor": fields(
+        "targetRef processors",
+        targetRef=target("Gateway", "HTTPRoute"),
+        processors=several(LOOSE, least=1, most=16),
     ),
     "AuthenticationFilter": fields(
         "type",
@@ -462,13 +558,16 @@ def definition(kind: str) -> Schema:
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": columns,
                     "schema": {
-                        "openAPIV3Schema": fields(
-                            "spec",
-                            apiVersion=STRING,
-                            kind=STRING,
-                            metadata={"type": "object"},
-                            spec=SPECS[kind],
-                            status=fields(**{entries: several(LOOSE)}),
+                        "openAPIV3Schema": descriptions.top_level(
+                            fields(
+                                "spec",
+                                apiVersion=STRING,
+                                kind=STRING,
+                                metadata={"type": "object"},
+                                spec=described(SPECS[kind], NGF[kind]),
+                                status=described(fields(**{entries: several(LOOSE)}), NGF_STATUS),
+                            ),
+                            f"gateway.nginx.org/{version}",
                         )
                     },
                 }
@@ -481,9 +580,9 @@ def main() -> None:
     """Write one file per kind into the directory given."""
     target = Path(sys.argv[1])
     for kind in SPECS:
-        made = definition(kind)
-        text = json.dumps(made, indent=1, sort_keys=True)
-        (target / f"{made['metadata']['name']}.json").write_text(text + "\n")
+        crd = definition(kind)
+        text = json.dumps(crd, indent=1, sort_keys=True)
+        (target / f"{crd['metadata']['name']}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

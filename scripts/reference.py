@@ -14,7 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import api_server_differences
 import click
+import compatibility
 import metric_families
 import msgspec
 import reference_texts as texts
@@ -25,6 +27,7 @@ from gatehouse.apis.event_reasons import EventReason
 from gatehouse.cli.main import command as gatehouse
 from gatehouse.compiler.frontends.external_load_balancer import findings as external_load_balancer
 from gatehouse.compiler.frontends.gateway_api import findings as gateway_api
+from gatehouse.compiler.frontends.gateway_api.resource_limits import RESOURCE_LIMITS
 from gatehouse.compiler.frontends.upstream_cluster import auth_cache_ttls
 from gatehouse.compiler.frontends.upstream_cluster import findings as upstream_cluster
 from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs
@@ -48,7 +51,11 @@ CONDITION_REASONS: tuple[tuple[str, str, type[enum.Enum]], ...] = (
         "Objects of `gateway.networking.k8s.io` and `gateway.nginx.org`, and HostedAPIServers.",
         gateway_api.Reason,
     ),
-    ("UpstreamCluster", "Objects of `proxy.kubegateway.io`.", upstream_cluster.Reason),
+    (
+        "UpstreamCluster",
+        "Objects of `proxy.kubegateway.io`.",
+        upstream_cluster.ClusterReason,
+    ),
     (
         "ExternalLoadBalancer",
         "Objects of `gatehouse.dev`.",
@@ -79,7 +86,7 @@ def commands(
 
 def command_line() -> str:
     """Return the page of all commands with their help."""
-    lines = ["# Command line", "", NOTE, "", "Every command with its `--help`.", ""]
+    lines = ["# Command line", "", NOTE, "", texts.COMMAND_LINE, ""]
     for context in commands(gatehouse, "gatehouse"):
         text = context.get_help().rstrip()
         lines += [f"## {context.command_path}", "", "```text", text, "```", ""]
@@ -138,13 +145,13 @@ def conditions() -> str:
         lines += [f"## {title}", "", kinds, "", "| type | status | reason | meaning |"]
         lines += ["| --- | --- | --- | --- |"]
         meaning = meanings(reasons)
-        rows = sorted((*_triple(each), meaning[each.name]) for each in reasons)
+        rows = sorted((*_triple(reason), meaning[reason.name]) for reason in reasons)
         lines += [
             f"| `{kind}` | {holds} | `{name}` | {_cell(m)} |" for kind, holds, name, m in rows
         ]
         lines.append("")
     lines += ["Findings set the reason of `Accepted`, which is `True` while a host is usable:", ""]
-    lines += _reason_table(external_load_balancer.Reason)
+    lines += _reason_table(external_load_balancer.LoadBalancerReason)
     lines += ["", "## Events", "", texts.EVENTS, "", *_reason_table(EventReason)]
     return "\n".join([*lines, ""])
 
@@ -160,14 +167,14 @@ def meanings(reasons: type[enum.Enum]) -> dict[str, str]:
         for node in tree.body
         if isinstance(node, ast.ClassDef) and node.name == reasons.__name__
     )
-    found = {
+    texts_by_name = {
         target.id: " ".join(text.split())
         for node, after in itertools.pairwise(body)
         if isinstance(node, ast.Assign) and isinstance(after, ast.Expr)
         for target in node.targets
         if isinstance(target, ast.Name) and (text := _string(after.value))
     }
-    return {each.name: found[each.name] for each in reasons}
+    return {reason.name: texts_by_name[reason.name] for reason in reasons}
 
 
 def _triple(reason: enum.Enum) -> tuple[str, str, str]:
@@ -177,7 +184,7 @@ def _triple(reason: enum.Enum) -> tuple[str, str, str]:
 
 def _reason_table(reasons: type[enum.Enum]) -> list[str]:
     meaning = meanings(reasons)
-    rows = sorted((each.value, meaning[each.name]) for each in reasons)
+    rows = sorted((reason.value, meaning[reason.name]) for reason in reasons)
     table = [f"| `{name}` | {_cell(text)} |" for name, text in rows]
     return ["| reason | meaning |", "| --- | --- |", *table]
 
@@ -185,22 +192,23 @@ def _reason_table(reasons: type[enum.Enum]) -> list[str]:
 def metrics() -> str:
     """Return the page of the metrics of all processes."""
     lines = ["# Metrics", "", NOTE, "", texts.METRICS, ""]
-    for title, found in metric_families.by_process().items():
+    for title, families in metric_families.by_process().items():
         lines += [f"## {title}", "", texts.PROCESSES[title], ""]
         lines += ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
-        for each in sorted(found, key=lambda family: family.series):
-            labels = ", ".join(f"`{label}`" for label in each.labels)
-            lines.append(f"| `{each.series}` | {each.kind} | {labels} | {_cell(each.help)} |")
+        for metric_family in sorted(families, key=lambda family: family.series):
+            labels = ", ".join(f"`{label}`" for label in metric_family.labels)
+            cells = (f"`{metric_family.series}`", metric_family.kind, labels)
+            lines.append(f"| {' | '.join(cells)} | {_cell(metric_family.help)} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def annotation_keys() -> str:
     """Return the page of annotations, labels and other names with a domain of Gatehouse."""
-    found = dict(sorted(_constants(), key=lambda each: len(each[1])))
+    constants = dict(sorted(_constants(), key=lambda entry: len(entry[1])))
     groups: dict[str, dict[str, str]] = {title: {} for title in (*_KINDS, _OTHER)}
-    for key, text in sorted(found.items()):
-        title = next((each for each, start in _KINDS.items() if text.startswith(start)), _OTHER)
+    for key, text in sorted(constants.items()):
+        title = next((kind for kind, start in _KINDS.items() if text.startswith(start)), _OTHER)
         groups[title][key] = text
     lines = ["# Annotations and labels", "", NOTE, "", texts.NAMES, ""]
     for title, keys in groups.items():
@@ -229,7 +237,10 @@ def _constants() -> Iterator[tuple[str, str]]:
     ttls = AuthCacheTTLs()
     for name, field in auth_cache_ttls.FIELDS.items():
         text = f"Annotation of an UpstreamCluster: {texts.TTLS[field]}, up to 1h."
-        yield auth_cache_ttls.PREFIX + name, f"{text} Default: {getattr(ttls, field):g}s."
+        yield (
+            auth_cache_ttls.ANNOTATION_PREFIX + name,
+            f"{text} Default: {getattr(ttls, field):g}s.",
+        )
 
 
 def environment() -> str:
@@ -248,6 +259,18 @@ def environment() -> str:
     lines += ["| variable | key | meaning |", "| --- | --- | --- |"]
     lines += [f"| `{name}` | `{key}` | {_cell(HELP[key])} |" for key, name in KEYS.items()]
     return "\n".join([*lines, ""])
+
+
+def resource_limits() -> str:
+    """Return the page of the ceilings of what objects may claim."""
+    lines = ["# Resource limits", "", NOTE, "", texts.RESOURCE_LIMITS, ""]
+    lines += ["| name | unit | default | claims | memory of one unit |"]
+    lines += ["| --- | --- | ---: | --- | ---: |"]
+    for name, limit in RESOURCE_LIMITS.items():
+        memory = "" if limit.bytes_per_unit is None else f"{limit.bytes_per_unit:,} B"
+        row = (f"`{name}`", limit.unit, f"{limit.default:,}", _cell(limit.subject), memory)
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join([*lines, "", texts.RESOURCE_LIMIT_RULES, ""])
 
 
 def _string(node: ast.expr) -> str:
@@ -275,6 +298,9 @@ def pages() -> dict[str, str]:
         "annotations.md": annotation_keys(),
         "metrics.md": metrics(),
         "environment.md": environment(),
+        "resource-limits.md": resource_limits(),
+        "compatibility.md": compatibility.page(NOTE),
+        "api-server-differences.md": api_server_differences.page(NOTE),
     }
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from fakes.kube_apiserver import kube_apiserver
+from fakes.peer_report import PeerReport
 
 __all__ = ["kube_apiserver"]
 
@@ -42,13 +46,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="rewrite the expected output in the golden files instead of comparing",
     )
+    parser.addoption(
+        "--peers-report",
+        type=Path,
+        default=None,
+        help="update this report with the results of tests with programs of other projects",
+    )
+    parser.addoption(
+        "--peers-strict",
+        action="store_true",
+        default=False,
+        help="fail skipped tests with programs of other projects if the programs' directory exists",
+    )
+    parser.addoption(
+        "--peers-compare",
+        type=Path,
+        default=None,
+        help="fail if the run has other tests with programs than this report",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose a seed where none is given, so that the report can name it."""
+    """Register the report of ``peers``. Choose a seed where none is given, to show it."""
+    names = ("--peers-report", "--peers-compare", "--peers-strict")
+    config.pluginmanager.register(PeerReport(*map(config.getoption, names)))
     if _profile(config) == "random" and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
+
+
+@pytest.fixture(autouse=True)
+def collected_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect garbage after a slow test: its unclosed connections are its own failure, and not
+    that of a later test."""
+    yield
+    if request.node.get_closest_marker("long"):
+        gc.collect()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

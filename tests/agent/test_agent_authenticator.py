@@ -11,9 +11,10 @@ import aiohttp
 import pytest
 
 from agent.test_agent_connector import ADDRESS, agent, without
-from agent.test_agent_process import spawn, until
+from agent.test_agent_process import spawn
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
+from fakes.nginx_agent import until
 from gatehouse.agent import timeouts
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -40,19 +41,19 @@ def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> FileSet
     route = ir.Route("a/b/0/0", ir.Match(), action, authentication=oidc)
     listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
     secrets = {"authority": authority.pem, "client": b"secret"}
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         GATEWAY,
         bind_address=ADDRESS,
         listeners=(listener,),
         secrets=tuple(
-            ir_gateway.SecretFile(name, ir_gateway.SecretBytes(each))
-            for name, each in secrets.items()
+            ir_gateway.SecretFile(name, ir_gateway.SecretBytes(content))
+            for name, content in secrets.items()
         ),
     )
-    capabilities = nginx.Capabilities.parse(
+    capabilities = nginx.NginxCapabilities.parse(
         "1.31.3", ("http_auth_request_module",), authenticators=True
     )
-    return nginx.Generator(capabilities).generate(gateway).file_set
+    return nginx.NginxGenerator(capabilities).generate(gateway).file_set
 
 
 async def status(port: int) -> int:

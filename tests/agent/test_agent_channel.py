@@ -96,10 +96,10 @@ def _replace(source: Path, target: Path) -> None:
 
 @pytest.fixture
 async def channel(tmp_path: Path) -> AsyncIterator[Channel]:
-    made = Channel(tmp_path)
-    await made.plane.start()
-    yield made
-    await made.plane.server.stop(0.1)
+    agent_channel = Channel(tmp_path)
+    await agent_channel.plane.start()
+    yield agent_channel
+    await agent_channel.plane.server.stop(0.1)
 
 
 async def test_server_certificate_change_applies_to_new_connections_only(
@@ -111,11 +111,11 @@ async def test_server_certificate_change_applies_to_new_connections_only(
         await channel.connected("pod-1")
         plane.server.on_report = channel.on_report
         # While the configuration is being fetched, tested and loaded.
-        wanted = idle("one", large)
-        plane.server.publish(GATEWAY, wanted)
+        expected = idle("one", large)
+        plane.server.publish(GATEWAY, expected)
         fresh = channel.serve(channel.old)
         assert await channel.shown() == fresh
-        assert (await plane.programmed(wanted)).error == ""
+        assert (await plane.programmed(expected)).error == ""
         assert all(report.instances for report in channel.seen)
         async with agent(channel.environment("pod-2"), channel.log):
             await channel.connected("pod-1", "pod-2")
@@ -165,14 +165,14 @@ async def test_agent_without_client_certificate_is_rejected_when_required(channe
     pair = directory / "mine.crt", directory / "mine.key"
     for issued, mine in zip(channel.old.issue("pod-1"), pair, strict=True):
         _replace(issued, mine)
-    shown = {
+    client_certificate = {
         "NGINX_AGENT_COMMAND_TLS_CERT": str(pair[0]),
         "NGINX_AGENT_COMMAND_TLS_KEY": str(pair[1]),
     }
     bare = directory / "bare.log"
     async with (
         agent(channel.environment("pod-bare"), bare),
-        agent(channel.environment("pod-1") | shown, channel.log),
+        agent(channel.environment("pod-1") | client_certificate, channel.log),
     ):
         await channel.connected("pod-1")
         while "connection lost" not in bare.read_text():
@@ -191,10 +191,10 @@ async def test_token_change_applies_to_next_call(
     channel: Channel,
 ) -> None:
     plane = channel.plane
-    seen: list[str] = []
+    reviews: list[str] = []
 
     async def noting(token: str) -> Identity:
-        seen.append(token)
+        reviews.append(token)
         return await authenticate(token.partition("#")[0])
 
     await plane.server.stop(0.1)
@@ -203,13 +203,13 @@ async def test_token_change_applies_to_next_call(
     await plane.start()
     async with agent(channel.environment("pod-1"), channel.log):
         await channel.connected("pod-1")
-        assert seen == ["good:pod-1"], "one review is enough for many calls"
+        assert reviews == ["good:pod-1"], "one review is enough for many calls"
         token = channel.directory / "pod-1.token"
         staged = channel.directory / "staged"
         staged.write_text("good:pod-1#second\n")
         staged.replace(token)
         await plane.programmed(idle("one"))
-        assert seen == ["good:pod-1", "good:pod-1#second"]
+        assert reviews == ["good:pod-1", "good:pod-1#second"]
         assert channel.log.read_text().count('"connected"') == 1, "an agent reconnected"
 
 
@@ -220,9 +220,9 @@ async def test_certificates_renewed_by_gatehouse_certs_are_reloaded(
     directory.mkdir()
     almost_over = datetime.now(UTC) - pki.CA_LIFE + timedelta(days=30)
     pki.ensure_channel(directory, ["control.plane"], [], almost_over)
-    pair = pki.Pair(directory / "tls.crt", directory / "tls.key")
-    authority = pki.Pair(directory / "ca.crt", directory / "ca.key")
-    leaf = pki.Leaf("tls", "control.plane", dns=("control.plane",), server=True)
+    pair = pki.KeyPair(directory / "tls.crt", directory / "tls.key")
+    authority = pki.KeyPair(directory / "ca.crt", directory / "ca.key")
+    leaf = pki.InstallationCertificate("tls", "control.plane", dns=("control.plane",), server=True)
     pki.issue(authority, leaf, pair, datetime.now(UTC) - pki.LEAF_LIFE + timedelta(days=30))
     plane.cert, plane.key = pair.cert, pair.key
     known_for_long = channel.directory / "known-for-long.pem"
@@ -230,12 +230,12 @@ async def test_certificates_renewed_by_gatehouse_certs_are_reloaded(
     await plane.restart()
     async with agent(channel.environment("pod-old", known_for_long), channel.log):
         await channel.connected("pod-old")
-        shown = await channel.shown()
+        fingerprint = await channel.shown()
         words = ["--dir", str(directory), "--name", "control.plane"]
-        made = await asyncio.to_thread(CliRunner().invoke, certs, words)
-        assert "ca.crt" in made.output
-        assert "tls.crt" in made.output
-        assert await channel.shown() != shown
+        result = await asyncio.to_thread(CliRunner().invoke, certs, words)
+        assert "ca.crt" in result.output
+        assert "tls.crt" in result.output
+        assert await channel.shown() != fingerprint
         async with agent(channel.environment("pod-new", authority.cert), channel.log):
             await channel.connected("pod-old", "pod-new")
             await plane.programmed(idle("one"))

@@ -17,10 +17,11 @@ import grpc.aio
 import pytest
 from cryptography import x509
 
-from agent.test_agent_process import running, spawn, until
+from agent.test_agent_process import spawn
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
 from fakes.https_server import serving
+from fakes.nginx_agent import running, until
 from fakes.tls_connector_process import Endpoint, echo
 from gatehouse.agent import sidecars, timeouts
 from gatehouse.agent.nginx import binary as nginx_binary
@@ -35,7 +36,7 @@ from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 
-ABLE = nginx.Capabilities.parse("1.31.3", connectors=True)
+ABLE = nginx.NginxCapabilities.parse("1.31.3", connectors=True)
 REAL = "spiffe://mesh/real"
 SPIFFE = x509.UniformResourceIdentifier(REAL)
 ADDRESS = "127.0.0.1"
@@ -52,17 +53,17 @@ def bundle(
     """Return a file set whose NGINX forwards requests to `port`."""
     trust = ir_gateway.TrustBundle(f"ca-{authority.file.stem}", authority.file.read_bytes())
     tls = ir.BackendTls("front.internal", trust.name, (ir.SubjectName("uri", name),))
-    targets = tuple(sorted(ir.Endpoint(ADDRESS, each) for each in endpoints))
+    targets = tuple(sorted(ir.Endpoint(ADDRESS, endpoint) for endpoint in endpoints))
     route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
     host = ir.VirtualHost("", (route,))
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         GATEWAY,
         bind_address=ADDRESS,
         listeners=(ir_gateway.Listener(port, "HTTP", (host,)),),
         clusters=(ir.Cluster("c-app", targets, protocol, tls),),
         trust_bundles=(trust,),
     )
-    return nginx.Generator(ABLE).generate(gateway).file_set
+    return nginx.NginxGenerator(ABLE).generate(gateway).file_set
 
 
 def stream(port: int, authority: Authority, *endpoints: int) -> FileSet:
@@ -70,15 +71,15 @@ def stream(port: int, authority: Authority, *endpoints: int) -> FileSet:
     whole = ir_gateway.L4Host("", (ir_gateway.L4Backend("c-app"),))
     trust = ir_gateway.TrustBundle("ca-tcp", authority.pem)
     tls = ir.BackendTls("front.internal", trust.name, (ir.SubjectName("uri", REAL),))
-    targets = tuple(sorted(ir.Endpoint(ADDRESS, each) for each in endpoints))
-    gateway = ir_gateway.Gateway(
+    targets = tuple(sorted(ir.Endpoint(ADDRESS, endpoint) for endpoint in endpoints))
+    gateway = ir_gateway.GatewayConfiguration(
         GATEWAY,
         bind_address=ADDRESS,
         l4_listeners=(ir_gateway.L4Listener(port, "TCP", (whole,)),),
         clusters=(ir.Cluster("c-app", targets, "tcp", tls),),
         trust_bundles=(trust,),
     )
-    return nginx.Generator(ABLE).generate(gateway).file_set
+    return nginx.NginxGenerator(ABLE).generate(gateway).file_set
 
 
 def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> FileSet:
@@ -87,18 +88,18 @@ def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> FileSet:
     route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
     listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
     cluster = ir.Cluster("c-app", (ir.Endpoint(ADDRESS, endpoint),), "http", tls)
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         GATEWAY, bind_address=ADDRESS, listeners=(listener,), clusters=(cluster,)
     )
-    return nginx.Generator(ABLE).generate(gateway).file_set
+    return nginx.NginxGenerator(ABLE).generate(gateway).file_set
 
 
 def without(port: int) -> FileSet:
     """Return a file set that needs no connector."""
     host = ir.VirtualHost("", (ir.Route("a/b/0/0", ir.Match(), ir.Respond(204)),))
     listener = ir_gateway.Listener(port, "HTTP", (host,))
-    gateway = ir_gateway.Gateway(GATEWAY, bind_address=ADDRESS, listeners=(listener,))
-    return nginx.Generator(ABLE).generate(gateway).file_set
+    gateway = ir_gateway.GatewayConfiguration(GATEWAY, bind_address=ADDRESS, listeners=(listener,))
+    return nginx.NginxGenerator(ABLE).generate(gateway).file_set
 
 
 async def post(port: int, body: bytes = b"hello") -> tuple[int, bytes]:
@@ -296,8 +297,8 @@ async def test_requests_succeed_through_connector_while_endpoints_change(
             clients = [asyncio.create_task(client()) for _ in range(4)]
             for endpoints in ((two,), (one, two), (one,), (two,)):
                 await control_plane.programmed(bundle(port, authority, *endpoints))
-                seen = len(answers)
-                await until(lambda seen=seen: len(answers) > seen + 20)  # type: ignore[misc]
+                count = len(answers)
+                await until(lambda count=count: len(answers) > count + 20)  # type: ignore[misc]
             done = True
             await asyncio.gather(*clients)
     assert set(answers) == {200}
@@ -340,7 +341,7 @@ async def test_connector_forwards_http2(
         f"listen {ADDRESS}:{endpoint} ssl; http2 on; ssl_certificate {certificate}; "
         f"ssl_certificate_key {key}; return 200 $server_protocol; }} }}"
     )
-    binary = str(nginx_binary.find(None))
+    binary = str(nginx_binary.find_nginx_binary(None))
     words = (binary, "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr")
     server = await asyncio.create_subprocess_exec(*words, stderr=subprocess.DEVNULL)
     try:
@@ -376,10 +377,10 @@ async def test_connector_uses_system_ca_certificates(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     port, other = free_port(), Authority(tmp_path, "other")
-    shown = (SPIFFE, x509.DNSName("front.internal"))
+    san = (SPIFFE, x509.DNSName("front.internal"))
     with (
-        serving(authority.server("real", *shown)) as endpoint,
-        serving(other.server("forged", *shown)) as forged,
+        serving(authority.server("real", *san)) as endpoint,
+        serving(other.server("forged", *san)) as forged,
     ):
         async with agent(control_plane, tmp_path):
             await control_plane.programmed(by_system(port, endpoint, *names))

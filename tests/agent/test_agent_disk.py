@@ -15,21 +15,27 @@ from hypothesis import strategies as st
 from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergency_messages
 from gatehouse.agent.nginx import main_conf, paths
-from gatehouse.agent.nginx.binary import NginxBinary, NginxMissingError, find, probe
+from gatehouse.agent.nginx.binary import (
+    NginxBinary,
+    NginxMissingError,
+    find_nginx_binary,
+    probe_nginx,
+)
 from gatehouse.agent.nginx.coalescing_queue import CoalescingQueue
 from gatehouse.agent.nginx.file_overview import Overviews
 from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry, entry_of
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.options import (
     KEYS,
-    OptionsError,
+    AgentOptionsError,
     load_options,
     options_from_environment,
 )
-from gatehouse.agent.run_directory import SOCKET_PATH_MAX
-from gatehouse.agent.secure_files import UnsafePathError
-from gatehouse.cli.agent import agent_command, flag
+from gatehouse.agent.run_directory import MAX_SOCKET_PATH_BYTES
+from gatehouse.cli.agent import agent_command, option_name
 from gatehouse.dataplane.file_set import base64_sha256
+from gatehouse.runtime.private_files import UnsafePathError
+from gatehouse.transports.agents import main_file
 from gatehouse.wire.mpi.v1 import files_pb2
 
 REQUIRED = {
@@ -51,9 +57,9 @@ def stage(store: RevisionStore, version: str, files: dict[str, bytes]) -> int:
 
 @pytest.fixture
 def store(tmp_path: Path) -> RevisionStore:
-    made = RevisionStore(tmp_path)
-    made.prepare()
-    return made
+    revisions = RevisionStore(tmp_path)
+    revisions.prepare()
+    return revisions
 
 
 def test_flags_override_environment_and_environment_overrides_file(tmp_path: Path) -> None:
@@ -94,7 +100,7 @@ def test_flags_override_environment_and_environment_overrides_file(tmp_path: Pat
     ],
 )
 def test_invalid_option_is_named(change: dict[str, str], named: str) -> None:
-    with pytest.raises(OptionsError, match=named):
+    with pytest.raises(AgentOptionsError, match=named):
         options_from_environment(REQUIRED | change)
 
 
@@ -137,7 +143,7 @@ collector: {log: {path: stdout}}
 
 def test_every_option_has_a_flag_and_an_environment_variable() -> None:
     flags = {parameter.name for parameter in agent_command.params}
-    assert {flag(key).replace("-", "_") for key in KEYS} | {"config"} == flags
+    assert {option_name(key).replace("-", "_") for key in KEYS} | {"config"} == flags
     assert len(set(KEYS.values())) == len(KEYS)
     assert KEYS["command.tls.server_name"] == "NGINX_AGENT_COMMAND_TLS_SERVER_NAME"
 
@@ -184,10 +190,10 @@ def test_file_outside_file_set_directories_is_rejected(name: str) -> None:
 
 
 def test_content_with_wrong_hash_is_rejected(store: RevisionStore) -> None:
-    wanted = entry("gatehouse/a", b"right")
+    requested = entry("gatehouse/a", b"right")
     with pytest.raises(UnsafePathError, match="gatehouse/a"):
-        store.put(wanted, b"wrong")
-    assert store.missing([wanted]) == [wanted]
+        store.put(requested, b"wrong")
+    assert store.missing([requested]) == [requested]
 
 
 def test_revisions_share_contents_and_obsolete_contents_are_removed(
@@ -231,14 +237,14 @@ def test_revision_built_from_spare_equals_new_revision(
             # A content has one mode, wherever it is.
             files = {path: path.encode() + content for path, content in given_files.items()}
             oracle.prepare()
-            number, whole = (_made(each, turn, files) for each in (store, oracle))
+            number, whole = (_made(target, turn, files) for target in (store, oracle))
             carried = {
                 path
                 for path in contents(store.directory(number)).keys() - files.keys()
                 if path.startswith("gatehouse/secrets/")
             }
-            made = contents(store.directory(number))
-            assert {path: each for path, each in made.items() if path not in carried} == contents(
+            stored = contents(store.directory(number))
+            assert {path: body for path, body in stored.items() if path not in carried} == contents(
                 oracle.directory(whole)
             )
             shutil.rmtree(oracle.directory(whole))
@@ -252,7 +258,11 @@ def test_revision_built_from_spare_equals_new_revision(
             previous = store.current()
             store.activate(number)
             store.keep(number, previous)
-            named = {each.digest for n in store.numbers() for each in store.manifest(n).entries}
+            named = {
+                manifest_entry.digest
+                for n in store.numbers()
+                for manifest_entry in store.manifest(n).entries
+            }
             assert {path.name for path in (Path(root) / "objects").iterdir()} == named
             spare = [path for path in (Path(root) / "spare").rglob("*") if path.is_file()]
             assert not [path for path in spare if path.name in ("k", "s")]
@@ -322,31 +332,52 @@ def test_keys_are_readable_only_by_owner(store: RevisionStore) -> None:
 
 
 def test_run_directory_too_long_for_sockets_gets_stable_substitute(tmp_path: Path) -> None:
-    long = tmp_path / ("x" * SOCKET_PATH_MAX)
-    assert paths.of(tmp_path, long) == paths.of(tmp_path, long)
-    assert len(bytes(paths.of(tmp_path, long).version_socket)) <= SOCKET_PATH_MAX
-    assert paths.of(tmp_path, Path("/run/g")).run == Path("/run/g")
+    long = tmp_path / ("x" * MAX_SOCKET_PATH_BYTES)
+    assert paths.nginx_paths(tmp_path, long) == paths.nginx_paths(tmp_path, long)
+    assert len(bytes(paths.nginx_paths(tmp_path, long).version_socket)) <= MAX_SOCKET_PATH_BYTES
+    assert paths.nginx_paths(tmp_path, Path("/run/g")).run == Path("/run/g")
 
 
 @pytest.mark.parametrize(("version", "expected"), [("1.22.1", False), ("1.27.4", True)])
 def test_keepalive_min_timeout_is_set_only_when_supported(version: str, expected: bool) -> None:
     binary = NginxBinary(Path("/nginx"), version, "")
-    text = main_conf.render(binary, paths.of(Path("/r"), Path("/run/g")), "v=", [], shutdown=60)
+    text = main_conf.render_main_conf(
+        binary, paths.nginx_paths(Path("/r"), Path("/run/g")), "v=", [], shutdown=60
+    )
     assert ("keepalive_min_timeout" in text) is expected
     assert "include" not in text
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([], "events { worker_connections 4096; }"),
+        (["gatehouse/events.conf"], "events { include gatehouse/events.conf; }"),
+    ],
+)
+def test_events_of_file_set_replace_the_default(files: list[str], expected: str) -> None:
+    binary = NginxBinary(Path("/nginx"), "1.31.3", "")
+    at = paths.nginx_paths(Path("/r"), Path("/run/g"))
+    for text in (
+        main_conf.render_main_conf(binary, at, "v=", files, shutdown=60),
+        main_file.render_main_file("nginx/1.31.3", files),
+    ):
+        assert expected in text.splitlines()
 
 
 def test_version_with_special_characters_is_rejected() -> None:
     binary = NginxBinary(Path("/nginx"), "1.31.3", "")
     for version in ('"; }', "$pid", "a b", "a\nb", "\\"):
         with pytest.raises(ValueError, match="version"):
-            main_conf.render(binary, paths.of(Path("/r"), Path("/run/g")), version, [], shutdown=60)
+            main_conf.render_main_conf(
+                binary, paths.nginx_paths(Path("/r"), Path("/run/g")), version, [], shutdown=60
+            )
 
 
 def test_nginx_is_found_and_other_binaries_are_rejected() -> None:
-    assert probe(find(None)).numbers >= (1, 27, 4)
+    assert probe_nginx(find_nginx_binary(None)).numbers >= (1, 27, 4)
     with pytest.raises(NginxMissingError, match="/no/such"):
-        find("/no/such/nginx")
+        find_nginx_binary("/no/such/nginx")
 
 
 def test_error_log_is_read_in_complete_lines_across_truncation(tmp_path: Path) -> None:

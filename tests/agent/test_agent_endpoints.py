@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import signal
 import subprocess
 from collections import Counter
@@ -16,8 +15,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from agent.test_agent_process import get, master_pid, running, spawn, until
+from agent.test_agent_process import spawn
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.loopback import loopback_network
+from fakes.nginx_agent import get, master_pid, running, until
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main, nameserver
 from gatehouse.compiler.backends import nginx
@@ -38,7 +39,7 @@ class Backends:
 
     def __init__(self, count: int) -> None:
         self.port = free_port()
-        self.addresses = [f"127.{random.randint(20, 250)}.0.{n + 1}" for n in range(count)]
+        self.addresses = [f"{loopback_network()}.{n + 1}" for n in range(count)]
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Backends]:
@@ -66,16 +67,20 @@ def forwarding(
     port: int, *shares: tuple[tuple[ir.Endpoint, ...], int], cluster: str = "c", named: bool = True
 ) -> FileSet:
     """Return the files of a Gateway with one route to some clusters."""
-    clusters = tuple(ir.Cluster(f"{cluster}-{n}", found) for n, (found, _) in enumerate(shares))
+    clusters = tuple(
+        ir.Cluster(f"{cluster}-{n}", endpoints) for n, (endpoints, _) in enumerate(shares)
+    )
     backends = tuple(
         ir.Backend(known.name, weight) for known, (_, weight) in zip(clusters, shares, strict=True)
     )
     route = ir.Route("ns/r/0/0", ir.Match(), ir.Forward(backends))
     host = ir.VirtualHost("", (route,))
     listener = ir_gateway.Listener(port, "HTTP", (host,))
-    gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
-    capabilities = nginx.Capabilities((1, 31, 3) if named else (1, 22, 0), named_endpoints=named)
-    return nginx.Generator(capabilities).generate(gateway).file_set
+    gateway = ir_gateway.GatewayConfiguration(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
+    capabilities = nginx.NginxCapabilities(
+        (1, 31, 3) if named else (1, 22, 0), named_endpoints=named
+    )
+    return nginx.NginxGenerator(capabilities).generate(gateway).file_set
 
 
 class Load:
@@ -96,13 +101,13 @@ class Load:
         self._done = True
         await asyncio.gather(*self._tasks)
 
-    async def settles(self, wanted: set[str]) -> None:
+    async def settles(self, expected: set[str]) -> None:
         """Wait until only these servers respond. Requests already in flight may finish late."""
         async with asyncio.timeout(5):
             self.answered.clear()
             while True:
                 await asyncio.sleep(0.05)
-                if self.answered.keys() == wanted:
+                if self.answered.keys() == expected:
                     return
                 self.answered.clear()
 
@@ -176,7 +181,7 @@ async def test_endpoints_change_under_load_without_reload(
                     pair = (number % 4, (number + 1) % 4)
                     bundle = forwarding(port, (backends.endpoints(*pair), 1))
                     await control_plane.programmed(bundle)
-                    await load.settles({str(each) for each in pair})
+                    await load.settles({str(endpoint) for endpoint in pair})
             assert load.failed == {}
             assert (master_pid(tmp_path), workers(tmp_path)) == before
 
@@ -236,8 +241,8 @@ async def test_upstream_without_endpoints_responds_503(
     options = main.options_from_environment(control_plane.environment(tmp_path))
     async with Backends(2).serving() as backends, running(options):
         await connected(control_plane)
-        for found, status in (((0,), 200), ((), 503), ((1,), 200), ((), 503)):
-            bundle = forwarding(port, (backends.endpoints(*found), 1))
+        for indexes, status in (((0,), 200), ((), 503), ((1,), 200), ((), 503)):
+            bundle = forwarding(port, (backends.endpoints(*indexes), 1))
             await control_plane.programmed(bundle)
             for _ in range(10):
                 assert (await get(port))[0] == status

@@ -34,17 +34,20 @@ from fakes.envoy_running import (
     website,
 )
 from gatehouse.agent.envoy import supervisor
-from gatehouse.agent.envoy.main import run
-from gatehouse.agent.options import Options, options_from_environment
+from gatehouse.agent.envoy.main import run_envoy_agent
+from gatehouse.agent.options import AgentOptions, options_from_environment
 from gatehouse.dataplane.origin import Origin
-from gatehouse.dataplane.xds.ads_session import AdsSession, Response
+from gatehouse.dataplane.xds.ads_messages import Response
+from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.resources import (
-    CLUSTER,
-    LISTENER,
-    SIDECAR_CONFIG,
-    Resource,
+    CLUSTER_TYPE_URL,
+    LISTENER_TYPE_URL,
+    RUNTIME_TYPE_URL,
+    SIDECAR_CONFIG_TYPE_URL,
     ResourceSet,
+    XdsResource,
 )
+from gatehouse.dataplane.xds.runtime_limits import LIMITS_LAYER
 from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
@@ -62,14 +65,14 @@ def envoys(directory: Path) -> list[int]:
     return supervisor.find_running(directory / "run" / "envoy" / "bootstrap.json")
 
 
-def options(plane: EnvoyControlPlane, directory: Path, **more: str) -> Options:
+def options(plane: EnvoyControlPlane, directory: Path, **more: str) -> AgentOptions:
     return options_from_environment(plane.environment(directory) | more)
 
 
 @contextlib.asynccontextmanager
-async def running(found: Options) -> AsyncIterator[asyncio.Event]:
+async def running(agent_options: AgentOptions) -> AsyncIterator[asyncio.Event]:
     stop = asyncio.Event()
-    task = asyncio.create_task(run(found, stop))
+    task = asyncio.create_task(run_envoy_agent(agent_options, stop))
     try:
         yield stop
     finally:
@@ -131,8 +134,8 @@ class Traffic:
 
     async def more(self) -> None:
         """Wait until many more requests have succeeded."""
-        wanted = self.count + 200
-        await until(lambda: self.count >= wanted)
+        target = self.count + 200
+        await until(lambda: self.count >= target)
 
 
 async def test_published_resources_are_served_when_confirmed(
@@ -168,6 +171,7 @@ async def test_published_resources_are_served_when_confirmed(
                 await asyncio.sleep(0.05)
         _, metrics = await get(health, path="/metrics")
         assert re.search(r"^gatehouse_agent_control_plane_connected{.*} 1\.0$", metrics, re.M)
+        _, metrics = await get(health, path="/metrics/envoy")
         (total,) = re.findall(r"^envoy_http_downstream_rq_total{(.*)} 4$", metrics, re.M)
         assert 'namespace="shop",pod="pod-1",gateway="web"' in total
 
@@ -188,7 +192,7 @@ async def test_gateway_without_listeners_is_ready(plane: EnvoyControlPlane, tmp_
 
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])
 async def test_rejected_resource_is_named_and_previous_version_is_served(
-    plane: EnvoyControlPlane, tmp_path: Path, make: Callable[..., Resource]
+    plane: EnvoyControlPlane, tmp_path: Path, make: Callable[..., XdsResource]
 ) -> None:
     port = free_port()
     hosts = routes("http", ("other", "other"), ("*", "web"))
@@ -266,11 +270,11 @@ async def test_requests_succeed_while_control_plane_restarts(
     await plane.server.stop(0.0)
 
     def start(one: tuple[str, int]) -> subprocess.Popen[bytes]:
-        wanted = json.dumps([port, one])
+        expected = json.dumps([port, one])
         return subprocess.Popen(
             [
                 *(sys.executable, "-m", "fakes.envoy_plane_process"),
-                *(str(plane.directory), str(plane.port), wanted),
+                *(str(plane.directory), str(plane.port), expected),
             ],
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
         )
@@ -300,20 +304,30 @@ async def test_restarted_control_plane_sends_nothing_when_unchanged(
     port = free_port()
     async with backend("one") as one, running(options(plane, tmp_path)):
         await plane.served(website(port, one))
-        said: list[Response] = []
+        responses: list[Response] = []
         say = AdsSession.next
 
         def next_(self: AdsSession) -> Response | None:
             response = say(self)
             if response is not None:
-                said.append(response)
+                responses.append(response)
             return response
 
         monkeypatch.setattr(AdsSession, "next", next_)
         await plane.restart()
         await plane.served(website(port, one))
-        assert {each.type_url for each in said} == {CLUSTER, SIDECAR_CONFIG, LISTENER}
-        assert not any(each.resources or each.removed for each in said)
+        assert {response.type_url for response in responses} == {
+            CLUSTER_TYPE_URL,
+            SIDECAR_CONFIG_TYPE_URL,
+            LISTENER_TYPE_URL,
+            RUNTIME_TYPE_URL,
+        }
+        assert not any(response.resources for response in responses)
+        # A new control plane cannot know that Envoy knows that there are no limits.
+        removed = {
+            (response.type_url, response.removed) for response in responses if response.removed
+        }
+        assert removed == {(RUNTIME_TYPE_URL, (LIMITS_LAYER,))}
 
 
 async def test_envoy_survives_agent_kill_and_is_adopted(
@@ -365,8 +379,8 @@ async def test_stored_resources_are_served_without_control_plane(
             await plane.served(website(port, one))
             await plane.served(website(port, two))
         assert not envoys(tmp_path)
-        kept = tmp_path / "root" / "envoy.db"
-        assert kept.stat().st_mode & 0o777 == 0o600
+        database = tmp_path / "root" / "envoy.db"
+        assert database.stat().st_mode & 0o777 == 0o600
         await plane.server.stop(0.0)
         async with running(options(plane, tmp_path)):
             await answers(port, "two")
@@ -378,13 +392,13 @@ async def test_stored_resources_are_served_without_control_plane(
 
 async def test_envoy_never_gets_older_resources(plane: EnvoyControlPlane, tmp_path: Path) -> None:
     port = free_port()
-    kept = tmp_path / "root" / "envoy.db"
+    database = tmp_path / "root" / "envoy.db"
     async with backend("one") as one, backend("two") as two:
         agent = spawn(plane, tmp_path)
         await plane.until(lambda report: bool(report.instances))
         await plane.served(website(port, one))
-        await until(lambda: count(kept) == 4)
-        older = {path: path.read_bytes() for path in kept.parent.glob("envoy.db*")}
+        await until(lambda: count(database) == 4)
+        older = {path: path.read_bytes() for path in database.parent.glob("envoy.db*")}
         await plane.served(website(port, two))
         agent.kill()
         await asyncio.to_thread(agent.wait)
@@ -404,8 +418,8 @@ async def test_envoy_never_gets_older_resources(plane: EnvoyControlPlane, tmp_pa
         assert traffic.lost == []
 
 
-def count(kept: Path) -> int:
-    with contextlib.closing(sqlite3.connect(kept)) as connection:
+def count(database: Path) -> int:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
         (number,) = connection.execute("SELECT count(*) FROM resources").fetchone()
         return int(number)
 
@@ -444,13 +458,13 @@ async def test_request_longer_than_drain_timeout_is_aborted(
     async with await asyncio.start_server(keep_waiting, "127.0.0.1", 0) as silent:
         async with running(agent_options):
             await plane.served(website(port, silent.sockets[0].getsockname()))
-            asked = asyncio.create_task(get(port))
+            slow_request = asyncio.create_task(get(port))
             async with asyncio.timeout(10):
                 await asked_for.wait()
             began = asyncio.get_running_loop().time()
         assert asyncio.get_running_loop().time() - began < 20
         with pytest.raises(aiohttp.ClientError):
-            await asked
+            await slow_request
 
 
 async def test_rejected_token_is_retried_until_accepted(
@@ -459,8 +473,8 @@ async def test_rejected_token_is_retried_until_accepted(
     plane.token.write_text("bad")
     with structlog.testing.capture_logs() as logs:
         async with running(options(plane, tmp_path)):
-            await until(lambda: any(each["event"] == "connection lost" for each in logs))
-            assert not any(each["event"] == "connected" for each in logs)
+            await until(lambda: any(log["event"] == "connection lost" for log in logs))
+            assert not any(log["event"] == "connected" for log in logs)
             plane.token.write_text("good:pod-1")
             report = await plane.until(lambda report: bool(report.instances))
             assert report.instances[0].instance == "pod-1"

@@ -10,7 +10,7 @@ import pytest
 
 from fakes import envoy_serving
 from fakes.envoy_running import EnvoyControlPlane, get
-from gatehouse.agent.envoy.main import run
+from gatehouse.agent.envoy.main import run_envoy_agent
 from gatehouse.agent.options import options_from_environment
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.process
 
 def gateway(
     port: int, hosts: tuple[ir.VirtualHost, ...], *clusters: ir.Cluster
-) -> ir_gateway.Gateway:
+) -> ir_gateway.GatewayConfiguration:
     listener = ir_gateway.Listener(port, "HTTP", hosts)
-    return ir_gateway.Gateway(
+    return ir_gateway.GatewayConfiguration(
         "ns/gw", bind_address="127.0.0.1", listeners=(listener,), clusters=clusters
     )
 
@@ -34,14 +34,16 @@ async def test_hostnames_are_added_changed_and_removed(tmp_path: Path) -> None:
     plane = EnvoyControlPlane(tmp_path / "control-plane")
     await plane.start()
     stop = asyncio.Event()
-    agent = asyncio.create_task(run(options_from_environment(plane.environment(tmp_path)), stop))
-    generator, port = envoy.Generator(envoy.Capabilities()), free_port()
+    agent = asyncio.create_task(
+        run_envoy_agent(options_from_environment(plane.environment(tmp_path)), stop)
+    )
+    generator, port = envoy.EnvoyGenerator(envoy.EnvoyCapabilities()), free_port()
     try:
         async with envoy_serving.backend("one") as one, envoy_serving.backend("two") as two:
 
             async def served(*hosts: ir.VirtualHost, **clusters: ir.Endpoint) -> None:
-                made = [ir.Cluster(name, (end,)) for name, end in sorted(clusters.items())]
-                generated = generator.generate(gateway(port, hosts, *made))
+                cluster_list = [ir.Cluster(name, (end,)) for name, end in sorted(clusters.items())]
+                generated = generator.generate(gateway(port, hosts, *cluster_list))
                 plane.publish(generated.resources)
                 await plane.served(generated.resources)
 

@@ -12,10 +12,10 @@ import pytest
 
 from agent.test_agent_endpoints import Backends, forwarding
 from agent.test_agent_killed import assert_tidy, connected
-from agent.test_agent_process import get, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.crashing_agent import dying_agent
 from fakes.load import Load
+from fakes.nginx_agent import get, until
 from fakes.small_disk import SmallDisk, small_disk
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with small_disk(tmp_path / "root", "2m") as made:
-        yield made
+    with small_disk(tmp_path / "root", "2m") as directory:
+        yield directory
 
 
 def noise(name: str, size: int) -> File:
@@ -84,8 +84,8 @@ async def test_changes_fail_on_read_only_disk_and_apply_later(
                 disk.remount("ro")
             control_plane.server.publish(GATEWAY, answering(port, "two"))
             report = await control_plane.until(lambda report: bool(report.error))
-            said = "No space left on device" if trouble == "full" else "Read-only file system"
-            assert said in report.error
+            message = "No space left on device" if trouble == "full" else "Read-only file system"
+            assert message in report.error
             assert report.instances[0].confirmed == answering(port, "one").version
             await load.flows()
             if trouble == "full":

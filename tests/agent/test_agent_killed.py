@@ -10,11 +10,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent.test_agent_process import get, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.crashing_agent import CrashingAgent, dying_agent
 from fakes.load import Load
-from gatehouse.agent.nginx.apply_steps import Step
+from fakes.nginx_agent import get, until
+from gatehouse.agent.nginx.apply_steps import ApplyStep
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.standalone.free_ports import free_port
@@ -22,14 +22,14 @@ from gatehouse.standalone.free_ports import free_port
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
 RELOAD = [
-    Step.FETCHED,
-    Step.STAGED,
-    Step.TESTED,
-    Step.ACCOMPANIED,
-    Step.SWITCHED,
-    Step.RELOADED,
-    Step.CONFIRMED,
-    Step.SWEPT,
+    ApplyStep.FETCHED,
+    ApplyStep.STAGED,
+    ApplyStep.TESTED,
+    ApplyStep.ACCOMPANIED,
+    ApplyStep.SWITCHED,
+    ApplyStep.RELOADED,
+    ApplyStep.CONFIRMED,
+    ApplyStep.SWEPT,
 ]
 
 
@@ -68,7 +68,7 @@ async def again(plane: ControlPlane, agent: CrashingAgent) -> None:
 
 @pytest.mark.parametrize("step", RELOAD)
 async def test_agent_killed_during_reload_is_restarted_without_traffic_loss(
-    control_plane: ControlPlane, tmp_path: Path, step: Step
+    control_plane: ControlPlane, tmp_path: Path, step: ApplyStep
 ) -> None:
     port = free_port()
     with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:
@@ -81,7 +81,7 @@ async def test_agent_killed_during_reload_is_restarted_without_traffic_loss(
             control_plane.server.publish(GATEWAY, answering(port, "two"))
             await agent.died()
             await load.flows()
-            if step in (Step.TESTED, Step.CONFIRMED):
+            if step in (ApplyStep.TESTED, ApplyStep.CONFIRMED):
                 # Seeds of the killed agent may be outdated when the next one starts.
                 control_plane.server.publish(GATEWAY, answering(port, "three"))
             await again(control_plane, agent)
@@ -98,11 +98,11 @@ async def test_agent_killed_during_reload_is_restarted_without_traffic_loss(
 async def test_agent_killed_during_rollback_reports_error_and_serves_traffic(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    await assert_rollback_survives_kill(control_plane, tmp_path, Step.REFUSED)
+    await assert_rollback_survives_kill(control_plane, tmp_path, ApplyStep.REFUSED)
 
 
 async def assert_rollback_survives_kill(
-    control_plane: ControlPlane, tmp_path: Path, step: Step
+    control_plane: ControlPlane, tmp_path: Path, step: ApplyStep
 ) -> None:
     port, other = free_port(), free_port()
     environ = control_plane.environment(tmp_path)
@@ -130,12 +130,12 @@ async def test_revision_never_served_is_not_used_at_start(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     await assert_unserved_revision_is_not_used(
-        control_plane, tmp_path, Step.RELOADED, nginx_too=True
+        control_plane, tmp_path, ApplyStep.RELOADED, nginx_too=True
     )
 
 
 async def assert_unserved_revision_is_not_used(
-    control_plane: ControlPlane, tmp_path: Path, step: Step, *, nginx_too: bool
+    control_plane: ControlPlane, tmp_path: Path, step: ApplyStep, *, nginx_too: bool
 ) -> None:
     port, other = free_port(), free_port()
     with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:

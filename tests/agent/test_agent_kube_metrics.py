@@ -69,37 +69,38 @@ gatehouse_kube_request_duration_seconds_sum{cluster="c",verb="get"} 1.5
 gatehouse_kube_request_duration_seconds_count{cluster="c",verb="get"} 2
 gatehouse_kube_inflight_requests{cluster="c",schema="s\"",server="1.2.3.4:1"} 3
 gatehouse_kube_server_healthy{cluster="c",server="1.2.3.4:1"} 1
-envoy_server_live{} 1
 """.strip()  # noqa: E501
 
 
 def test_envoy_statistics_are_converted() -> None:
     result = kube_metrics.convert(ENVOYS)
-    assert [each for each in result.splitlines() if not each.startswith("#")] == OURS.split("\n")
+    assert [
+        splitline for splitline in result.splitlines() if not splitline.startswith("#")
+    ] == OURS.split("\n")
     assert "# TYPE gatehouse_kube_request_duration_seconds histogram\n" in result
-    assert "envoy_gatehouse" not in result
+    assert "envoy_" not in result
     assert kube_metrics.convert("") == ""
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     yield
-    reviewer = control.pid(tmp_path / "run" / config.SOCKETS)
+    reviewer = control.pid(tmp_path / "run" / config.REVIEWER_SOCKETS)
     for pid in (*envoys(tmp_path), *filter(None, [reviewer])):
         os.kill(pid, signal.SIGKILL)
 
 
-def gateway(authority: Authority, port: int, server: int) -> ir_gateway.Gateway:
+def gateway(authority: Authority, port: int, server: int) -> ir_gateway.GatewayConfiguration:
     chain, key = authority.issue(HOST)
-    shown = ir_gateway.Certificate(
+    certificate = ir_gateway.Certificate(
         "c", chain.read_bytes(), ir_gateway.SecretBytes(key.read_bytes())
     )
-    rule = ir.Rule(verbs=ir.ANY, groups=ir.ANY, resources=ir.ANY, paths=ir.ANY)
-    servers = (ir.Server("http://one", "127.0.0.1", server),)
-    cluster = ir.ApiCluster(HOST, (HOST,), servers, (ir.Policy((rule,)),))
+    rule = ir.DispatchRule(verbs=ir.ANY, groups=ir.ANY, resources=ir.ANY, paths=ir.ANY)
+    servers = (ir.KubeApiServer("http://one", "127.0.0.1", server),)
+    cluster = ir.ApiCluster(HOST, (HOST,), servers, (ir.DispatchPolicy((rule,)),))
     listener = ir.ApiListener(port, (cluster,), ("c",))
-    return ir_gateway.Gateway(
-        "ns/gw", api_listeners=(listener,), certificates=(shown,), bind_address="127.0.0.1"
+    return ir_gateway.GatewayConfiguration(
+        "ns/gw", api_listeners=(listener,), certificates=(certificate,), bind_address="127.0.0.1"
     )
 
 
@@ -113,7 +114,7 @@ async def test_agent_metrics_have_data_plane_labels(
     authority = Authority(tmp_path, "servers")
     trust = ssl.create_default_context(cafile=str(authority.file))
     async with kube_upstream.serving("one", None) as upstream, running(chosen):
-        generated = envoy.Generator(envoy.Capabilities()).generate(
+        generated = envoy.EnvoyGenerator(envoy.EnvoyCapabilities()).generate(
             gateway(authority, port, upstream.port)
         )
         await plane.served(generated.resources)
@@ -137,7 +138,7 @@ async def test_agent_metrics_have_data_plane_labels(
                 )
                 while not (bounds := re.findall(pattern, text := await page(), re.M)):
                     await asyncio.sleep(0.1)
-        assert bounds == [*(f"{each / 1000:g}" for each in kube_metrics.BUCKETS), "+Inf"]
+        assert bounds == [*(f"{bound / 1000:g}" for bound in kube_metrics.BUCKETS), "+Inf"]
         server = f'server="127.0.0.1:{upstream.port}"'
         own = 'pod="pod-1"'
         what = f'cluster="{HOST}",verb="list",resource="pods"'

@@ -16,11 +16,11 @@ import pytest
 
 from gatehouse.agent.nginx import nameserver
 from gatehouse.agent.nginx.nameserver import Nameserver
-from gatehouse.dataplane.endpoints import Endpoint, Endpoints, decode, name_of
+from gatehouse.dataplane.endpoints import Endpoints, WeightedEndpoint, parse_endpoints, upstream_of
 
-TWO: Endpoints = (Endpoint("10.0.0.1", 8080, 3), Endpoint("fd00::1", 8081))
+TWO: Endpoints = (WeightedEndpoint("10.0.0.1", 8080, 3), WeightedEndpoint("fd00::1", 8081))
 SOCKETS = contextlib.ExitStack()
-ONE: Endpoints = (Endpoint("10.0.0.1", 8080),)
+ONE: Endpoints = (WeightedEndpoint("10.0.0.1", 8080),)
 
 
 @contextlib.asynccontextmanager
@@ -45,8 +45,8 @@ async def ask(server: Nameserver, name: str, kind: str) -> dns.message.Message:
 def servers(message: dns.message.Message) -> list[tuple[int, int, str]]:
     return sorted(
         (row.weight, row.port, b".".join(row.target.labels[:-1]).decode())
-        for found in message.answer
-        for row in found
+        for rrset in message.answer
+        for row in rrset
     )
 
 
@@ -196,7 +196,7 @@ async def test_change_is_confirmed_only_by_current_workers() -> None:
 
 
 async def test_large_response_is_fetched_over_tcp() -> None:
-    many = tuple(Endpoint(f"10.0.{n // 250}.{n % 250 + 1}", 8080) for n in range(700))
+    many = tuple(WeightedEndpoint(f"10.0.{n // 250}.{n % 250 + 1}", 8080) for n in range(700))
     async with serving(web=many) as server:
         query = dns.message.make_query("_endpoints._tcp.web.gatehouse.", "SRV")
         result = await dns.asyncquery.udp(query, nameserver.HOST, timeout=5, port=server.port)
@@ -218,20 +218,20 @@ async def test_nameserver_reuses_port_unless_in_use() -> None:
         second = Nameserver()
         await second.start(first.port)
         assert second.port not in (0, first.port)
-        kept = second.port
+        old_port = second.port
         second.stop()
         third = Nameserver()
-        await third.start(kept)
-        assert third.port == kept
+        await third.start(old_port)
+        assert third.port == old_port
         third.stop()
 
 
 def test_only_endpoint_files_are_decoded() -> None:
-    assert name_of("gatehouse/endpoints/web.json") == "web"
-    assert name_of("gatehouse/endpoints/more/web.json") == ""
-    assert name_of("gatehouse/upstreams/web.conf") == ""
-    assert decode(b'[{"address":"10.0.0.1","port":8080,"weight":2}]') == (
-        Endpoint("10.0.0.1", 8080, 2),
+    assert upstream_of("gatehouse/endpoints/web.json") == "web"
+    assert upstream_of("gatehouse/endpoints/more/web.json") == ""
+    assert upstream_of("gatehouse/upstreams/web.conf") == ""
+    assert parse_endpoints(b'[{"address":"10.0.0.1","port":8080,"weight":2}]') == (
+        WeightedEndpoint("10.0.0.1", 8080, 2),
     )
 
 
@@ -248,4 +248,4 @@ def test_only_endpoint_files_are_decoded() -> None:
 )
 def test_invalid_endpoint_is_rejected(content: str) -> None:
     with pytest.raises(ValueError):
-        decode(content.encode())
+        parse_endpoints(content.encode())

@@ -10,42 +10,42 @@ from typing import Any
 
 import pytest
 
-from agent.test_agent_process import get, master_pid, running
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.faulty_proxy import FaultyProxy, cutting_proxy
 from fakes.load import Load
+from fakes.nginx_agent import get, master_pid, running
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.standalone.free_ports import free_port
-from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.fleet import AgentFleet
 
 pytestmark = pytest.mark.process
 
 
 @pytest.fixture
 async def network(control_plane: ControlPlane) -> AsyncIterator[FaultyProxy]:
-    async with cutting_proxy(control_plane.port) as made:
-        yield made
+    async with cutting_proxy(control_plane.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return the number of requests for each file by path."""
     counts: Counter[str] = Counter()
-    find = Fleet.find
+    find = AgentFleet.find
 
-    def counting(self: Fleet, identity: Any, digest: str) -> File | None:
+    def counting(self: AgentFleet, identity: Any, digest: str) -> File | None:
         result = find(self, identity, digest)
         if result is not None:
             counts[result.path] += 1
         return result
 
-    monkeypatch.setattr(Fleet, "find", counting)
+    monkeypatch.setattr(AgentFleet, "find", counting)
     return counts
 
 
-def options(plane: ControlPlane, network: FaultyProxy, directory: Path) -> main.Options:
+def options(plane: ControlPlane, network: FaultyProxy, directory: Path) -> main.AgentOptions:
     port = {"NGINX_AGENT_COMMAND_SERVER_PORT": str(network.port)}
     return main.options_from_environment(plane.environment(directory) | port)
 

@@ -9,13 +9,15 @@ import signal
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from agent.test_agent_endpoints import Backends, Load, connected
-from agent.test_agent_process import get, master_pid, running, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.nginx_agent import get, master_pid, running, until
 from fakes.nginx_plus import Fault
 from fakes.nginx_plus_agent import (
+    CAPABILITIES,
     FakeProgram,
     assert_no_reload,
     forwarding,
@@ -24,6 +26,7 @@ from fakes.nginx_plus_agent import (
 )
 from gatehouse.agent.nginx import apply, main
 from gatehouse.dataplane.file_set import File
+from gatehouse.dataplane.origin import Origin
 from gatehouse.runtime import procfs
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.standalone.free_ports import free_port
@@ -51,7 +54,7 @@ async def test_endpoints_change_by_api_without_reload(
         async with assert_no_reload(health), Load(port) as load:
             for pair in ((0, 1), (1, 2), (2,)):
                 await control_plane.programmed(forwarding(port, (backends.endpoints(*pair), 1)))
-                await load.settles({str(each) for each in pair})
+                await load.settles({str(endpoint) for endpoint in pair})
             # (NGINX Plus drops none; this one really reloads, and its clients see it.)
             assert set(load.failed) <= {"ServerDisconnectedError", "ClientOSError"}
         assert [call.method for call in plus.calls()] == [
@@ -64,6 +67,39 @@ async def test_endpoints_change_by_api_without_reload(
         assert await metric_value(health, "nginx_plus_http_upstream_server_up", **labels) == 1
         zone = f"_:{port}"
         assert await metric_value(health, "nginx_plus_http_server_requests_total", zone=zone) == 0
+
+
+async def test_healthy_endpoints_are_counted_by_backend(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port, health = free_port(), free_port()
+    options = plus.options(control_plane, tmp_path, health)
+    counting = msgspec.structs.replace(CAPABILITIES, access_log=True)
+    async with Backends(3).serving() as backends, running(options):
+        await connected(control_plane)
+        files = forwarding(
+            port,
+            (backends.endpoints(0, 1, 2), 1),
+            capabilities=counting,
+            origin=Origin("Service", "shop", "web"),
+        )
+        await control_plane.programmed(files)
+        assert await _endpoint_counts(health) == (3, 3)
+        for number, change in enumerate(({"down": True}, {"drain": True})):
+            await plus.ask("PATCH", f"/http/upstreams/c-0/servers/{number}", change)
+        assert await _endpoint_counts(health) == (3, 1)
+        # The numbers are those that NGINX has, not those of the files.
+        await plus.ask("DELETE", "/http/upstreams/c-0/servers/0")
+        assert await _endpoint_counts(health) == (2, 1)
+
+
+async def _endpoint_counts(health: int) -> tuple[float, float]:
+    """Return the known and the healthy endpoints of a backend."""
+    names = ("gatehouse_backend_endpoints", "gatehouse_backend_healthy_endpoints")
+    known, healthy = [
+        await metric_value(health, name, backend="Service/shop/web") for name in names
+    ]
+    return known, healthy
 
 
 async def test_new_upstream_is_served_from_first_request(
@@ -133,7 +169,7 @@ async def test_next_agent_adopts_nginx_plus_with_its_endpoints(
     port = free_port()
     options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends:
-        agent = asyncio.create_task(main.run(options, asyncio.Event()))
+        agent = asyncio.create_task(main.run_nginx_agent(options, asyncio.Event()))
         await connected(control_plane)
         await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
         master = master_pid(tmp_path)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.test_agent_endpoints import Backends, connected
-from agent.test_agent_process import get, running
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.nginx_agent import get, running
 from fakes.nginx_plus import Fault
 from fakes.nginx_plus_agent import FakeProgram, assert_no_reload, forwarding
 from gatehouse.agent.nginx import instance_info
@@ -23,7 +23,7 @@ from gatehouse.wire.mpi.v1 import command_pb2
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
-CAPABILITIES = nginx.Capabilities.parse("1.29.3 (nginx-plus-r36)", api_actions=True)
+CAPABILITIES = nginx.NginxCapabilities.parse("1.29.3 (nginx-plus-r36)", api_actions=True)
 
 
 @pytest.fixture

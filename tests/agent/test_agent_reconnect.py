@@ -21,10 +21,10 @@ def lost() -> grpc.aio.AioRpcError:
 
 async def pauses(*attempts: str) -> list[float]:
     """Return the pause after each attempt, which is accepted or not and fails or not."""
-    told, left = list[float](), list(attempts)
+    pauses_seen, left = list[float](), list(attempts)
 
     async def sleep(seconds: float) -> None:
-        told.append(seconds)
+        pauses_seen.append(seconds)
         if not left:
             raise asyncio.CancelledError
 
@@ -45,7 +45,7 @@ async def pauses(*attempts: str) -> list[float]:
     with pytest.raises(asyncio.CancelledError):
         await reconnecting.run(converse)
     assert not reconnecting.connected
-    return told
+    return pauses_seen
 
 
 @pytest.mark.parametrize(

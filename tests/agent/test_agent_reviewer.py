@@ -25,11 +25,11 @@ from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 
-REVIEWER = sidecar_configs.resource("reviewer", "all", {config.FILE: config.CONTENT})
+REVIEWER = sidecar_configs.resource("reviewer", "all", {config.REVIEWER_FILE: config.CONTENT})
 
 
 def reviewer(directory: Path) -> int | None:
-    return control.pid(directory / "run" / config.SOCKETS)
+    return control.pid(directory / "run" / config.REVIEWER_SOCKETS)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
 
 async def status(directory: Path, token: str) -> int:
     """Send a review request as Envoy's Lua script does."""
-    path = str(directory / "run" / config.REVIEWER)
+    path = str(directory / "run" / config.REVIEWER_SOCKET)
     headers = {
         "x-cluster": "prod.example", "authorization": f"Bearer {token}",
         "x-good-for": "60", "x-bad-for": "60",
@@ -78,8 +78,12 @@ async def test_reviewer_runs_beside_envoy_while_needed(
             http.get(f"http://{health}/metrics") as response,
         ):
             text = await response.text()
-        (kept,) = [each for each in text.splitlines() if 'cache_entries{cache="refused"' in each]
-        assert kept.endswith(" 1.0")
+        (line,) = [
+            splitline
+            for splitline in text.splitlines()
+            if 'cache_entries{cache="refused"' in splitline
+        ]
+        assert line.endswith(" 1.0")
         pid = reviewer(tmp_path)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -94,5 +98,5 @@ async def test_reviewer_runs_beside_envoy_while_needed(
         assert pid is not None
         await plane.served(website(port, one))
         await until(lambda: not procfs.is_alive(pid))
-        assert not (tmp_path / "run" / config.REVIEWER).exists()
+        assert not (tmp_path / "run" / config.REVIEWER_SOCKET).exists()
         await upstream.stop()

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.test_agent_process import get, until
 from fakes.agent_command import agent
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.nginx_agent import get, until
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
@@ -203,13 +203,29 @@ def _sleeps(pid: int) -> bool:
     return procfs.command_line(pid).startswith("sleep")
 
 
+def _opened_interpreter(place: Path) -> str:
+    """Return commands of a mount namespace that let each user execute the interpreter.
+
+    It may be in the home directory of root, which others cannot enter.
+    """
+    base = Path(sys.base_prefix).resolve()
+    closed = [path for path in reversed(base.parents) if not path.stat().st_mode & stat.S_IXOTH]
+    if not closed:
+        return ""
+    place.mkdir()
+    return (
+        f"mount --bind {base} {place}; mount -t tmpfs -o mode=0755 tmpfs {closed[0]}; "
+        f"mkdir -p {base}; mount --move {place} {base}; "
+    )
+
+
 @needs_root
 async def test_agent_runs_without_root_on_read_only_file_system(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     drop = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
-    asked = [*drop, sys.executable, "-c", "import gatehouse.wire"]
-    if (await asyncio.to_thread(subprocess.run, asked, check=False)).returncode:
+    command = [*drop, sys.executable, "-c", "import gatehouse.wire"]
+    if (await asyncio.to_thread(subprocess.run, command, check=False)).returncode:
         pytest.skip("only its owner may enter the directory of this checkout")
     port, writable = free_port(), tmp_path / "data"
     writable.mkdir()
@@ -217,7 +233,8 @@ async def test_agent_runs_without_root_on_read_only_file_system(
         path.chmod(0o755)
     # The directory is a separate file system. All other file systems become read-only.
     script = (
-        "set -e; mount --make-rprivate /; mount -t tmpfs -o mode=0777 tmpfs $0; "
+        f"set -e; mount --make-rprivate /; {_opened_interpreter(tmp_path / 'python')}"
+        "mount -t tmpfs -o mode=0777 tmpfs $0; "
         "for m in / /tmp /dev/shm /run; do "
         "mountpoint -q $m && mount -o remount,bind,ro $m; done; "
         'exec setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs "$@"'
@@ -259,8 +276,8 @@ async def test_every_metric_has_data_plane_labels(
 
     async with agent(environ, tmp_path / "log"):
         await control_plane.until(lambda report: bool(report.instances))
-        wanted = answering(free_port(), "one")
-        await control_plane.programmed(wanted)
+        configuration = answering(free_port(), "one")
+        await control_plane.programmed(configuration)
         control_plane.server.publish(
             GATEWAY, FileSet([File.make("gatehouse/http.conf", "no_such_directive on;\n")])
         )
@@ -269,7 +286,9 @@ async def test_every_metric_has_data_plane_labels(
         assert result["gatehouse_agent_control_plane_connected"] == [({}, 1)]
         assert result["gatehouse_agent_ready"] == [({}, 1)]
         assert result["nginx_up"] == [({}, 1)]
-        assert result["gatehouse_agent_configuration_info"] == [({"version": wanted.version}, 1)]
+        assert result["gatehouse_agent_configuration_info"] == [
+            ({"version": configuration.version}, 1)
+        ]
         assert result["gatehouse_agent_apply_failures_total"][0][1] >= 1
         assert (
             result["gatehouse_agent_applies_total"][0][1]
@@ -357,9 +376,9 @@ async def test_log_has_configured_format_and_level(
     lines = (tmp_path / "log").read_text().splitlines()
     assert lines
     if style == "json":
-        said = [json.loads(line) for line in lines]
-        assert {each["level"] for each in said} <= {"warning", "error"}
-        (left_out,) = (each["options"] for each in said if "options" in each)
+        events = [json.loads(line) for line in lines]
+        assert {event["level"] for event in events} <= {"warning", "error"}
+        (left_out,) = (event["options"] for event in events if "options" in event)
         assert left_out == ["collector.enabled", "features.metrics"]
     else:
         assert not any(line.startswith("{") for line in lines)

@@ -18,7 +18,7 @@ from gatehouse.agent import sidecars as owners
 from gatehouse.agent import timeouts
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG, Resource
+from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG_TYPE_URL, XdsResource
 from gatehouse.runtime import procfs
 from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
@@ -42,18 +42,18 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def authenticator(directory: Path) -> int | None:
-    return control.pid(directory / "run" / config.SOCKETS)
+    return control.pid(directory / "run" / config.AUTHENTICATOR_SOCKETS)
 
 
-def party(name: str, authority: Authority, revoked: bytes = b"") -> Resource:
+def party(name: str, authority: Authority, revoked: bytes = b"") -> XdsResource:
     """Return the config of a relying party whose provider does not respond."""
-    made = Party(
+    relying_party = Party(
         name=name, filter=f"shop/{name}", issuer="https://127.0.0.1:1",
         metadata_url="https://127.0.0.1:1", client_id="web", secret="secret", trust="trust.pem",
         revoked="revoked.pem" if revoked else "", callback="/callback", cookie="S", timeout=60.0,
     )  # fmt: skip
     files = {
-        config.FILE: config.encode([made]),
+        config.AUTHENTICATORS_FILE: config.encode_parties([relying_party]),
         "secret": b"of nobody else",
         "trust.pem": authority.pem,
         "revoked.pem": revoked,
@@ -65,7 +65,7 @@ def party(name: str, authority: Authority, revoked: bytes = b"") -> Resource:
 
 async def check(directory: Path, name: str) -> int:
     """Send the authenticator a proxy's request of a user who is not logged in."""
-    path = str(directory / "run" / config.SOCKET)
+    path = str(directory / "run" / config.REQUESTS_SOCKET)
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client,
         client.get(f"http://authenticator/{name}/check") as response,
@@ -105,8 +105,8 @@ async def test_sidecar_serves_config_when_it_is_confirmed(
         assert pid is not None
         (directory,) = described(tmp_path)
         assert (directory / "secret").read_bytes() == b"of nobody else"
-        for each in (directory, *directory.glob("**/*")):
-            assert each.is_symlink() or each.stat().st_mode & 0o077 == 0
+        for path in (directory, *directory.glob("**/*")):
+            assert path.is_symlink() or path.stat().st_mode & 0o077 == 0
         await plane.served(website(port, one, party("p", authority), party("q", authority)))
         assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
         assert authenticator(tmp_path) == pid
@@ -205,6 +205,6 @@ async def test_hanging_sidecar_is_reported_restarted_and_configured_again(
 
 
 def test_sidecar_config_is_stored_like_other_resources(authority: Authority) -> None:
-    made = party("p", authority)
-    assert (made.type_url, made.secret) == (SIDECAR_CONFIG, True)
-    assert made == party("p", authority)
+    resource = party("p", authority)
+    assert (resource.type_url, resource.secret) == (SIDECAR_CONFIG_TYPE_URL, True)
+    assert resource == party("p", authority)

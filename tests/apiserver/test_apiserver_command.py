@@ -105,8 +105,8 @@ async def test_migrate_copies_objects_from_sqlite_to_etcd(tmp_path: Path, etcd: 
     assert "objects copied" in done("migrate", "--from", server.storage, "--to", target)
     moved = ApiServer(tmp_path / "a", storage=target)
     async with running(moved) as client:
-        found = await client.get(resources.SECRETS, "s", "default")
-        assert found["metadata"]["uid"] == created["metadata"]["uid"]
+        copied = await client.get(resources.SECRETS, "s", "default")
+        assert copied["metadata"]["uid"] == created["metadata"]["uid"]
         # Signing keys are migrated too: earlier tokens stay valid.
         assert (await client.review_token(token, [])).authenticated
     assert "not empty" in refused("migrate", "--from", server.storage, "--to", target)
@@ -119,7 +119,7 @@ async def test_concurrent_patches_of_one_object_succeed(tmp_path: Path, etcd: Et
         await client.create(resources.CONFIG_MAPS, empty)
         changes = [{"data": {str(number): "x"}} for number in range(50)]
         await asyncio.gather(
-            *(client.patch(resources.CONFIG_MAPS, "c", each, "default") for each in changes)
+            *(client.patch(resources.CONFIG_MAPS, "c", change, "default") for change in changes)
         )
         result = await client.get(resources.CONFIG_MAPS, "c", "default")
         assert len(result["data"]) == 50

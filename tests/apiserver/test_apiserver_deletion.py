@@ -31,8 +31,8 @@ async def test_object_stays_until_finalizers_are_removed(client: kube.Client) ->
 
 async def test_namespace_deletion_deletes_its_objects(client: kube.Client) -> None:
     await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
-    made = {"metadata": {"name": "c", "namespace": "n"}}
-    await client.create(resources.CONFIG_MAPS, made)
+    config = {"metadata": {"name": "c", "namespace": "n"}}
+    await client.create(resources.CONFIG_MAPS, config)
     await client.delete(resources.NAMESPACES, "n")
     async with asyncio.timeout(5):
         while any(
@@ -42,7 +42,7 @@ async def test_namespace_deletion_deletes_its_objects(client: kube.Client) -> No
             await asyncio.sleep(0.05)
     assert not (await client.list(resources.CONFIG_MAPS, "n")).items
     with pytest.raises(kube.NotFound, match="namespaces"):
-        await client.create(resources.CONFIG_MAPS, made)
+        await client.create(resources.CONFIG_MAPS, config)
 
 
 async def test_object_without_owner_is_garbage_collected(client: kube.Client) -> None:

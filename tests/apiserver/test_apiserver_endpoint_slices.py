@@ -14,21 +14,21 @@ async def _counts(client: kube.Client) -> tuple[int, int]:
     """Return the number of Services of the test and of their slices."""
     services = (await client.list(SERVICES, "default")).items
     slices = (await client.list(ENDPOINT_SLICES, "default")).items
-    named = [each for each in services if each["metadata"]["name"] in NAMES]
+    named = [service for service in services if service["metadata"]["name"] in NAMES]
     labels = [
-        each["metadata"].get("labels", {}).get("kubernetes.io/service-name") for each in slices
+        entry["metadata"].get("labels", {}).get("kubernetes.io/service-name") for entry in slices
     ]
     return len(named), len([label for label in labels if label in NAMES])
 
 
-async def _until(client: kube.Client, wanted: tuple[int, int]) -> None:
+async def _until(client: kube.Client, expected: tuple[int, int]) -> None:
     result = (-1, -1)
     try:
         async with asyncio.timeout(10):
-            while (result := await _counts(client)) != wanted:
+            while (result := await _counts(client)) != expected:
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError(f"services and slices: {result}, not {wanted}") from None
+        raise AssertionError(f"services and slices: {result}, not {expected}") from None
 
 
 async def test_foreground_deleted_services_and_slices_are_removed(client: kube.Client) -> None:
@@ -55,7 +55,7 @@ async def test_services_with_long_similar_names_have_distinct_slices(
 
     async def labels() -> set[str]:
         slices = (await client.list(ENDPOINT_SLICES, "default")).items
-        return {each["metadata"]["labels"]["kubernetes.io/service-name"] for each in slices}
+        return {entry["metadata"]["labels"]["kubernetes.io/service-name"] for entry in slices}
 
     async with asyncio.timeout(10):
         while not await labels() >= set(names):

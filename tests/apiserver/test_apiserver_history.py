@@ -76,18 +76,18 @@ class World:
 
     async def watch(self, start: int, until: asyncio.Future[int]) -> list[Seen]:
         """Watch from a revision until another one, and resume after cuts."""
-        seen: list[Seen] = []
+        events: list[Seen] = []
         at = start
         while not (until.done() and at >= until.result()):
             try:
                 async with asyncio.timeout(self.random.random() * 2 + 0.2):
-                    at = await self._stream(at, seen)
+                    at = await self._stream(at, events)
             except (aiohttp.ClientError, TimeoutError, OSError):
-                at = seen[-1][0] if seen else start
+                at = events[-1][0] if events else start
                 await asyncio.sleep(0.05)
-        return seen
+        return events
 
-    async def _stream(self, at: int, seen: list[Seen]) -> int:
+    async def _stream(self, at: int, events: list[Seen]) -> int:
         query = {"watch": "1", "resourceVersion": str(at)}
         async with self.session.get(PATH, params=query) as response:
             if response.status != 200:
@@ -98,7 +98,7 @@ class World:
                 metadata = event["object"]["metadata"]
                 at = int(metadata["resourceVersion"])
                 mark = event["object"]["data"]["mark"]
-                seen.append((at, event["type"], metadata["name"], mark))
+                events.append((at, event["type"], metadata["name"], mark))
         return at
 
     async def list(self) -> tuple[int, dict[str, str]]:
@@ -175,8 +175,8 @@ async def test_every_watcher_receives_every_event_once_in_order(server: ApiServe
     for history in histories:
         assert history[: len(shortest)] == shortest
         assert check(history, first) == end
-    seen = {revision: (name, mark) for revision, _, name, mark in histories[0]}
-    missing = {rv: what for rv, what in world.acknowledged.items() if seen.get(rv) != what}
+    writes = {revision: (name, mark) for revision, _, name, mark in histories[0]}
+    missing = {rv: what for rv, what in world.acknowledged.items() if writes.get(rv) != what}
     assert not missing
     assert len(world.acknowledged) > 100
 

@@ -37,9 +37,12 @@ async def code(http: aiohttp.ClientSession, path: str, **headers: str) -> int:
 
 
 def with_certificate(
-    server: Server, tmp_path: Path, leaf: pki.Leaf, signer: pki.Pair | None = None
+    server: Server,
+    tmp_path: Path,
+    leaf: pki.InstallationCertificate,
+    signer: pki.KeyPair | None = None,
 ) -> aiohttp.ClientSession:
-    pair = pki.Pair(tmp_path / "c.crt", tmp_path / "c.key")
+    pair = pki.KeyPair(tmp_path / "c.crt", tmp_path / "c.key")
     pki.issue(signer or server.state.pki.ca(), leaf, pair, datetime.now(UTC))
     context = ssl.create_default_context(cafile=str(server.state.pki.ca().cert))
     context.load_cert_chain(pair.cert, pair.key)
@@ -48,7 +51,7 @@ def with_certificate(
 
 
 async def test_certificate_subject_names_user_and_groups(server: Server, tmp_path: Path) -> None:
-    leaf = pki.Leaf("c", "alice", organizations=("readers", "writers"))
+    leaf = pki.InstallationCertificate("c", "alice", organizations=("readers", "writers"))
     async with with_certificate(server, tmp_path, leaf) as http:
         user = await whoami(http)
         assert user == {
@@ -61,7 +64,9 @@ async def test_certificate_subject_names_user_and_groups(server: Server, tmp_pat
 async def test_certificate_without_common_name_is_not_authenticated(
     server: Server, tmp_path: Path
 ) -> None:
-    leaf = pki.Leaf("c", "", organizations=("system:masters",), uri="spiffe://some/machine")
+    leaf = pki.InstallationCertificate(
+        "c", "", organizations=("system:masters",), uri="spiffe://some/machine"
+    )
     async with with_certificate(server, tmp_path, leaf) as http:
         assert await code(http, "/api/v1/pods") == 401
 
@@ -109,9 +114,9 @@ def test_invalid_token_file_is_named_in_error(tmp_path: Path) -> None:
     with pytest.raises(
         static_tokens.TokenFileError, match=r"tokens\.csv, line 2: expected token,user"
     ):
-        static_tokens.load(file)
+        static_tokens.load_tokens(file)
     with pytest.raises(static_tokens.TokenFileError, match="No such file"):
-        static_tokens.load(tmp_path / "none")
+        static_tokens.load_tokens(tmp_path / "none")
 
 
 def encoded(**data: str) -> dict[str, str]:
@@ -171,13 +176,13 @@ async def allow(server: Server, user: str, rule: dict[str, Any]) -> None:
 
 async def test_impersonation_headers_set_user_info(server: Server, client: kube.Client) -> None:
     async with server.raw() as http:
-        asked = {
+        headers = {
             "Impersonate-User": "carol",
             "Impersonate-Group": "dev",
             "Impersonate-Uid": "7",
             "Impersonate-Extra-Acme.com%2fScope": "view",
         }
-        user = await whoami(http, **asked)
+        user = await whoami(http, **headers)
         assert user == {
             "username": "carol",
             "uid": "7",
@@ -210,7 +215,7 @@ async def test_impersonation_requires_permission(
     }  # fmt: skip
     await allow(server, "frank", rule)
     async with (
-        with_certificate(server, tmp_path, pki.Leaf("c", "frank")) as http,
+        with_certificate(server, tmp_path, pki.InstallationCertificate("c", "frank")) as http,
         http.post(WHOAMI, json={}, headers=headers) as response,
     ):
         answer = await response.json()
@@ -225,7 +230,9 @@ async def test_reader_of_one_object_can_list_and_watch_it(server: Server, tmp_pa
     }  # fmt: skip
     await allow(server, "grace", rule)
     path = "/api/v1/namespaces/default/secrets"
-    async with with_certificate(server, tmp_path, pki.Leaf("c", "grace")) as http:
+    async with with_certificate(
+        server, tmp_path, pki.InstallationCertificate("c", "grace")
+    ) as http:
         assert await code(http, path) == 403
         assert await code(http, f"{path}?fieldSelector=metadata.name%3Dmine") == 200
         assert await code(http, f"{path}?fieldSelector=metadata.name%3Dother") == 403

@@ -91,11 +91,11 @@ async def test_watches_resume_after_restart(tmp_path: Path) -> None:
         configuration = from_kubeconfig(server.state.kubeconfig)
         async with kube.Client(configuration) as client:
             await client.create(resources.CONFIG_MAPS, config_map("after"))
-            seen = []
+            names = []
             watch = client.watch(resources.CONFIG_MAPS, resource_version=start)
             async with aclosing(watch) as events:
                 async for event in events:
-                    seen.append(event.object["metadata"]["name"])
-                    if len(seen) == 2:
+                    names.append(event.object["metadata"]["name"])
+                    if len(names) == 2:
                         break
-    assert seen == ["before", "after"]
+    assert names == ["before", "after"]

@@ -23,9 +23,9 @@ def policy(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_policy_types_are_defaulted(spec: dict[str, Any], types: list[str]) -> None:
-    made = policy(**spec)
-    network_policies.complete(made)
-    assert made["spec"]["policyTypes"] == types
+    network_policy = policy(**spec)
+    network_policies.complete(network_policy)
+    assert network_policy["spec"]["policyTypes"] == types
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_policy_types_are_defaulted(spec: dict[str, Any], types: list[str]) -> N
     ],
 )
 def test_invalid_network_policy_is_rejected_with_field(rule: dict[str, Any], field: str) -> None:
-    [cause] = network_policies.check(policy(ingress=[{}, rule]), None)
+    [cause] = network_policies.check_network_policy(policy(ingress=[{}, rule]), None)
     assert cause.field == f"spec.ingress[1].{field}"
 
 
@@ -70,4 +70,4 @@ def test_invalid_network_policy_is_rejected_with_field(rule: dict[str, Any], fie
     ],
 )
 def test_network_policy_valid_in_kubernetes_is_accepted(rule: dict[str, Any]) -> None:
-    assert not list(network_policies.check(policy(egress=[rule]), None))
+    assert not list(network_policies.check_network_policy(policy(egress=[rule]), None))

@@ -14,10 +14,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.inprocess import Server
+from gatehouse.apiserver.fairness import seats
 from gatehouse.apiserver.http import watches
 from gatehouse.apiserver.http.handler import Limits
 from gatehouse.apiserver.storage import store as stores
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.store import ObjectStore
 from gatehouse.standalone.state_directory import State
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -32,10 +33,10 @@ async def sample(http: aiohttp.ClientSession, name: str, **labels: str) -> float
         assert response.content_type == "text/plain"
         text = await response.text()
     return sum(
-        found.value
+        metric_sample.value
         for family in text_string_to_metric_families(text)
-        for found in family.samples
-        if found.name == name and labels.items() <= found.labels.items()
+        for metric_sample in family.samples
+        if metric_sample.name == name and labels.items() <= metric_sample.labels.items()
     )
 
 
@@ -61,7 +62,7 @@ async def test_health_endpoints_list_their_checks(
 async def test_failing_storage_fails_readyz_but_not_livez(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(self: Store) -> None:
+    async def fails(self: ObjectStore) -> None:
         raise RuntimeError("disk full")
 
     from gatehouse.apiserver.storage.sqlite.store import SqliteStore
@@ -133,7 +134,7 @@ async def test_too_many_requests_get_429_with_retry_after(
 ) -> None:
     held, let_go = asyncio.Event(), asyncio.Event()
 
-    async def fresh(self: Store) -> None:
+    async def fresh(self: ObjectStore) -> None:
         held.set()
         await let_go.wait()
 
@@ -158,7 +159,8 @@ async def test_too_many_requests_get_429_with_retry_after(
             # A new binding takes a moment to become effective.
             while await get() == 403:
                 await asyncio.sleep(0.05)
-            monkeypatch.setattr(stores.Store, "read_fresh", fresh)
+            monkeypatch.setattr(stores.ObjectStore, "read_fresh", fresh)
+            monkeypatch.setattr(seats, "QUEUE_WAIT_SECONDS", 0.2)
             first = asyncio.create_task(get())
             await held.wait()
             async with http.get(MAPS) as response:

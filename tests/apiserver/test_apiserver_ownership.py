@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gatehouse.apiserver import fields
-from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
 
-SCHEMA = next(served.schema for served in KINDS if served.resource.kind == "Deployment")
+SCHEMA = next(served.schema for served in BUILTIN_KINDS if served.resource.kind == "Deployment")
 Object = dict[str, Any]
 
 
@@ -21,7 +21,7 @@ def deployment(*containers: Object, **spec: Any) -> Object:
 
 
 def apply(live: Object | None, applied: Object, manager: str, *, force: bool = False) -> Object:
-    return fields.apply(
+    return fields.apply_fields(
         live, applied, SCHEMA, manager=manager, force=force, api_version="apps/v1", now="now"
     )
 
@@ -40,21 +40,21 @@ def owned(obj: Object, manager: str) -> Any:
 
 
 def test_applier_owns_applied_fields() -> None:
-    made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
+    applied = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
     container: Object = {".": {}, "f:image": {}, "f:name": {}}
     template = {"f:spec": {"f:containers": {'k:{"name":"a"}': container}}}
-    assert owned(made, "one") == {"f:spec": {"f:replicas": {}, "f:template": template}}  # fmt: skip
+    assert owned(applied, "one") == {"f:spec": {"f:replicas": {}, "f:template": template}}
 
 
 def test_field_is_removed_when_absent_from_next_apply() -> None:
-    made = apply(None, deployment({"name": "a"}, {"name": "b"}, replicas=2, paused=True), "one")
-    after = apply(made, deployment({"name": "b"}, replicas=2), "one")
+    applied = apply(None, deployment({"name": "a"}, {"name": "b"}, replicas=2, paused=True), "one")
+    after = apply(applied, deployment({"name": "b"}, replicas=2), "one")
     assert after["spec"] == {"replicas": 2, "template": {"spec": {"containers": [{"name": "b"}]}}}
 
 
 def test_field_stays_when_another_manager_owns_it() -> None:
-    made = apply(None, deployment(replicas=2), "one")
-    both = apply(made, deployment(replicas=2), "two")
+    applied = apply(None, deployment(replicas=2), "one")
+    both = apply(applied, deployment(replicas=2), "two")
     after = apply(both, deployment(), "one")
     assert after["spec"] == {"replicas": 2}
     assert owned(after, "one") is None or "f:replicas" not in owned(after, "one").get("f:spec", {})
@@ -62,10 +62,10 @@ def test_field_stays_when_another_manager_owns_it() -> None:
 
 
 def test_conflict_names_manager_and_field() -> None:
-    made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
+    applied = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
     with pytest.raises(fields.ConflictsError) as caught:
-        apply(made, deployment({"name": "a", "image": "2"}, replicas=3), "two")
-    message, causes = fields.render(caught.value.conflicts)
+        apply(applied, deployment({"name": "a", "image": "2"}, replicas=3), "two")
+    message, causes = fields.render_conflicts(caught.value.conflicts)
     assert message == (
         'Apply failed with 2 conflicts: conflicts with "one":\n- .spec.replicas\n'
         '- .spec.template.spec.containers[name="a"].image'
@@ -74,50 +74,50 @@ def test_conflict_names_manager_and_field() -> None:
 
 
 def test_forced_apply_takes_ownership_of_conflicting_field() -> None:
-    made = apply(None, deployment(replicas=2, paused=True), "one")
-    after = apply(made, deployment(replicas=3), "two", force=True)
+    applied = apply(None, deployment(replicas=2, paused=True), "one")
+    after = apply(applied, deployment(replicas=3), "two", force=True)
     assert after["spec"] == {"replicas": 3, "paused": True}
     assert owned(after, "one") == {"f:spec": {"f:paused": {}}}
     assert owned(after, "two") == {"f:spec": {"f:replicas": {}}}
 
 
 def test_update_takes_ownership_of_fields_from_appliers() -> None:
-    made = apply(None, deployment(replicas=2, paused=True), "one")
-    scaled = update(made, {**made, "spec": {"replicas": 5, "paused": True}}, "kubectl")
+    applied = apply(None, deployment(replicas=2, paused=True), "one")
+    scaled = update(applied, {**applied, "spec": {"replicas": 5, "paused": True}}, "kubectl")
     assert owned(scaled, "one") == {"f:spec": {"f:paused": {}}}
     assert owned(scaled, "kubectl") == {"f:spec": {"f:replicas": {}}}
     with pytest.raises(fields.ConflictsError) as caught:
         apply(scaled, deployment(replicas=2, paused=True), "one")
-    assert fields.render(caught.value.conflicts)[0] == (
+    assert fields.render_conflicts(caught.value.conflicts)[0] == (
         'Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas'
     )
 
 
 def test_equal_value_has_shared_ownership() -> None:
-    made = apply(None, deployment(replicas=2), "one")
-    shared = apply(made, deployment(replicas=2), "two")
+    applied = apply(None, deployment(replicas=2), "one")
+    shared = apply(applied, deployment(replicas=2), "two")
     assert owned(shared, "one") == owned(shared, "two") == {"f:spec": {"f:replicas": {}}}
 
 
 def test_subresources_have_separate_managed_fields() -> None:
-    made = apply(None, deployment(replicas=2), "one")
-    after = update(made, {**made, "status": {"replicas": 2}}, "controller", "status")
+    applied = apply(None, deployment(replicas=2), "one")
+    after = update(applied, {**applied, "status": {"replicas": 2}}, "controller", "status")
     (entry,) = (e for e in after["metadata"]["managedFields"] if e.get("subresource"))
     assert (entry["manager"], entry["subresource"]) == ("controller", "status")
     assert entry["fieldsV1"] == {"f:status": {"f:replicas": {}}}
 
 
 def test_atomic_list_is_owned_as_a_whole() -> None:
-    made = apply(None, deployment({"name": "a", "args": ["x"]}), "one")
-    containers = owned(made, "one")["f:spec"]["f:template"]["f:spec"]["f:containers"]
+    applied = apply(None, deployment({"name": "a", "args": ["x"]}), "one")
+    containers = owned(applied, "one")["f:spec"]["f:template"]["f:spec"]["f:containers"]
     assert containers['k:{"name":"a"}']["f:args"] == {}
     with pytest.raises(fields.ConflictsError):
-        apply(made, deployment({"name": "a", "args": ["x", "y"]}), "two")
+        apply(applied, deployment({"name": "a", "args": ["x", "y"]}), "two")
 
 
 def test_appliers_share_a_list_by_key() -> None:
-    made = apply(None, deployment({"name": "a", "image": "1"}), "one")
-    both = apply(made, deployment({"name": "b", "image": "2"}), "two")
+    applied = apply(None, deployment({"name": "a", "image": "1"}), "one")
+    both = apply(applied, deployment({"name": "b", "image": "2"}), "two")
     names = [c["name"] for c in both["spec"]["template"]["spec"]["containers"]]
     assert names == ["a", "b"]
     left = apply(both, deployment(), "two")
@@ -140,9 +140,9 @@ def test_apply_of_managed_fields_is_rejected() -> None:
 
 
 def test_repeated_apply_changes_nothing() -> None:
-    made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
-    again = fields.apply(
-        made, deployment({"name": "a", "image": "1"}, replicas=2), SCHEMA,
+    applied = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
+    again = fields.apply_fields(
+        applied, deployment({"name": "a", "image": "1"}, replicas=2), SCHEMA,
         manager="one", force=False, api_version="apps/v1", now="later",
     )  # fmt: skip
-    assert again == made
+    assert again == applied

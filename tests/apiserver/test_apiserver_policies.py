@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from fakes.inprocess import Server
-from gatehouse.apiserver.admission_policies.matching import AdmissionAttributes, matches
-from gatehouse.apiserver.admission_policies.policy import check
+from gatehouse.apiserver.admission_policies.matching import AdmissionAttributes, matches_resources
+from gatehouse.apiserver.admission_policies.policy import check_policy
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -57,14 +57,16 @@ def test_policy_matches_by_its_constraints(constraints: dict[str, object], expec
     def serves(group: str, version: str, plural: str) -> bool:
         return (group, plural) == ("apps", "deployments") and version in ("v1", "v1beta1")
 
-    assert matches(constraints, ATTRIBUTES, serves) is expected
+    assert matches_resources(constraints, ATTRIBUTES, serves) is expected
 
 
 def test_star_rule_does_not_match_subresources() -> None:
     attributes = msgspec.structs.replace(ATTRIBUTES, subresource="status")
     every = {"resourceRules": [rule(resources=["*"])]}
-    assert not matches(every, attributes, lambda *_: True)
-    assert matches({"resourceRules": [rule(resources=["*/status"])]}, attributes, lambda *_: True)
+    assert not matches_resources(every, attributes, lambda *_: True)
+    assert matches_resources(
+        {"resourceRules": [rule(resources=["*/status"])]}, attributes, lambda *_: True
+    )
 
 
 def policy(**spec: object) -> dict[str, object]:
@@ -106,9 +108,9 @@ async def test_denied_object_is_not_written(server: Server) -> None:
     ]
     variables = [{"name": "most", "expression": "oldObject == null ? 1 : 2"}]
     conditions = [{"name": "mine", "expression": "request.operation != 'DELETE'"}]
-    made = policy(validations=validations, variables=variables, matchConditions=conditions)
+    policy_object = policy(validations=validations, variables=variables, matchConditions=conditions)
     async with server.raw() as http:
-        await install(http, made, binding("Deny"))
+        await install(http, policy_object, binding("Deny"))
         status, answer = await post(http, MAPS, config_map("c", a="1", b="2"))
         assert (status, answer["reason"]) == (403, "Forbidden")
         assert answer["message"] == (
@@ -142,14 +144,14 @@ async def test_policies_apply_to_deletions(server: Server) -> None:
 
 
 async def test_policy_binding_warns_with_parameters(server: Server) -> None:
-    made = policy(
+    policy_object = policy(
         paramKind={"apiVersion": "v1", "kind": "ConfigMap"},
         validations=[{"expression": "object.metadata.name.startsWith(params.data.prefix)"}],
         matchConditions=[{"name": "others", "expression": "request.name != 'params'"}],
     )
     reference = {"name": "params", "parameterNotFoundAction": "Deny"}
     async with server.raw() as http:
-        await install(http, made, binding("Warn", paramRef=reference))
+        await install(http, policy_object, binding("Warn", paramRef=reference))
         status, answer = await post(http, MAPS, config_map("early"))
         assert status == 201
         assert "no params found" in answer["warning"]
@@ -164,9 +166,11 @@ async def test_policy_binding_warns_with_parameters(server: Server) -> None:
 async def test_failing_expression_follows_failure_policy(
     server: Server, fail: str, status: int
 ) -> None:
-    made = policy(failurePolicy=fail, validations=[{"expression": "object.spec.nothing == 1"}])
+    policy_object = policy(
+        failurePolicy=fail, validations=[{"expression": "object.spec.nothing == 1"}]
+    )
     async with server.raw() as http:
-        await install(http, made, binding("Deny"))
+        await install(http, policy_object, binding("Deny"))
         got, answer = await post(http, MAPS, config_map("c"))
         assert got == status
         assert (status == 201) or "resulted in error: no such key: spec" in answer["message"]
@@ -196,6 +200,6 @@ async def test_failing_expression_follows_failure_policy(
 def test_invalid_policy_is_rejected_with_field(
     spec: dict[str, object], field: str, words: str
 ) -> None:
-    (cause,) = check({"metadata": {"name": "p"}, "spec": spec}, None)
+    (cause,) = check_policy({"metadata": {"name": "p"}, "spec": spec}, None)
     assert cause.field == field
     assert words in cause.message

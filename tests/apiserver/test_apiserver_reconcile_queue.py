@@ -41,7 +41,7 @@ def attempts(controller: Controller, seconds: float = 10.0) -> list[tuple[float,
     "error",
     [
         errors.conflict("pods", "", "a"),
-        errors.unavailable("no storage"),
+        errors.unavailable_error("no storage"),
         LookupError("bug"),
     ],
     ids=str,
@@ -51,7 +51,7 @@ def test_failed_key_is_retried(error: Exception) -> None:
 
 
 def test_key_is_not_retried_when_its_object_is_gone() -> None:
-    assert attempts(Controller(errors.not_found("pods", "", "a"))) == [(0, "first")]
+    assert attempts(Controller(errors.not_found_error("pods", "", "a"))) == [(0, "first")]
 
 
 def test_queue_ignores_keys_while_it_does_not_run() -> None:

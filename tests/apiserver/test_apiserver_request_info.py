@@ -16,8 +16,8 @@ from yarl import URL
 
 from fakes.inprocess import Server
 from gatehouse.apis import request_info
-from gatehouse.apiserver.builtin.kinds import KINDS
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.http import requests, selectors
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.rbac.authorizer import Authorizer
@@ -127,11 +127,11 @@ TABLE: dict[tuple[str, str], Attributes] = {
 async def test_authorizer_attributes_equal_those_of_kubernetes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Attributes] = []
+    attributes_seen: list[Attributes] = []
 
-    def refuse(self: Authorizer, user: Any, wanted: Attributes) -> tuple[bool, str]:
+    def refuse(self: Authorizer, user: Any, attributes: Attributes) -> tuple[bool, str]:
         if user.name == "stranger":
-            asked.append(wanted)
+            attributes_seen.append(attributes)
         return False, ""
 
     tokens = tmp_path / "tokens.csv"
@@ -142,7 +142,7 @@ async def test_authorizer_attributes_equal_those_of_kubernetes(
         base = http._base_url
         assert base is not None
         for (method, path), expected in TABLE.items():
-            asked.clear()
+            attributes_seen.clear()
             url = URL(f"{str(base).rstrip('/')}{path}", encoded=True)
             async with (
                 aiohttp.ClientSession(
@@ -151,7 +151,7 @@ async def test_authorizer_attributes_equal_those_of_kubernetes(
                 session.request(method, url) as response,
             ):
                 assert (method, path, response.status) == (method, path, 403)
-            assert (method, path, asked) == (method, path, [expected])
+            assert (method, path, attributes_seen) == (method, path, [expected])
 
 
 async def test_malformed_urls_are_rejected_before_authorization(server: Server) -> None:
@@ -190,12 +190,14 @@ SELECTORS = st.text(st.sampled_from("metadata.name=!\\,x y"), max_size=40) | st.
 @given(SELECTORS, st.sampled_from(["a", "b", "x", ""]), st.sampled_from(["a", "b"]))
 def test_authorized_name_equals_the_selected_name(selector: str, name: str, namespace: str) -> None:
 
-    served = Registry(KINDS).find("", "v1", "pods")
+    served = Registry(BUILTIN_KINDS).find("", "v1", "pods")
     assert served is not None
-    info = request_info.parse("GET", f"/api/v1/pods?fieldSelector={quote(selector, safe='')}")
+    info = request_info.parse_request(
+        "GET", f"/api/v1/pods?fieldSelector={quote(selector, safe='')}"
+    )
     try:
         chosen = selectors.fields(selector, served)
-    except ApiError:
+    except StatusError:
         return  # Nothing is listed.
     obj = {"metadata": {"name": name, "namespace": namespace}}
     if info.name and chosen is not None and chosen(obj):
@@ -205,10 +207,10 @@ def test_authorized_name_equals_the_selected_name(selector: str, name: str, name
 
 def test_request_target_matches_authorizer_attributes() -> None:
 
-    registry = Registry(KINDS)
+    registry = Registry(BUILTIN_KINDS)
     result = {}
     for method, path in TABLE:
-        info = request_info.parse(method, path)
+        info = request_info.parse_request(method, path)
         target = requests.target(registry, info) if info.is_resource else None
         if target is not None:
             result[path] = target

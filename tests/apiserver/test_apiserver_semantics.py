@@ -20,6 +20,8 @@ from gatehouse.apis import resources
 from gatehouse.apiserver.objects.metadata import MAX_ANNOTATIONS_BYTES
 from gatehouse.kube import client as kube
 
+JSON = {"Content-Type": "application/json"}
+
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "data": data}
@@ -36,15 +38,15 @@ def route(**rule: Any) -> dict[str, Any]:
 
 
 async def test_writes_set_defaults_resource_version_and_generation(client: kube.Client) -> None:
-    made = await client.create(resources.GATEWAYS, gateway())
-    assert made["metadata"]["generation"] == 1
-    listener = made["spec"]["listeners"][0]
+    created = await client.create(resources.GATEWAYS, gateway())
+    assert created["metadata"]["generation"] == 1
+    listener = created["spec"]["listeners"][0]
     assert listener["allowedRoutes"] == {"namespaces": {"from": "Same"}}
-    same = await client.update(resources.GATEWAYS, made)
-    assert same["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
-    made["spec"]["listeners"][0]["port"] = 81
-    made["status"] = {"conditions": []}
-    changed = await client.update(resources.GATEWAYS, made)
+    same = await client.update(resources.GATEWAYS, created)
+    assert same["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+    created["spec"]["listeners"][0]["port"] = 81
+    created["status"] = {"conditions": []}
+    changed = await client.update(resources.GATEWAYS, created)
     assert changed["metadata"]["generation"] == 2
     assert "conditions" in changed["status"]
 
@@ -52,9 +54,9 @@ async def test_writes_set_defaults_resource_version_and_generation(client: kube.
 async def test_create_keeps_status_of_node_but_not_of_service(client: kube.Client) -> None:
     addresses = [{"type": "InternalIP", "address": "10.0.0.1"}]
     node = {"metadata": {"name": "n"}, "status": {"addresses": addresses}}
-    made = await client.create(resources.NODES, node)
-    assert made["status"]["addresses"] == addresses
-    changed = await client.update(resources.NODES, {**made, "status": {}})
+    created = await client.create(resources.NODES, node)
+    assert created["status"]["addresses"] == addresses
+    changed = await client.update(resources.NODES, {**created, "status": {}})
     assert changed["status"]["addresses"] == addresses
     ingress = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
     spec = {"ports": [{"port": 80}]}
@@ -68,20 +70,20 @@ async def test_create_keeps_status_of_node_but_not_of_service(client: kube.Clien
 async def test_status_update_changes_neither_spec_nor_generation(
     client: kube.Client,
 ) -> None:
-    made = await client.create(resources.GATEWAYS, gateway())
-    made["spec"]["listeners"] = []
-    made["status"] = {"addresses": [{"value": "127.0.0.1"}]}
-    written = await client.update_status(resources.GATEWAYS, made)
+    created = await client.create(resources.GATEWAYS, gateway())
+    created["spec"]["listeners"] = []
+    created["status"] = {"addresses": [{"value": "127.0.0.1"}]}
+    written = await client.update_status(resources.GATEWAYS, created)
     assert written["status"]["addresses"] == [{"type": "IPAddress", "value": "127.0.0.1"}]
     assert written["spec"]["listeners"][0]["port"] == 80
     assert written["metadata"]["generation"] == 1
 
 
 async def test_outdated_writes_return_conflict(client: kube.Client) -> None:
-    made = await client.create(resources.CONFIG_MAPS, config_map("c", a="1"))
-    await client.update(resources.CONFIG_MAPS, {**made, "data": {"a": "2"}})
+    created = await client.create(resources.CONFIG_MAPS, config_map("c", a="1"))
+    await client.update(resources.CONFIG_MAPS, {**created, "data": {"a": "2"}})
     with pytest.raises(kube.Conflict, match="modified"):
-        await client.update(resources.CONFIG_MAPS, {**made, "data": {"a": "3"}})
+        await client.update(resources.CONFIG_MAPS, {**created, "data": {"a": "3"}})
     with pytest.raises(kube.AlreadyExists):
         await client.create(resources.CONFIG_MAPS, config_map("c"))
     with pytest.raises(kube.Conflict, match="UID"):
@@ -107,24 +109,24 @@ async def test_watch_resumes_at_its_resource_version(client: kube.Client, server
     start = (await client.list(resources.CONFIG_MAPS)).resource_version
     expected = []
     for number in range(20):
-        made = await client.create(resources.CONFIG_MAPS, config_map(f"c{number}"))
-        expected.append(("ADDED", made["metadata"]["resourceVersion"]))
+        created = await client.create(resources.CONFIG_MAPS, config_map(f"c{number}"))
+        expected.append(("ADDED", created["metadata"]["resourceVersion"]))
     await client.delete(resources.CONFIG_MAPS, "c3", "default")
-    seen: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
     version = start
-    while len(seen) < 21:
+    while len(received) < 21:
         # Cut the watch at random and resume from the last version seen.
-        wanted = random.randint(1, 5)
+        remaining = random.randint(1, 5)
         watch = client.watch(resources.CONFIG_MAPS, resource_version=version)
         async with aclosing(watch) as events:
             async for event in events:
                 version = event.object["metadata"]["resourceVersion"]
-                seen.append((event.type, version))
-                wanted -= 1
-                if not wanted or len(seen) == 21:
+                received.append((event.type, version))
+                remaining -= 1
+                if not remaining or len(received) == 21:
                     break
-    assert seen[:20] == expected
-    assert seen[20][0] == "DELETED"
+    assert received[:20] == expected
+    assert received[20][0] == "DELETED"
 
 
 async def test_selectors_filter_lists_and_watches(
@@ -244,8 +246,8 @@ async def test_numeric_quantities_are_accepted_and_returned_in_canonical_form(
     client: kube.Client,
 ) -> None:
     limits = {"cpu": 0.5, "memory": "1024Mi", "acme.com/gpu": 2}
-    made = await client.create(resources.DEPLOYMENTS, deployment(limits))
-    (container,) = made["spec"]["template"]["spec"]["containers"]
+    created = await client.create(resources.DEPLOYMENTS, deployment(limits))
+    (container,) = created["spec"]["template"]["spec"]["containers"]
     answer = {"cpu": "500m", "memory": "1Gi", "acme.com/gpu": "2"}
     assert container["resources"]["limits"] == answer
     operation = {"op": "replace", "path": "/spec/template/spec/containers/0/resources/limits/cpu"}
@@ -274,7 +276,7 @@ async def test_unknown_fields_are_rejected_when_strict_and_else_cause_warnings(
     head = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway"}
     body = {**head, **gateway(colour="red")}
     path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
-    async with server.raw() as raw:
+    async with server.raw(**JSON) as raw:
         async with raw.post(f"{path}?fieldValidation=Strict", json=body) as response:
             assert response.status == 400
             refusal = (await response.json())["message"]
@@ -340,9 +342,9 @@ async def test_bound_token_is_reviewed_and_grants_no_permission(
         "metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
-    made = await client.create(resources.PODS, pod)
+    created = await client.create(resources.PODS, pod)
     token, _ = await client.create_token(
-        "default", "agent", ["channel"], 600, "p", made["metadata"]["uid"]
+        "default", "agent", ["channel"], 600, "p", created["metadata"]["uid"]
     )
     review = await client.review_token(token, ["channel"])
     assert review.authenticated
@@ -350,7 +352,7 @@ async def test_bound_token_is_reviewed_and_grants_no_permission(
     assert review.extra["authentication.kubernetes.io/pod-name"] == ("p",)
     assert not (await client.review_token(token, ["another"])).authenticated
     assert not (await client.review_token(token + "x", ["channel"])).authenticated
-    own, _ = await client.create_token("default", "agent", [], 600, "p", made["metadata"]["uid"])
+    own, _ = await client.create_token("default", "agent", [], 600, "p", created["metadata"]["uid"])
     async with server.raw(Authorization=f"Bearer {own}") as raw:
         async with raw.get("/api/v1/namespaces/default/secrets") as response:
             assert response.status == 403
@@ -391,13 +393,13 @@ async def test_table_and_both_discovery_formats_are_served(server: Server) -> No
     result = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     async with server.raw() as raw:
         async with raw.get("/api/v1/namespaces/", headers={"Accept": table}) as response:
-            shown = await response.json()
-        assert [column["name"] for column in shown["columnDefinitions"]] == [
+            document = await response.json()
+        assert [column["name"] for column in document["columnDefinitions"]] == [
             "Name",
             "Status",
             "Age",
         ]
-        assert shown["rows"][0]["cells"][:2] == ["default", "Active"]
+        assert document["rows"][0]["cells"][:2] == ["default", "Active"]
         async with raw.get("/apis", headers={"Accept": result}) as response:
             assert response.headers["Content-Type"] == result
             names = [item["metadata"]["name"] for item in (await response.json())["items"]]
@@ -469,7 +471,7 @@ async def test_annotations_are_limited_by_bytes_of_keys_and_values(
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'"\xff"', b"[1]"])
 async def test_body_that_is_not_an_object_is_a_bad_request(server: Server, body: bytes) -> None:
-    async with server.raw() as raw:
+    async with server.raw(**JSON) as raw:
         for path in (
             "/api/v1/namespaces/default/configmaps",
             "/apis/authentication.k8s.io/v1/tokenreviews",

@@ -20,15 +20,15 @@ from gatehouse.apiserver.storage import backup, encryption, factory
 from gatehouse.apiserver.storage import store as stores
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import (
-    AddressError,
     CompactedError,
     MismatchError,
+    StorageAddressError,
     UnavailableError,
 )
 from gatehouse.apiserver.storage.etcd import address
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.store import ObjectStore
 
-Open = Callable[..., AbstractAsyncContextManager[Store]]
+Open = Callable[..., AbstractAsyncContextManager[ObjectStore]]
 PREFIX = "/core/configmaps/"
 
 
@@ -54,7 +54,7 @@ def at(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def opened(at: str) -> Open:
     @contextlib.asynccontextmanager
-    async def opener(keys: Path | None = None) -> AsyncIterator[Store]:
+    async def opener(keys: Path | None = None) -> AsyncIterator[ObjectStore]:
         store = await factory.open_store(at, keys)
         try:
             yield store
@@ -135,7 +135,7 @@ async def test_compacted_revision_is_rejected(
 ) -> None:
     monkeypatch.setattr(stores, "HISTORY", 5)
     async with opened() as store:
-        store._history = type(store._history)(maxlen=5)
+        store._history = type(store._history)(5, 1 << 20)
         first = await store.put(f"{PREFIX}d/a", thing("a"), 0)
         for number in range(8):
             await store.put(f"{PREFIX}d/{number}", thing(str(number)), 0)
@@ -170,14 +170,14 @@ async def test_restored_backup_continues_revisions(at: str, opened: Open, tmp_pa
         entry = await store.put(f"{PREFIX}d/a", thing("a", x="1"), 0)
         await store.put(f"{PREFIX}d/b", thing("b"), 0)
         last = store.revision
-    revision, records = await backup.read(at)
+    revision, records = await backup.read_backup(at)
     assert revision >= last
-    backup.dump(tmp_path / "backup", revision, records)
+    backup.dump_backup(tmp_path / "backup", revision, records)
     assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
     target = f"{at}-copy"
-    await backup.write(target, *backup.load(tmp_path / "backup"))
+    await backup.restore_objects(target, *backup.load_backup(tmp_path / "backup"))
     with pytest.raises(backup.TransferError, match="not empty"):
-        await backup.write(target, *backup.load(tmp_path / "backup"))
+        await backup.restore_objects(target, *backup.load_backup(tmp_path / "backup"))
     copy = await factory.open_store(target)
     try:
         result = copy.get(f"{PREFIX}d/a")
@@ -193,7 +193,7 @@ async def test_restored_backup_continues_revisions(at: str, opened: Open, tmp_pa
 
 async def test_secrets_are_encrypted_and_keys_rotate(at: str, opened: Open, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    old, new = encryption.generate(), encryption.generate()
+    old, new = encryption.generate_key(), encryption.generate_key()
     key = "/core/secrets/d/s"
     async with opened() as store:
         await store.put(key, {"metadata": {"name": "s"}, "data": {"p": "in-the-open"}}, 0)
@@ -201,7 +201,7 @@ async def test_secrets_are_encrypted_and_keys_rotate(at: str, opened: Open, tmp_
     async with opened(keys) as store:
         assert store.stale == [key]
         await factory.reencrypt(store)
-    assert all(b"in-the-open" not in r.value for r in (await backup.read(at))[1])
+    assert all(b"in-the-open" not in r.value for r in (await backup.read_backup(at))[1])
     keys.write_text(f"{new}\n{old}\n")
     async with opened(keys) as store:
         assert store.stale == [key]
@@ -212,7 +212,7 @@ async def test_secrets_are_encrypted_and_keys_rotate(at: str, opened: Open, tmp_
         entry = store.get(key)
         assert entry is not None
         assert entry.value["data"] == {"p": "in-the-open"}
-    keys.write_text(f"{encryption.generate()}\n")
+    keys.write_text(f"{encryption.generate_key()}\n")
     with pytest.raises(EncryptionError, match="not in the key file"):
         await factory.open_store(at, keys)
 
@@ -228,7 +228,7 @@ async def test_secrets_are_encrypted_and_keys_rotate(at: str, opened: Open, tmp_
 def test_invalid_key_file_names_line(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "keys").write_text(text)
     with pytest.raises(EncryptionError, match=words):
-        encryption.load(tmp_path / "keys")
+        encryption.load_keys(tmp_path / "keys")
 
 
 def test_encrypted_value_cannot_be_moved_to_another_key() -> None:
@@ -255,7 +255,11 @@ async def test_compaction_keeps_current_objects(tmp_path: Path) -> None:
         entry = await store.put(f"{PREFIX}d/a", thing("a", n=number), entry.revision)
     store._log.compact(entry.revision)  # type: ignore[attr-defined]
     await store.close()
-    rows = sqlite3.connect(tmp_path / "db" / factory.FILE).execute("SELECT * FROM log").fetchall()
+    rows = (
+        sqlite3.connect(tmp_path / "db" / factory.DATABASE_FILE)
+        .execute("SELECT * FROM log")
+        .fetchall()
+    )
     assert len(rows) == 1
     store = await factory.open_store(str(tmp_path / "db"))
     assert store.get(f"{PREFIX}d/a") is not None
@@ -274,12 +278,12 @@ async def test_compaction_keeps_current_objects(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_address_is_rejected_with_reason(text: str, words: str) -> None:
-    with pytest.raises(AddressError, match=words):
-        address.parse(text)
+    with pytest.raises(StorageAddressError, match=words):
+        address.parse_etcd_address(text)
 
 
 def test_etcd_address_has_defaults() -> None:
-    parsed = address.parse("etcd://one,two:1234")
+    parsed = address.parse_etcd_address("etcd://one,two:1234")
     assert (parsed.endpoints, parsed.prefix) == (("one:2379", "two:1234"), "/gatehouse")
 
 

@@ -115,26 +115,28 @@ def crd(number: int, rule: str, *, at_root: bool = False) -> dict[str, Any]:
 
 
 DEFINITIONS = [
-    (crd(number, rule, at_root=at_root), said)
+    (crd(number, rule, at_root=at_root), message)
     for at_root, cases in ((False, CASES), (True, AT_ROOT))
-    for number, (rule, said) in enumerate(cases)
+    for number, (rule, message) in enumerate(cases)
 ]
 IDS = [rule for rule, _ in (*CASES, *AT_ROOT)]
 
 
-@pytest.mark.parametrize(("definition", "said"), DEFINITIONS, ids=IDS)
-def test_embedded_server_rejects_undeclared_fields(definition: dict[str, Any], said: str) -> None:
-    causes = [cause.message for cause in crds.check(definition, None)]
-    if not said:
+@pytest.mark.parametrize(("definition", "expected"), DEFINITIONS, ids=IDS)
+def test_embedded_server_rejects_undeclared_fields(
+    definition: dict[str, Any], expected: str
+) -> None:
+    causes = [cause.message for cause in crds.check_crd(definition, None)]
+    if not expected:
         assert causes == []
         return
     [message] = causes
-    assert f"{said}\n | " in message
+    assert f"{expected}\n | " in message
 
 
 def test_embedded_server_names_every_undeclared_field() -> None:
     definition = crd(0, "self.free == 1 || self.none == 1")
-    [cause] = crds.check(definition, None)
+    [cause] = crds.check_crd(definition, None)
     assert cause.field.endswith("properties[spec].x-kubernetes-validations[0].rule")
     assert "1:5: undefined field 'free'" in cause.message
     assert "1:23: undefined field 'none'" in cause.message
@@ -144,7 +146,7 @@ def test_embedded_server_checks_message_expressions() -> None:
     definition = crd(0, "has(self.name)")
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["x-kubernetes-validations"][0]["messageExpression"] = "'not ' + string(self.free)"
-    [cause] = crds.check(definition, None)
+    [cause] = crds.check_crd(definition, None)
     assert cause.field.endswith("x-kubernetes-validations[0].messageExpression")
     assert "undefined field 'free'" in cause.message
 
@@ -152,23 +154,23 @@ def test_embedded_server_checks_message_expressions() -> None:
 def test_embedded_server_accepts_rule_nested_too_deeply_to_check() -> None:
     rule = "".join(f"self.list.all(each{number}, " for number in range(25)) + "true" + ")" * 25
     definition = crd(0, rule)
-    assert list(crds.check(definition, None)) == []
+    assert list(crds.check_crd(definition, None)) == []
 
 
 @pytest.mark.parametrize("path", sorted(BUNDLED.iterdir()), ids=lambda path: str(path.stem))
 def test_bundled_crds_declare_all_fields_of_their_rules(path: Path) -> None:
     definition = json.loads(path.read_text(encoding="utf-8"))
-    assert list(crds.check(definition, None)) == []
+    assert list(crds.check_crd(definition, None)) == []
 
 
-@pytest.mark.parametrize(("definition", "said"), DEFINITIONS, ids=IDS)
+@pytest.mark.parametrize(("definition", "message"), DEFINITIONS, ids=IDS)
 def test_kubernetes_rejects_undeclared_fields(
-    kube_apiserver: KubeApiserver, definition: dict[str, Any], said: str
+    kube_apiserver: KubeApiserver, definition: dict[str, Any], message: str
 ) -> None:
     home = kube_apiserver.kubeconfig.parent
     kubectl = Kubectl(newest(), kube_apiserver.kubeconfig, home, "default")
     words = ("create", "--dry-run=server", "--filename", "-")
-    if not said:
+    if not message:
         kubectl(*words, stdin=definition)
         return
-    assert f"{said}\n | " in kubectl.fails(*words, stdin=definition)
+    assert f"{message}\n | " in kubectl.fails(*words, stdin=definition)

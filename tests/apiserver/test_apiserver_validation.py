@@ -14,9 +14,9 @@ import msgspec
 import pytest
 import yaml
 
-from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
 from gatehouse.apiserver.controllers.bootstrap import bundled
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
@@ -24,10 +24,13 @@ from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.storage.sqlite.log import Log
 from gatehouse.apiserver.storage.sqlite.store import SqliteStore
+from gatehouse.apiserver.structural.compiled import compile_schema
 
 Object = dict[str, Any]
 
-REGISTRY = Registry((*KINDS, *(each for one in bundled() for each in served_by(one))))
+REGISTRY = Registry(
+    (*BUILTIN_KINDS, *(resource for one in bundled() for resource in served_by(one)))
+)
 FILES = sorted(Path(__file__).with_name("validation_cases").glob("*.yaml"))
 
 
@@ -67,7 +70,9 @@ def built(case: Object, bases: Object) -> Object:
     return obj
 
 
-def judged(admission: Admission, served: ServedResource, obj: Object, old: Object | None) -> Object:
+async def judged(
+    admission: Admission, served: ServedResource, obj: Object, old: Object | None
+) -> Object:
     """Return the server's response to an object, in the form of the files."""
     namespace = "default" if served.resource.namespaced else ""
     call = WriteRequest(served, namespace, "sample", "", WriteOptions("Strict"))
@@ -75,8 +80,8 @@ def judged(admission: Admission, served: ServedResource, obj: Object, old: Objec
     before = None if old is None else {"metadata": {"name": "sample"}, "spec": old}
     try:
         admission.prepare(call, whole, before or {})
-        admission.run_admission_policies(call, whole, before)
-    except ApiError as error:
+        await admission.run_admission_policies(call, whole, before)
+    except StatusError as error:
         if error.code != 422:
             return {"code": error.code, "message": error.message}
         causes = sorted([c.reason, c.field, c.message] for c in error.causes)
@@ -98,14 +103,16 @@ async def test_validation_results_equal_those_of_kubernetes(
     assert served is not None
     wrong = []
     for case in document["cases"]:
-        result = judged(admission, served, built(case, document["bases"]), case.get("old"))
+        result = await judged(admission, served, built(case, document["bases"]), case.get("old"))
         expected = {key: case[key] for key in ("valid", "causes", "code", "message") if key in case}
         if expected.get("valid"):
             expected["spec"] = case.get("stored", result.get("spec"))
         if result != expected:
             wrong.append({**case, "found": result})
-    shown = "\n".join(msgspec.json.encode(each).decode()[:1500] for each in wrong[:20])
-    assert not wrong, f"{len(wrong)} of {len(document['cases'])} results differ:\n{shown}"
+    excerpt = "\n".join(
+        msgspec.json.encode(difference).decode()[:1500] for difference in wrong[:20]
+    )
+    assert not wrong, f"{len(wrong)} of {len(document['cases'])} results differ:\n{excerpt}"
 
 
 def test_valid_and_invalid_cases_are_numerous() -> None:
@@ -114,3 +121,24 @@ def test_valid_and_invalid_cases_are_numerous() -> None:
     valid = sum(case.get("valid", False) for case in cases)
     assert valid >= 150
     assert len(cases) - valid >= 150
+
+
+def test_schema_that_requires_metadata_accepts_complete_objects() -> None:
+    schema = {
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {
+            "spec": {
+                "type": "object",
+                "required": ["metadata"],
+                "properties": {"metadata": {"type": "string"}},
+            }
+        },
+    }
+    compiled = compile_schema(schema)
+    complete = {"apiVersion": "e/v1", "kind": "K", "metadata": {"name": "k"}}
+    spec: dict[str, Any] = {"metadata": "m"}
+    assert compiled.validate({**complete, "spec": spec}, None) == []
+    assert [cause.field for cause in compiled.validate(complete, None)] == ["spec"]
+    (inner,) = compiled.validate({**complete, "spec": {}}, None)
+    assert inner.field == "spec.metadata"

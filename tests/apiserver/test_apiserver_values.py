@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from gatehouse.apis.quantities import canonical
 from gatehouse.apiserver.builtin import protobuf
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.http import selectors
 from gatehouse.apiserver.objects import jsonpath, timestamps
-from gatehouse.apiserver.quantities import canonical
 
 OBJECT = {
     "metadata": {"name": "web", "annotations": {"acme.com/team": "blue"}},
@@ -49,9 +49,9 @@ OBJECT = {
 def test_json_path_returns_matching_values(path: str, expected: list[Any] | None) -> None:
     if expected is None:
         with pytest.raises(ValueError, match="not supported"):
-            jsonpath.find(path, OBJECT)
+            jsonpath.find_values(path, OBJECT)
     else:
-        assert jsonpath.find(path, OBJECT) == expected
+        assert jsonpath.find_values(path, OBJECT) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_json_path_returns_matching_values(path: str, expected: list[Any] | None
     ],
 )
 def test_label_selector_matches_labels(selector: str, expected: bool) -> None:
-    test = selectors.labels(selector)
+    test = selectors.parse_label_selector(selector)
     labels = {"app": "web", "env": "test", "acme.com/team": ""}
     assert test is not None
     assert test({"metadata": {"labels": labels}}) is expected
@@ -81,13 +81,13 @@ def test_label_selector_matches_labels(selector: str, expected: bool) -> None:
 
 @pytest.mark.parametrize("selector", ["-a", "a=b c", "a in b", "=b", "a=-b", "!", "a=b=c"])
 def test_invalid_label_selector_is_rejected(selector: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        selectors.labels(selector)
+    with pytest.raises(StatusError) as caught:
+        selectors.parse_label_selector(selector)
     assert caught.value.code == 400
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    ("seconds", "text"),
     [
         (-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (599, "9m59s"),
         (600, "10m"), (10_799, "179m"), (10_800, "3h"), (11_160, "3h6m"), (28_800, "8h"),
@@ -95,8 +95,8 @@ def test_invalid_label_selector_is_rejected(selector: str) -> None:
         (63_072_000, "2y"), (64_000_000, "2y10d"), (252_288_000, "8y"),
     ],
 )  # fmt: skip
-def test_durations_are_formatted_like_kubectl(seconds: int, shown: str) -> None:
-    assert timestamps.duration(seconds) == shown
+def test_durations_are_formatted_like_kubectl(seconds: int, text: str) -> None:
+    assert timestamps.duration(seconds) == text
 
 
 def varint(number: int) -> bytes:
@@ -123,7 +123,7 @@ def body(version: str, kind: str, raw: bytes) -> bytes:
 def test_protobuf_secret_is_decoded() -> None:
     meta = field(1, "s") + field(3, "default") + field(11, field(1, "app") + field(2, "web"))
     raw = field(1, meta) + field(2, field(1, "key") + field(2, b"\0\xff")) + field(3, "Opaque")
-    assert protobuf.decode(body("v1", "Secret", raw)) == {
+    assert protobuf.decode_protobuf(body("v1", "Secret", raw)) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "s", "namespace": "default", "labels": {"app": "web"}},
@@ -137,7 +137,7 @@ def test_protobuf_times_numbers_and_unions_are_decoded() -> None:
     numbered = field(3, 443) + field(4, field(1, 0) + field(2, 8443))
     time = field(8, field(1, 1_700_000_000))
     raw = field(1, field(1, "x") + time) + field(2, field(1, port) + field(1, numbered))
-    decoded = protobuf.decode(body("v1", "Service", raw))
+    decoded = protobuf.decode_protobuf(body("v1", "Service", raw))
     assert decoded["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
     assert decoded["spec"]["ports"] == [
         {"name": "http", "port": 80, "targetPort": "web"},
@@ -147,12 +147,12 @@ def test_protobuf_times_numbers_and_unions_are_decoded() -> None:
 
 def test_unknown_protobuf_fields_are_ignored() -> None:
     raw = field(1, field(1, "c")) + field(2, field(1, "k") + field(2, "v")) + field(999, "new")
-    assert protobuf.decode(body("v1", "ConfigMap", raw))["data"] == {"k": "v"}
+    assert protobuf.decode_protobuf(body("v1", "ConfigMap", raw))["data"] == {"k": "v"}
 
 
 def test_protobuf_negative_number_is_decoded() -> None:
     raw = field(1, field(1, "d")) + field(2, field(1, -1))
-    assert protobuf.decode(body("apps/v1", "Deployment", raw))["spec"]["replicas"] == -1
+    assert protobuf.decode_protobuf(body("apps/v1", "Deployment", raw))["spec"]["replicas"] == -1
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_protobuf_negative_number_is_decoded() -> None:
     ],
 )
 def test_malformed_protobuf_is_a_client_error(data: bytes, code: int) -> None:
-    with pytest.raises(ApiError) as caught:
-        protobuf.decode(data)
+    with pytest.raises(StatusError) as caught:
+        protobuf.decode_protobuf(data)
     assert caught.value.code == code
 
 

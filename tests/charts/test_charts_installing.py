@@ -28,10 +28,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     server = ApiServer(home / "state")
     server.start()
     try:
-        made = Cluster(server.kubeconfig, home)
+        kind_cluster = Cluster(server.kubeconfig, home)
         for name in ("elsewhere", "12345"):
-            made.kubectl("create", "namespace", name)
-        yield made
+            kind_cluster.kubectl("create", "namespace", name)
+        yield kind_cluster
     finally:
         server.kill()
 
@@ -39,8 +39,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_api_server_accepts_rendered_chart(cluster: Cluster, case: Path) -> None:
     text = rendered("gatehouse", *SYSTEM, "--values", str(case))
-    told = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
-    assert len(told.splitlines()) == sum(1 for _ in yaml.safe_load_all(text))
+    output = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
+    assert len(output.splitlines()) == sum(1 for _ in yaml.safe_load_all(text))
 
 
 def test_api_server_accepts_crds_and_plain_manifests(cluster: Cluster) -> None:
@@ -57,10 +57,10 @@ def test_api_server_accepts_long_and_unusual_names(
     more = "rateLimit.enabled=true,rateLimit.redis.secretName=limits,machines.enabled=true"
     text = rendered(release, "--namespace", namespace, "--set", more)
     cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
-    for each in yaml.safe_load_all(text):
+    for obj in yaml.safe_load_all(text):
         # The name of a CronJob has 52 characters at most, that of a Job is a label as well.
-        most = 52 if each["kind"] == "CronJob" else 63
-        assert len(each["metadata"]["name"]) <= most, each["metadata"]["name"]
+        most = 52 if obj["kind"] == "CronJob" else 63
+        assert len(obj["metadata"]["name"]) <= most, obj["metadata"]["name"]
 
 
 def test_api_server_rejects_invalid_pod_fields_of_values(cluster: Cluster) -> None:
@@ -79,8 +79,8 @@ def test_chart_is_installed_once_upgraded_and_removed(cluster: Cluster) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    told = helm("install", "gatehouse", str(CHART), *SYSTEM, "--skip-crds")
-    assert "kubectl -n gatehouse-system rollout status deployment/gatehouse" in told
+    output = helm("install", "gatehouse", str(CHART), *SYSTEM, "--skip-crds")
+    assert "kubectl -n gatehouse-system rollout status deployment/gatehouse" in output
     first = cluster.installed()
     assert {"Deployment/gatehouse", "NetworkPolicy/gatehouse"} <= first
     assert "Job/gatehouse-certificates-1" in first

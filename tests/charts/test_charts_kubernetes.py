@@ -10,19 +10,15 @@ import yaml
 from fakes import kubectls
 from fakes.administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
 from fakes.kube_apiserver import KubeApiserver
+from fakes.peer_differences import LOOPBACK_ENDPOINTS
 
 BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
 EXAMPLES = ROOT / "examples"
 
 NOT_MANIFESTS = {"agent-outside.yaml": "the configuration file of an agent"}
-ONE_MACHINE = {
-    "cafe": "make demo runs the backends on loopback addresses of this machine",
-    "hello.yaml": "the quick start of one machine: the backend is a process on 127.0.0.1",
-    "hosted-apiserver.yaml": "the hosted kube-apiserver is a process on 127.0.0.1",
-}
-"""Examples whose EndpointSlices have loopback addresses, which Kubernetes rejects."""
+ONE_MACHINE = LOOPBACK_ENDPOINTS.values
 
-NAMES = sorted(each.name for each in EXAMPLES.iterdir())
+NAMES = sorted(example.name for example in EXAMPLES.iterdir())
 needs_helm = pytest.mark.skipif(HELM is None, reason="no helm: make helm")
 
 
@@ -74,7 +70,7 @@ def test_plain_manifests_are_accepted(cluster: Cluster) -> None:
     cluster.kubectl("apply", "--server-side", "--dry-run=server", "--filename", str(plain))
 
 
-@pytest.mark.parametrize("name", [each for each in NAMES if each not in NOT_MANIFESTS])
+@pytest.mark.parametrize("name", [example for example in NAMES if example not in NOT_MANIFESTS])
 def test_example_is_accepted(cluster_with_crds: Cluster, name: str) -> None:
     path = EXAMPLES / name
     done = cluster_with_crds.run(kubectls.newest(), "apply", "--filename", str(path))
@@ -83,7 +79,7 @@ def test_example_is_accepted(cluster_with_crds: Cluster, name: str) -> None:
         assert (done.returncode, errors) == (0, [])
         return
     # Nothing but the endpoints keeps it from a cluster.
-    rejected = [each for each in errors if "may not be in the loopback range" in each]
+    rejected = [error for error in errors if "may not be in the loopback range" in error]
     assert rejected == errors
     assert len(rejected) == kinds(path).count("EndpointSlice") > 0
 

@@ -69,7 +69,7 @@ def parse(container: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("case", CASES, ids=lambda path: str(path.stem))
 def test_options_of_a_case_are_parsed(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = rendered("gatehouse", *SYSTEM, "--values", str(case))
-    assert "controller" in {parse(each, monkeypatch) for each in containers(text)}
+    assert "controller" in {parse(container, monkeypatch) for container in containers(text)}
 
 
 @pytest.mark.parametrize(("path", "value"), CHOICES)
@@ -77,9 +77,9 @@ def test_options_of_a_choice_are_parsed(
     path: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = [*EVERYTHING.items(), (path, value)]
-    words = [f"--set-json={at}={json.dumps(each)}" for at, each in values]
+    words = [f"--set-json={at}={json.dumps(option_value)}" for at, option_value in values]
     text = rendered("gatehouse", *SYSTEM, *words)
-    parsed = {parse(each, monkeypatch) for each in containers(text)}
+    parsed = {parse(container, monkeypatch) for container in containers(text)}
     expected = {"controller", "ratelimit", "certs"}
     if path == "rateLimit.enabled" and not value:
         expected.remove("ratelimit")

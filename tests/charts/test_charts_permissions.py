@@ -28,9 +28,9 @@ def granted(rules: list[dict[str, Any]]) -> set[Permission]:
 
 def test_embedded_role_grants_exactly_the_required_permissions() -> None:
     [role] = [
-        each
-        for each in defaults.objects()
-        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", defaults.CONTROLLER)
+        obj
+        for obj in defaults.objects()
+        if (obj["kind"], obj["metadata"]["name"]) == ("ClusterRole", defaults.CONTROLLER_USER)
     ]
     assert granted(role["rules"]) == permissions.all_permissions()
 
@@ -44,7 +44,7 @@ def test_chart_grants_exactly_the_required_permissions() -> None:
 
 def test_secrets_are_not_writable_without_copied_secrets() -> None:
     rules = yaml.safe_load((CHART / "rules" / "cluster.yaml").read_text())
-    verbs = {each.verb for each in granted(rules) if each.resource == "secrets"}
+    verbs = {permission.verb for permission in granted(rules) if permission.resource == "secrets"}
     assert verbs == {"list", "watch"}
 
 
@@ -55,9 +55,9 @@ def test_generated_chart_files_match_code(path: str) -> None:
 
 
 def test_embedded_rules_match_code() -> None:
-    found = chart.EMBEDDED_RULES.read_text(encoding="utf-8")
-    assert found == chart.embedded_rules(), "run make chart"
+    text = chart.EMBEDDED_RULES.read_text(encoding="utf-8")
+    assert text == chart.embedded_rules(), "run make chart"
 
 
 def test_bundled_crds_have_no_unused_file() -> None:
-    assert {f"crds/{each.name}" for each in (CHART / "crds").iterdir()} == set(chart.definitions())
+    assert {f"crds/{file.name}" for file in (CHART / "crds").iterdir()} == set(chart.definitions())

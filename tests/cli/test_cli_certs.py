@@ -86,8 +86,8 @@ def test_machine_certificate_contains_only_machine_identity(tmp_path: Path) -> N
     assert "tls.crt" in run(*other).output
     assert names_of(out / "tls.crt")[1] == [URI.replace("front", "other")]
     later = datetime.now(UTC) + pki.LEAF_LIFE - timedelta(days=30)
-    made = pki.ensure_machine(authority, out, URI.replace("front", "other"), later)
-    assert list(made) == ["tls.crt"]
+    written = pki.ensure_machine(authority, out, URI.replace("front", "other"), later)
+    assert list(written) == ["tls.crt"]
 
 
 async def test_machine_certificate_is_signed_by_ca_in_secret(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_certs_are_stored_in_secrets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "exactly one of --dir and --secret"),
         (("--dir", "x", "--secret", "a/b"), "exactly one of --dir and --secret"),
@@ -147,7 +147,7 @@ async def test_certs_are_stored_in_secrets(tmp_path: Path) -> None:
         (("machine", "lb-1", "--load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
     ],
 )
-def test_certs_reports_error(words: tuple[str, ...], said: str) -> None:
+def test_certs_reports_error(words: tuple[str, ...], message: str) -> None:
     result = run(*words)
     assert result.exit_code != 0
-    assert said in result.output + str(result.exception)
+    assert message in result.output + str(result.exception)

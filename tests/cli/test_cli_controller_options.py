@@ -22,17 +22,17 @@ NEEDED = (
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run the command without starting the controller. Return its options or its output."""
-    taken: list[options.Options] = []
-    make = options.Options
+    taken: list[options.ControllerOptions] = []
+    make = options.ControllerOptions
 
-    def keep(**given: Any) -> options.Options:
-        taken.append(make(**given))
+    def keep(**arguments: Any) -> options.ControllerOptions:
+        taken.append(make(**arguments))
         return taken[-1]
 
-    monkeypatch.setattr("gatehouse.controller.options.Options", keep)
-    monkeypatch.setattr("gatehouse.cli.run.run", lambda *_, **__: None)
+    monkeypatch.setattr("gatehouse.controller.options.ControllerOptions", keep)
+    monkeypatch.setattr("gatehouse.cli.run.run_until_signal", lambda *_, **__: None)
 
-    def runs(*words: str) -> options.Options | str:
+    def runs(*words: str) -> options.ControllerOptions | str:
         done = CliRunner().invoke(controller.controller_command, [*NEEDED, *words])
         return taken[-1] if done.exit_code == 0 else done.output
 
@@ -62,7 +62,7 @@ def test_controller_runs_with_options_of_command_line(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ('--data-plane-network-policy={"enabled":true}', "enabled: not supported"),
         ('--data-plane-network-policy={"enable":"yes"}', "$.enable"),
@@ -73,5 +73,5 @@ def test_controller_runs_with_options_of_command_line(run: Any) -> None:
         ("--machine-bind-address=0.0.0.0:1", "--machine-ca-file"),
     ],
 )
-def test_invalid_option_is_rejected_by_name(run: Any, word: str, said: str) -> None:
-    assert said in run(word)
+def test_invalid_option_is_rejected_by_name(run: Any, word: str, message: str) -> None:
+    assert message in run(word)

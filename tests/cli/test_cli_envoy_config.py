@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -12,22 +13,25 @@ from fakes.authority import Authority
 from gatehouse.agent.envoy.resource_cache import AcceptedChange
 from gatehouse.agent.envoy.resource_store import ResourceStore
 from gatehouse.cli import envoy_config
+from gatehouse.cli.secret_digest import SecretDigest
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
 from gatehouse.compiler.ir.authentication import Jwt
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import Resource
+from gatehouse.dataplane.xds.resources import XdsResource
 
+DIGEST = SecretDigest("key")
 KEYS = b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c3ltbWV0cmljLWtleQ"}]}'
+MARK = re.compile(r"\[redacted\] \((?:\d+ bytes, )?digest [0-9a-f]{12}\)")
 
 
-def everything_secret(tmp_path: Path) -> list[Resource]:
+def everything_secret(tmp_path: Path) -> list[XdsResource]:
     """Return resources that hold a private key, a token, a symmetric key and a user's header."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("h.example")
-    shown = ir_gateway.Certificate(
+    tls_certificate = ir_gateway.Certificate(
         "c", certificate.read_bytes(), ir_gateway.SecretBytes(key.read_bytes())
     )
     secrets = (
@@ -39,19 +43,21 @@ def everything_secret(tmp_path: Path) -> list[Resource]:
         "ns/r/0/0", ir.Match(ir.PathPrefix("/shop")), ir.Forward((ir.Backend("c-shop"),)), edit,
         authentication=Jwt("realm", "keys"),
     )  # fmt: skip
-    server = ir_kubernetes.Server("https://10.0.0.1", "10.0.0.1", 443)
+    server = ir_kubernetes.KubeApiServer("https://10.0.0.1", "10.0.0.1", 443)
     cluster = ir_kubernetes.ApiCluster("kube", ("k.example",), (server,), (), token="t")
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         "ns/gw",
         listeners=(
             ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("h.example", (route,)),)),
         ),
         api_listeners=(ir_kubernetes.ApiListener(6443, (cluster,), ("c",)),),
         clusters=(ir.Cluster("c-shop", (ir.Endpoint("10.0.0.7", 80),)),),
-        certificates=(shown,), secrets=secrets,
+        certificates=(tls_certificate,), secrets=secrets,
     )  # fmt: skip
-    generated = envoy.Generator(envoy.Capabilities()).generate(gateway)
-    result = [each for named in generated.resources.by_type.values() for each in named.values()]
+    generated = envoy.EnvoyGenerator(envoy.EnvoyCapabilities()).generate(gateway)
+    result = [
+        resource for named in generated.resources.by_type.values() for resource in named.values()
+    ]
     return [
         *result,
         sidecar_configs.resource("authenticator", "realm", {"secrets/users": b"a:passwd"}),
@@ -65,10 +71,10 @@ SECRETS = (
 
 def test_resources_are_shown_by_type_and_name_without_secrets(tmp_path: Path) -> None:
     resources = everything_secret(tmp_path)
-    bodies = b"".join(each.body for each in resources)
-    assert all(each.encode() in bodies for each in SECRETS[:4])
-    text = envoy_config.dump(resources)
-    assert [each for each in SECRETS if each in text] == []
+    bodies = b"".join(resource.body for resource in resources)
+    assert all(hidden_text.encode() in bodies for hidden_text in SECRETS[:4])
+    text = envoy_config.dump_resources(resources, DIGEST)
+    assert [hidden_text for hidden_text in SECRETS if hidden_text in text] == []
     document = yaml.safe_load(text)
     assert set(document) == {
         "Listener", "ScopedRouteConfiguration", "Cluster", "ClusterLoadAssignment", "Secret",
@@ -76,42 +82,56 @@ def test_resources_are_shown_by_type_and_name_without_secrets(tmp_path: Path) ->
     }  # fmt: skip
     assert sum(map(len, document.values())) == len(resources)
     assert document["Cluster"]["c-shop"]["name"] == "c-shop"
-    secret = next(each for each in document["Secret"].values() if "tls_certificate" in each)
-    assert secret["tls_certificate"]["private_key"] == {"inline_string": "[redacted]"}
+    secret = next(entry for entry in document["Secret"].values() if "tls_certificate" in entry)
+    private_key = secret["tls_certificate"]["private_key"]
+    assert private_key.keys() == {"inline_string"}
+    assert MARK.fullmatch(private_key["inline_string"])
     assert "-----BEGIN CERTIFICATE-----\n" in text
     assert document["Companion"]["authenticator/realm"]["files"] == {
-        "secrets/users": "[redacted] (8 bytes)"
+        "secrets/users": DIGEST.mark(b"a:passwd", 8)
     }
     scopes = yaml.dump(document["ScopedRouteConfiguration"])
     assert "path_separated_prefix: /shop" in scopes
-    assert "[redacted]" in scopes
+    assert DIGEST.mark(b"Basic dXNlcjpwYXNz") in scopes
+
+
+def test_digests_show_which_secrets_differ(tmp_path: Path) -> None:
+    def keys(directory: str) -> list[str]:
+        (tmp_path / directory).mkdir()
+        text = envoy_config.dump_resources(everything_secret(tmp_path / directory), DIGEST)
+        return MARK.findall(text)
+
+    # Each has a private key of its own, and the same token, key and header.
+    first, second = keys("a"), keys("b")
+    assert len({*first} ^ {*second}) == 2
+    assert len({*first} & {*second}) == len({*first}) - 1 > 3
 
 
 def test_resource_of_unknown_type_is_printed_without_bytes() -> None:
-    unknown = Resource.make("type.googleapis.com/envoy.not.Known", "a", b"secret")
-    assert yaml.safe_load(envoy_config.dump([unknown])) == {
+    unknown = XdsResource.make("type.googleapis.com/envoy.not.Known", "a", b"secret")
+    assert yaml.safe_load(envoy_config.dump_resources([unknown], DIGEST)) == {
         "Known": {"a": {"unreadable": "6 bytes of type.googleapis.com/envoy.not.Known"}}
     }
 
 
 def test_envoy_config_reads_resource_store_while_agent_has_it_open(tmp_path: Path) -> None:
     disk = ResourceStore(tmp_path / "envoy.db")
-    resources = [Resource.make("type.googleapis.com/t", name, b"x") for name in ("a", "b")]
+    resources = [XdsResource.make("type.googleapis.com/t", name, b"x") for name in ("a", "b")]
     disk.write([AcceptedChange(tuple(resources), ())])
     before = {path.name for path in tmp_path.iterdir()}
-    assert envoy_config.read(tmp_path / "envoy.db") == resources
+    assert envoy_config.read_accepted(tmp_path / "envoy.db") == resources
     assert {path.name for path in tmp_path.iterdir()} == before
     disk.close()
-    assert envoy_config.read(tmp_path / "envoy.db") == resources
+    assert envoy_config.read_accepted(tmp_path / "envoy.db") == resources
 
 
 def test_damaged_or_missing_file_is_an_error(tmp_path: Path) -> None:
     damaged = tmp_path / "envoy.db"
     damaged.write_bytes(b"no database" * 100)
     with pytest.raises(OSError, match="file is not a database"):
-        envoy_config.read(damaged)
+        envoy_config.read_accepted(damaged)
     with pytest.raises(OSError, match="unable to open database file"):
-        envoy_config.read(tmp_path / "none.db")
+        envoy_config.read_accepted(tmp_path / "none.db")
     sqlite3.connect(tmp_path / "empty.db").close()
     with pytest.raises(OSError, match="no such table"):
-        envoy_config.read(tmp_path / "empty.db")
+        envoy_config.read_accepted(tmp_path / "empty.db")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -28,8 +30,8 @@ def commands(
 COMMANDS = dict(commands())
 OPTIONS = [
     pytest.param(option, id=f"{name} {option.opts[0]}")
-    for name, each in COMMANDS.items()
-    for option in each.params
+    for name, click_command in COMMANDS.items()
+    for option in click_command.params
     if isinstance(option, click.Option)
 ]
 
@@ -56,7 +58,7 @@ def test_option_has_help_that_is_a_sentence(option: click.Option) -> None:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_option_name_is_lower_case_words(option: click.Option) -> None:
     for name in option.opts:
-        assert re.fullmatch(r"--[a-z0-9]+(-[a-z0-9]+)*|-[a-z]", name)
+        assert re.fullmatch(r"--[a-z0-9]+(-[a-z0-9]+)*|-[a-zA-Z]", name)
     assert "--directory" not in option.opts
 
 
@@ -86,3 +88,27 @@ def test_duration_is_converted_to_seconds(text: str, seconds: float) -> None:
 def test_duration_is_rejected(text: str) -> None:
     with pytest.raises(click.BadParameter, match="must be a duration"):
         Duration().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in COMMANDS if isinstance(COMMANDS[name], click.Group)]
+)
+def test_summary_of_subcommand_is_not_cut(name: str) -> None:
+    assert (
+        "..."
+        not in COMMANDS[name].get_help(click.Context(COMMANDS[name])).partition("Commands:")[2]
+    )
+
+
+def test_help_lists_commands_whose_packages_are_not_installed() -> None:
+    code = (
+        "import sys; sys.modules['aiohttp'] = None; sys.argv = ['gatehouse', '--help']; "
+        "from gatehouse.cli.main import main; main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.partition("Commands:")[2]
+    assert "up            (not installed: needs the Python package 'aiohttp')" in lines
+    assert "node-proxy    Connect Pods" in lines

@@ -23,7 +23,7 @@ structlog.get_logger("test").info("hello", name="world")
 def test_log_has_the_configured_format_when_stderr_is_not_a_terminal(
     name: str, is_json: bool
 ) -> None:
-    assert name in logs.FORMATS
+    assert name in logs.LOG_FORMATS
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=True
     )

@@ -12,7 +12,7 @@ COMMAND = click.Command("up")
 
 
 def _pool(value: str) -> str:
-    (option,) = (each for each in up.up.params if each.name == "address_pool")
+    (option,) = (param for param in up.up.params if param.name == "address_pool")
     return str(option.process_value(click.Context(COMMAND), value))
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fakes.kubectls import Kubectl, binaries
+from fakes.kubectl_fixtures import kubectl, server
+from fakes.kubectls import Kubectl
 from fakes.process import ApiServer
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 MODULE = "sigs.k8s.io/gateway-api@v1.6.1"
 KIND = "customresourcedefinition/httproutes.gateway.networking.k8s.io"
-BINARIES: list[str | None] = [*binaries()]
+__all__ = ["kubectl", "server"]
 CHANNEL = r"jsonpath={.metadata.annotations.gateway\.networking\.k8s\.io/channel}"
 
 
@@ -34,21 +34,6 @@ def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
     ).stdout
     return Path(json.loads(answer)["Dir"]) / "config" / "crd"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ApiServer]:
-    api_server = ApiServer(tmp_path / "s")
-    api_server.start()
-    yield api_server
-    api_server.stop()
-
-
-@pytest.fixture(params=BINARIES or [None], ids=str)
-def kubectl(request: pytest.FixtureRequest, server: ApiServer, tmp_path: Path) -> Kubectl:
-    if request.param is None:
-        pytest.skip("no kubectl on this machine")
-    return Kubectl(request.param, server.kubeconfig, tmp_path, "default")
 
 
 def route(**rule: Any) -> dict[str, Any]:

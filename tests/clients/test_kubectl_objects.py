@@ -38,8 +38,8 @@ def test_objects_are_created_read_and_deleted(kubectl: Kubectl) -> None:
 
 def test_list_uses_selectors_and_pages(kubectl: Kubectl) -> None:
     for number in range(5):
-        made = {**MAP, "metadata": {"name": f"m{number}", "labels": {"n": str(number)}}}
-        kubectl("create", "-f", "-", stdin=made)
+        config_map = {**MAP, "metadata": {"name": f"m{number}", "labels": {"n": str(number)}}}
+        kubectl("create", "-f", "-", stdin=config_map)
     assert len(table(kubectl("get", "cm", "--chunk-size=2"))) == 6
     assert [row[0] for row in table(kubectl("get", "cm", "-l", "n in (1,3)"))[1:]] == ["m1", "m3"]
     assert table(kubectl("get", "cm", "--field-selector=metadata.name=m2"))[1][0] == "m2"
@@ -97,9 +97,9 @@ def test_server_side_apply_reports_conflicts(kubectl: Kubectl) -> None:
 def test_diff_shows_pending_changes(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=MAP)
     assert kubectl("diff", "-f", "-", stdin=MAP) == ""
-    shown = kubectl.fails("diff", "-f", "-", stdin={**MAP, "data": {"colour": "blue"}})
-    assert "-  colour: red" in shown
-    assert "+  colour: blue" in shown
+    difference = kubectl.fails("diff", "-f", "-", stdin={**MAP, "data": {"colour": "blue"}})
+    assert "-  colour: red" in difference
+    assert "+  colour: blue" in difference
     assert kubectl.json("get", "cm", "settings")["data"] == {"colour": "red"}
 
 
@@ -235,9 +235,9 @@ def test_describe_shows_events(kubectl: Kubectl) -> None:
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
     kubectl("create", "-f", "-", stdin=event)
-    shown = kubectl("describe", "httproute", "tea")
-    assert "Hostnames:" in shown
-    assert "the tea was spilled" in shown
+    description = kubectl("describe", "httproute", "tea")
+    assert "Hostnames:" in description
+    assert "the tea was spilled" in description
     assert "Spilled" in kubectl("get", "events")
     newer = kubectl.json("get", "events.events.k8s.io")["items"][0]
     assert (newer["note"], newer["regarding"]["name"]) == ("the tea was spilled", "tea")

@@ -14,9 +14,9 @@ from fakes.kubectls import MAP, Kubectl, table
 pytestmark = pytest.mark.process
 
 
-def until(kubectl: Kubectl, arguments: list[str], wanted: str) -> str:
+def until(kubectl: Kubectl, arguments: list[str], expected: str) -> str:
     deadline = time.monotonic() + 15
-    while wanted not in (out := kubectl(*arguments)):
+    while expected not in (out := kubectl(*arguments)):
         assert time.monotonic() < deadline, out
         time.sleep(0.1)
     return out
@@ -33,12 +33,12 @@ def owned(kind: str, version: str, owner: dict[str, Any], **spec: Any) -> dict[s
 def deployed(kubectl: Kubectl) -> None:
     """Create a Deployment with a ReplicaSet and a Pod, as its controller does in a cluster."""
     kubectl("create", "deployment", "web", "--image=nginx")
-    found = kubectl.json("get", "deployment", "web")
-    spec = {key: found["spec"][key] for key in ("selector", "template")}
-    replica_set = owned("ReplicaSet", "apps/v1", found, **spec)
+    obj = kubectl.json("get", "deployment", "web")
+    spec = {key: obj["spec"][key] for key in ("selector", "template")}
+    replica_set = owned("ReplicaSet", "apps/v1", obj, **spec)
     kubectl("create", "-f", "-", stdin=replica_set)
-    found = kubectl.json("get", "rs", "web")
-    kubectl("create", "-f", "-", stdin=owned("Pod", "v1", found, **spec["template"]["spec"]))
+    obj = kubectl.json("get", "rs", "web")
+    kubectl("create", "-f", "-", stdin=owned("Pod", "v1", obj, **spec["template"]["spec"]))
 
 
 def test_deployment_is_scaled_and_shown(kubectl: Kubectl) -> None:
@@ -195,6 +195,11 @@ def test_discovery_and_explain_list_resources_and_fields(kubectl: Kubectl) -> No
     [
         ("externalloadbalancer.spec.drainSeconds", "drained before it is removed"),
         ("gatewayparameters.spec.kubernetes.service.type", "Default: LoadBalancer."),
+        ("gateway.spec.listeners.hostname", "virtual hostname"),
+        ("httproute.spec.rules.backendRefs.weight", "proportion of requests"),
+        ("nginxproxy.spec.rewriteClientIP.mode", "PROXY header"),
+        ("authenticationfilter.spec.jwt.remote.uri", "The controller fetches it."),
+        ("upstreamcluster.spec.dispatchPolicies.rules.verbs", "a leading - excludes"),
         # Objects with any fields, and integers or strings, are reduced in OpenAPI v2.
         ("gatewayparameters.spec.kubernetes.deployment.pod.affinity", "Affinity of the Pods"),
         (

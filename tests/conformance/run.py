@@ -1,6 +1,7 @@
-"""Runs the official Gateway API conformance suite against `gatehouse up`, and says how it went.
+"""Runs the official Gateway API conformance suite and reports its results.
 
-`make conformance`. The suite and its backend are built from a Go module of our own (``suite/``);
+`make conformance` runs it against `gatehouse up`, `make cluster-conformance` against the chart in a
+cluster. The suite and its backend are built from a Go module of our own (``suite/``);
 a process of ``fakes.workloads`` runs its Pods, each in a network namespace (as root).
 """
 
@@ -11,7 +12,6 @@ import asyncio
 import collections
 import contextlib
 import os
-import random
 import re
 import shutil
 import signal
@@ -32,6 +32,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from cluster.conformance import ClusterInstallation  # noqa: E402
+from fakes.loopback import loopback_network  # noqa: E402
 from fakes.workloads.command import ImageTable, Workloads  # noqa: E402
 
 CACHE = ROOT / ".cache" / "conformance"
@@ -73,7 +75,7 @@ class Installation:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
-        net = f"127.{random.randint(110, 220)}.{random.randint(0, 255)}"
+        net = loopback_network(110, 220)
         self.usable = f"{net}.250"
         self._command = (
             *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(directory)),
@@ -98,17 +100,21 @@ class Installation:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
+    def enter(self, *words: str) -> list[str]:
+        """Return a command of a client of the Gateways."""
+        return list(words)
+
     async def ready(self, name: str, controller: str) -> None:
         """Wait for the API, and make the class that the suite is to use."""
-        wanted = {"metadata": {"name": name}, "spec": {"controllerName": controller}}
+        gateway_class = {"metadata": {"name": name}, "spec": {"controllerName": controller}}
         deadline = time.monotonic() + 60
         while True:
             try:
                 async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
                     with contextlib.suppress(kube.AlreadyExists):
-                        await client.create(resources.GATEWAY_CLASSES, wanted)
-                    found = await client.get(resources.GATEWAY_CLASSES, name)
-                    if found.get("status", {}).get("supportedFeatures"):
+                        await client.create(resources.GATEWAY_CLASSES, gateway_class)
+                    current = await client.get(resources.GATEWAY_CLASSES, name)
+                    if current.get("status", {}).get("supportedFeatures"):
                         return
             except Exception:
                 if time.monotonic() > deadline:
@@ -117,17 +123,20 @@ class Installation:
 
 
 def published(options: argparse.Namespace) -> Path | None:
-    """Give where the report is kept: in the documentation only if all of the suite ran."""
+    """Return the path of the report: in the documentation only if the whole suite ran."""
     if options.report:
         return Path(options.report).absolute()
     if options.run or options.features:
         return None
-    return REPORTS / f"{options.controller.rpartition('/')[2]}.yaml"
+    suffix = "-cluster" if options.cluster else ""
+    return REPORTS / f"{options.controller.rpartition('/')[2]}{suffix}.yaml"
 
 
-def run(installation: Installation, options: argparse.Namespace, report: Path) -> tuple[int, str]:
+def run(
+    installation: Installation | ClusterInstallation, options: argparse.Namespace, report: Path
+) -> tuple[int, str]:
     """Run the suite; gives its exit status and what it printed."""
-    command = [
+    command = installation.enter(
         str(CACHE / "suite"),
         *("-test.v=test2json", "-test.run", "^TestConformance$", "-test.timeout", options.timeout),
         *("-gateway-class", options.gateway_class, "-conformance-profiles", ",".join(PROFILES)),
@@ -144,7 +153,7 @@ def run(installation: Installation, options: argparse.Namespace, report: Path) -
         *("-report-output", str(report)),
         *(("-run-test", options.run) if options.run else ()),
         *(("-supported-features", options.features) if options.features else ()),
-    ]
+    )
     environment = {**os.environ, "KUBECONFIG": str(installation.kubeconfig)}
     lines = []
     log = installation.directory / "suite.log"
@@ -155,7 +164,7 @@ def run(installation: Installation, options: argparse.Namespace, report: Path) -
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                # Go marks its own lines, so that they can be told from what tests print.
+                # Go marks its own lines to distinguish them from the output of tests.
                 line = line.replace("\x16", "")
                 lines.append(line)
                 file.write(line)
@@ -174,15 +183,15 @@ RESULT = re.compile(
 
 def summary(text: str, report: Path) -> None:
     """Print what passed and what did not, by profile and in all."""
-    found = RESULT.findall(text)
-    counts = collections.Counter(result for result, _, _ in found)
+    results = RESULT.findall(text)
+    counts = collections.Counter(result for result, _, _ in results)
     console = Console()
     console.print(by_profile(report))
     table = Table("Test", "Result", "Seconds")
-    for result, name, seconds in found:
+    for result, name, seconds in results:
         if result == "FAIL":
             table.add_row(name, f"[red]{result}", seconds)
-    ran = [each for each in found if each[0] != "SKIP"]
+    ran = [entry for entry in results if entry[0] != "SKIP"]
     for _, name, seconds in sorted(ran, key=lambda item: -float(item[2]))[:5]:
         table.add_row(name, "[dim]slowest", seconds)
     console.print(table)
@@ -190,16 +199,16 @@ def summary(text: str, report: Path) -> None:
 
 
 def by_profile(report: Path) -> Table:
-    """Give the numbers of the official report; a test may count for several profiles."""
+    """Return the numbers of the official report; a test may count for several profiles."""
     table = Table("Profile", "Part", "Passed", "Failed", "Skipped")
-    found = yaml.safe_load(report.read_text()) if report.exists() else {}
+    document = yaml.safe_load(report.read_text()) if report.exists() else {}
     for profile in sorted(
-        found.get("profiles") or (), key=lambda item: PROFILES.index(item["name"])
+        document.get("profiles") or (), key=lambda item: PROFILES.index(item["name"])
     ):
         for part in ("core", "extended"):
             numbers = (profile.get(part) or {}).get("statistics")
             if numbers:
-                values = (str(numbers[each]) for each in ("Passed", "Failed", "Skipped"))
+                values = (str(numbers[outcome]) for outcome in ("Passed", "Failed", "Skipped"))
                 table.add_row(profile["name"], part, *values)
     return table
 
@@ -220,6 +229,9 @@ def main() -> int:
     parser.add_argument(
         "--report", type=Path, default=None, help="default: docs/reference/conformance/"
     )
+    parser.add_argument(
+        "--cluster", action="store_true", help="in the cluster of `make cluster`, with the chart"
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs also if all tests pass")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
@@ -229,15 +241,16 @@ def main() -> int:
     build()
     # Short, for the sake of Unix sockets.
     directory = Path(tempfile.mkdtemp(prefix="ghc-"))
-    report, kept, status = directory / "report.yaml", published(options), 1
+    report, destination, status = directory / "report.yaml", published(options), 1
     try:
-        with Installation(directory) as installation:
+        kind = ClusterInstallation if options.cluster else Installation
+        with kind(directory) as installation:
             asyncio.run(installation.ready(options.gateway_class, options.controller))
             status, text = run(installation, options, report)
         summary(text, report)
-        if kept is not None and report.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(report, kept)
+        if destination is not None and report.exists():
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(report, destination)
         if status and not RESULT.search(text):
             print(text[-3000:])
     finally:

@@ -19,7 +19,7 @@ from gatehouse.apis.resources import (
     SERVICES,
     Resource,
 )
-from gatehouse.controller.informers import BUNDLE_VERSION
+from gatehouse.controller.informers import BUNDLE_VERSION_ANNOTATION
 from gatehouse.kube import client as kube
 from gatehouse.standalone.state_directory import State
 
@@ -46,50 +46,52 @@ class Cluster:
         """Remove definitions of Gateway API; gives them."""
         removed = []
         for plural in plurals:
-            found = await self.client.get(DEFINITIONS, f"{plural}.gateway.networking.k8s.io")
-            removed.append({"metadata": _bare(found), "spec": found["spec"]})
-            await self.client.delete(DEFINITIONS, found["metadata"]["name"])
+            definition = await self.client.get(DEFINITIONS, f"{plural}.gateway.networking.k8s.io")
+            removed.append({"metadata": _bare(definition), "spec": definition["spec"]})
+            await self.client.delete(DEFINITIONS, definition["metadata"]["name"])
         async with asyncio.timeout(20):
             while any(
-                each["metadata"]["name"] == gone["metadata"]["name"]
-                for each in (await self.client.list(DEFINITIONS)).items
+                item["metadata"]["name"] == gone["metadata"]["name"]
+                for item in (await self.client.list(DEFINITIONS)).items
                 for gone in removed
             ):
                 await asyncio.sleep(0.05)
         return removed
 
     async def bundle(self, version: str, plural: str = "httproutes") -> None:
-        patch = {"metadata": {"annotations": {BUNDLE_VERSION: version}}}
+        patch = {"metadata": {"annotations": {BUNDLE_VERSION_ANNOTATION: version}}}
         await self.client.patch(DEFINITIONS, f"{plural}.gateway.networking.k8s.io", patch)
 
     async def until(self, resource: Resource, name: str, holds: Callable[[Any], Any]) -> Any:
         namespace = "default" if resource.namespaced else ""
-        found: Any = None
+        obj: Any = None
         try:
             async with asyncio.timeout(20):
                 while True:
                     try:
-                        found = await self.client.get(resource, name, namespace)
+                        obj = await self.client.get(resource, name, namespace)
                     except kube.NotFound:
-                        found = None
-                    if holds(found):
-                        return found
+                        obj = None
+                    if holds(obj):
+                        return obj
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            raise AssertionError(f"last seen: {found}") from None
+            raise AssertionError(f"last seen: {obj}") from None
 
 
-def _bare(found: dict[str, Any]) -> dict[str, Any]:
+def _bare(obj: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: found["metadata"][key]
+        key: obj["metadata"][key]
         for key in ("name", "annotations", "labels")
-        if key in found["metadata"]
+        if key in obj["metadata"]
     }
 
 
-def said(found: Any) -> dict[str, tuple[str, str]]:
-    conditions = (found or {}).get("status", {}).get("conditions", ())
-    return {each["type"]: (each["status"], each["reason"]) for each in conditions}
+def said(obj: Any) -> dict[str, tuple[str, str]]:
+    conditions = (obj or {}).get("status", {}).get("conditions", ())
+    return {
+        condition["type"]: (condition["status"], condition["reason"]) for condition in conditions
+    }
 
 
 @pytest.fixture
@@ -104,16 +106,16 @@ async def test_missing_crds_are_reported_and_watched_after_creation(cluster: Clu
     [optional] = await cluster.without("tcproutes")
     replica = Replica(cluster.server)
     try:
-        told = await replica.until(lambda status, text: "Gateway (" in text)
-        assert told.startswith("waiting for ")
-        assert "Gateway (gateways.gateway.networking.k8s.io/v1 is not served)" in told
-        assert "gatewayclasses.gateway.networking.k8s.io/v1" in told
-        assert "without TCPRoute (tcproutes.gateway.networking.k8s.io/v1" in told
-        for each in needed:
-            await cluster.client.create(DEFINITIONS, each)
-        told = await replica.until_ready()
-        assert "without TCPRoute" in told
-        count = told.count("without ")
+        report = await replica.until(lambda status, text: "Gateway (" in text)
+        assert report.startswith("waiting for ")
+        assert "Gateway (gateways.gateway.networking.k8s.io/v1 is not served)" in report
+        assert "gatewayclasses.gateway.networking.k8s.io/v1" in report
+        assert "without TCPRoute (tcproutes.gateway.networking.k8s.io/v1" in report
+        for definition in needed:
+            await cluster.client.create(DEFINITIONS, definition)
+        report = await replica.until_ready()
+        assert "without TCPRoute" in report
+        count = report.count("without ")
         assert (
             f"gatehouse_controller_unavailable_kinds {count}.0"
             in (await replica.get("/metrics"))[1]
@@ -121,8 +123,8 @@ async def test_missing_crds_are_reported_and_watched_after_creation(cluster: Clu
         await cluster.client.create(GATEWAYS, GATEWAY)
         await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
         await cluster.client.create(DEFINITIONS, optional)
-        told = await replica.until(lambda _, text: "TCPRoute" not in text)
-        assert told.startswith("ok\n")
+        report = await replica.until(lambda _, text: "TCPRoute" not in text)
+        assert report.startswith("ok\n")
     finally:
         await replica.stop()
 
@@ -131,15 +133,15 @@ async def test_unsupported_gateway_api_version_is_reported_in_the_class(cluster:
     replica = Replica(cluster.server)
     name = "gatehouse-nginx"
 
-    async def until(**wanted: tuple[str, str]) -> None:
+    async def until(**expected: tuple[str, str]) -> None:
         await cluster.until(
-            GATEWAY_CLASSES, name, lambda found: wanted.items() <= said(found).items()
+            GATEWAY_CLASSES, name, lambda obj: expected.items() <= said(obj).items()
         )
 
     try:
         await until(Accepted=("True", "Accepted"), SupportedVersion=("True", "SupportedVersion"))
         await cluster.client.create(GATEWAYS, GATEWAY)
-        made = await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
+        before = await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
         await cluster.bundle("v1.7.0")
         await until(Accepted=("True", "Accepted"), SupportedVersion=("False", "UnsupportedVersion"))
         await cluster.bundle("v2.0.1")
@@ -147,19 +149,19 @@ async def test_unsupported_gateway_api_version_is_reported_in_the_class(cluster:
             Accepted=("False", "UnsupportedVersion"),
             SupportedVersion=("False", "UnsupportedVersion"),
         )
-        # What it serves is not taken down by whoever upgrades definitions.
+        # An upgrade of the CRDs takes down nothing that is served.
         ports = [{"name": "more", "port": 81, "protocol": "HTTP"}]
         listeners = [*GATEWAY["spec"]["listeners"], *ports]  # type: ignore[index]
         await cluster.client.patch(GATEWAYS, "g", {"spec": {"listeners": listeners}}, "default")
         await asyncio.sleep(1)
-        kept = await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
-        assert kept["metadata"]["uid"] == made["metadata"]["uid"]
+        after = await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
         service = await cluster.client.get(SERVICES, "g-gatehouse-nginx", "default")
         assert [port["port"] for port in service["spec"]["ports"]] == [80]
         await cluster.bundle("v1.6.0")
         await until(Accepted=("True", "Accepted"), SupportedVersion=("True", "SupportedVersion"))
         await cluster.until(
-            SERVICES, "g-gatehouse-nginx", lambda found: len(found["spec"]["ports"]) == 2
+            SERVICES, "g-gatehouse-nginx", lambda obj: len(obj["spec"]["ports"]) == 2
         )
     finally:
         await replica.stop()
@@ -179,12 +181,12 @@ async def test_controller_runs_without_forbidden_resources_until_permitted(
     cut = await cluster.client.update(ROLES, {**role, "rules": fewer})
     replica = Replica(cluster.server, cluster.server.state.controller_kubeconfig)
     try:
-        told = await replica.until(lambda status, _: status == 200, 40)
-        assert "without NginxProxy (forbidden: " in told
-        assert "without HorizontalPodAutoscaler (forbidden: " in told
+        report = await replica.until(lambda status, _: status == 200, 40)
+        assert "without NginxProxy (forbidden: " in report
+        assert "without HorizontalPodAutoscaler (forbidden: " in report
         await cluster.client.create(GATEWAYS, GATEWAY)
         await cluster.until(
-            GATEWAYS, "g", lambda found: said(found).get("Accepted") == ("True", "Accepted")
+            GATEWAYS, "g", lambda obj: said(obj).get("Accepted") == ("True", "Accepted")
         )
         await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
         await cluster.client.update(ROLES, {**cut, "rules": role["rules"]})

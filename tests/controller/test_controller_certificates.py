@@ -34,19 +34,27 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
 
 def pair(authority: Authority, ends: float) -> dict[str, str]:
     """Return a certificate that expires in so many seconds, and its key."""
-    found = authority.issue("x", x509.DNSName(NAME), ends=timedelta(seconds=ends))
-    chain, key = (base64.b64encode(file.read_bytes()).decode() for file in found)
+    files = authority.issue("x", x509.DNSName(NAME), ends=timedelta(seconds=ends))
+    chain, key = (base64.b64encode(file.read_bytes()).decode() for file in files)
     return {"certData": chain, "keyData": key}
 
 
 async def reasons(client: kube.Client) -> dict[str, str]:
-    found = await client.get(UPSTREAM_CLUSTERS, NAME)
-    return {each["type"]: each["reason"] for each in found.get("status", {}).get("conditions", ())}
+    cluster = await client.get(UPSTREAM_CLUSTERS, NAME)
+    return {
+        condition["type"]: condition["reason"]
+        for condition in cluster.get("status", {}).get("conditions", ())
+    }
 
 
 async def events(client: kube.Client) -> list[dict[str, Any]]:
-    found = (await client.list(EVENTS, "default")).items
-    return [each for each in found if each["involvedObject"]["kind"] == "UpstreamCluster"]
+    listed = (await client.list(EVENTS, "default")).items
+    # Other conditions are recorded too, such as that no Gateway serves the cluster.
+    return [
+        event
+        for event in listed
+        if event["involvedObject"]["kind"] == "UpstreamCluster" and event["reason"] == "Expired"
+    ]
 
 
 async def until(client: kube.Client, holds: Callable[[dict[str, str], list[Any]], bool]) -> None:
@@ -65,13 +73,15 @@ async def test_expired_certificate_is_reported_once_until_renewed(
         "secureServing": pair(authority, 5),
     }
     await client.create(UPSTREAM_CLUSTERS, {"metadata": {"name": NAME}, "spec": spec})
-    await until(client, lambda found, _: "Accepted" in found)
+    await until(client, lambda conditions, _: "Accepted" in conditions)
     assert "CertificateValid" not in await reasons(client)
-    await until(client, lambda found, told: "CertificateValid" in found and bool(told))
+    await until(
+        client, lambda conditions, event_list: "CertificateValid" in conditions and bool(event_list)
+    )
     (event,) = await events(client)
     assert (event["type"], event["reason"], event["count"]) == ("Warning", "Expired", 1)
     assert event["message"].startswith("spec.secureServing.certData: the certificate expired at ")
     assert event["involvedObject"]["name"] == NAME
     await client.patch(UPSTREAM_CLUSTERS, NAME, {"spec": {"secureServing": pair(authority, 3600)}})
-    await until(client, lambda found, _: "CertificateValid" not in found)
+    await until(client, lambda conditions, _: "CertificateValid" not in conditions)
     assert len(await events(client)) == 1

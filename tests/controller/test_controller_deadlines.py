@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.compiler.frontends.inputs import passed
+from gatehouse.compiler.frontends.inputs import deadline_key
 from gatehouse.controller.deadlines import MAX_SLEEP_SECONDS, Deadlines
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
@@ -28,7 +28,7 @@ class Inputs:
         return changed
 
     def known(self, *moments: int) -> list[Any]:
-        return [self.told.get(passed(moment)) for moment in moments]
+        return [self.told.get(deadline_key(moment)) for moment in moments]
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ class Plain:
         self.held: dict[Key, deque[tuple[Any, dict[Key, int], float]]] = {}
 
     def released(self, served: dict[Key, int], now: float) -> dict[Key, Any]:
-        found = {}
+        result = {}
         for key, held in self.held.items():
             while held and (
                 now >= held[0][2] or all(served.get(g, n) >= n for g, n in held[0][1].items())
             ):
-                found[key] = held.popleft()[0]
-        return found
+                result[key] = held.popleft()[0]
+        return result
 
     def next_release(self) -> float | None:
         return min((held[0][2] for held in self.held.values() if held), default=None)
@@ -85,7 +85,7 @@ def test_deferred_statuses_are_empty_after_release() -> None:
         for key in OBJECTS:
             holding.defer(key, number, {GATEWAYS[0]: 1, GATEWAYS[1]: 1}, 0.0)  # type: ignore[arg-type]
     holding.discard(OBJECTS[0])
-    found = dict(holding.release_ready(GATEWAYS[:1], lambda _: 1, 0.0))
-    assert found == dict.fromkeys(OBJECTS[1:], 2)  # type: ignore[comparison-overlap]
+    released = dict(holding.release_ready(GATEWAYS[:1], lambda _: 1, 0.0))
+    assert released == dict.fromkeys(OBJECTS[1:], 2)  # type: ignore[comparison-overlap]
     assert holding.next_release() is None
     assert not any(vars(holding).values())

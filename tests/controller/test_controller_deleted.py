@@ -21,7 +21,7 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.controller.provisioner import names
-from gatehouse.controller.provisioner.reconcile import KINDS
+from gatehouse.controller.provisioner.reconcile import OWNED_KINDS
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
@@ -32,7 +32,7 @@ DEPLOYMENT: dict[str, Any] = {
     "autoscaling": {"enable": True, "minReplicas": 1, "maxReplicas": 3},
     "podDisruptionBudget": {"minAvailable": 1},
 }
-GATEWAY_OF = {kind: "daemon" if kind is DAEMON_SETS else "web" for kind in KINDS}
+GATEWAY_OF = {kind: "daemon" if kind is DAEMON_SETS else "web" for kind in OWNED_KINDS}
 """Gateway that has an object of each kind."""
 
 Uids = dict[tuple[str, str], str]
@@ -75,46 +75,50 @@ class Controller:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    made = ApiServer(tmp_path_factory.mktemp("server") / "state")
-    made.start()
+    api_server = ApiServer(tmp_path_factory.mktemp("server") / "state")
+    api_server.start()
     try:
-        yield made
+        yield api_server
     finally:
-        made.kill()
+        api_server.kill()
 
 
 @pytest.fixture(scope="module")
 def controller(server: ApiServer) -> Iterator[Controller]:
-    made = Controller(server)
-    made.start()
+    process = Controller(server)
+    process.start()
     try:
-        yield made
+        yield process
     finally:
-        made.stop()
+        process.stop()
 
 
 @pytest.fixture
 async def client(server: ApiServer, controller: Controller) -> AsyncIterator[kube.Client]:
     """Return a client of an API server with two Gateways whose objects are all there."""
-    async with kube.Client.from_kubeconfig(server.kubeconfig) as made:
+    async with kube.Client.from_kubeconfig(server.kubeconfig) as kube_client:
         for name, kubernetes in (
             ("web", {"deployment": DEPLOYMENT}),
             ("daemon", {"daemonSet": {}}),
         ):
-            await _create(made, NGINX_PROXIES, name, spec={"kubernetes": kubernetes})
+            await _create(kube_client, NGINX_PROXIES, name, spec={"kubernetes": kubernetes})
             parameters = {"group": "gateway.nginx.org", "kind": "NginxProxy", "name": name}
             spec = {
                 "gatewayClassName": "gatehouse-nginx",
                 "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
                 "infrastructure": {"parametersRef": parameters},
             }
-            await _create(made, GATEWAYS, name, spec=spec)
+            await _create(kube_client, GATEWAYS, name, spec=spec)
         data = {".dockerconfigjson": "e30="}
-        await _create(made, SECRETS, "registry", type="kubernetes.io/dockerconfigjson", data=data)
+        await _create(
+            kube_client, SECRETS, "registry", type="kubernetes.io/dockerconfigjson", data=data
+        )
         for gateway in ("web", "daemon"):
             kinds = {kind.kind for kind, owner in GATEWAY_OF.items() if owner == gateway}
-            await _until(made, gateway, lambda now, kinds=kinds: kinds <= {kind for kind, _ in now})
-        yield made
+            await _until(
+                kube_client, gateway, lambda now, kinds=kinds: kinds <= {kind for kind, _ in now}
+            )
+        yield kube_client
 
 
 async def _create(client: kube.Client, resource: Resource, name: str, **fields: Any) -> None:
@@ -128,37 +132,37 @@ async def _create(client: kube.Client, resource: Resource, name: str, **fields: 
 
 async def _owned(client: kube.Client, gateway: str) -> Uids:
     """Return what a Gateway owns and is not being deleted."""
-    label = f"{names.GATEWAY_NAME}={gateway},{names.MANAGED_BY}={names.MANAGER}"
+    label = f"{names.GATEWAY_NAME}={gateway},{names.MANAGED_BY_LABEL}={names.FIELD_MANAGER}"
     return {
-        (resource.kind, found["metadata"]["name"]): found["metadata"]["uid"]
-        for resource in KINDS
-        for found in (await client.list(resource, "default", label_selector=label)).items
-        if "deletionTimestamp" not in found["metadata"]
+        (resource.kind, obj["metadata"]["name"]): obj["metadata"]["uid"]
+        for resource in OWNED_KINDS
+        for obj in (await client.list(resource, "default", label_selector=label)).items
+        if "deletionTimestamp" not in obj["metadata"]
     }
 
 
 async def _until(client: kube.Client, gateway: str, holds: Any, seconds: float = 40) -> Uids:
     """Wait until what a Gateway owns is as wanted and stays so for half a second."""
-    deadline, since, found = time.monotonic() + seconds, None, Uids()
+    deadline, since, uids = time.monotonic() + seconds, None, Uids()
     while time.monotonic() < deadline:
-        before, found = found, await _owned(client, gateway)
-        if not holds(found) or found != before:
+        before, uids = uids, await _owned(client, gateway)
+        if not holds(uids) or uids != before:
             since = None
         else:
             since = since or time.monotonic()
             if time.monotonic() - since > 0.5:
-                return found
+                return uids
         await asyncio.sleep(0.05)
-    raise AssertionError(f"{gateway} owns {found}")
+    raise AssertionError(f"{gateway} owns {uids}")
 
 
 async def _delete(client: kube.Client, kind: str, name: str, uid: str, propagation: str) -> None:
-    resource = next(each for each in KINDS if each.kind == kind)
+    resource = next(owned_kind for owned_kind in OWNED_KINDS if owned_kind.kind == kind)
     await client.delete(resource, name, "default", uid=uid, propagation=propagation)
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
-@pytest.mark.parametrize("resource", KINDS, ids=lambda resource: resource.kind)
+@pytest.mark.parametrize("resource", OWNED_KINDS, ids=lambda resource: resource.kind)
 async def test_deleted_object_is_recreated(
     client: kube.Client, resource: Resource, propagation: str
 ) -> None:
@@ -186,7 +190,7 @@ async def test_started_controller_recreates_objects_deleted_while_stopped(
 ) -> None:
     before = {gateway: await _until(client, gateway, bool) for gateway in ("web", "daemon")}
     kinds = {kind for owned in before.values() for kind, _ in owned}
-    assert kinds == {each.kind for each in KINDS}
+    assert kinds == {owned_kind.kind for owned_kind in OWNED_KINDS}
     await asyncio.to_thread(controller.stop)
     for owned in before.values():
         for (kind, name), uid in owned.items():
@@ -205,7 +209,7 @@ async def test_orphaned_and_deleted_object_is_recreated(
     """Each state of a deleted object that the controller has seen says whose it was."""
     before = await _until(client, "web", bool)
     place = next(place for place in before if place[0] == "ConfigMap")
-    resource = next(each for each in KINDS if each.kind == "ConfigMap")
+    resource = next(owned_kind for owned_kind in OWNED_KINDS if owned_kind.kind == "ConfigMap")
     patch = {"metadata": {"ownerReferences": None, "labels": None}}
     await client.patch(resource, place[1], patch, "default")
     await client.delete(resource, place[1], "default")

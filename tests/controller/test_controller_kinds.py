@@ -31,7 +31,7 @@ KEY: Key = ("Widget", "ns", "w")
 RAW = {"metadata": {"name": "w", "namespace": "ns"}, "size": 3}
 
 
-class Widget(meta.Resource, frozen=True):
+class Widget(meta.KubernetesObject, frozen=True):
     """The view of a kind that only this test has."""
 
     size: int = 0
@@ -67,9 +67,9 @@ def kinds() -> Kinds:
 
 def allowed(*kinds: Kind) -> set[tuple[str, str]]:
     return {
-        (each.resource, each.verb)
-        for each in permissions.all_permissions(kinds)
-        if each.group == GROUP
+        (all_permission.resource, all_permission.verb)
+        for all_permission in permissions.all_permissions(kinds)
+        if all_permission.group == GROUP
     }
 
 
@@ -111,23 +111,37 @@ def test_kind_without_status_is_only_read() -> None:
 
 
 def test_kind_is_in_generated_rules_by_its_record() -> None:
-    rules = permissions.rules(permissions.watch_permissions((*permissions.KINDS, RECORD)))
-    found = {
+    rules = permissions.rbac_rules(
+        permissions.watch_permissions((*permissions.PERMITTED_KINDS, RECORD))
+    )
+    generated = {
         Permission(group, resource, verb)
         for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert Permission(GROUP, "widgets", "watch") in found
-    assert found >= permissions.watch_permissions()
+    assert Permission(GROUP, "widgets", "watch") in generated
+    assert generated >= permissions.watch_permissions()
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [*combined.KINDS, *external_load_balancer.FRONT_END.kinds],
-    ids=lambda each: each.view.__name__,
+    ("kinds", "kind"),
+    [
+        (kinds, kind.resource.kind)
+        for kinds in (combined.KINDS, external_load_balancer.LOAD_BALANCER_FRONT_END.kinds)
+        for kind in kinds
+    ],
 )
-def test_name_of_the_view_is_the_kind(kind: Kind) -> None:
-    # Messages about malformed objects, and the buckets of policies, use the view's name.
+def test_malformed_object_has_its_kind(kinds: Kinds, kind: str) -> None:
+    decoded = kinds.decode(kind, {"metadata": {"name": 1}})
+    assert isinstance(decoded, meta.Malformed)
+    assert decoded.kind == kind
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in combined.KINDS if "nginx" in kind.resource.group]
+)
+def test_name_of_the_view_of_a_policy_is_its_kind(kind: Kind) -> None:
+    # The buckets of policies use it.
     assert kind.view.__name__ == kind.resource.kind

@@ -20,9 +20,9 @@ LEASE = Lease("default", "controller")
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    found = Server(State(tmp_path / "s"))
-    async with found.running():
-        yield found
+    api_server = Server(State(tmp_path / "s"))
+    async with api_server.running():
+        yield api_server
 
 
 async def test_standby_becomes_leader_when_the_leader_stops(server: Server) -> None:

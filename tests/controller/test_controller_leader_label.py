@@ -16,7 +16,7 @@ from gatehouse.apis.resources import LEASES, PODS, Resource
 from gatehouse.controller.leader_election import Lease
 from gatehouse.controller.leader_label import LABEL, label_changes
 from gatehouse.kube import client as kube
-from gatehouse.kube.leader_election import Elector, Timing
+from gatehouse.kube.leader_election import Elector, LeaseTiming
 from gatehouse.standalone.free_ports import is_free
 from gatehouse.standalone.state_directory import State
 
@@ -66,13 +66,13 @@ class Estate:
         """Run a controller in a Pod; with no name, outside of Pods."""
         where = ("default", pod) if pod else None
         kubeconfig = self.server.state.controller_kubeconfig
-        made = Replica(self.server, kubeconfig, lease=LEASE, pod=where, **options)
-        self.replicas.append(made)
-        return made
+        started = Replica(self.server, kubeconfig, lease=LEASE, pod=where, **options)
+        self.replicas.append(started)
+        return started
 
     async def labelled(self) -> set[str]:
-        found = await self.client.list(PODS, "default", label_selector=f"{LABEL}=true")
-        return {each["metadata"]["name"] for each in found.items}
+        pods = await self.client.list(PODS, "default", label_selector=f"{LABEL}=true")
+        return {item["metadata"]["name"] for item in pods.items}
 
     async def label(self, name: str, value: str | None) -> None:
         await self.client.patch(PODS, name, {"metadata": {"labels": {LABEL: value}}}, "default")
@@ -88,24 +88,24 @@ class Estate:
 async def estate(tmp_path: Path) -> AsyncIterator[Estate]:
     server = Server(State(tmp_path / "s"))
     async with server.running(), server.client() as client:
-        made = Estate(server, client)
+        world = Estate(server, client)
         try:
-            yield made
+            yield world
         finally:
-            for replica in made.replicas:
+            for replica in world.replicas:
                 await replica.stop()
                 with contextlib.suppress(BaseException):
                     replica.task.exception()
 
 
 async def until(ask: Callable[[], Awaitable[Any]], expected: Any, seconds: float = 20) -> None:
-    found: Any = None
+    answer: Any = None
     try:
         async with asyncio.timeout(seconds):
-            while (found := await ask()) != expected:
+            while (answer := await ask()) != expected:
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError(f"{found}, not {expected}") from None
+        raise AssertionError(f"{answer}, not {expected}") from None
 
 
 async def leading(replica: Replica) -> bool:
@@ -166,8 +166,8 @@ async def test_restarted_container_is_not_ready_until_its_label_is_removed(
         cut.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]})
         narrow = await estate.client.update(ROLES, {**role, "rules": cut})
         replica = estate.replica("a")
-        said = await replica.until(lambda _, text: "forbidden" in text)
-        assert said.startswith(f"label {LABEL} is not yet removed from Pod default/a: ")
+        page = await replica.until(lambda _, text: "forbidden" in text)
+        assert page.startswith(f"label {LABEL} is not yet removed from Pod default/a: ")
         await estate.client.update(ROLES, {**narrow, "rules": role["rules"]})
         await replica.until_ready()
         assert await estate.labelled() == set()
@@ -193,8 +193,8 @@ async def test_controller_reports_missing_permission_to_list_pods(estate: Estate
     cut = [r for r in role["rules"] if "pods" not in r["resources"]]
     assert len(cut) < len(role["rules"])
     await estate.client.update(ROLES, {**role, "rules": cut})
-    said = await estate.replica("a").until(lambda _, text: "forbidden" in text, 30)
-    assert said.startswith("waiting for Pod (forbidden: ")
+    page = await estate.replica("a").until(lambda _, text: "forbidden" in text, 30)
+    assert page.startswith("waiting for Pod (forbidden: ")
 
 
 async def test_former_leader_stops_serving_agents_and_loses_its_label(
@@ -222,7 +222,7 @@ async def test_labels_are_unchanged_outside_of_a_pod(estate: Estate) -> None:
     await second.until_ready()
 
     async def leaders() -> int:
-        return [await leading(each) for each in (first, second)].count(True)
+        return [await leading(replica) for replica in (first, second)].count(True)
 
     await until(leaders, 1)
     assert await estate.labelled() == {"a"}
@@ -234,13 +234,13 @@ async def test_suspended_leader_is_not_renewed_after_its_deadline(estate: Estate
     elector = Elector(
         estate.client,
         *(LEASE.namespace, LEASE.name, "suspended", lambda _: None),
-        timing=Timing(),
+        timing=LeaseTiming(),
         clock=lambda: clock[0],
     )
     await elector.step()
     assert elector.renewed
-    clock[0] = Timing().renew_deadline - 0.1
+    clock[0] = LeaseTiming().renew_deadline - 0.1
     assert elector.renewed
-    clock[0] = Timing().renew_deadline
+    clock[0] = LeaseTiming().renew_deadline
     assert elector.leading
     assert not elector.renewed

@@ -9,9 +9,10 @@ import pytest
 
 from fakes.inprocess import Server
 from gatehouse.apis import resources
+from gatehouse.cli.status_load_balancers import read_load_balancers
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.controller.load_balancers import LoadBalancers
-from gatehouse.controller.load_balancers.loop import SHARED
+from gatehouse.controller.load_balancers.loop import SHARED_KINDS
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone.state_directory import State
@@ -22,13 +23,13 @@ from gatehouse.transports.server import AgentServer, Denied, Identity
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of all objects that were read."""
     kinds: list[str] = []
-    real = front.decode
+    real = front.decode_balancer_object
 
     def decode(kind: str, raw: Any) -> Any:
         kinds.append(kind)
         return real(kind, raw)
 
-    monkeypatch.setattr(front, "decode", decode)
+    monkeypatch.setattr(front, "decode_balancer_object", decode)
     return kinds
 
 
@@ -37,28 +38,30 @@ async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
 ) -> None:
     server = Server(State(tmp_path / "state"))
     async with server.running(), server.client() as client, asyncio.TaskGroup() as group:
-        made: LoadBalancers
+        balancers: LoadBalancers
 
         def on_changes(resource: resources.Resource, changes: Any) -> None:
-            made.on_changes(resource, changes)
+            balancers.on_changes(resource, changes)
 
-        informers = {each.kind: Informer(client, each, on_changes=on_changes) for each in SHARED}
-        made = LoadBalancers(client, informers, AgentServer(nobody))
-        tasks = [group.create_task(each.run()) for each in informers.values()]
-        for each in informers.values():
-            await each.synced.wait()
-        tasks.append(group.create_task(made.run()))
+        informers = {
+            kind.kind: Informer(client, kind, on_changes=on_changes) for kind in SHARED_KINDS
+        }
+        balancers = LoadBalancers(client, informers, AgentServer(nobody))
+        tasks = [group.create_task(informer.run()) for informer in informers.values()]
+        for informer in informers.values():
+            await informer.synced.wait()
+        tasks.append(group.create_task(balancers.run()))
         service = {"metadata": {"name": "s", "namespace": "default"}}
         await client.create(resources.SERVICES, {**service, "spec": {"ports": [{"port": 80}]}})
         await until_seen(informers["Service"], ("default", "s"))
         assert decoded == []
-        assert made.metrics() == {}
-        assert not made.watching_nodes()
+        assert balancers.metrics() == {}
+        assert not balancers.watching_nodes()
         spec = {"hosts": [{"url": "http://127.0.0.1:9/api"}]}
-        asked = {"metadata": {"name": "lb", "namespace": "default"}, "spec": spec}
-        await client.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+        load_balancer = {"metadata": {"name": "lb", "namespace": "default"}, "spec": spec}
+        await client.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
         async with asyncio.timeout(30):
-            while "Service" not in decoded or not made.watching_nodes():
+            while "Service" not in decoded or not balancers.watching_nodes():
                 await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
@@ -74,7 +77,22 @@ async def until_seen(informer: Informer, name: tuple[str, str]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_nlk_config_works_without_the_load_balancer_crd(tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("namespace", "name", "data", "version"),
+    [
+        ("nlk", "nlk-config", {"nginx-hosts": ""}, "0.x"),
+        ("nginx-system", "nlk-config", {"nginx-hosts": ""}, "0.x"),
+        (
+            "nginx-system",
+            "lb-nlk-config",
+            {"config.yaml": "nginx-hosts: http://127.0.0.1:9/api"},
+            "1.x",
+        ),
+    ],
+)
+async def test_nlk_config_works_without_the_load_balancer_crd(
+    tmp_path: Any, namespace: str, name: str, data: dict[str, str], version: str
+) -> None:
     server = Server(State(tmp_path / "state"))
     async with server.running(), server.client() as client, asyncio.TaskGroup() as group:
         definitions = resources.Resource(
@@ -86,21 +104,26 @@ async def test_nlk_config_works_without_the_load_balancer_crd(tmp_path: Any) -> 
                 while True:
                     await client.list(resources.EXTERNAL_LOAD_BALANCERS)
                     await asyncio.sleep(0.05)
-        await client.create(resources.NAMESPACES, {"metadata": {"name": "nlk"}})
-        config = {"metadata": {"name": "nlk-config", "namespace": "nlk"}}
-        await client.create(resources.CONFIG_MAPS, {**config, "data": {"nginx-hosts": ""}})
-        made: LoadBalancers
+        await client.create(resources.NAMESPACES, {"metadata": {"name": namespace}})
+        config = {"metadata": {"name": name, "namespace": namespace}}
+        await client.create(resources.CONFIG_MAPS, {**config, "data": data})
+        balancers: LoadBalancers
         informers = {
-            each.kind: Informer(client, each, on_changes=lambda r, c: made.on_changes(r, c))
-            for each in SHARED
+            kind.kind: Informer(client, kind, on_changes=lambda r, c: balancers.on_changes(r, c))
+            for kind in SHARED_KINDS
         }
-        made = LoadBalancers(client, informers, AgentServer(nobody))
-        tasks = [group.create_task(each.run()) for each in informers.values()]
-        for each in informers.values():
-            await each.synced.wait()
-        tasks.append(group.create_task(made.run()))
+        balancers = LoadBalancers(client, informers, AgentServer(nobody), namespace)
+        tasks = [group.create_task(informer.run()) for informer in informers.values()]
+        for informer in informers.values():
+            await informer.synced.wait()
+        tasks.append(group.create_task(balancers.run()))
         async with asyncio.timeout(30):
-            while front.NLK_CONFIG_KEY not in made.balancers:
+            while ("ConfigMap", namespace, name) not in balancers.balancers:
                 await asyncio.sleep(0.01)
+            title = f"{namespace}/{name} (nlk {version})"
+            while title not in dict(await read_load_balancers(client, namespace)):
+                await asyncio.sleep(0.05)
+        status = await client.get(resources.CONFIG_MAPS, f"{name}-status", namespace)
+        assert f'"nlkVersion":"{version}"' in status["data"]["status"]
         for task in tasks:
             task.cancel()

@@ -16,15 +16,16 @@ import yaml
 from cryptography import x509
 
 from fakes.authority import Authority
+from fakes.kinds import resource_of
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends import combined, gateway_api
-from gatehouse.compiler.frontends.inputs import replicas
+from gatehouse.compiler.frontends.inputs import replicas_key
 from gatehouse.controller import loop
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.pipelines import nginx_pipeline
 from gatehouse.controller.programmed_condition import ProvisioningError
-from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
 from gatehouse.dataplane.file_set import FileSet
@@ -109,11 +110,13 @@ class Fleet:
         instances = (self.instance,) if self.instance else ()
         return DataPlaneReport(gateway, desired, instances)
 
-    def say(self, *, confirmed: bool = False, error: str = "", bundle: int = -1) -> None:
+    def say(
+        self, *, confirmed: bool = False, error: str = "", bundle: int = -1, **more: Any
+    ) -> None:
         desired = self.bundles[-1].version if self.bundles else ""
         before = self.instance.confirmed if self.instance else ""
         now = self.bundles[bundle].version if confirmed else before
-        self.instance = InstanceReport("pod", desired, now, error, "nginx/1.31.3")
+        self.instance = InstanceReport("pod", desired, now, error, "nginx/1.31.3", **more)
         self.on_report("ns/gw")
 
 
@@ -121,10 +124,13 @@ class Written:
     """Statuses as the loop wanted them."""
 
     def __init__(self) -> None:
-        self.now: dict[Key, gateway_api.Status] = {}
+        self.now: dict[Key, gateway_api.GatewayApiStatus] = {}
 
-    def set_desired(self, key: Key, status: gateway_api.Status) -> None:
+    def set_desired(self, key: Key, status: gateway_api.GatewayApiStatus) -> None:
         self.now[key] = status
+
+    def set_record(self, key: Key, record: object) -> None:
+        pass
 
     def forget(self, key: Key) -> None:
         self.now.pop(key, None)
@@ -133,7 +139,9 @@ class Written:
         pass
 
     def condition(self, key: Key, kind: str) -> dict[str, Any]:
-        status = gateway_api.merge_status(None, self.now[key], "2026-01-01T00:00:00Z") or {}
+        status = (
+            gateway_api.merge_gateway_api_status(None, self.now[key], "2026-01-01T00:00:00Z") or {}
+        )
         conditions = status.get("conditions") or status["parents"][0]["conditions"]
         return next(item for item in conditions if item["type"] == kind)
 
@@ -141,9 +149,9 @@ class Written:
 class Story:
     def __init__(self) -> None:
         self.fleet, self.written = Fleet(), Written()
-        self.provisioned: list[Mapping[Key, Plan | None]] = []
-        self.fetched: list[tuple[gateway_api.Fetch, ...]] = []
-        self.compilation = Compilation(gateway_api.Settings(bind="any"))
+        self.provisioned: list[Mapping[Key, ProvisioningPlan | None]] = []
+        self.fetched: list[tuple[gateway_api.UrlFetch, ...]] = []
+        self.compilation = Compilation(gateway_api.ControllerSettings(bind="any"))
         self.loop = Loop(
             self.compilation,
             Publisher({gateway_api.NGINX: nginx_pipeline(self.fleet)}),
@@ -155,11 +163,7 @@ class Story:
 
     def apply(self, text: str, *, delete: bool = False) -> None:
         for raw in yaml.safe_load_all(text):
-            resource = next(
-                r
-                for r in vars(resources).values()
-                if isinstance(r, resources.Resource) and r.kind == raw["kind"]
-            )
+            resource = resource_of(raw["kind"])
             name = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
             self.loop.on_changes(resource, {name: Change(None, None if delete else raw)})
 
@@ -191,8 +195,8 @@ async def test_nothing_is_published_before_an_instance_reports_its_nginx(
 ) -> None:
     story.apply(BASE)
     await story.until(lambda: story.provisioned)
-    [found] = story.provisioned
-    assert found == {GATEWAY: Plan(((8080, "TCP"),), proxy="nginx")}
+    [plans] = story.provisioned
+    assert plans == {GATEWAY: ProvisioningPlan(((8080, "TCP"),), proxy="nginx")}
     await story.quiet()
     assert not story.fleet.bundles
     assert story.written.condition(GATEWAY, "Accepted")["status"] == "True"
@@ -237,8 +241,8 @@ async def test_expired_certificate_sets_condition_without_object_change(
     story.loop.on_changes(resources.UPSTREAM_CLUSTERS, {("", key[2]): Change(None, raw)})
 
     def reasons() -> dict[str, str]:
-        wanted: Any = story.written.now[key]
-        return {each.type: each.reason for each in wanted.conditions}
+        desired: Any = story.written.now[key]
+        return {condition.type: condition.reason for condition in desired.conditions}
 
     await story.until(lambda: key in story.written.now)
     assert "CertificateValid" not in reasons()
@@ -253,7 +257,7 @@ async def test_first_change_after_idle_compiles_at_once_and_later_changes_deboun
     await story.until(lambda: story.fleet.bundles)
     await story.quiet()
     # Long enough that only what is not held off at all is seen within the time that `until` gives.
-    monkeypatch.setattr(loop, "DEBOUNCE_SECONDS", 60.0)
+    monkeypatch.setattr(loop, "COMPILE_DEBOUNCE_SECONDS", 60.0)
     monkeypatch.setattr(loop, "IDLE_SECONDS", 0.0)
     passes, published = story.loop.passes, len(story.fleet.bundles)
     story.apply(ROUTE)
@@ -305,7 +309,9 @@ async def test_rejected_rule_is_left_out_and_reported_on_its_route(
 
     def refused() -> str:
         """Return why the route is not accepted, whose only rule is rejected."""
-        status = gateway_api.merge_status(None, story.written.now[HTTP_ROUTE], "T") or {}
+        status = (
+            gateway_api.merge_gateway_api_status(None, story.written.now[HTTP_ROUTE], "T") or {}
+        )
         conditions = {item["type"]: item for item in status["parents"][0]["conditions"]}
         assert "PartiallyInvalid" not in conditions
         accepted = conditions["Accepted"]
@@ -337,13 +343,13 @@ async def test_gateway_change_is_programmed_when_confirmed(story: Story) -> None
     await story.until(lambda: story.fleet.bundles)
     story.fleet.say(confirmed=True)
     await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
-    said = list[tuple[int, str]]()
+    reports = list[tuple[int, str]]()
 
-    def want(key: Key, status: gateway_api.Status) -> None:
+    def want(key: Key, status: gateway_api.GatewayApiStatus) -> None:
         story.written.now[key] = status
         if key == GATEWAY:
-            found = story.written.condition(key, "Programmed")
-            said.append((found["observedGeneration"], found["status"]))
+            programmed = story.written.condition(key, "Programmed")
+            reports.append((programmed["observedGeneration"], programmed["status"]))
 
     story.written.set_desired = want  # type: ignore[method-assign]
     story.apply(
@@ -353,13 +359,13 @@ async def test_gateway_change_is_programmed_when_confirmed(story: Story) -> None
     )
     await story.until(lambda: len(story.fleet.bundles) == 2)
     await story.quiet()
-    assert said[-1] == (2, "False")
-    assert (2, "True") not in said
+    assert reports[-1] == (2, "False")
+    assert (2, "True") not in reports
     # A bundle that comes after does not keep it waiting.
     story.apply(ROUTE)
     await story.until(lambda: len(story.fleet.bundles) == 3)
     story.fleet.say(confirmed=True, bundle=1)
-    await story.until(lambda: said[-1] == (2, "True"))
+    await story.until(lambda: reports[-1] == (2, "True"))
 
 
 async def test_route_status_is_written_when_its_version_is_confirmed(story: Story) -> None:
@@ -398,25 +404,25 @@ async def test_reports_are_debounced_and_do_not_delay_changes(
     # The next turn over reports alone is the last before something else happens.
     monkeypatch.setattr(loop, "REPORT_PAUSE_FACTOR", 1e9)
     monkeypatch.setattr(loop, "MAX_REPORT_PAUSE_SECONDS", 3600.0)
-    asked = 0
+    count = 0
     report = story.fleet.report
 
     def counted(gateway: str) -> DataPlaneReport:
-        nonlocal asked
-        asked += 1
+        nonlocal count
+        count += 1
         return report(gateway)
 
     monkeypatch.setattr(story.fleet, "report", counted)
     story.fleet.say(confirmed=True)
-    await story.until(lambda: asked)
+    await story.until(lambda: count)
     story.fleet.say(error="[emerg] unknown directive")
-    before = asked
+    before = count
     await story.quiet()
-    assert asked == before
+    assert count == before
     assert story.written.condition(GATEWAY, "Programmed")["status"] == "True"
     story.apply(ROUTE)
     await story.until(lambda: len(story.fleet.bundles) == 2)
-    assert asked > before
+    assert count > before
 
 
 async def test_rejection_is_reported_on_the_gateway_until_corrected(story: Story) -> None:
@@ -436,15 +442,15 @@ async def test_changed_parameters_are_provisioned_when_ports_are_unchanged(
     story: Story,
 ) -> None:
     reference = "{group: gateway.nginx.org, kind: NginxProxy, name: p}"
-    asked = f"  infrastructure: {{parametersRef: {reference}}}\n  listeners:\n"
-    story.apply(BASE.replace("  listeners:\n", asked))
+    infrastructure = f"  infrastructure: {{parametersRef: {reference}}}\n  listeners:\n"
+    story.apply(BASE.replace("  listeners:\n", infrastructure))
     await story.until(lambda: story.provisioned)
     for number in (2, 3):
         story.apply(PARAMETERS.format(replicas=number))
         await story.until(
             lambda number=number: any(  # type: ignore[misc]
-                each is not None and each.workload.deployment.replicas == number
-                for each in story.provisioned[-1].values()
+                provisioning is not None and provisioning.workload.deployment.replicas == number
+                for provisioning in story.provisioned[-1].values()
             )
         )
 
@@ -487,14 +493,14 @@ async def test_deleted_gateway_is_withdrawn_and_its_status_dropped(story: Story)
 async def test_failed_status_of_one_object_leaves_others_unaffected(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status = combined.status
+    status = combined.desired_status
 
     def fails_for_one(ask: Any, key: Key) -> Any:
         if key == HTTP_ROUTE:
             raise RuntimeError("unforeseen")
         return status(ask, key)
 
-    monkeypatch.setattr(combined, "status", fails_for_one)
+    monkeypatch.setattr(combined, "desired_status", fails_for_one)
     story.fleet.say()
     story.apply(BASE + "---" + ROUTE)
     await story.until(lambda: story.fleet.bundles)
@@ -506,17 +512,17 @@ async def test_failed_status_of_one_object_leaves_others_unaffected(
 async def test_connected_instances_are_recorded_without_compile_pass(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: dict[Key, Any] = {}
+    records: dict[Key, Any] = {}
     put = story.compilation.put_input
 
     def listening(key: Key, value: Any) -> bool:
-        told[key] = value
+        records[key] = value
         return put(key, value)
 
     monkeypatch.setattr(story.compilation, "put_input", listening)
-    connected = replicas(GATEWAY)
+    connected = replicas_key(GATEWAY)
     story.apply(BASE)
-    await story.until(lambda: told.get(connected) == ())
+    await story.until(lambda: records.get(connected) == ())
     story.fleet.say()
-    await story.until(lambda: told.get(connected) == ("pod",))
+    await story.until(lambda: records.get(connected) == ("pod",))
     assert not story.compilation.reads(connected)

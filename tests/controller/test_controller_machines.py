@@ -7,11 +7,13 @@ import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from fakes.external_machines import Machine
@@ -20,22 +22,24 @@ from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir import load_balancing as lb
+from gatehouse.controller import quarantines
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane import upstream_name
-from gatehouse.dataplane.machine_identity import Machine as Name
+from gatehouse.dataplane.machine_identity import MachineIdentity as Name
+from gatehouse.dataplane.origin import port_of
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports import nginx_plus
-from gatehouse.transports.server import AgentServer, Denied, Identity, Unavailable
+from gatehouse.transports.server import AgentServer, AuthenticationUnavailable, Denied, Identity
 
 KEY = ("ExternalLoadBalancer", "edge", "front")
-BALANCER = front.name_of(KEY)
+BALANCER = front.source_name(KEY)
 
 
 async def nobody(_token: str) -> Identity:
@@ -59,7 +63,7 @@ class Plane:
         delivery.on_report = delivery.envoys.on_report = lambda _name: self.woken.set()
 
     def reports(self) -> dict[str, Any]:
-        return {each.host: each for each in self.fleet.reports(BALANCER)}
+        return {report.host: report for report in self.fleet.reports(BALANCER)}
 
 
 @pytest.fixture
@@ -68,10 +72,12 @@ async def plane(place: Path) -> AsyncIterator[Plane]:
     authority.mkdir()
     pki.ensure_channel(authority, [SERVER_NAME], [], datetime.now(UTC))
     delivery = AgentServer(nobody)
-    made = Plane(delivery, authority, free_port())
+    control_plane = Plane(delivery, authority, free_port())
     files = (authority / "tls.crt", authority / "tls.key", authority / "ca.crt")
-    await delivery.start_outside(f"127.0.0.1:{made.port}", *files, made.fleet.identify)
-    yield made
+    await delivery.start_outside(
+        f"127.0.0.1:{control_plane.port}", *files, control_plane.fleet.identify
+    )
+    yield control_plane
     await delivery.stop(0.1)
 
 
@@ -79,7 +85,7 @@ def asked(*hosts: str, port: int = 0, endpoint: int = 9) -> lb.Machines:
     cluster = http.Cluster("http-web", (http.Endpoint("127.0.0.1", endpoint),))
     route = http.Route("r", http.Match(), http.Forward((http.Backend("http-web"),)))
     listener = ir.Listener(port or free_port(), "HTTP", (http.VirtualHost("", (route,)),))
-    gateway = ir.Gateway(BALANCER, "127.0.0.1", (listener,), clusters=(cluster,))
+    gateway = ir.GatewayConfiguration(BALANCER, "127.0.0.1", (listener,), clusters=(cluster,))
     upstream = lb.UpstreamSet(upstream_name.UpstreamName("http", "web"), ())
     return lb.Machines(BALANCER, "nginx", tuple(map(lb.Machine, hosts)), (upstream,), gateway)
 
@@ -89,20 +95,20 @@ async def test_missing_machine_is_reported_disconnected_after_grace_period(
 ) -> None:
     monkeypatch.setattr(machines, "DISCONNECT_GRACE_SECONDS", 0.3)
     plane.fleet.set_desired([asked("lb-1", "lb-2")])
-    assert {each.error for each in plane.reports().values()} == {""}
+    assert {report.error for report in plane.reports().values()} == {""}
     assert plane.fleet.version(BALANCER) == ""
     async with asyncio.timeout(5):
         await plane.woken.wait()
-    assert {each.error for each in plane.reports().values()} == {machines.DISCONNECTED_MESSAGE}
+    assert {report.error for report in plane.reports().values()} == {machines.DISCONNECTED_MESSAGE}
 
 
 def test_identify_accepts_only_machines_of_load_balancers() -> None:
     fleet = machines.MachineFleet(AgentServer(nobody), lambda: None)
-    with pytest.raises(Unavailable):
+    with pytest.raises(AuthenticationUnavailable):
         fleet.identify(Name("edge", "front", "lb-1").uri)
     fleet._desired = {BALANCER: asked("lb-1")}
-    assert fleet.identify(Name("edge", "front", "lb-1").uri) == Identity(BALANCER, "lb-1")
-    with pytest.raises(Unavailable, match="has no host 'lb-2'"):
+    assert fleet.identify(Name("edge", "front", "lb-1").uri) == Identity(f"{BALANCER}/lb-1", "lb-1")
+    with pytest.raises(AuthenticationUnavailable, match="has no host 'lb-2'"):
         fleet.identify(Name("edge", "front", "lb-2").uri)
     for uri in (
         "",
@@ -117,13 +123,13 @@ def test_identify_accepts_only_machines_of_load_balancers() -> None:
 async def test_machine_report_stays_valid_for_grace_period_after_disconnect(
     plane: Plane, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = asked("lb-1")
-    plane.fleet.set_desired([wanted])
+    request = asked("lb-1")
+    plane.fleet.set_desired([request])
     machine = Machine(place, "lb-1", plane.port)
     machine.certify(plane.authority, "edge/front")
 
     async def served() -> bool:
-        plane.fleet.set_desired([wanted])
+        plane.fleet.set_desired([request])
         report = plane.reports()["lb-1"]
         return bool(report.version) and report.version == plane.fleet.version(BALANCER)
 
@@ -139,14 +145,14 @@ async def test_machine_report_stays_valid_for_grace_period_after_disconnect(
 
 @pytest.mark.process
 async def test_metrics_of_every_machine_are_exported(plane: Plane, place: Path) -> None:
-    wanted = asked("lb-1", "lb-2")
-    plane.fleet.set_desired([wanted])
+    request = asked("lb-1", "lb-2")
+    plane.fleet.set_desired([request])
     machine = Machine(place, "lb-1", plane.port)
     machine.certify(plane.authority, "edge/front")
-    known = Balancer(KEY, front.Compiled(wanted), {})
+    known = Balancer(KEY, front.CompiledLoadBalancer(request), {})
 
     async def served() -> bool:
-        plane.fleet.set_desired([wanted])
+        plane.fleet.set_desired([request])
         known.reports = plane.reports()
         report = known.reports["lb-1"]
         return bool(report.version) and report.version == plane.fleet.version(BALANCER)
@@ -167,7 +173,7 @@ async def test_metrics_of_every_machine_are_exported(plane: Plane, place: Path) 
 
 
 async def measured(plane: Plane, known: Balancer) -> str:
-    nobody_else = nginx_plus.Fleet(lambda _name, _report: None)
+    nobody_else = nginx_plus.PlusFleet(lambda _name, _report: None)
     registry = collector_registry(lambda: host_metrics([known], nobody_else, plane.fleet))
     server = HealthServer(lambda: "", page_of(registry))
     where = free_port()
@@ -180,3 +186,89 @@ async def measured(plane: Plane, known: Balancer) -> str:
             return await response.text()
     finally:
         await server.stop()
+
+
+def with_ports(
+    *ports: int, hosts: tuple[str, ...] = ("lb-1", "lb-2"), endpoint: int = 9
+) -> lb.Machines:
+    """Return machines that listen on ports, each of which an error can name."""
+    request = asked(*hosts, port=ports[0], endpoint=endpoint)
+    action = http.Forward((http.Backend("http-web"),))
+    listeners = tuple(
+        ir.Listener(
+            port,
+            "HTTP",
+            (
+                http.VirtualHost(
+                    "", (http.Route("r", http.Match(), action, origin=port_of(KEY, port)),)
+                ),
+            ),
+        )
+        for port in sorted(ports)
+    )
+    gateway = msgspec.structs.replace(request.gateway, listeners=listeners)
+    return msgspec.structs.replace(request, gateway=gateway)
+
+
+@pytest.mark.process
+async def test_port_that_one_machine_rejects_is_left_out_there_and_changes_reach_both(
+    plane: Plane, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both machines are this one: the second cannot bind the ports of the first."""
+    monkeypatch.setattr(quarantines, "PORT_RETRY_SECONDS", 0.5)
+    first, second = (Machine(place, name, plane.port) for name in ("lb-1", "lb-2"))
+    for machine in (first, second):
+        machine.certify(plane.authority, "edge/front")
+    taken = free_port()
+    request = with_ports(taken)
+
+    async def synchronized(*hosts: str) -> bool:
+        plane.fleet.set_desired([request])
+        version, reports = plane.fleet.version(BALANCER), plane.reports()
+        return bool(version) and all(reports[host].version == version for host in hosts)
+
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(AsyncExitStack())
+        await one.enter_async_context(first.running())
+        await until(lambda: synchronized("lb-1"))
+        await stack.enter_async_context(second.running())
+
+        async def left_out() -> bool:
+            await synchronized()
+            report = plane.reports()["lb-2"]
+            return await synchronized("lb-1", "lb-2") and bool(report.failing)
+
+        await until(left_out)
+        ((part, message),) = plane.reports()["lb-2"].failing
+        assert part == f"port {taken}"
+        assert message.startswith("rejected by nginx/")
+        assert "failed (98: Address" in message
+        assert plane.reports()["lb-1"].failing == ()
+        assert await status_of(taken) == 502
+
+        # A later change reaches both machines.
+        before = plane.fleet.version(BALANCER)
+        request = with_ports(taken, endpoint=10)
+
+        async def changed() -> bool:
+            return await synchronized("lb-1", "lb-2") and plane.fleet.version(BALANCER) != before
+
+        await until(changed)
+        assert plane.reports()["lb-1"].failing == ()
+        # The port is free again.
+        await one.aclose()
+
+        async def repaired() -> bool:
+            return await synchronized("lb-2") and not plane.reports()["lb-2"].failing
+
+        await until(repaired)
+        assert await status_of(taken) == 502
+
+
+async def status_of(port: int) -> int:
+    """Return the status of a response; the endpoint refuses connections."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/") as response,
+    ):
+        return response.status

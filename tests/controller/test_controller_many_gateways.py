@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import logging
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from fakes.authority import Authority
-from fakes.gateway_estate import ENVOY, NGINX, Estate, changes, endpoints, gateway, route
+from fakes.gateway_estate import (
+    ENVOY,
+    NGINX,
+    Estate,
+    changes,
+    endpoints,
+    gateway,
+    memory_with,
+    route,
+)
+from fakes.stable_hash import cut_tables_alike
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.incremental import table
 
 FEW, MANY = 20, 200
+
+MAX_ROUTE_STEPS = 18_500
+"""Maximum number of steps for a change of one route, however many Gateways exist."""
+
+MAX_MEMORY_BYTES = 280 * 1024
+"""Maximum memory in bytes for each Gateway more. Runs differ by some 10 KiB."""
 
 
 async def costs(kind: str, gateways: int, directory: Path) -> dict[str, int]:
@@ -24,7 +41,7 @@ async def costs(kind: str, gateways: int, directory: Path) -> dict[str, int]:
 
     Two of those others have as many agents as there are Gateways.
     """
-    estate, found = Estate(Authority(directory)), {}
+    estate, steps = Estate(Authority(directory)), {}
     async with estate.running(gateways):
         for number in (2, 3):
             estate.connect(number, first=1, count=gateways)
@@ -32,21 +49,24 @@ async def costs(kind: str, gateways: int, directory: Path) -> dict[str, int]:
         for what, name, change in changes(estate, kind):
             estate.agents.told.clear()
             estate.store.listed = 0
-            found[what] = await estate.steps_of(change)
-            told = {} if what.endswith("goes") else {f"default/{name}"}
-            assert set(estate.agents.told) == set(told), what
+            steps[what] = await estate.steps_of(change)
+            names_told = {} if what.endswith("goes") else {f"default/{name}"}
+            assert set(estate.agents.told) == set(names_told), what
             assert estate.store.listed == 0, what
-    return found
+    return steps
+
+
+@pytest.fixture(autouse=True)
+def log_as_installed() -> Iterator[None]:
+    """Skip debug messages, as in the default configuration of the programs."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)
 def same_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut tables alike in every run: Python's hashes of text differ, and chunks' sizes by them."""
-
-    def digest(key: object) -> int:
-        return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:4])
-
-    monkeypatch.setattr(table, "hash", digest, raising=False)
+    cut_tables_alike(monkeypatch)
 
 
 @pytest.mark.long
@@ -54,12 +74,19 @@ def same_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_cost_of_gateway_change_is_independent_of_gateway_count(
     kind: str, tmp_path: Path
 ) -> None:
-    for each in (FEW, MANY):
-        (tmp_path / str(each)).mkdir()
-    few, many = [await costs(kind, each, tmp_path / str(each)) for each in (FEW, MANY)]
+    for number in (FEW, MANY):
+        (tmp_path / str(number)).mkdir()
+    few, many = [await costs(kind, number, tmp_path / str(number)) for number in (FEW, MANY)]
     ratios = {what: round(many[what] / few[what], 2) for what in few}
-    # What grows is a look at each chunk of tables: that of all objects with a status, above all.
-    assert max(ratios.values()) < 1.5, ratios
+    assert max(ratios.values()) < 1.2, ratios
+    assert many["a route"] <= MAX_ROUTE_STEPS
+
+
+@pytest.mark.long
+async def test_memory_for_each_gateway_is_limited(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    few, many = [await memory_with(number, authority) for number in (10, 60)]
+    assert (many - few) / 50 <= MAX_MEMORY_BYTES
 
 
 def change(estate: Estate, chance: random.Random) -> None:
@@ -76,8 +103,8 @@ def change(estate: Estate, chance: random.Random) -> None:
             path, parent = chance.choice(("/", "/a", "/b")), f"g{chance.randrange(4)}"
             store.put(resources.HTTP_ROUTES, route(f"{name}-r0", parent, f"{name}-r1", path))
         case 4:
-            found = endpoints(f"{name}-r1", f"10.0.0.{chance.randrange(1, 9)}")
-            store.put(resources.ENDPOINT_SLICES, found)
+            slices = endpoints(f"{name}-r1", f"10.0.0.{chance.randrange(1, 9)}")
+            store.put(resources.ENDPOINT_SLICES, slices)
         case 5:
             estate.agents.connect(name, kind, chance.randrange(3))
         case 6:
@@ -87,14 +114,14 @@ def change(estate: Estate, chance: random.Random) -> None:
 def stated(estate: Estate) -> dict[object, object]:
     """Return all statuses, the provisioned objects of Gateways, and what each is served."""
     store, delivery = estate.store, estate.controller.delivery
-    shown: dict[object, object] = {
-        key: (_timeless(each.get("status")), each.get("spec"), each["metadata"].get("labels"))
-        for key, each in store.objects.items()
+    state: dict[object, object] = {
+        key: (_timeless(obj.get("status")), obj.get("spec"), obj["metadata"].get("labels"))
+        for key, obj in store.objects.items()
     }
     for number in range(4):
         name = f"default/g{number}"
-        shown[name] = delivery.report(name).desired, delivery.envoys.report(name).desired
-    return shown
+        state[name] = delivery.report(name).desired, delivery.envoys.report(name).desired
+    return state
 
 
 def _timeless(status: Any) -> Any:
@@ -102,10 +129,10 @@ def _timeless(status: Any) -> Any:
         case dict():
             dated = ("lastTransitionTime", "observedGeneration")
             return {
-                key: _timeless(each) for key, each in status.items() if each and key not in dated
+                key: _timeless(value) for key, value in status.items() if value and key not in dated
             }
         case list():
-            return [_timeless(each) for each in status]
+            return [_timeless(entry) for entry in status]
     return status or {}
 
 
@@ -159,14 +186,17 @@ async def test_owned_objects_stay_without_class_and_are_pruned_on_class_change(
     estate = Estate(Authority(tmp_path))
     async with estate.running(2):
         store = estate.store
-        made = {name: made_for(estate, name) for name in ("g0", "g1")}
+        names_of_objects = {name: made_for(estate, name) for name in ("g0", "g1")}
         store.drop(resources.GATEWAY_CLASSES, NGINX)
         await estate.rest()
         store.put(resources.SERVICES, store.objects["Service", "default", f"g0-{NGINX}"])
         await estate.rest()
-        assert {name: made_for(estate, name) for name in made} == made
+        assert {name: made_for(estate, name) for name in names_of_objects} == names_of_objects
         estate.own(NGINX)
         await estate.rest()
         estate.own(NGINX, "somebody.else")
         await estate.rest()
-        assert {name: made_for(estate, name) for name in made} == {**made, "g0": set()}
+        assert {name: made_for(estate, name) for name in names_of_objects} == {
+            **names_of_objects,
+            "g0": set(),
+        }

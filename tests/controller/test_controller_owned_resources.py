@@ -35,10 +35,13 @@ WATCHED = (LIMITS, resources.UPSTREAM_CLUSTERS)
 
 def found(most: int, *data_planes: str, name: str = A) -> CompileResult:
     """Return a compile result in which a cluster's limit is divided among data planes."""
-    limit = LimitAllocation("s", "globalAllocate", InFlight(most), InFlight(most // 2))
-    made = Allocation((limit,), tuple(("ns", each) for each in data_planes))
+    planes = tuple(("ns", data_plane) for data_plane in data_planes)
+    shares = dict.fromkeys(planes, most // 2)
+    allocation = Allocation(
+        (LimitAllocation("s", "globalAllocate", InFlight(most), shares),), planes
+    )
     key: Key = ("UpstreamCluster", "", name)
-    return CompileResult(owned={LIMITS: Table({key: made})})
+    return CompileResult(owned={LIMITS: Table({key: allocation})})
 
 
 NOTHING = CompileResult()
@@ -47,23 +50,23 @@ NOTHING = CompileResult()
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     server = Server(State(tmp_path / "s"))
-    async with server.running(), server.client() as made:
+    async with server.running(), server.client() as kube_client:
         for name in (A, "b.example"):
-            await cluster(made, name)
-        yield made
+            await cluster(kube_client, name)
+        yield kube_client
 
 
 @contextlib.asynccontextmanager
 async def running(client: kube.Client) -> AsyncIterator[OwnedResources]:
     informers: dict[resources.Resource, Informer] = {}
-    made = OwnedResources(client, lambda resource: informers[resource].objects)
-    for each in WATCHED:
-        informers[each] = Informer(client, each, on_changes=made.on_changes)
-    runs = [each.run() for each in informers.values()]
-    tasks = [asyncio.create_task(each) for each in (*runs, made.run())]
+    owned_resources = OwnedResources(client, lambda resource: informers[resource].objects)
+    for watched in WATCHED:
+        informers[watched] = Informer(client, watched, on_changes=owned_resources.on_changes)
+    runs = [watch.run() for watch in informers.values()]
+    tasks = [asyncio.create_task(run) for run in (*runs, owned_resources.run())]
     for informer in informers.values():
         await informer.synced.wait()
-    yield made
+    yield owned_resources
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -71,8 +74,8 @@ async def running(client: kube.Client) -> AsyncIterator[OwnedResources]:
 
 @pytest.fixture
 async def keeping(client: kube.Client) -> AsyncIterator[OwnedResources]:
-    async with running(client) as made:
-        yield made
+    async with running(client) as owned_resources:
+        yield owned_resources
 
 
 async def cluster(client: kube.Client, name: str) -> Object:
@@ -82,17 +85,17 @@ async def cluster(client: kube.Client, name: str) -> Object:
 
 
 async def names(client: kube.Client) -> set[str]:
-    return {each["metadata"]["name"] for each in (await client.list(LIMITS)).items}
+    return {item["metadata"]["name"] for item in (await client.list(LIMITS)).items}
 
 
 async def most(client: kube.Client, name: str, where: str = "spec") -> int | None:
     """Return the only limit in the status of an object."""
     fields = {"spec": "limitItemConfigurations", "status": "limitItemStatuses"}
     try:
-        said = (await client.get(LIMITS, name)).get(where) or {}
+        section = (await client.get(LIMITS, name)).get(where) or {}
     except kube.NotFound:
         return None
-    items = said.get(fields[where]) or [{}]
+    items = section.get(fields[where]) or [{}]
     return (items[0].get("maxRequestsInflight") or {}).get("max")
 
 
@@ -101,14 +104,14 @@ async def test_owned_objects_are_created_updated_and_deleted(
 ) -> None:
     owner = await client.get(resources.UPSTREAM_CLUSTERS, A)
 
-    async def is_told(whole: int, given: int, share: int) -> bool:
-        told = [await most(client, STATE), await most(client, STATE, "status")]
-        return [*told, await most(client, INSTANCE)] == [whole, given, share]
+    async def is_told(whole: int, global_limit: int, share: int) -> bool:
+        managers = [await most(client, STATE), await most(client, STATE, "status")]
+        return [*managers, await most(client, INSTANCE)] == [whole, global_limit, share]
 
     keeping.follow(found(10, "p", "q"))
     await until(lambda: is_told(10, 10, 5))
-    made = await client.get(LIMITS, INSTANCE)
-    (reference,) = made["metadata"]["ownerReferences"]
+    created = await client.get(LIMITS, INSTANCE)
+    (reference,) = created["metadata"]["ownerReferences"]
     assert (reference["kind"], reference["uid"]) == ("UpstreamCluster", owner["metadata"]["uid"])
     keeping.follow(found(8, "p"))
     await until(lambda: is_told(8, 4, 4))
@@ -117,8 +120,8 @@ async def test_owned_objects_are_created_updated_and_deleted(
     await until(lambda: _are(client, set()))
 
 
-async def _are(client: kube.Client, wanted: set[str]) -> bool:
-    return await names(client) == wanted
+async def _are(client: kube.Client, expected: set[str]) -> bool:
+    return await names(client) == expected
 
 
 async def test_foreign_changes_and_deletions_are_reverted(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gatehouse.compiler.frontends.gateway_api import ProgrammedInput
+from gatehouse.compiler.frontends.gateway_api import ProgrammedInput, Reason
 from gatehouse.controller.programmed_condition import (
     ProgrammedState,
     ProvisioningError,
-    evaluate,
+    evaluate_programmed,
     is_settled,
 )
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
@@ -24,59 +24,65 @@ def report(**instance: Any) -> DataPlaneReport:
 
 
 def test_programmed_is_pending_without_connected_instances() -> None:
-    alone = evaluate(None, report(), 1, served=False)
+    alone = evaluate_programmed(None, report(), 1, served=False)
     assert alone.state.message == "waiting for the data plane to connect"
     trouble = "cannot create Deployment ns/gw: forbidden"
-    assert evaluate(
+    assert evaluate_programmed(
         None, report(), 1, ProvisioningError(trouble), served=False
     ).state == ProgrammedInput(programmed=False, message=trouble)
 
 
 def test_programmed_stores_confirmed_generation() -> None:
-    standing = evaluate(None, report(desired="v2", confirmed="v2"), 7, served=True)
+    standing = evaluate_programmed(None, report(desired="v2", confirmed="v2"), 7, served=True)
     assert (standing.state.programmed, standing.generation) == (True, 7)
 
 
 def test_programmed_stays_while_new_instance_has_not_confirmed() -> None:
-    assert evaluate(CONFIRMED, report(desired="v2", confirmed="v1"), 1, served=False) is CONFIRMED
+    assert (
+        evaluate_programmed(CONFIRMED, report(desired="v2", confirmed="v1"), 1, served=False)
+        is CONFIRMED
+    )
 
 
 def test_programmed_is_false_when_proxy_of_an_instance_is_down() -> None:
     dead = report(desired="v2", unhealthy="NGINX is not healthy: PID: 18 is not running")
-    standing = evaluate(CONFIRMED, dead, 1, served=False)
+    standing = evaluate_programmed(CONFIRMED, dead, 1, served=False)
     assert standing.state == ProgrammedInput(
         programmed=False, message="pod: NGINX is not healthy: PID: 18 is not running"
     )
     assert is_settled(dead)
-    served = evaluate(standing, report(desired="v2", confirmed="v2"), 1, served=True)
+    served = evaluate_programmed(standing, report(desired="v2", confirmed="v2"), 1, served=True)
     assert served == CONFIRMED
 
 
 def test_programmed_message_has_provisioning_error() -> None:
     confirmed = report(desired="v2", confirmed="v2")
-    held = evaluate(
+    held = evaluate_programmed(
         CONFIRMED, confirmed, 1, ProvisioningError("Service ns/gw: no answer"), served=True
     )
     assert held.state == ProgrammedInput(programmed=True, message="Service ns/gw: no answer")
-    newer = evaluate(
+    newer = evaluate_programmed(
         CONFIRMED, confirmed, 2, ProvisioningError("Service ns/gw: quota"), served=True
     )
     assert newer == ProgrammedState(
         ProgrammedInput(programmed=False, message="Service ns/gw: quota"), 1
     )
-    mended = evaluate(newer, confirmed, 2, served=True)
+    mended = evaluate_programmed(newer, confirmed, 2, served=True)
     assert mended == ProgrammedState(ProgrammedInput(programmed=True), 2)
 
 
 def test_programmed_reason_is_no_resources_when_quota_is_exceeded() -> None:
     refused = ProvisioningError("Service ns/gw: exceeded quota", quota_exceeded=True)
-    nobody = evaluate(None, report(), 1, refused, served=False)
+    nobody = evaluate_programmed(None, report(), 1, refused, served=False)
     assert nobody.state == ProgrammedInput(
-        programmed=False, reason="NoResources", message=refused.message
+        programmed=False, reason=Reason.NO_RESOURCES, message=refused.message
     )
     confirmed = report(desired="v2", confirmed="v2")
-    assert evaluate(CONFIRMED, confirmed, 2, refused, served=True).state.reason == "NoResources"
-    assert evaluate(CONFIRMED, confirmed, 1, refused, served=True).state.programmed
+    assert (
+        evaluate_programmed(CONFIRMED, confirmed, 2, refused, served=True).state.reason
+        == Reason.NO_RESOURCES
+    )
+    assert evaluate_programmed(CONFIRMED, confirmed, 1, refused, served=True).state.programmed
 
 
 def test_programmed_is_true_when_fewer_pods_serve_newest_generation() -> None:
@@ -84,28 +90,32 @@ def test_programmed_is_true_when_fewer_pods_serve_newest_generation() -> None:
         "Deployment ns/gw: exceeded quota", quota_exceeded=True, degraded=True
     )
     confirmed = report(desired="v2", confirmed="v2")
-    held = evaluate(CONFIRMED, confirmed, 2, fewer, served=True)
+    held = evaluate_programmed(CONFIRMED, confirmed, 2, fewer, served=True)
     assert held == ProgrammedState(ProgrammedInput(programmed=True, message=fewer.message), 2)
-    none = evaluate(None, report(), 1, fewer, served=False)
-    assert (none.state.programmed, none.state.reason) == (False, "NoResources")
+    none = evaluate_programmed(None, report(), 1, fewer, served=False)
+    assert (none.state.programmed, none.state.reason) == (False, Reason.NO_RESOURCES)
 
 
 def test_programmed_ignores_later_publications() -> None:
-    assert evaluate(None, report(desired="v2", confirmed="v1"), 1, served=True).state.programmed
+    assert evaluate_programmed(
+        None, report(desired="v2", confirmed="v1"), 1, served=True
+    ).state.programmed
 
 
 def test_programmed_is_pending_until_newer_generation_is_confirmed() -> None:
-    pending = evaluate(CONFIRMED, report(desired="v2", confirmed="v1"), 2, served=False)
-    assert (pending.state.programmed, pending.state.reason) == (False, "Pending")
-    assert evaluate(pending, report(desired="v2", confirmed="v2"), 2, served=True).state.programmed
+    pending = evaluate_programmed(CONFIRMED, report(desired="v2", confirmed="v1"), 2, served=False)
+    assert (pending.state.programmed, pending.state.reason) == (False, Reason.PENDING)
+    assert evaluate_programmed(
+        pending, report(desired="v2", confirmed="v2"), 2, served=True
+    ).state.programmed
 
 
 def test_programmed_is_invalid_with_message_of_proxy() -> None:
-    standing = evaluate(
+    standing = evaluate_programmed(
         CONFIRMED, report(desired="v2", confirmed="v1", error="[emerg] no"), 1, served=False
     )
     assert standing.state == ProgrammedInput(
-        programmed=False, reason="Invalid", message="pod: [emerg] no"
+        programmed=False, reason=Reason.NOT_PROGRAMMED, message="pod: [emerg] no"
     )
 
 

@@ -25,7 +25,7 @@ from gatehouse.apis.resources import (
     SERVICES,
     Resource,
 )
-from gatehouse.controller.provisioner.reconcile import KINDS
+from gatehouse.controller.provisioner.reconcile import OWNED_KINDS
 from gatehouse.kube import client as kube
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -73,8 +73,8 @@ class Cluster:
 
     async def parameters(self, name: str, **kubernetes: Any) -> None:
         metadata = {"name": name, "namespace": "default"}
-        made = {"metadata": metadata, "spec": {"kubernetes": kubernetes}}
-        await self.client.create(NGINX_PROXIES, made)
+        parameters_object = {"metadata": metadata, "spec": {"kubernetes": kubernetes}}
+        await self.client.create(NGINX_PROXIES, parameters_object)
 
     async def deployment(self, name: str) -> dict[str, Any] | None:
         try:
@@ -84,31 +84,34 @@ class Cluster:
 
     async def programmed(self, name: str) -> tuple[str, str]:
         """Return status and message of a Gateway's Programmed condition."""
-        found = await self.client.get(GATEWAYS, name, "default")
-        for each in found.get("status", {}).get("conditions", ()):
-            if each["type"] == "Programmed":
-                return each["status"], each["message"]
+        gateway = await self.client.get(GATEWAYS, name, "default")
+        for condition in gateway.get("status", {}).get("conditions", ()):
+            if condition["type"] == "Programmed":
+                return condition["status"], condition["message"]
         return "", ""
 
     async def reason(self, name: str) -> str:
         """Return the reason of a Gateway's Programmed condition."""
-        found = await self.client.get(GATEWAYS, name, "default")
-        conditions = found.get("status", {}).get("conditions", ())
-        return next((each["reason"] for each in conditions if each["type"] == "Programmed"), "")
+        gateway = await self.client.get(GATEWAYS, name, "default")
+        conditions = gateway.get("status", {}).get("conditions", ())
+        return next(
+            (condition["reason"] for condition in conditions if condition["type"] == "Programmed"),
+            "",
+        )
 
     async def events(self, name: str) -> list[str]:
         return [
-            each["message"]
-            for each in (await self.client.list(EVENTS, "default")).items
-            if each["involvedObject"]["name"] == name and each["reason"] == "ProvisioningFailed"
+            item["message"]
+            for item in (await self.client.list(EVENTS, "default")).items
+            if item["involvedObject"]["name"] == name and item["reason"] == "ProvisioningFailed"
         ]
 
     async def versions(self) -> dict[tuple[str, str], str]:
         """Return the resource versions of all objects that a controller writes, except Events."""
         return {
-            (resource.kind, found["metadata"]["name"]): found["metadata"]["resourceVersion"]
-            for resource in (*KINDS, GATEWAYS, GATEWAY_CLASSES)
-            for found in (await self.client.list(resource)).items
+            (resource.kind, obj["metadata"]["name"]): obj["metadata"]["resourceVersion"]
+            for resource in (*OWNED_KINDS, GATEWAYS, GATEWAY_CLASSES)
+            for obj in (await self.client.list(resource)).items
         }
 
     async def quiet(self) -> dict[tuple[str, str], str]:
@@ -123,16 +126,16 @@ class Cluster:
 
 
 async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], Any] = bool) -> Any:
-    found: Any = None
+    answer: Any = None
     try:
         async with asyncio.timeout(40):
             while True:
                 with contextlib.suppress(kube.Unavailable):
-                    if holds(found := await ask()):
-                        return found
+                    if holds(answer := await ask()):
+                        return answer
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError(f"last seen: {found}") from None
+        raise AssertionError(f"last seen: {answer}") from None
 
 
 @pytest.fixture
@@ -161,19 +164,19 @@ async def test_provisioning_continues_after_api_server_restart(cluster: Cluster)
         await cluster.gateway("first")
         await until(lambda: cluster.deployment("first"))
         await cluster.parameters("more", deployment={"replicas": 3})
-        # It falls while the controller is at it; what it was told before is durable.
+        # It fails while the controller writes to it; acknowledged writes are durable.
         for name in ("a", "b", "c"):
             await cluster.gateway(name, "more")
         cluster.server.kill()
         await asyncio.sleep(1.5)
         cluster.server.start()
         for name in ("a", "b", "c"):
-            found = await until(functools.partial(cluster.deployment, name))
-            assert found["spec"]["replicas"] == 3
+            deployment = await until(functools.partial(cluster.deployment, name))
+            assert deployment["spec"]["replicas"] == 3
             await until(functools.partial(cluster.programmed, name), lambda now: now[1] == WAITING)
 
 
-async def test_forbidden_kind_is_reported_for_its_gateway_only(
+async def test_kind_that_rbac_forbids_is_reported_for_its_gateway_only(
     cluster: Cluster,
 ) -> None:
     role = await cluster.client.get(ROLES, "system:gatehouse:controller")
@@ -221,13 +224,13 @@ async def test_network_policy_is_created_when_permitted_and_deleted_with_gateway
         await cluster.client.update(ROLES, {**cut, "rules": role["rules"]})
         await until(lambda: cluster.programmed("closed"), lambda now: now[1] == WAITING)
         where = ("closed-gatehouse-nginx", "default")
-        made = await cluster.client.get(NETWORK_POLICIES, *where)
-        assert made["spec"]["ingress"][0] == {"ports": [{"port": 80, "protocol": "TCP"}]}
+        policy = await cluster.client.get(NETWORK_POLICIES, *where)
+        assert policy["spec"]["ingress"][0] == {"ports": [{"port": 80, "protocol": "TCP"}]}
         await cluster.client.delete(GATEWAYS, "closed", "default")
 
         async def gone() -> bool:
-            found = await cluster.client.list(NETWORK_POLICIES, "default")
-            return not found.items
+            policies = await cluster.client.list(NETWORK_POLICIES, "default")
+            return not policies.items
 
         await until(gone)
 
@@ -317,7 +320,7 @@ async def test_quota_rejection_is_reported_with_server_message_and_retried(
 async def test_quota_that_blocks_pods_is_reported(cluster: Cluster) -> None:
     async with running(cluster):
         await cluster.gateway("starved")
-        made = await until(lambda: cluster.deployment("starved"))
+        deployment = await until(lambda: cluster.deployment("starved"))
         refused = 'pods "starved-1" is forbidden: exceeded quota: pods, requested: pods=1'
         condition = {
             "type": "ReplicaFailure",
@@ -328,7 +331,7 @@ async def test_quota_that_blocks_pods_is_reported(cluster: Cluster) -> None:
         # As kube-controller-manager writes it.
         await cluster.client.patch(
             DEPLOYMENTS,
-            made["metadata"]["name"],
+            deployment["metadata"]["name"],
             {"status": {"conditions": [condition]}},
             "default",
             subresource="status",
@@ -341,7 +344,7 @@ async def test_quota_that_blocks_pods_is_reported(cluster: Cluster) -> None:
         assert await cluster.reason("starved") == "NoResources"
         await cluster.client.patch(
             DEPLOYMENTS,
-            made["metadata"]["name"],
+            deployment["metadata"]["name"],
             {"status": {"conditions": []}},
             "default",
             subresource="status",
@@ -381,17 +384,17 @@ async def test_changed_controller_options_update_each_object_once(
             await cluster.gateway(name)
             await until(functools.partial(cluster.deployment, name))
         before = await cluster.quiet()
-        made = {name: await cluster.deployment(name) for name in names}
+        deployments = {name: await cluster.deployment(name) for name in names}
     async with running(cluster, images={"nginx": "new:2", "envoy": "e"}, **AGENTS):
         after = await cluster.quiet()
         changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
         assert changed == {("Deployment", f"{name}-gatehouse-nginx") for name in names}
         for name in names:
-            found, earlier = await cluster.deployment(name), made[name]
-            assert found is not None
+            deployment, earlier = await cluster.deployment(name), deployments[name]
+            assert deployment is not None
             assert earlier is not None
-            assert found["metadata"]["generation"] == earlier["metadata"]["generation"] + 1
-            assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "new:2"
+            assert deployment["metadata"]["generation"] == earlier["metadata"]["generation"] + 1
+            assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "new:2"
 
 
 async def test_changes_apply_while_another_client_updates_the_objects(
@@ -413,10 +416,11 @@ async def test_changes_apply_while_another_client_updates_the_objects(
             spec = {"spec": {"kubernetes": {"deployment": {"replicas": 4}}}}
             await cluster.client.patch(NGINX_PROXIES, "some", spec, "default")
             await until(
-                lambda: cluster.deployment("g"), lambda found: found["spec"]["replicas"] == 4
+                lambda: cluster.deployment("g"),
+                lambda deployment: deployment["spec"]["replicas"] == 4,
             )
         finally:
             writer.cancel()
-        found = await cluster.deployment("g")
-        assert found is not None
-        assert "theirs" in found["metadata"]["annotations"]
+        deployment = await cluster.deployment("g")
+        assert deployment is not None
+        assert "theirs" in deployment["metadata"]["annotations"]

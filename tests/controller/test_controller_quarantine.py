@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,8 +14,9 @@ from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.unsupported import Suspect
+from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
-from gatehouse.dataplane.origin import Origin, of_port
+from gatehouse.dataplane.origin import Origin, port_origin
 from gatehouse.incremental.query import Key
 
 GATEWAY = ("Gateway", "ns", "gw")
@@ -30,24 +32,27 @@ def route(number: int, text: str = "") -> http.Route:
     return http.Route(f"ns/r{number}/0/0", match, http.Redirect(), origin=origin)
 
 
-def compiled(routes: Iterable[http.Route], inputs: Mapping[Key, Any]) -> ir.Gateway:
+def compiled(routes: Iterable[http.Route], inputs: Mapping[Key, Any]) -> ir.GatewayConfiguration:
     """Compile as the front end does: with replacements, one virtual host for each route."""
     hosts = []
-    for each in routes:
-        served: http.Route | None = each
-        found = inputs.get(gateway_api.replacement_key(GATEWAY, each.origin))
-        for rejected, substitute in found.routes if found is not None else ():
-            served = substitute if rejected == each else served
-        hosts.append(http.VirtualHost(each.name, (served,) if served is not None else ()))
-    return ir.Gateway("ns/gw", listeners=(ir.Listener(80, "HTTP", tuple(hosts)),))
+    for http_route in routes:
+        served: http.Route | None = http_route
+        replacement = inputs.get(gateway_api.replacement_key(GATEWAY, http_route.origin))
+        for rejected, substitute in replacement.routes if replacement is not None else ():
+            served = substitute if rejected == http_route else served
+        hosts.append(http.VirtualHost(http_route.name, (served,) if served is not None else ()))
+    return ir.GatewayConfiguration("ns/gw", listeners=(ir.Listener(80, "HTTP", tuple(hosts)),))
 
 
-def content(gateway: ir.Gateway) -> frozenset[tuple[str, str]]:
+def content(gateway: ir.GatewayConfiguration) -> frozenset[tuple[str, str]]:
     """Return what a proxy sees of a configuration."""
     return frozenset(
-        (each.origin.name, "failing" if isinstance(each.action, http.Respond) else "served")
+        (
+            http_route.origin.name,
+            "failing" if isinstance(http_route.action, http.Respond) else "served",
+        )
         for host in gateway.listeners[0].virtual_hosts
-        for each in host.routes
+        for http_route in host.routes
     )
 
 
@@ -61,17 +66,26 @@ class World:
         self.serving: frozenset[tuple[str, str]] = frozenset()
         self.quarantine = Quarantine(GATEWAY, self._trace, self.specs.get, lambda _: True)
         self.publications = 0
+        self.accepted: list[frozenset[tuple[str, str]]] = []
+        """Contents of all accepted versions."""
+        self.arriving: list[int] = []
+        """Routes that are added during a search, one after each publication."""
 
-    def _trace(self, _: ir.Gateway, message: str) -> list[Suspect]:
+    def _trace(self, _: ir.GatewayConfiguration, message: str) -> list[Suspect]:
         return [suspect for text, suspect in self.trace.items() if text in message]
 
     def settle(self) -> str:
         """Publish until nothing changes. Return the last error."""
         error = ""
-        for _ in range(200):
-            gateway = compiled(self.routes.values(), self.quarantine.inputs)
+        for _ in range(400):
+            if self.arriving and self.quarantine.searching:
+                number = self.arriving.pop()
+                self.routes[number] = route(number)
+            whole = compiled(self.routes.values(), self.quarantine.inputs)
+            held = self.quarantine.inputs.get(held_back_key(GATEWAY))
+            gateway = without_held_back(held, whole) if held is not None else whole
             version = repr(sorted(map(repr, gateway.listeners[0].virtual_hosts)))
-            changed = self.quarantine.published(version, gateway)
+            changed = self.quarantine.published(version, gateway, whole)
             self.publications += 1
             if not changed:
                 error = self.rejects(content(gateway))
@@ -79,6 +93,7 @@ class World:
                     changed = self.quarantine.rejected(version, error, "nginx/1")
                 else:
                     self.serving = content(gateway)
+                    self.accepted.append(self.serving)
                     changed = self.quarantine.confirmed([version])
             if not changed:
                 return error
@@ -88,9 +103,9 @@ class World:
 def rejecting(*bad: str, failing: bool = False) -> Rejects:
     """Return a proxy that rejects routes by name, ``failing``: even if they only fail."""
 
-    def rejects(found: frozenset[tuple[str, str]]) -> str:
+    def rejects(served_content: frozenset[tuple[str, str]]) -> str:
         kinds = ("served", "failing") if failing else ("served",)
-        return "bad configuration" if {(n, k) for n in bad for k in kinds} & found else ""
+        return "bad configuration" if {(n, k) for n in bad for k in kinds} & served_content else ""
 
     return rejects
 
@@ -123,29 +138,62 @@ def test_only_bad_routes_are_left_out(
     )
 
 
+@given(st.integers(1, 12), st.integers(1, 12), st.sets(st.integers(0, 23), min_size=1, max_size=5))
+def test_routes_that_arrive_during_a_search_are_served_unless_they_are_bad(
+    before: int, arriving: int, chosen: set[int]
+) -> None:
+    count = before + arriving
+    bad = {0, *(number for number in chosen if number < count)}
+    good = {(f"r{number}", "served") for number in range(count) if number not in bad}
+    world = World(rejecting(*(f"r{number}" for number in bad)))
+    world.settle()
+    world.routes = {number: route(number) for number in range(before)}
+    world.arriving = list(range(before, count))
+    assert world.settle() == ""
+    world.routes |= {number: route(number) for number in world.arriving}
+    assert world.settle() == ""
+    assert names(world) == {f"r{number}" for number in bad}
+    assert good <= world.serving
+    for earlier, later in itertools.pairwise(world.accepted):
+        assert earlier & good <= later, "a step serves less than before"
+
+
+def test_route_that_arrives_during_a_search_is_served_at_once() -> None:
+    world = World(rejecting("r3"))
+    world.settle()
+    world.routes = {number: route(number) for number in range(64)}
+    world.arriving = [100]
+    assert world.settle() == ""
+    first = next(
+        index for index, served in enumerate(world.accepted) if ("r100", "served") in served
+    )
+    assert len(world.accepted) - first > 3, "the search goes on"
+    assert names(world) == {"r3"}
+
+
 def test_valid_routes_are_served_during_the_search() -> None:
     """A change of a good route is held back at most: its confirmed version stays."""
-    seen: list[frozenset[tuple[str, str]]] = []
+    configurations: list[frozenset[tuple[str, str]]] = []
 
-    def rejects(found: frozenset[tuple[str, str]]) -> str:
-        seen.append(found)
-        return rejecting("r3")(found)
+    def rejects(served_content: frozenset[tuple[str, str]]) -> str:
+        configurations.append(served_content)
+        return rejecting("r3")(served_content)
 
     world = World(rejects)
     world.routes = {number: route(number) for number in range(8) if number != 3}
     world.settle()
-    seen.clear()
+    configurations.clear()
     world.routes = {number: route(number, "changed") for number in range(8)}
     assert world.settle() == ""
-    for found in seen:
-        assert {name for name, kind in found if kind == "served"} >= {
+    for served_content in configurations:
+        assert {name for name, kind in served_content if kind == "served"} >= {
             f"r{number}" for number in range(8) if number != 3
         }
 
 
 def test_one_of_two_conflicting_routes_is_left_out() -> None:
-    def rejects(found: frozenset[tuple[str, str]]) -> str:
-        return "conflict" if {("r1", "served"), ("r2", "served")} <= found else ""
+    def rejects(served_content: frozenset[tuple[str, str]]) -> str:
+        return "conflict" if {("r1", "served"), ("r2", "served")} <= served_content else ""
 
     world = World(rejects)
     world.routes = {number: route(number) for number in range(6)}
@@ -174,7 +222,7 @@ def test_named_route_is_left_out_at_once() -> None:
     assert finding.reason == "rejected by nginx/1: bad configuration"
 
 
-def test_route_with_a_bad_match_is_not_matched() -> None:
+def test_route_that_is_rejected_for_its_match_is_left_out() -> None:
     world = World(rejecting("r1", failing=True), {"bad": Suspect(route(1).origin, in_match=True)})
     world.routes = {number: route(number) for number in range(3)}
     assert world.settle() == ""
@@ -182,7 +230,7 @@ def test_route_with_a_bad_match_is_not_matched() -> None:
     assert world.publications == 2
 
 
-def test_failing_route_that_is_rejected_too_is_not_matched() -> None:
+def test_route_whose_replacement_is_rejected_is_left_out() -> None:
     world = World(rejecting("r1", failing=True), {"bad": Suspect(route(1).origin)})
     world.routes = {number: route(number) for number in range(3)}
     assert world.settle() == ""
@@ -231,7 +279,7 @@ def test_rejected_policy_is_invalid_until_its_spec_changes() -> None:
     key = gateway_api.key_of(POLICY)
 
     def rejects(_: object) -> str:
-        rejected = world.quarantine.inputs.get(gateway_api.rejected_object_key(key))
+        rejected = world.quarantine.inputs.get(gateway_api.rejected_object_key(GATEWAY, key))
         return "" if rejected is not None and rejected.spec == world.specs[key] else "bad limits"
 
     world = World(rejects, {"limits": Suspect(POLICY)})
@@ -249,18 +297,19 @@ def test_rejected_policy_is_invalid_until_its_spec_changes() -> None:
 def test_rejected_certificate_is_left_out_until_nothing_uses_its_content() -> None:
     origin = Origin("Secret", "ns", "tls")
     certificates = (ir.Certificate("cert-1", b"", ir.SecretBytes(b""), origin),)
-    gateway = ir.Gateway("ns/gw", certificates=certificates)
-    key = gateway_api.rejected_certificate_key(GATEWAY, "cert-1")
+    gateway = ir.GatewayConfiguration("ns/gw", certificates=certificates)
+    key = gateway_api.rejected_credential_key(GATEWAY, "cert-1")
     used = {key}
-    trace = [Suspect(origin)]
+    trace = [Suspect(origin, credential="cert-1")]
     quarantine = Quarantine(GATEWAY, lambda *_: trace, lambda _: None, used.__contains__)
     quarantine.published("v1", gateway)
     assert quarantine.rejected("v1", "key too small", "nginx/1")
-    assert quarantine.inputs == {key: "rejected by nginx/1: key too small"}
+    reason = "rejected by nginx/1: key too small"
+    assert quarantine.inputs == {key: gateway_api.RejectedCredential("cert-1", reason)}
     assert quarantine.left_out == (origin,)
-    assert not quarantine.published("v2", ir.Gateway("ns/gw"))
+    assert not quarantine.published("v2", ir.GatewayConfiguration("ns/gw"))
     used.clear()
-    assert quarantine.published("v3", ir.Gateway("ns/gw"))
+    assert quarantine.published("v3", ir.GatewayConfiguration("ns/gw"))
     assert quarantine.inputs == {}
 
 
@@ -271,7 +320,7 @@ def test_rejected_port_is_left_out_until_retried() -> None:
         left_out = gateway_api.rejected_ports_key(GATEWAY) in world.quarantine.inputs
         return "address in use" if taken and not left_out else ""
 
-    world = World(rejects, {"in use": Suspect(of_port("ns/gw", 80))})
+    world = World(rejects, {"in use": Suspect(port_origin("ns/gw", 80))})
     world.routes = {0: route(0)}
     world.settle()
     assert world.quarantine.ports == {80}

@@ -18,8 +18,17 @@ WIRE = {
     "RELAY": "gatehouse.relay",
     "ENVOY_AUTHENTICATOR": "gatehouse.authenticator",
     "ENVOY_REVIEWER": "gatehouse.reviewer",
+    "ENVOY_REQUEST_COUNTS": "gatehouse.request-counts",
+    "ENVOY_CONNECTION_COUNTS": "gatehouse.connection-counts",
+    "RUNTIME_LIMITS": "gatehouse.runtime-limits",
+    "LIMIT_SHARES": "gatehouse.limit-shares",
+    "LOG_FORWARDING": "access-log",
+    "TRACE_MODULE": "traces",
     "NGINX_REJECTED": "NGINX rejected the configuration",
     "SIDECAR_CONFIG_TYPE": "gatehouse.companion.Description",
+    "HEALTH_TYPE": "gatehouse.agent.Health",
+    "TRIALS": "trials",
+    "ENVOY_TRIALS": "gatehouse.trials",
 }
 
 
@@ -28,20 +37,25 @@ def test_features_keep_their_identifiers() -> None:
 
 
 def test_sidecar_config_keeps_its_type_url() -> None:
-    assert resources.SIDECAR_CONFIG == "type.googleapis.com/gatehouse.companion.Description"
+    assert (
+        resources.SIDECAR_CONFIG_TYPE_URL == "type.googleapis.com/gatehouse.companion.Description"
+    )
 
 
 def test_sidecars_keep_files_and_sockets() -> None:
-    assert tls_connector.FILE == "gatehouse/connectors.json"
-    assert authenticator.FILE == "gatehouse/authenticators.json"
-    assert reviewer.FILE == "gatehouse/reviewer.json"
-    assert reviewer.REVIEWER == "reviewer.sock"
-    assert control.SOCKET == "control.sock"
-    assert (tls_connector.SOCKETS, authenticator.SOCKETS) == ("connectors", "authenticators")
+    assert tls_connector.CONNECTORS_FILE == "gatehouse/connectors.json"
+    assert authenticator.AUTHENTICATORS_FILE == "gatehouse/authenticators.json"
+    assert reviewer.REVIEWER_FILE == "gatehouse/reviewer.json"
+    assert reviewer.REVIEWER_SOCKET == "reviewer.sock"
+    assert control.CONTROL_SOCKET == "control.sock"
+    assert (tls_connector.CONNECTOR_SOCKETS, authenticator.AUTHENTICATOR_SOCKETS) == (
+        "connectors",
+        "authenticators",
+    )
 
 
 def test_sidecars_keep_their_names() -> None:
-    assert [kind.name for kind in (*sidecars.NGINX_SIDECARS, sidecars.REVIEWER)] == [
+    assert [kind.name for kind in (*sidecars.NGINX_SIDECARS, sidecars.REVIEWER_SIDECAR)] == [
         "connector",
         "authenticator",
         "reviewer",

@@ -51,11 +51,11 @@ class Client:
         if streams is None:
             return REFUSED
         self._kept[key] = streams
-        seen = await _first(streams, request)
+        response = await _first(streams, request)
         # Requests for many hostnames would keep many connections.
-        if dict(seen.headers).get("connection") == "close" or request.port != 8080:
+        if dict(response.headers).get("connection") == "close" or request.port != 8080:
             self._kept.pop(key)[1].close()
-        return seen
+        return response
 
     async def _opened(self, request: Request) -> Streams | None:
         if request.port == 8080:

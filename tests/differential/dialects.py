@@ -30,14 +30,14 @@ def _nginx(_: Request, expected: Expected, __: Seen) -> Expected:
     return expected
 
 
-def _envoy(request: Request, expected: Expected, seen: Seen) -> Expected | None:
+def _envoy(request: Request, expected: Expected, response: Seen) -> Expected | None:
     if expected.status == 400 or _is_unspecified(request, expected):
         return None
     if request.header("content-type") == "application/grpc" and expected.status != 200:
         # CHOICE: a gRPC call that is not forwarded fails as calls do, which has the status 200.
-        failed = dict(seen.headers).get("grpc-status", "0") != "0"
+        failed = dict(response.headers).get("grpc-status", "0") != "0"
         return Expected(200) if failed else expected
-    if request.header("upgrade") and seen.status == 200:
+    if request.header("upgrade") and response.status == 200:
         # CHOICE: the body of a response that does not upgrade a connection is removed, so that its
         # backend is unknown.
         return Expected(expected.status)

@@ -39,8 +39,8 @@ class _Calls(grpc.GenericRpcHandler):
         headers = [[name, value] for name, value in details.invocation_metadata]
 
         async def answer(_: bytes, __: Any) -> bytes:
-            seen = {"service": "calls", "method": "POST", "target": details.method}
-            return json.dumps({**seen, "headers": headers}).encode()
+            about = {"service": "calls", "method": "POST", "target": details.method}
+            return json.dumps({**about, "headers": headers}).encode()
 
         return grpc.unary_unary_rpc_method_handler(answer)
 

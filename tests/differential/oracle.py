@@ -72,8 +72,8 @@ def answer(
     """
     names = listeners[request.port]
     tls = request.port != 8080
-    shown = listener_of(names, request.sni or "")
-    if tls and shown is None:
+    sni_listener = listener_of(names, request.sni or "")
+    if tls and sni_listener is None:
         return REFUSED
     path = normalised(request.target)
     # CHOICE: an invalid or missing Host is a bad request (RFC 9112, 3.2); an underscore is
@@ -84,9 +84,9 @@ def answer(
     if path is None or not hosts:
         return Expected(400)
     host = _name(request.asked)
-    asked = listener_of(names, host)
-    if tls and asked != shown:
-        return Expected(404 if asked is None else 421)
+    host_listener = listener_of(names, host)
+    if tls and host_listener != sni_listener:
+        return Expected(404 if host_listener is None else 421)
     result = []
     # CHOICE: the most specific hostname decides; routes of less specific ones are not tried after
     # it.
@@ -150,9 +150,9 @@ def _rank(match: Object, route: Object) -> tuple[Any, ...]:
             metadata["name"],
         )
     path = match.get("path") or {"type": "PathPrefix", "value": "/"}
-    # CHOICE: regular expressions come after exact paths and prefixes, the longest first.
-    kind = ("Exact", "PathPrefix", "RegularExpression").index(path["type"])
-    value = path["value"].rstrip("/") if kind == 1 else path["value"]
+    # CHOICE: regular expressions come between exact paths and prefixes, the longest first.
+    kind = ("Exact", "RegularExpression", "PathPrefix").index(path["type"])
+    value = path["value"].rstrip("/") if path["type"] == "PathPrefix" else path["value"]
     metadata = route["metadata"]
     return (
         kind,
@@ -193,42 +193,42 @@ def _first(items: list[Object] | None, *, lower: bool) -> list[Object]:
     return list(result.values())
 
 
-def _path_holds(wanted: Object, both: tuple[bytes, bytes]) -> bool:
-    path, shown = both
-    value = wanted["value"].encode()
-    if wanted["type"] == "Exact":
+def _path_holds(criterion: Object, both: tuple[bytes, bytes]) -> bool:
+    path, request_path = both
+    value = criterion["value"].encode()
+    if criterion["type"] == "Exact":
         return bool(path == value)
-    if wanted["type"] == "PathPrefix":
+    if criterion["type"] == "PathPrefix":
         prefix = value.rstrip(b"/")
         return bool(path == prefix or path.startswith(prefix + b"/"))
     # CHOICE: a regular expression matches the whole path.
-    return re.fullmatch(value, shown, re.DOTALL) is not None
+    return re.fullmatch(value, request_path, re.DOTALL) is not None
 
 
-def _header_holds(wanted: Object, request: Request) -> bool:
-    value = request.header(wanted["name"].lower())
+def _header_holds(criterion: Object, request: Request) -> bool:
+    value = request.header(criterion["name"].lower())
     # CHOICE: an empty header equals an absent one.
     if not value:
         return False
-    if wanted.get("type") == "RegularExpression":
-        return re.fullmatch(wanted["value"], value) is not None
-    return bool(value == wanted["value"])
+    if criterion.get("type") == "RegularExpression":
+        return re.fullmatch(criterion["value"], value) is not None
+    return bool(value == criterion["value"])
 
 
-def _query_holds(wanted: Object, request: Request) -> bool:
-    value = parameters(request.target).get(wanted["name"])
+def _query_holds(criterion: Object, request: Request) -> bool:
+    value = parameters(request.target).get(criterion["name"])
     if not value:
         return False
-    if wanted.get("type") == "RegularExpression":
+    if criterion.get("type") == "RegularExpression":
         # CHOICE: regular expressions match the value as it was sent.
-        return re.fullmatch(wanted["value"], value) is not None
-    return bool(_plain(value) == wanted["value"])
+        return re.fullmatch(criterion["value"], value) is not None
+    return bool(_plain(value) == criterion["value"])
 
 
 def _act(
     rule: Object, match: Object, path: bytes, request: Request, host: str, services: dict[str, int]
 ) -> Expected:
-    filters = {each["type"]: each for each in rule.get("filters") or ()}
+    filters = {route_filter["type"]: route_filter for route_filter in rule.get("filters") or ()}
     response = _edited({}, filters.get("ResponseHeaderModifier", {}).get("responseHeaderModifier"))
     response |= sharing.labels(rule, request)
     if "RequestRedirect" in filters:
@@ -251,7 +251,10 @@ def _act(
     if request.header("upgrade"):
         expected.headers |= {"upgrade": request.header("upgrade"), "connection": "upgrade"}
     for backend in backends:
-        own = {each["type"]: each for each in backend.get("filters") or ()}
+        own = {
+            backend_filter["type"]: backend_filter
+            for backend_filter in backend.get("filters") or ()
+        }
         if own:
             # CHOICE: a backend's filters apply to the result of the rule's.
             edit = own.get("RequestHeaderModifier", {}).get("requestHeaderModifier")
@@ -292,23 +295,25 @@ def _replaced(change: Object | None, match: Object, path: bytes) -> bytes | None
     return base + rest if base + rest else b"/"
 
 
-def _location(wanted: Object, match: Object, path: bytes, request: Request, host: str) -> str:
-    scheme = wanted.get("scheme") or ("http" if request.port == 8080 else "https")
-    port = wanted.get("port") or ({"http": 80, "https": 443}[scheme] if "scheme" in wanted else 0)
-    name = wanted.get("hostname") or host.lower()
+def _location(criterion: Object, match: Object, path: bytes, request: Request, host: str) -> str:
+    scheme = criterion.get("scheme") or ("http" if request.port == 8080 else "https")
+    port = criterion.get("port") or (
+        {"http": 80, "https": 443}[scheme] if "scheme" in criterion else 0
+    )
+    name = criterion.get("hostname") or host.lower()
     known = {"http": 80, "https": 443}[scheme]
-    shown = f":{port}" if port and port != known else "" if port else f":{request.port}"
+    port_text = f":{port}" if port and port != known else "" if port else f":{request.port}"
     query = request.target.partition("?")[2]
-    if "path" not in wanted:
-        return f"{scheme}://{name}{shown}{request.target}"
-    replaced = _replaced(wanted["path"], match, path) or b"/"
-    if wanted["path"]["type"] == "ReplacePrefixMatch" and _dotted(request.target):
+    if "path" not in criterion:
+        return f"{scheme}://{name}{port_text}{request.target}"
+    replaced = _replaced(criterion["path"], match, path) or b"/"
+    if criterion["path"]["type"] == "ReplacePrefixMatch" and _dotted(request.target):
         # CHOICE: of a path with dot segments only what needs no encoding is kept.
         rest = path[len((match.get("path") or {"value": "/"})["value"].rstrip("/").encode()) :]
         if not re.fullmatch(rb"[A-Za-z0-9._~!$&'()*+,;=:@/-]*", rest):
-            replaced = wanted["path"]["replacePrefixMatch"].rstrip("/").encode() or b"/"
+            replaced = criterion["path"]["replacePrefixMatch"].rstrip("/").encode() or b"/"
     text = replaced.decode(errors="surrogateescape")
-    return f"{scheme}://{name}{shown}{text}{'?' + query if query else ''}"
+    return f"{scheme}://{name}{port_text}{text}{'?' + query if query else ''}"
 
 
 def _dotted(target: str) -> bool:

@@ -13,26 +13,32 @@ from pathlib import Path
 from fakes import envoys
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
-from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.dataplane.file_set import FileSet
 
 PORT = 8080
 STARTS = 90.0
 """Start timeout of a proxy in seconds, on a busy machine."""
 
-Runner = Callable[[Gateway, Path], AbstractAsyncContextManager[None]]
+Runner = Callable[[GatewayConfiguration, Path], AbstractAsyncContextManager[None]]
 
 
 @contextlib.asynccontextmanager
-async def with_nginx(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
+async def with_nginx(
+    gateway: GatewayConfiguration, directory: Path, modules: tuple[str, ...] = ()
+) -> AsyncIterator[None]:
     """Serve a gateway by NGINX; raises AssertionError if anything is unsupported."""
-    generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
+    capabilities = nginx.NginxCapabilities.parse("1.31.3", modules)
+    generated = nginx.NginxGenerator(capabilities).generate(gateway)
     assert not generated.unsupported, generated.unsupported
     process = await _nginx(generated.file_set, directory)
     log = directory / "error.log"
     try:
         await _listens(process, gateway.bind_address, log)
         yield
+    except ConnectionError as error:
+        await asyncio.sleep(0.2)
+        raise RuntimeError(f"NGINX, status {process.returncode}: {_said(log)}") from error
     finally:
         await _ended(process, log)
 
@@ -44,28 +50,34 @@ async def _nginx(bundle: FileSet, base: Path) -> asyncio.subprocess.Process:
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temp = " ".join(f"{kind}_temp_path {base}/{kind};" for kind in kinds)
     user = "user root;" if os.geteuid() == 0 else ""
+    stream = "stream { include gatehouse/stream.conf; }"
     (base / "nginx.conf").write_text(
         f"{user} daemon off; pid {base}/pid; error_log {base}/error.log warn; "
         f"events {{ worker_connections 1024; }} "
-        f"http {{ {temp} access_log off; include gatehouse/http.conf; }}"
+        f"http {{ {temp} access_log off; include gatehouse/http.conf; }} "
+        f"{stream if 'gatehouse/stream.conf' in bundle.files else ''}"
     )
-    binary = str(nginx_binary.find(None))
+    binary = str(nginx_binary.find_nginx_binary(None))
     return await asyncio.create_subprocess_exec(
         binary, "-p", str(base), "-c", str(base / "nginx.conf"), "-e", f"{base}/error.log"
     )
 
 
 @contextlib.asynccontextmanager
-async def with_envoy(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
+async def with_envoy(gateway: GatewayConfiguration, directory: Path) -> AsyncIterator[None]:
     """Serve a gateway by Envoy; the oracle must know everything that is unsupported."""
-    generated = envoy.Generator(envoy.Capabilities()).generate(gateway)
+    generated = envoy.EnvoyGenerator(envoy.EnvoyCapabilities()).generate(gateway)
     async with envoys.running(directory) as running:
         running.ads.publish(generated.resources)
         await _listens(running.process, gateway.bind_address, running.log)
         async with asyncio.timeout(STARTS):
             await running.ads.settled()
         assert not running.ads.refused, running.ads.refused
-        yield
+        try:
+            yield
+        except ConnectionError as error:
+            status = running.process.returncode
+            raise RuntimeError(f"Envoy, status {status}: {_said(running.log)}") from error
         if running.process.returncode is not None:
             raise RuntimeError(f"Envoy has ended: {_said(running.log)}")
 

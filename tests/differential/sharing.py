@@ -12,12 +12,17 @@ _PORTS = {"http": "80", "https": "443"}
 def preflight(rule: Object, request: Request) -> Expected | None:
     """Return the response to a preflight request; None for other requests."""
     cors = _filter(rule)
-    asked = request.header("access-control-request-method")
-    if cors is None or request.method != "OPTIONS" or not request.header("origin") or not asked:
+    requested_method = request.header("access-control-request-method")
+    if (
+        cors is None
+        or request.method != "OPTIONS"
+        or not request.header("origin")
+        or not requested_method
+    ):
         return None
     # CHOICE: whatever else the rule does, it is answered here, with 204 also where not permitted.
     result = labels(rule, request)
-    names = {"methods": ("allowMethods", asked)}
+    names = {"methods": ("allowMethods", requested_method)}
     names["headers"] = ("allowHeaders", request.header("access-control-request-headers"))
     allowed = result["access-control-allow-origin"] is not None
     for name, (field, echo) in names.items():
@@ -34,7 +39,7 @@ def labels(rule: Object, request: Request) -> dict[str, str | None]:
     if cors is None:
         return {}
     origin, credentials = request.header("origin"), cors.get("allowCredentials", False)
-    allowed = origin if any(_matches(each, origin) for each in cors["allowOrigins"]) else None
+    allowed = origin if any(_matches(pattern, origin) for pattern in cors["allowOrigins"]) else None
     if allowed and "*" in cors["allowOrigins"] and not credentials:
         # CHOICE: ``*``, where the origin would be permitted as well.
         allowed = (
@@ -52,20 +57,29 @@ def labels(rule: Object, request: Request) -> dict[str, str | None]:
 
 def _filter(rule: Object) -> Object | None:
     return next(
-        (each["cors"] for each in rule.get("filters") or () if each["type"] == "CORS"), None
+        (
+            route_filter["cors"]
+            for route_filter in rule.get("filters") or ()
+            if route_filter["type"] == "CORS"
+        ),
+        None,
     )
 
 
-def _matches(wanted: str, origin: str) -> bool:
+def _matches(pattern: str, origin: str) -> bool:
     if not origin:
         return False
-    if wanted == "*":
+    if pattern == "*":
         return True
-    given, allowed = _parts(origin.lower()), _parts(wanted)
-    if given is None or allowed is None or (given[0], given[2]) != (allowed[0], allowed[2]):
+    origin_parts, allowed = _parts(origin.lower()), _parts(pattern)
+    if (
+        origin_parts is None
+        or allowed is None
+        or (origin_parts[0], origin_parts[2]) != (allowed[0], allowed[2])
+    ):
         return False
     # "A greedy match to the left, including any number of DNS labels."
-    return re.fullmatch(re.escape(allowed[1]).replace(r"\*", ".+"), given[1]) is not None
+    return re.fullmatch(re.escape(allowed[1]).replace(r"\*", ".+"), origin_parts[1]) is not None
 
 
 def _parts(origin: str) -> tuple[str, str, str] | None:

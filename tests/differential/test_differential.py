@@ -27,26 +27,26 @@ EACH, SETS, CLIENTS = 25, 120, 8
 """Requests per set of routes, sets per configuration, concurrent clients."""
 
 
-def difference(request: Request, expected: Expected, seen: Seen) -> str:
+def difference(request: Request, expected: Expected, response: Seen) -> str:
     """Return the difference from the expected response; empty if there is none."""
-    if seen.status != expected.status:
-        return f"status {seen.status}, expected {expected.status}"
-    headers = dict(seen.headers)
+    if response.status != expected.status:
+        return f"status {response.status}, expected {expected.status}"
+    headers = dict(response.headers)
     if expected.location and _same(headers.get("location", "")) != _same(expected.location):
         return f"location {headers.get('location')!r}, expected {expected.location!r}"
-    own = expected.by_backend.get(seen.backend.get("service", ""), ({}, expected.response))
+    own = expected.by_backend.get(response.backend.get("service", ""), ({}, expected.response))
     for name, value in own[1].items():
-        lines = [v for n, v in seen.headers if n == name]
+        lines = [v for n, v in response.headers if n == name]
         if value is None and lines:
             return f"response header {name}: {lines}, expected none"
         # Values sent by the backend and added ones are in separate lines.
         if value is not None and not _bytes(",".join(lines)).endswith(_bytes(value)):
             return f"response header {name}: {lines}, expected {value!r}"
-    return _at_backend(request, expected, seen) if expected.backends else ""
+    return _at_backend(request, expected, response) if expected.backends else ""
 
 
-def _at_backend(request: Request, expected: Expected, seen: Seen) -> str:
-    got = seen.backend
+def _at_backend(request: Request, expected: Expected, response: Seen) -> str:
+    got = response.backend
     if got["service"] not in expected.backends:
         return f"backend {got['service']}, expected one of {sorted(expected.backends)}"
     if got["method"] != request.method:
@@ -106,16 +106,16 @@ async def _round(dialect: Dialect, seed: int, pairs: int) -> tuple[int, list[str
                 connection = world.client()
                 while queue:
                     number, request = queue.pop()
-                    seen = await connection.send(request)
+                    response = await connection.send(request)
                     expected = oracle.answer(
                         sets[number], population.SERVICES, population.LISTENERS, request,
                         patterns_see=dialect.patterns_see,
                     )  # fmt: skip
-                    adapted = dialect.adapted(request, expected, seen)
-                    said = difference(request, adapted, seen) if adapted is not None else ""
+                    adapted = dialect.adapted(request, expected, response)
+                    problem = difference(request, adapted, response) if adapted is not None else ""
                     unsaid.extend([request] if adapted is None else [])
-                    if said:
-                        wrong.append(_report(seed, sets[number], request, said))
+                    if problem:
+                        wrong.append(_report(seed, sets[number], request, problem))
                 connection.close()
 
             await asyncio.gather(*(client() for _ in range(CLIENTS)))
@@ -124,13 +124,13 @@ async def _round(dialect: Dialect, seed: int, pairs: int) -> tuple[int, list[str
     return len(work), wrong
 
 
-def _report(seed: int, routes: list[Object], request: Request, said: str) -> str:
+def _report(seed: int, routes: list[Object], request: Request, problem: str) -> str:
     text = yaml.safe_dump([{r["metadata"]["name"]: r} for r in routes], allow_unicode=True)
-    return f"{said}\nseed {seed}\n{request}\n{text}"
+    return f"{problem}\nseed {seed}\n{request}\n{text}"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dialect", [NGINX, ENVOY], ids=lambda each: each.name)
+@pytest.mark.parametrize("dialect", [NGINX, ENVOY], ids=lambda dialect: dialect.name)
 async def test_proxy_answers_as_specified(dialect: Dialect) -> None:
     done, wrong, seed = 0, list[str](), SEED
     while done < PAIRS:

@@ -87,11 +87,11 @@ def _target(rng: random.Random, match: Object) -> str:
         path = path.rstrip("/") + rng.choice(("", "/", path_of(rng), "x"))
     target = _spelled(rng, path or "/")
     query = []
-    for wanted in match.get("queryParams") or ():
+    for criterion in match.get("queryParams") or ():
         if rng.random() < 0.85:
-            query.append(_parameter(rng, wanted))
+            query.append(_parameter(rng, criterion))
         if rng.random() < 0.1:
-            query.insert(rng.randint(0, len(query)), _parameter(rng, wanted))
+            query.insert(rng.randint(0, len(query)), _parameter(rng, criterion))
     if rng.random() < 0.3:
         query.append(f"{rng.choice('qQz')}={rng.choice(('v', 'V', '%76', '', 'v=v', '%'))}")
     if rng.random() < 0.05:
@@ -101,12 +101,12 @@ def _target(rng: random.Random, match: Object) -> str:
 
 def _headers(rng: random.Random, match: Object) -> list[tuple[str, str]]:
     headers = []
-    for wanted in match.get("headers") or ():
+    for criterion in match.get("headers") or ():
         if rng.random() < 0.85:
-            name = rng.choice((wanted["name"], wanted["name"].upper()))
-            headers.append((name, _value(rng, wanted)))
+            name = rng.choice((criterion["name"], criterion["name"].upper()))
+            headers.append((name, _value(rng, criterion)))
         if rng.random() < 0.05:
-            headers.append((wanted["name"], _value(rng, wanted)))
+            headers.append((criterion["name"], _value(rng, criterion)))
     if rng.random() < 0.2:
         headers.append((rng.choice(HEADERS), rng.choice(("v", "other", "x" * 9000))))
     return headers
@@ -122,17 +122,17 @@ def _call(rng: random.Random, number: int, route: Object) -> Request:
     return Request(calls_host(number), "POST", target, headers, version=2, body=b"\0\0\0\0\0")
 
 
-def _value(rng: random.Random, wanted: Object) -> str:
-    if wanted["type"] != "Exact":
+def _value(rng: random.Random, criterion: Object) -> str:
+    if criterion["type"] != "Exact":
         return rng.choice(("v", "abc", "a,b"))
-    value = str(wanted["value"])
+    value = str(criterion["value"])
     return value.swapcase() if rng.random() < 0.1 else value
 
 
-def _parameter(rng: random.Random, wanted: Object) -> str:
-    value = _value(rng, wanted)
+def _parameter(rng: random.Random, criterion: Object) -> str:
+    value = _value(rng, criterion)
     encode = rng.random() < 0.3
-    return f"{_quoted(wanted['name'], always=False)}={_quoted(value, always=encode)}"
+    return f"{_quoted(criterion['name'], always=False)}={_quoted(value, always=encode)}"
 
 
 def _quoted(text: str, *, always: bool) -> str:

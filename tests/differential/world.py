@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import functools
-import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,17 +18,20 @@ from differential.connections import Client
 from differential.exchange import Object
 from differential.population import LISTENERS, SERVICES
 from differential.proxies import PORT, Runner
+from fakes.loopback import loopback_network
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.incremental.query import Engine, Key, Snapshot
 from gatehouse.standalone import pki
 
 Addresses = dict[str, list[tuple[str, int]]]
 
 
-def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: Path) -> Gateway:
+def compiled(
+    routes: list[Object], addresses: Addresses, bind: str, directory: Path
+) -> GatewayConfiguration:
     """Compile a Gateway with all routes."""
-    engine = Engine(Snapshot(gateway_api.INDEXES))
+    engine = Engine(Snapshot(gateway_api.GATEWAY_API_INDEXES))
     meta = {"namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
     listeners = [
         _listener(port, name, number)
@@ -62,10 +64,10 @@ def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: P
                 "endpoints": [{"addresses": [address]}],
             }
             objects.append(("EndpointSlice", slice_))
-    changes: dict[Key, Any] = {gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")}
+    changes: dict[Key, Any] = {gateway_api.SETTINGS_KEY: gateway_api.ControllerSettings(bind="any")}
     for kind, raw in objects:
         key = (kind, raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
-        changes[key] = gateway_api.decode(kind, raw)
+        changes[key] = gateway_api.decode_gateway_api_object(kind, raw)
     engine.commit(changes)
     with engine.compile() as ask:
         gateway = ask(gateway_api.compile_gateway, ("Gateway", "ns", "gw"))
@@ -85,8 +87,8 @@ def _listener(port: int, hostname: str, number: int) -> Object:
 def _secret(meta: Object, directory: Path) -> Object:
     authority = pki.Pki(directory / "pki")
     authority.ensure()
-    pair = pki.Pair(directory / "leaf.crt", directory / "leaf.key")
-    leaf = pki.Leaf("tls", "tls", dns=("*.w.test",), server=True)
+    pair = pki.KeyPair(directory / "leaf.crt", directory / "leaf.key")
+    leaf = pki.InstallationCertificate("tls", "tls", dns=("*.w.test",), server=True)
     pki.issue(authority.ca(), leaf, pair, datetime.now(UTC))
     files = {"tls.crt": pair.cert, "tls.key": pair.key}
     data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
@@ -99,7 +101,7 @@ class World:
     def __init__(self, directory: Path, runner: Runner) -> None:
         self._directory = directory
         self._runner = runner
-        self.address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
+        self.address = f"{loopback_network()}.1"
         self.addresses: Addresses = {}
 
     @contextlib.asynccontextmanager

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from fakes import kube_estate
-from fakes.installation import BACKEND, REVISED, Installation
+from fakes.installation import Installation
+from fakes.installation_fixtures import backends, client, installation
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone import echo
+
+__all__ = ["backends", "client", "installation"]
 
 
 @pytest.fixture(scope="module")
@@ -23,43 +25,18 @@ def gateway_class() -> str:
 
 
 @pytest.fixture(scope="module")
-def options() -> tuple[str, ...]:
-    """Options of `gatehouse up`; modules override this."""
+def options(gateway_class: str) -> tuple[str, ...]:
+    """Options of `gatehouse up`, of which each class has one; modules override this."""
     return ()
-
-
-@pytest.fixture(scope="module")
-def installation(gateway_class: str, options: tuple[str, ...]) -> Iterator[Installation]:
-    # Short, for the sake of Unix sockets.
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        made = Installation(Path(directory), *options)
-        made.start()
-        yield made
-        assert made.process is not None
-        if made.process.poll() is None:
-            made.stop()
-
-
-@pytest.fixture
-async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    result = await installation.client()
-    yield result
-    await result.__aexit__(None, None, None)
-
-
-@pytest.fixture
-async def backends() -> AsyncIterator[None]:
-    async with echo.serve({BACKEND: "app", REVISED: "revised"}):
-        yield
 
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[kube_estate.Estate]:
     with (
         tempfile.TemporaryDirectory(prefix="ghe-") as directory,
-        kube_estate.running(Path(directory)) as made,
+        kube_estate.running(Path(directory)) as started,
     ):
-        yield made
+        yield started
 
 
 @pytest.fixture
@@ -70,8 +47,8 @@ async def estate(
     try:
         await client.get(resources.GATEWAYS, "apis", "default")
     except kube.NotFound:
-        for each in clusters.clusters.values():
-            await asyncio.to_thread(each.prepare)
+        for cluster in clusters.clusters.values():
+            await asyncio.to_thread(cluster.prepare)
         await kube_estate.put_in_front(clusters, installation, client)
     gateway = await client.get(resources.GATEWAYS, "apis", "default")
     clusters.address = gateway["status"]["addresses"][0]["value"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fakes.loopback import loopback_network
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,12 +34,12 @@ def measured(name: str, *arguments: str, seconds: float = 120) -> str:
 
 def pool() -> tuple[str, str]:
     """Return options for an address pool that no other benchmark uses at the same time."""
-    return "--pool", f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
+    return "--pool", f"{loopback_network(20, 80)}.0/24"
 
 
-def rows_of(said: str) -> list[dict[str, Any]]:
+def rows_of(output: str) -> list[dict[str, Any]]:
     """Return the rows that a benchmark printed as JSON."""
-    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def test_route_propagation_benchmark_reports_no_wrong_response(tmp_path: Path) -> None:
@@ -70,18 +72,18 @@ def test_machine_benchmark_counts_only_changed_endpoint_files() -> None:
 
 
 def test_route_benchmark_counts_one_status_write_for_each_route() -> None:
-    said = measured(
+    output = measured(
         "routes", "--routes", "20", "--changes", "3", "--rate", "5", "--seconds", "2", *pool()
     )
-    _, _, attach, change, _, detach = said.splitlines()
+    _, _, attach, change, _, detach = output.splitlines()
     assert "httproutes: 20," in attach
     assert re.search(r"httproutes: [1-3],", change)
     assert "httproutes" not in detach
 
 
 def test_agent_benchmark_reports_less_than_60_mb() -> None:
-    said = measured("agent_start", "--starts", "2", "--applies", "10", "--rest", "1")
-    document = json.loads(said[said.index("{\n") :])
+    output = measured("agent_start", "--starts", "2", "--applies", "10", "--rest", "1")
+    document = json.loads(output[output.index("{\n") :])
     assert 20 < document["rss_mb_at_rest"] < 60
     assert 20 < document["rss_mb_after_applies"] < 60
     assert document["start_s_p50"] > 0
@@ -89,8 +91,8 @@ def test_agent_benchmark_reports_less_than_60_mb() -> None:
 
 def test_agent_benchmark_counts_no_transfers_on_reconnect() -> None:
     small = ("--agents", "20", "--instances", "8", "--gateways", "3", "--routes", "3")
-    said = measured("agents", *small, "--changes", "1", "--processes", "2")
-    _, _, connect, broadcast, reconnect = said.splitlines()
+    output = measured("agents", *small, "--changes", "1", "--processes", "2")
+    _, _, connect, broadcast, reconnect = output.splitlines()
     assert "bundles: 20," in connect
     assert "errors: {}" in connect
     assert "bundles: 8, files: 8 " in broadcast
@@ -98,9 +100,9 @@ def test_agent_benchmark_counts_no_transfers_on_reconnect() -> None:
 
 
 def test_large_configuration_benchmark_counts_bytes_of_the_change_only() -> None:
-    said = measured("large_bundle", "--routes", "500", "--seconds", "3", *pool(), seconds=150)
-    first = re.search(r"fetched at first \| files: (\d+), bytes: (\d+)", said)
-    change = re.search(r"fetched of it \| bytes: (\d+)", said)
+    output = measured("large_bundle", "--routes", "500", "--seconds", "3", *pool(), seconds=150)
+    first = re.search(r"fetched at first \| files: (\d+), bytes: (\d+)", output)
+    change = re.search(r"fetched of it \| bytes: (\d+)", output)
     assert first
     assert change
     assert int(first[1]) > 500
@@ -108,30 +110,30 @@ def test_large_configuration_benchmark_counts_bytes_of_the_change_only() -> None
 
 
 def test_route_scale_benchmark_sees_every_change_of_each_class() -> None:
-    said = measured(
+    output = measured(
         "route_scale", "--namespaces", "2", "--routes", "10", "--seconds", "3", *pool(), seconds=200
     )
-    assert "| changes; never seen | 30; 0 | 30; 0 |" in said
-    match = re.search(r"bytes to the data plane per change \| ([\d,]+) \| ([\d,]+) \|", said)
+    assert "| changes; never seen | 30; 0 | 30; 0 |" in output
+    match = re.search(r"bytes to the data plane per change \| ([\d,]+) \| ([\d,]+) \|", output)
     assert match
-    assert all(int(each.replace(",", "")) > 100 for each in match.groups())
+    assert all(int(group.replace(",", "")) > 100 for group in match.groups())
 
 
 def test_discovery_benchmark_measures_changes_served_by_envoy() -> None:
-    said = measured("discovery", "--clusters", "8", "--samples", "2")
+    output = measured("discovery", "--clusters", "8", "--samples", "2")
     for what in ("endpoints", "virtual host", "cluster, virtual host"):
-        assert re.search(rf"^  {what} +served +[\d.]+ ms", said, re.M)
+        assert re.search(rf"^  {what} +served +[\d.]+ ms", output, re.M)
 
 
 def test_review_benchmark_counts_reviews_with_and_without_cache() -> None:
-    said = measured("reviews", "--tokens", "100", "--width", "8")
-    assert re.search(r"^tokens, asked about .* reviews +100 ", said, re.M)
-    assert re.search(r"^tokens, from memory .* reviews +0 ", said, re.M)
+    output = measured("reviews", "--tokens", "100", "--width", "8")
+    assert re.search(r"^tokens, asked about .* reviews +100 ", output, re.M)
+    assert re.search(r"^tokens, from memory .* reviews +0 ", output, re.M)
 
 
 def test_hosted_kube_apiserver_benchmark_runs() -> None:
-    said = measured("hosted", "--names", "5", "--rounds", "1", "--only", "Envoy by Gatehouse")
-    row = said.splitlines()[-1]
+    output = measured("hosted", "--names", "5", "--rounds", "1", "--only", "Envoy by Gatehouse")
+    row = output.splitlines()[-1]
     assert row.startswith("| Envoy by Gatehouse | 5 |")
     # One name and one destination: a cluster and its endpoints for each, and no listener.
     match = re.search(r"(\d+) bytes; the pass", row)
@@ -143,14 +145,32 @@ def test_provisioning_benchmark_counts_requests_independent_of_gateway_count() -
     rows = rows_of(measured("provisioning", "--gateways", "2,12", "--samples", "2"))
     listener = [row["requests"] for row in rows if row["what"] == "listener"]
     # Our own patch; the Service, and the Gateway's status.
-    assert [each["PATCH"] for each in listener] == [1, 1]
-    assert all(each["PUT"] <= 3 for each in listener)
-    assert all("LIST" not in each for each in listener)
+    assert [requests["PATCH"] for requests in listener] == [1, 1]
+    assert all(requests["PUT"] <= 3 for requests in listener)
+    assert all("LIST" not in requests for requests in listener)
 
 
 @pytest.mark.long
 def test_gateways_benchmark_counts_cost_of_one_change() -> None:
-    said = measured("gateways", "--gateways", "2,4")
-    rows = [line for line in said.splitlines() if line.startswith("| a")]
+    output = measured("gateways", "--gateways", "2,4")
+    rows = [line for line in output.splitlines() if line.startswith("| a")]
     assert len(rows) == 12
-    assert "KiB for each Gateway more" in said
+    assert "KiB for each Gateway more" in output
+
+
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("proxy", ["nginx", "envoy"])
+def test_access_log_benchmark_counts_requests_and_connections(proxy: str) -> None:
+    output = measured(
+        "access_log", "--proxy", proxy, "--seconds", "1", "--rounds", "1", seconds=200
+    )
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in output.splitlines()[2:]]
+    logs = ("neither", "metrics", "access log", "metrics and access log")
+    titles = [f"{proxy}, {route}, {log}" for route in ("HTTP", "TCP") for log in logs]
+    assert [row[0] for row in rows] == titles
+    assert all(float(row[1].replace(",", "")) > 0 for row in rows)
+    # Lines that a proxy writes while the agent empties the file may be lost.
+    assert all(float(row[-1].removesuffix("%")) < 1 for row in rows)
+    agents = {row[0].rpartition(", ")[2]: float(row[5].removesuffix(" µs")) for row in rows}
+    assert agents["neither"] == 0 < agents["metrics and access log"]

@@ -84,9 +84,9 @@ async def backends() -> AsyncIterator[None]:
         yield
 
 
-def certificate(ca: pki.Pair, directory: Path) -> dict[str, str]:
-    pair = pki.Pair(directory / "c.crt", directory / "c.key")
-    leaf = pki.Leaf("c", "load", dns=("load.test",), server=True)
+def certificate(ca: pki.KeyPair, directory: Path) -> dict[str, str]:
+    pair = pki.KeyPair(directory / "c.crt", directory / "c.key")
+    leaf = pki.InstallationCertificate("c", "load", dns=("load.test",), server=True)
     pki.issue(ca, leaf, pair, datetime.now(UTC))
     files = {"tls.crt": pair.cert, "tls.key": pair.key}
     return {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
@@ -233,7 +233,7 @@ class Load:
 
 
 async def changes(
-    client: kube.Client, class_name: str, ca: pki.Pair, seconds: float, every: float
+    client: kube.Client, class_name: str, ca: pki.KeyPair, seconds: float, every: float
 ) -> int:
     """Change something again and again: a route, endpoints, the certificate, a listener."""
     begun, number = time.monotonic(), 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-import random
+import re
 import shutil
 import socket
 import subprocess
@@ -13,10 +14,13 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 
-from fakes.installation import ROOT, Installation, address, apply, hello
+from fakes import promtool
+from fakes.installation import ROOT, Installation, address, apply, hello, until
+from fakes.loopback import loopback_network
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -83,9 +87,9 @@ async def test_kubectl_manages_objects_of_the_installation(
         "metadata"
     ]["uid"]
     (pod,) = [
-        each["metadata"]["name"]
-        for each in (await client.list(resources.PODS, "default")).items
-        if each["metadata"]["ownerReferences"][0]["uid"] == uid
+        owned_pod["metadata"]["name"]
+        for owned_pod in (await client.list(resources.PODS, "default")).items
+        if owned_pod["metadata"]["ownerReferences"][0]["uid"] == uid
     ]
     path = f"/api/v1/namespaces/default/pods/{pod}/log"
     since = stamped[-1].partition(" ")[0]
@@ -143,15 +147,15 @@ async def test_status_and_config_show_the_served_configuration(
         )
         return done.stdout
 
-    shown = await gatehouse("status", "--kubeconfig", str(installation.kubeconfig))
-    assert "default/web" in shown
-    assert "default/app" in shown
+    status = await gatehouse("status", "--kubeconfig", str(installation.kubeconfig))
+    assert "default/web" in status
+    assert "default/app" in status
     served = await gatehouse("config", "default/web", "--state-dir", str(installation.state))
     assert "proxy_pass http://c-default-app-80" in served
 
 
 def test_demo_ends_with_correct_responses(tmp_path: Path) -> None:
-    pool = f"127.{random.randint(221, 250)}.{random.randint(0, 255)}.0/24"
+    pool = f"{loopback_network(221, 250)}.0/24"
     done = subprocess.run(
         (sys.executable, "-m", "gatehouse", "demo", "--once", "--address-pool", pool),
         cwd=ROOT,
@@ -182,3 +186,23 @@ def test_up_fails_with_a_reason_when_the_address_is_in_use(tmp_path: Path) -> No
     assert done.returncode == 1
     assert "address already in use" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("gatehouse: apiserver failed to start")
+
+
+async def test_up_serves_the_metrics_of_the_controller(
+    installation: Installation, client: kube.Client
+) -> None:
+    addresses = json.loads((installation.state / "addresses.json").read_text())
+    url = f"http://{addresses['health']}/metrics"
+
+    async def page() -> str:
+        with contextlib.suppress(aiohttp.ClientError):
+            async with aiohttp.ClientSession() as session, session.get(url) as response:
+                assert response.status == 200
+                text = await response.text()
+                passes = r"^gatehouse_controller_compile_passes_total [1-9]"
+                return text if re.search(passes, text, re.MULTILINE) else ""
+        return ""
+
+    text = await until(page)
+    assert f"metrics of the controller: {url}" in installation.output.read_text()
+    assert await promtool.check(text) == ""

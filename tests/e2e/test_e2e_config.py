@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fakes.authority import Authority
-from fakes.installation import Installation, apply, hello, holds
+from fakes.installation import Installation, apply, hello, holds, route
 from gatehouse.kube import client as kube
 
 pytestmark = pytest.mark.process
@@ -60,13 +60,14 @@ async def test_config_shows_envoy_resources_without_keys(
     assert "PRIVATE KEY" not in done.stdout
     assert "-----BEGIN CERTIFICATE-----" in done.stdout
     (secret,) = (s for s in document["Secret"].values() if "tls_certificate" in s)
-    assert secret["tls_certificate"]["private_key"] == {"inline_string": "[redacted]"}
+    private_key = secret["tls_certificate"]["private_key"]["inline_string"]
+    assert private_key.startswith("[redacted] (digest ")
 
 
 def gateway(name: str, gateway_class: str) -> dict[str, Any]:
-    made = hello(gateway_class)[0]
-    made["metadata"]["name"] = name
-    return made
+    gateway_object = hello(gateway_class)[0]
+    gateway_object["metadata"]["name"] = name
+    return gateway_object
 
 
 async def test_config_explains_missing_data_plane(
@@ -103,5 +104,42 @@ async def test_config_names_state_directory_without_the_data_plane(
     (elsewhere / "kubeconfig").write_bytes(installation.kubeconfig.read_bytes())
     done = await config(Installation(elsewhere), "default/web")
     assert done.returncode == 1
-    assert done.stderr.startswith("gatehouse: Gateway default/web has the data plane web-")
+    assert done.stderr.startswith("not read: default/web-")
     assert f"has no configuration below {elsewhere}/node" in done.stderr
+    assert "no command can be run in the Pod" in done.stderr
+
+
+async def test_config_shows_how_gateways_differ(
+    installation: Installation, client: kube.Client
+) -> None:
+    manifests = hello("gatehouse-envoy")
+    other = gateway("other", "gatehouse-envoy")
+    other["spec"]["listeners"][0]["port"] = 8081
+    await apply(client, [*manifests, other])
+    for name in ("web", "other"):
+        await holds(client, "Gateway", name, "Programmed")
+    done = await config(installation, "default/web", "--diff-with", "default/other")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("-") and "tcp/8080" in line for line in lines), done.stdout
+    assert any(line.startswith("+") and "tcp/8081" in line for line in lines)
+    same = await config(installation, "default/web", "--diff-with", "default/web")
+    assert same.stdout == "no difference\n"
+    previous = await config(installation, "default/web", "--diff")
+    assert previous.returncode == 1
+    assert "no previous configuration is stored" in previous.stderr
+
+
+async def test_config_shows_change_since_the_previous_revision(
+    installation: Installation, client: kube.Client
+) -> None:
+    await apply(client, [gateway("files", "gatehouse-nginx")])
+    await holds(client, "Gateway", "files", "Programmed")
+    item = route("late", "/late-path")
+    item["spec"]["parentRefs"] = [{"name": "files"}]
+    await apply(client, [item])
+    await holds(client, "HTTPRoute", "late", "Accepted")
+    done = await config(installation, "default/files", "--diff")
+    assert (done.returncode, done.stderr) == (0, "")
+    # The agent may apply several revisions for one change, such as that of endpoints.
+    assert " (previous): " in done.stdout or done.stdout == "no difference\n"

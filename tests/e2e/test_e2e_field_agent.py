@@ -1,4 +1,4 @@
-"""NGINX's own agent v3 with a real NGINX under the real controller: objects in, traffic out."""
+"""NGINX's own agents, v3 and v2, with a real NGINX: objects in, traffic out."""
 
 from __future__ import annotations
 
@@ -12,32 +12,47 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
+from fakes.cluster_without_pods import (
+    SUFFIX,
+    Cluster,
+    client,
+    cluster,
+    give_address,
+    token,
+)
 from fakes.field_agent import FieldAgent, program
-from fakes.installation import apply, condition, hello, holds, route, until
+from fakes.installation import BAD_SNIPPETS_FILTER, apply, condition, hello, holds, route, until
+from fakes.kinds import resource_of
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["client", "cluster"]
 
-pytestmark = [pytest.mark.process, pytest.mark.long]
-
-SNIPPET = {
-    "apiVersion": "gateway.nginx.org/v1alpha1",
-    "kind": "SnippetsFilter",
-    "metadata": {"name": "bad", "namespace": "default"},
-    "spec": {"snippets": [{"context": "http.server.location", "value": "not_a_directive on;"}]},
-}
+pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.peers]
 
 
 class World:
     """A Gateway on its own port, served by the agent."""
 
-    def __init__(self, client: kube.Client, agent: FieldAgent, port: int) -> None:
+    agent: FieldAgent
+    token: Path
+    """File with the token of the agent."""
+
+    def __init__(self, cluster: Cluster, client: kube.Client, port: int) -> None:
+        self.cluster = cluster
         self.client = client
-        self.agent = agent
         self.port = port
+        self._controller = contextlib.AsyncExitStack()
+
+    async def start_controller(self) -> None:
+        """Run the control plane."""
+        await self._controller.enter_async_context(self.cluster.controller(snippets=True))
+
+    async def stop_controller(self) -> None:
+        """End the control plane."""
+        await self._controller.aclose()
 
     async def add(self, name: str, **rule: Any) -> None:
         """Make a route of the path ``/<name>`` that marks its answers with its name."""
@@ -67,22 +82,49 @@ class World:
         status, _, message = await self.programmed()
         return message if status == "False" else ""
 
+    def package_files_remain(self) -> bool:
+        """Tell whether files of NGINX's package remain that the main file does not include.
 
-@pytest.fixture
+        v2 removes those that its NGINX read before.
+        """
+        names = ("mime.types", "conf.d/default.conf")
+        return all((self.agent.nginx_directory / name).exists() for name in names)
+
+
+only_v2 = pytest.mark.parametrize("world", [2], ids=["v2"], indirect=True)
+only_v3 = pytest.mark.parametrize("world", [3], ids=["v3"], indirect=True)
+
+ACCOUNT = f"web-{SUFFIX}"
+
+HEALTH_SECONDS = 50
+"""Longest time after which the agents report a stopped or started NGINX: v2 does it every 30 s,
+and looks for processes every 5 s."""
+
+
+@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
 async def world(
-    cluster: Cluster, client: kube.Client, backends: None, tmp_path: Path
+    request: pytest.FixtureRequest,
+    cluster: Cluster,
+    client: kube.Client,
+    backends: None,
+    tmp_path: Path,
 ) -> AsyncIterator[World]:
-    program()
+    program(request.param)
     port = free_port()
-    async with cluster.controller(snippets=True):
+    world = World(cluster, client, port)
+    await world.start_controller()
+    try:
         gateway = hello()
         gateway[0]["spec"]["listeners"][0]["port"] = port
         await apply(client, gateway)
         await give_address(client, "web")
-        told = cluster.environment(tmp_path / "told", "pod", await token(client, "web"))
-        agent = FieldAgent(tmp_path / "plane", told, free_port())
-        async with agent.running():
-            yield World(client, agent, port)
+        settings = cluster.environment(tmp_path / "settings", "pod", await token(client, "web"))
+        world.token = Path(settings["NGINX_AGENT_COMMAND_AUTH_TOKENPATH"])
+        world.agent = FieldAgent(tmp_path / "plane", settings, free_port(), request.param)
+        async with world.agent.running():
+            yield world
+    finally:
+        await world.stop_controller()
 
 
 async def test_first_configuration_and_twenty_changes_are_served(world: World) -> None:
@@ -90,15 +132,13 @@ async def test_first_configuration_and_twenty_changes_are_served(world: World) -
     for name in (f"r{number}" for number in range(20)):
         await world.add(name)
         await until(partial(world.answers, name))
-    # What belongs to the package of NGINX is left alone.
-    assert (world.agent.nginx_directory / "mime.types").exists()
-    assert (world.agent.nginx_directory / "conf.d" / "default.conf").exists()
+    assert world.package_files_remain() == (world.agent.version == 3)
 
 
 async def test_rejected_filter_is_left_out_with_nginx_message(world: World) -> None:
     await world.add("good")
     await until(lambda: world.answers("good"))
-    await world.client.create(resources.SNIPPETS_FILTERS, SNIPPET)
+    await world.client.create(resource_of("SnippetsFilter"), BAD_SNIPPETS_FILTER)
     reference = {"group": "gateway.nginx.org", "kind": "SnippetsFilter", "name": "bad"}
     await world.add("bad", filters=[{"type": "ExtensionRef", "extensionRef": reference}])
 
@@ -107,12 +147,14 @@ async def test_rejected_filter_is_left_out_with_nginx_message(world: World) -> N
     assert await world.answers("good")
 
     async def rejected() -> dict[str, Any] | None:
-        snippets_filter = await world.client.get(resources.SNIPPETS_FILTERS, "bad", "default")
-        conditions = snippets_filter["status"]["controllers"][0]["conditions"]
-        return next((each for each in conditions if each["status"] == "False"), None)
+        snippets_filter = await world.client.get(resource_of("SnippetsFilter"), "bad", "default")
+        entries = snippets_filter["status"]["controllers"]
+        conditions = (reported for entry in entries for reported in entry["conditions"])
+        return next((reported for reported in conditions if reported["status"] == "False"), None)
 
     result = await until(rejected)
     assert result["type"] == "Accepted"
+    assert result["message"].startswith("not served by Gateway default/web: rejected by nginx/")
     assert 'unknown directive "not_a_directive"' in result["message"]
     status, _, message = await world.programmed()
     assert (status, "SnippetsFilter default/bad" in message) == ("True", True)
@@ -133,10 +175,17 @@ async def test_gateway_is_not_programmed_while_its_nginx_is_down(
     await world.add("before")
     await until(lambda: world.answers("before"))
     await holds(world.client, "Gateway", "web", "Programmed")
+    # v2 describes only processes that started after its last description. It knows both the start
+    # of the system and that of a process in whole seconds.
+    await asyncio.sleep(2.5)
+    await world.add("later")
+    await until(lambda: world.answers("later"))
+    await holds(world.client, "Gateway", "web", "Programmed")
     await world.agent.kill("nginx")
-    assert "NGINX is not healthy" in await until(world.not_programmed)
+    assert "NGINX is not healthy" in await until(world.not_programmed, HEALTH_SECONDS)
     await world.add("meanwhile")
-    # The agent would end itself if it were asked now; so it is asked when NGINX runs.
+    # v3 would end itself if it were asked now, and v2 would report a success. So both are asked
+    # when NGINX runs.
     await asyncio.sleep(3)
     assert world.agent.alive("agent")
     assert "NGINX is not healthy" in await world.not_programmed()
@@ -148,5 +197,110 @@ async def test_gateway_is_not_programmed_while_its_nginx_is_down(
     assert await world.not_programmed()
     await world.agent.end_workers()
     await world.agent.start_nginx()
+    await until(lambda: world.answers("meanwhile"), HEALTH_SECONDS)
+    await holds(world.client, "Gateway", "web", "Programmed")
+
+
+async def test_gateway_is_not_programmed_while_all_processes_of_its_nginx_are_gone(
+    world: World,
+) -> None:
+    await world.add("before")
+    await until(lambda: world.answers("before"))
+    await holds(world.client, "Gateway", "web", "Programmed")
+    await world.agent.kill("nginx")
+    await world.agent.end_workers()
+    assert not await world.answers("before")
+    assert "NGINX is not healthy" in await until(world.not_programmed, HEALTH_SECONDS)
+    await world.add("meanwhile")
+    await world.agent.start_nginx()
+    await until(lambda: world.answers("meanwhile"), HEALTH_SECONDS)
+    await holds(world.client, "Gateway", "web", "Programmed")
+    assert world.agent.alive("agent")
+
+
+@only_v3
+async def test_new_token_in_file_is_used_without_restart(world: World) -> None:
+    await holds(world.client, "Gateway", "web", "Programmed")
+    good = world.token.read_text()
+    world.token.write_text("not a token")
+    await until(world.not_programmed)
+    await world.add("meanwhile")
+    world.token.write_text(good)
     await until(lambda: world.answers("meanwhile"))
     await holds(world.client, "Gateway", "web", "Programmed")
+    assert world.agent.alive("agent")
+
+
+@only_v2
+async def test_rejected_token_is_replaced_by_restart_of_agent(world: World) -> None:
+    await world.add("before")
+    await until(lambda: world.answers("before"))
+    good = world.token.read_text()
+    await world.agent.kill("agent")
+    world.token.write_text("not a token")
+    world.agent.write_config()
+    await world.agent.start_agent()
+    await until(world.not_programmed)
+    await world.add("meanwhile")
+    await asyncio.sleep(3)
+    assert world.agent.alive("agent")
+    assert await world.answers("before")
+    assert not await world.answers("meanwhile")
+    await world.agent.kill("agent")
+    world.token.write_text(good)
+    world.agent.write_config()
+    await world.agent.start_agent()
+    await until(lambda: world.answers("meanwhile"))
+    await holds(world.client, "Gateway", "web", "Programmed")
+
+
+@only_v2
+async def test_agent_with_revoked_token_is_denied_by_a_new_control_plane(world: World) -> None:
+    await world.add("before")
+    await until(lambda: world.answers("before"))
+    account = await world.client.get(resources.SERVICE_ACCOUNTS, ACCOUNT, "default")
+    await world.stop_controller()
+    await world.client.delete(resources.SERVICE_ACCOUNTS, ACCOUNT, "default")
+    await world.start_controller()
+    await until(world.not_programmed)
+    assert await world.answers("before")
+    world.token.write_text(await token(world.client, "web"))
+    created = await world.client.get(resources.SERVICE_ACCOUNTS, ACCOUNT, "default")
+    assert created["metadata"]["uid"] != account["metadata"]["uid"]
+    world.agent.write_config()
+    await world.agent.kill("agent")
+    await world.agent.start_agent()
+    await world.add("meanwhile")
+    await until(lambda: world.answers("meanwhile"))
+    await holds(world.client, "Gateway", "web", "Programmed")
+
+
+async def test_renewed_server_certificate_is_accepted(world: World) -> None:
+    await holds(world.client, "Gateway", "web", "Programmed")
+    pair = world.cluster.state.pki.leaf(pki.CHANNEL)
+    before = pair.cert.read_bytes()
+    pair.cert.unlink()
+    world.cluster.state.pki.ensure()
+    assert pair.cert.read_bytes() != before
+    await world.add("after-renewal")
+    await until(lambda: world.answers("after-renewal"))
+    await world.agent.kill("agent")
+    await world.agent.start_agent()
+    await world.add("new-connection")
+    await until(lambda: world.answers("new-connection"))
+
+
+async def test_traffic_goes_on_without_control_plane_and_agent(world: World) -> None:
+    await world.add("before")
+    await until(lambda: world.answers("before"))
+    await world.stop_controller()
+    assert await world.answers("before")
+    await world.agent.kill("agent")
+    assert await world.answers("before")
+    await world.add("meanwhile")
+    await world.start_controller()
+    await world.agent.start_agent()
+    await until(lambda: world.answers("meanwhile"), 60)
+    await holds(world.client, "Gateway", "web", "Programmed")
+    assert world.package_files_remain() == (world.agent.version == 3)
+    assert (world.agent.nginx_directory / "nginx.conf").exists()

@@ -22,6 +22,7 @@ from fakes.installation import Installation, apply, holds, until
 from gatehouse.apis import resources
 from gatehouse.compiler.ir.http import Endpoint
 from gatehouse.kube import client as kube
+from gatehouse.kube import errors as kube_errors
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -72,14 +73,14 @@ def gateway(*listeners: Object) -> Object:
     }
 
 
-def endpoints(name: str, *found: Endpoint) -> Object:
+def endpoints(name: str, *servers: Endpoint) -> Object:
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": meta(f"{name}-1", labels={"kubernetes.io/service-name": name}),
         "addressType": "IPv4",
-        "ports": [{"name": "https", "port": found[0].port, "protocol": "TCP"}],
-        "endpoints": [{"addresses": [each.address]} for each in found],
+        "ports": [{"name": "https", "port": servers[0].port, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [server.address]} for server in servers],
     }
 
 
@@ -89,19 +90,19 @@ def service(name: str) -> Object:
 
 
 def hosted(name: str, *hosts: str, address: str = "", **spec: Any) -> Object:
-    wanted: Object = {
+    expected: Object = {
         "parentRefs": [{"name": "apis"}],
         "hosts": list(hosts) or [f"api.{name}.test"],
         "service": {"name": name},
         **spec,
     }
     if address:
-        wanted["advertiseAddress"] = address
+        expected["advertiseAddress"] = address
     return {
         "apiVersion": "gatehouse.dev/v1alpha1",
         "kind": "HostedAPIServer",
         "metadata": meta(name),
-        "spec": wanted,
+        "spec": expected,
     }
 
 
@@ -126,10 +127,10 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def trust(authority: Authority) -> ssl.SSLContext:
-    made = ssl.create_default_context(cafile=str(authority.file))
-    made.check_hostname = False
-    made.load_cert_chain(*authority.issue("alice", x509.DNSName("alice")))
-    return made
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.check_hostname = False
+    context.load_cert_chain(*authority.issue("alice", x509.DNSName("alice")))
+    return context
 
 
 @pytest.fixture
@@ -144,7 +145,10 @@ async def test_external_and_internal_clients_reach_their_own_cluster(
     installation: Installation, tmp_path: Path,
 ) -> None:  # fmt: skip
     names, inside = (address, OUTSIDE), (address, INSIDE)
-    async with apiserver(authority, "a", wanted=True) as a, apiserver(authority, "b") as b:
+    async with (
+        apiserver(authority, "a", needs_certificate=True) as a,
+        apiserver(authority, "b") as b,
+    ):
         await serve(client, a, address="10.1.2.3", dns={"publish": True})
         await serve(client, b, address="fd00::5", allowedSources=["127.0.9.0/24", "192.0.2.0/24"])
         alice = await connect(names, trust, "API.a.test")
@@ -169,8 +173,8 @@ async def test_external_and_internal_clients_reach_their_own_cluster(
         assert hosted_api_server["status"]["readyEndpoints"] == 1
         assert hosted_api_server["status"]["addresses"] == [{"type": "IPAddress", "value": address}]
 
-        await apply(client, [hosted("late", "api.a.test")])
-        await holds(client, "HostedAPIServer", "late", "Accepted", "False")
+        with pytest.raises(kube_errors.Invalid, match="already used by HostedAPIServer default/a"):
+            await apply(client, [hosted("late", "api.a.test")])
         assert await server_name_at(names, trust, "api.a.test") == "a"
 
         zone = tmp_path / "zone"
@@ -189,8 +193,7 @@ async def test_external_and_internal_clients_reach_their_own_cluster(
 
         await until(other_list)
         assert await server_name_at(names, trust, "api.b.test", source="127.0.9.1") == ""
-        for name in ("b", "late"):
-            await client.delete(resources.HOSTED_API_SERVERS, name, "default")
+        await client.delete(resources.HOSTED_API_SERVERS, "b", "default")
 
         async def gone() -> bool:
             return await server_name_at(names, trust, "api.b.test", source="127.0.8.1") == ""
@@ -219,18 +222,18 @@ async def test_dns_endpoint_lists_hostnames_of_its_server(
 
     async with apiserver(authority, "d") as d:
         await serve(client, d, dns={"publish": True, "ttlSeconds": 30})
-        wanted = [("api.d.test", [address])]
-        await until(lambda: _is(published, wanted), seconds=90)
+        expected = [("api.d.test", [address])]
+        await until(lambda: _is(published, expected), seconds=90)
         more = hosted("d", "api.d.test", "other.d.test", dns={"publish": True})
         await apply(client, [more])
-        await until(lambda: _is(published, [*wanted, ("other.d.test", [address])]), seconds=90)
+        await until(lambda: _is(published, [*expected, ("other.d.test", [address])]), seconds=90)
         await apply(client, [hosted("d", dns={"publish": False})])
         await until(lambda: _is(published, []), seconds=90)
         await remove(client, "d")
 
 
-async def _is(read: Any, wanted: Any) -> bool:
-    return bool(await read() == wanted)
+async def _is(read: Any, expected: Any) -> bool:
+    return bool(await read() == expected)
 
 
 class Held:
@@ -242,7 +245,7 @@ class Held:
         self.lost: list[str] = []
 
     async def run(self, ends: float) -> None:
-        await asyncio.gather(*(self._talk(each, ends) for each in self.clients))
+        await asyncio.gather(*(self._talk(client, ends) for client in self.clients))
 
     async def _talk(self, client: Client, ends: float) -> None:
         number = 0
@@ -258,15 +261,19 @@ class Held:
             await asyncio.sleep(0.5)
 
 
-async def _change(client: kube.Client, number: int, kept: list[tuple[Server, Server]]) -> None:
+async def _change(
+    client: kube.Client, number: int, backend_pairs: list[tuple[Server, Server]]
+) -> None:
     """Do the next of: a name more, endpoints that move, a list, a name less."""
     name = f"churn-{number // 4}"
-    one, other = kept[number % len(kept)]
+    one, other = backend_pairs[number % len(backend_pairs)]
     match number % 4:
         case 0:
             sources = {"allowedSources": ["127.0.0.0/8"]} if number % 8 else {}
-            made = hosted(name, address=f"10.9.{number // 250}.{number % 250 + 1}", **sources)
-            await apply(client, [service(name), endpoints(name, one.endpoint), made])
+            hosted_object = hosted(
+                name, address=f"10.9.{number // 250}.{number % 250 + 1}", **sources
+            )
+            await apply(client, [service(name), endpoints(name, one.endpoint), hosted_object])
         case 1:
             ready = [one.endpoint, other.endpoint]
             await apply(client, [endpoints(one.name, ready[number // 4 % 2])])
@@ -283,37 +290,37 @@ async def test_connections_survive_hostname_additions_and_removals(
 ) -> None:
     """Tests of the back end cover later ends, after Envoy drained the changed filter chains."""
     async with contextlib.AsyncExitStack() as stack:
-        kept = []
+        backend_pairs = []
         for number in range(5):
             one = await stack.enter_async_context(apiserver(authority, f"kept-{number}"))
             other = await stack.enter_async_context(apiserver(authority, f"kept-{number}"))
-            kept.append((one, other))
+            backend_pairs.append((one, other))
             await serve(client, one, address=f"10.8.0.{number + 1}")
         connections = []
         for number in range(HELD):
             name = f"kept-{number % 5}"
             header = apiservers.version_2("192.0.2.1", f"10.8.0.{number % 5 + 1}", 443)
             if number % 2:
-                made = await connect((address, OUTSIDE), trust, f"api.{name}.test")
+                connection = await connect((address, OUTSIDE), trust, f"api.{name}.test")
             else:
-                made = await connect(
+                connection = await connect(
                     (address, INSIDE), trust, None, header=header, source="127.0.66.1"
                 )
-            assert made.server == name
-            connections.append(made)
+            assert connection.server == name
+            connections.append(connection)
         held, begun = Held(connections), time.monotonic()
         talking = asyncio.create_task(held.run(begun + SECONDS))
         number = 0
         while time.monotonic() - begun < SECONDS:
-            await _change(client, number, kept)
+            await _change(client, number, backend_pairs)
             number += 1
             await asyncio.sleep(max(0.0, begun + number * 0.1 - time.monotonic()))
         await talking
         last = f"churn-{(number - 1) // 4}"
         await holds(client, "HostedAPIServer", last, "Programmed")
         reached = await server_name_at((address, OUTSIDE), trust, f"api.{last}.test")
-        for made in connections:
-            made.close()
+        for connection in connections:
+            connection.close()
     print(f"{number} changes in {SECONDS:.0f} s; {sum(held.said.values())} echoes over {HELD}")
     assert not held.lost, f"{len(held.lost)} of {HELD}: {held.lost[:10]}"
     assert min(held.said.values()) > HELD / 5

@@ -21,8 +21,8 @@ from fakes.hosted_fixtures import (
     address,
     clusters,
     estate,
-    installation,
     node_proxy,
+    options,
 )
 from fakes.hosted_objects import (
     INSIDE,
@@ -43,7 +43,7 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port
 
-__all__ = ["address", "clusters", "estate", "installation", "node_proxy"]
+__all__ = ["address", "clusters", "estate", "options", "node_proxy"]
 
 pytestmark = MARKS
 
@@ -72,9 +72,9 @@ async def _ticking(cluster: Cluster) -> None:
             await asyncio.sleep(1)
 
 
-async def _change(client: kube.Client, number: int, kept: list[Cluster]) -> None:
+async def _change(client: kube.Client, number: int, kube_clusters: list[Cluster]) -> None:
     """Do the next of: a name more, endpoints that move, a list, names that rotate, a name less."""
-    turn, cluster = number // 5, kept[number % len(kept)]
+    turn, cluster = number // 5, kube_clusters[number % len(kube_clusters)]
     added = Place(f"churn-{turn}", cluster.port, (f"10.9.{turn // 250}.{turn % 250 + 1}",))
     match number % 5:
         case 0:
@@ -107,7 +107,7 @@ async def test_watches_survive_all_changes_except_removal_of_their_cluster(
     await asyncio.to_thread(going.start)
     await apply(client, served(going))
     await programmed(client, "apis", going)
-    ticking = [asyncio.create_task(_ticking(each)) for each in clusters]
+    ticking = [asyncio.create_task(_ticking(cluster)) for cluster in clusters]
     held: list[Watch] = []
     leaving: list[Watch] = []
     outside = (address, NAMES)
@@ -132,34 +132,36 @@ async def test_watches_survive_all_changes_except_removal_of_their_cluster(
         # Without its name a cluster gets no new clients; its connections end with the cluster.
         name = f"api.{going.name}.test"
         await until(lambda: _not(answers(estate.outside, outside, going, sni=name)))
-        assert not [each.ended for each in leaving if each.ended]
+        assert not [open_watch.ended for open_watch in leaving if open_watch.ended]
         await asyncio.to_thread(going.stop)
         await until(lambda: _all_ended(leaving))
-        before = [each.events for each in held]
+        before = [open_watch.events for open_watch in held]
         await asyncio.sleep(3)
-        after = [each.events for each in held]
+        after = [open_watch.events for open_watch in held]
     finally:
         for task in ticking:
             task.cancel()
         await asyncio.gather(*ticking, return_exceptions=True)
-        for each in (*held, *leaving):
-            each.close()
+        for open_watch in (*held, *leaving):
+            open_watch.close()
         await asyncio.to_thread(going.stop)
     print(
         f"{changes} changes in {SECONDS:.0f} s, at most {max(late):.2f} s late; "
         f"{HELD} watches, {sum(after)} events"
     )
     assert changes > 5 * SECONDS
-    assert not [(each.cluster.name, each.ended) for each in held if each.ended]
+    assert not [
+        (open_watch.cluster.name, open_watch.ended) for open_watch in held if open_watch.ended
+    ]
     assert all(then < now for then, now in zip(before, after, strict=True))
 
 
 async def _all_ended(watches: list[Watch]) -> bool:
-    return all(each.ended for each in watches)
+    return all(open_watch.ended for open_watch in watches)
 
 
-async def _not(asked: Any) -> bool:
-    return not await asked
+async def _not(condition: Any) -> bool:
+    return not await condition
 
 
 @pytest.mark.parametrize("proxy", PROXIES)

@@ -15,18 +15,20 @@ import yaml
 from fakes import watch_connections
 from fakes.apiservers import version_2
 from fakes.dns_server import serving
+from fakes.envoys import ENVOY
 from fakes.hosted_fixtures import (
     MARKS,
     PROXIES,
     address,
     clusters,
     estate,
-    installation,
     node_proxy,
+    options,
 )
 from fakes.hosted_objects import (
     INSIDE,
     ONE,
+    TUNNELS,
     TWO,
     gateway,
     is_reachable,
@@ -38,7 +40,7 @@ from fakes.hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
 from fakes.installation import apply, until
 from gatehouse.kube import client as kube
 
-__all__ = ["address", "clusters", "estate", "installation", "node_proxy"]
+__all__ = ["address", "clusters", "estate", "options", "node_proxy"]
 
 pytestmark = MARKS
 
@@ -56,6 +58,17 @@ async def test_kubectl_in_a_pod_reaches_its_own_cluster_only(
     # The node has no way to the other cluster's address.
     assert "failed" in two.user_seen(estate.pod, f"https://{TWO[0]}")
     # Its own address of the other family is not registered with the gateway.
+    assert "failed" in one.user_seen(estate.pod, f"https://[{ONE[1]}]")
+
+
+async def test_kubectl_in_a_pod_reaches_its_own_cluster_by_tunnel(
+    estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
+) -> None:
+    one, two = clusters
+    flags = ("--transport", "connect", "--proxy-path", str(ENVOY))
+    await asyncio.to_thread(node_proxy.start, f"{address}:{TUNNELS}", ONE, *flags)
+    assert one.user_seen(estate.pod, f"https://{ONE[0]}") == "one-admin"
+    assert "failed" in one.user_seen(estate.pod, f"https://{ONE[0]}", files=two.files)
     assert "failed" in one.user_seen(estate.pod, f"https://[{ONE[1]}]")
 
 
@@ -89,9 +102,9 @@ async def test_master_service_hostname_leads_to_the_own_cluster(
         *("--kubernetes-service-mode", "names"),
     )
     (zone,) = (
-        each["data"]["kubernetes.zone"]
-        for each in yaml.safe_load_all(printed)
-        if each["kind"] == "ConfigMap"
+        document["data"]["kubernetes.zone"]
+        for document in yaml.safe_load_all(printed)
+        if document["kind"] == "ConfigMap"
     )
     start = functools.partial(node_proxy.start, f"{address}:{INSIDE}", ONE[:1], "--proxy", proxy)
     await asyncio.to_thread(start)
@@ -134,8 +147,8 @@ async def test_proxy_protocol_destination_is_accepted_from_trusted_proxy_only(
     two = clusters[1]
     inside = (address, INSIDE)
 
-    async def claimed(source: str, wanted: str = TWO[0], port: int = 443) -> bool:
-        header = version_2(source, wanted, port)
+    async def claimed(source: str, destination: str = TWO[0], port: int = 443) -> bool:
+        header = version_2(source, destination, port)
         return await watch_connections.answers(estate.node, inside, two, header)
 
     assert await claimed(NODE)
@@ -157,5 +170,5 @@ async def test_proxy_protocol_destination_is_accepted_from_trusted_proxy_only(
     await until(lambda: claimed("192.0.2.77"))
 
 
-async def _not(asked: Awaitable[bool]) -> bool:
-    return not await asked
+async def _not(condition: Awaitable[bool]) -> bool:
+    return not await condition

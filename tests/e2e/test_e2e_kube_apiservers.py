@@ -55,8 +55,8 @@ async def test_client_certificate_grants_permissions_of_its_role(estate: Estate)
         assert who["status"]["userInfo"] == {
             "username": "alice", "groups": ["dev", "system:authenticated"],
         }  # fmt: skip
-        made = {**MAP, "data": {"cluster": name}}
-        await run(alice, "apply", "-f", "-", stdin=made)
+        config_map = {**MAP, "data": {"cluster": name}}
+        await run(alice, "apply", "-f", "-", stdin=config_map)
         result = await run(alice.json, "get", "configmap", "settings")
         assert result["data"] == {"cluster": name}
         refused = await run(alice.fails, "-n", "other", "get", "configmaps")
@@ -126,31 +126,31 @@ async def test_kr8s_writes_and_watches_objects(estate: Estate, by_address: bool)
     path = estate.by_certificate(A, "alice", "dev", by_address=by_address)
     api = await kr8s.asyncio.api(kubeconfig=str(path), namespace="team")
     name = f"kr8s-{by_address}".lower()
-    made = await Kr8sConfigMap({"metadata": {"name": name}, "data": {"a": "b"}}, api=api)
-    await made.create()
-    await made.patch({"data": {"a": "c"}})
-    await made.refresh()
-    assert made.raw["data"] == {"a": "c"}
-    seen = []
+    config_map = await Kr8sConfigMap({"metadata": {"name": name}, "data": {"a": "b"}}, api=api)
+    await config_map.create()
+    await config_map.patch({"data": {"a": "c"}})
+    await config_map.refresh()
+    assert config_map.raw["data"] == {"a": "c"}
+    events = []
 
     async def follow() -> None:
-        async for kind, each in api.watch("configmaps", namespace="team"):
-            if each.name == name:
-                seen.append((kind, each.raw["data"]["a"]))
+        async for kind, config_map in api.watch("configmaps", namespace="team"):
+            if config_map.name == name:
+                events.append((kind, config_map.raw["data"]["a"]))
                 if kind == "DELETED":
                     return
 
     following = asyncio.create_task(follow())
-    await until(lambda: _are(seen, ("ADDED", "c")))
-    await made.patch({"data": {"a": "d"}})
-    await made.delete()
+    await until(lambda: _are(events, ("ADDED", "c")))
+    await config_map.patch({"data": {"a": "d"}})
+    await config_map.delete()
     async with asyncio.timeout(30):
         await following
-    assert seen == [("ADDED", "c"), ("MODIFIED", "d"), ("DELETED", "d")]
+    assert events == [("ADDED", "c"), ("MODIFIED", "d"), ("DELETED", "d")]
 
 
-async def _are(seen: list[tuple[str, str]], *wanted: tuple[str, str]) -> bool:
-    return seen == [*wanted]
+async def _are(events: list[tuple[str, str]], *expected: tuple[str, str]) -> bool:
+    return events == [*expected]
 
 
 async def test_lightkube_writes_and_watches_objects_and_reports_denials(
@@ -165,18 +165,18 @@ async def test_lightkube_writes_and_watches_objects_and_reports_denials(
 def with_lightkube(config: KubeConfig) -> None:
     client = lightkube.Client(config=config, namespace="team")
     meta = ObjectMeta(name="light", namespace="team")
-    made = client.create(LightConfigMap(metadata=meta, data={"a": "b"}))
-    assert made.metadata is not None
-    version = made.metadata.resourceVersion
+    config_map = client.create(LightConfigMap(metadata=meta, data={"a": "b"}))
+    assert config_map.metadata is not None
+    version = config_map.metadata.resourceVersion
     client.patch(LightConfigMap, "light", {"data": {"a": "c"}})
     client.delete(LightConfigMap, "light")
-    seen = []
-    for kind, each in client.watch(LightConfigMap, resource_version=version):
-        if each.metadata is not None and each.metadata.name == "light":
-            seen.append((kind, each.data))
+    events = []
+    for kind, change in client.watch(LightConfigMap, resource_version=version):
+        if change.metadata is not None and change.metadata.name == "light":
+            events.append((kind, change.data))
             if kind == "DELETED":
                 break
-    assert seen == [("MODIFIED", {"a": "c"}), ("DELETED", {"a": "c"})]
+    assert events == [("MODIFIED", {"a": "c"}), ("DELETED", {"a": "c"})]
     with pytest.raises(ApiError) as failure:
         client.get(LightConfigMap, "light", namespace="other")
     assert (failure.value.status.code, failure.value.status.reason) == (403, "Forbidden")
@@ -193,7 +193,7 @@ def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple
     events = watch.Watch().stream(
         core.list_namespaced_config_map, "team", resource_version=version, timeout_seconds=seconds
     )
-    return [(each["type"], each["object"].data) for each in events]
+    return [(event["type"], event["object"].data) for event in events]
 
 
 async def test_official_python_client_writes_and_watches_objects(estate: Estate) -> None:
@@ -254,7 +254,10 @@ async def test_status_reports_served_hostnames_and_gateways(
 ) -> None:
     upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, A)
     assert upstream_cluster["status"]["hosts"] == [A]
-    held = {each["type"]: each["status"] for each in upstream_cluster["status"]["conditions"]}
+    held = {
+        condition["type"]: condition["status"]
+        for condition in upstream_cluster["status"]["conditions"]
+    }
     assert held == {"Accepted": "True", "ResolvedRefs": "True", "Programmed": "True"}
     (gateway,) = upstream_cluster["status"]["gateways"]
     assert gateway["gatewayRef"]["name"] == "apis"
@@ -265,7 +268,9 @@ async def test_explain_names_the_servers_of_a_request(
 ) -> None:
     words = ("--cluster", A, "--as", "alice", "--verb", "list", "--resource", "pods", "-o", "json")
     command = (sys.executable, "-m", "gatehouse", "explain", *words)
-    said = await asyncio.to_thread(
+    output = await asyncio.to_thread(
         subprocess.check_output, [*command, "--kubeconfig", str(installation.kubeconfig)]
     )
-    assert set(json.loads(said)["servers"]) == {each.url for each in estate.clusters[A].servers}
+    assert set(json.loads(output)["servers"]) == {
+        server.url for server in estate.clusters[A].servers
+    }

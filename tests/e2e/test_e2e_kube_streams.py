@@ -36,7 +36,9 @@ class Pods:
 
     def asked(self) -> list[str]:
         """Return the requests that the kube-apiserver received: a line for each stream."""
-        return [each for each in self._log.read_text().splitlines() if " as " in each]
+        return [
+            splitline for splitline in self._log.read_text().splitlines() if " as " in splitline
+        ]
 
 
 @pytest.fixture
@@ -63,8 +65,8 @@ async def test_exec_runs_commands(pods: Pods, protocol: str) -> None:
     spoken = dict.fromkeys(SWITCHES, PROTOCOLS[protocol])
     text = "".join(random.choices("abcdefgh \n", k=3_000_000))
     heard = await run(pods.alice, "exec", "-i", "p", "--", "tr", stdin=text, **spoken)
-    wanted = hashlib.sha256(text.upper().encode()).hexdigest()
-    assert hashlib.sha256(heard.encode()).hexdigest() == wanted
+    digest = hashlib.sha256(text.upper().encode()).hexdigest()
+    assert hashlib.sha256(heard.encode()).hexdigest() == digest
     refused = await run(pods.alice.fails, "exec", "-i", "p", "--", "fail", stdin="", **spoken)
     assert "exit code 7" in refused
     ways = {line.partition(" as ")[2] for line in pods.asked()}
@@ -85,7 +87,7 @@ async def test_port_forward_relays_data(pods: Pods, protocol: str) -> None:
             here, _, there = line.removeprefix("Forwarding from ").partition(" -> ")
             ports[there.strip()] = int(here.rpartition(":")[2])
         async with asyncio.timeout(30):
-            talks = [talk(ports[each], each, 200) for each in ("8080", "9090", "8080")]
+            talks = [talk(ports[port], port, 200) for port in ("8080", "9090", "8080")]
             await asyncio.gather(*talks)
     finally:
         process.kill()

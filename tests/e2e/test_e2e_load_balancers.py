@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 import yaml
 
+from fakes.chromium import CHROMIUM, open_page
+from fakes.console import log_in, running_console, show
 from fakes.installation import ROOT, Installation, apply, until
 from fakes.nginx_plus import FakePlus, Plus, Upstream
 from fakes.process import ApiServer, environment
@@ -48,9 +50,9 @@ async def join(client: kube.Client, number: int) -> None:
 
 def service(name: str, namespace: str, *ports: tuple[str, int], **annotations: str) -> Any:
     listed = [{"name": p, "port": n - 30000, "nodePort": n} for p, n in ports]
-    said = {key.replace("_", "/", 1): value for key, value in annotations.items()}
+    values = {key.replace("_", "/", 1): value for key, value in annotations.items()}
     return {
-        "metadata": {"name": name, "namespace": namespace, "annotations": said},
+        "metadata": {"name": name, "namespace": namespace, "annotations": values},
         "spec": {"type": "NodePort", "selector": {"app": name}, "ports": listed},
     }
 
@@ -88,10 +90,10 @@ def balancer(name: str, *urls: str, **spec: Any) -> Any:
 async def programmed(client: kube.Client, name: str, reason: str = "Programmed") -> Any:
     async def check() -> Any:
         result = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "balanced")
-        said = result.get("status") or {}
-        for each in said.get("conditions") or ():
-            if each["type"] == "Programmed" and each["reason"] == reason:
-                return said
+        status = result.get("status") or {}
+        for condition in status.get("conditions") or ():
+            if condition["type"] == "Programmed" and condition["reason"] == reason:
+                return status
         return None
 
     return await until(check)
@@ -112,11 +114,11 @@ async def test_service_and_node_changes_reach_every_host(cluster: kube.Client) -
         for fake in (one, two):
             await holds(fake, "http/web", "10.0.0.1:30080", "10.0.0.2:30080")
             await holds(fake, "stream/db", "10.0.0.1:30090", "10.0.0.2:30090")
-        said = await programmed(cluster, "edge")
-        assert said["readyHosts"] == "2/2"
-        assert [each["version"] for each in said["hosts"]] == [said["version"]] * 2
-        assert said["hosts"][0]["server"] == "nginx/1.29.3 nginx-plus-r36"
-        assert [each["name"] for each in said["upstreams"]] == ["web", "db"]
+        status = await programmed(cluster, "edge")
+        assert status["readyHosts"] == "2/2"
+        assert [host_entry["version"] for host_entry in status["hosts"]] == [status["version"]] * 2
+        assert status["hosts"][0]["server"] == "nginx/1.29.3 nginx-plus-r36"
+        assert [upstream["name"] for upstream in status["upstreams"]] == ["web", "db"]
         await join(cluster, 3)
         for fake in (one, two):
             await holds(fake, "http/web", "10.0.0.1:30080", "10.0.0.2:30080", "10.0.0.3:30080")
@@ -142,24 +144,46 @@ async def test_host_sync_failure_is_reported_with_host_message(cluster: kube.Cli
         await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, balancer("troubled", url))
         await holds(fake, "http/web", "10.0.0.1:30180", "10.0.0.2:30180")
         words = "http/none: 404 UpstreamNotFound: upstream not found"
-        said = await programmed(cluster, "troubled", "HostSyncFailed")
-        condition = next(c for c in said["conditions"] if c["type"] == "Programmed")
+        status = await programmed(cluster, "troubled", "HostSyncFailed")
+        condition = next(c for c in status["conditions"] if c["type"] == "Programmed")
         assert words in condition["message"]
 
         async def event() -> Any:
             events = (await cluster.list(resources.EVENTS, "balanced")).items
             return [
-                each
-                for each in events
-                if each["involvedObject"]["name"] == "app"
-                and each["reason"] == "UpstreamSyncFailed"
-                and words in each["message"]
+                event
+                for event in events
+                if event["involvedObject"]["name"] == "app"
+                and event["reason"] == "UpstreamSyncFailed"
+                and words in event["message"]
             ]
 
         await until(event)
         await cluster.delete(resources.SERVICES, "app", "balanced")
         await holds(fake, "http/web")
         await cluster.delete(resources.EXTERNAL_LOAD_BALANCERS, "troubled", "balanced")
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="needs Debian's package chromium")
+async def test_console_shows_what_differs_on_a_host(cluster: kube.Client) -> None:
+    rows = "[...document.querySelectorAll('tr')].map((row) => row.innerText)"
+    async with (
+        host("http/web") as (fake, url),
+        running_console(cluster) as console,
+        open_page() as page,
+    ):
+        manifest = service("shown", "balanced", ("nlk-web", 30182), ("nlk-gone", 30183))
+        await cluster.create(resources.SERVICES, manifest)
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, balancer("shown", url))
+        await log_in(page, console)
+        await show(page, "load-balancers")
+        words = "http/gone: 404 UpstreamNotFound: upstream not found"
+        await page.until(f"{rows}.some((row) => row.includes({json.dumps(words)}))")
+        await page.until(f"{rows}.some((row) => row.startsWith({json.dumps(url)}))")
+        await page.until(f"{rows}.includes('web\\thttp\\tbalanced/shown')")
+        await cluster.delete(resources.SERVICES, "shown", "balanced")
+        await holds(fake, "http/web")
+        await cluster.delete(resources.EXTERNAL_LOAD_BALANCERS, "shown", "balanced")
 
 
 async def test_nlk_configuration_works_unchanged(cluster: kube.Client) -> None:

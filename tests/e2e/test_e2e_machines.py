@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from fakes.agent_command import agent
-from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, logged, place
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, logged, options, place
 from fakes.external_machines import Machine
 from fakes.external_objects import NODES, balancer, join, listeners, service, wait_for_status
 from fakes.external_traffic import backends, datagram, greeting_of, node, web
@@ -26,7 +26,7 @@ from gatehouse.kube import client as kube
 from gatehouse.standalone import echo
 from gatehouse.standalone.free_ports import free_port
 
-__all__ = ["authority", "cluster", "installation", "place"]
+__all__ = ["authority", "cluster", "options", "place"]
 
 pytestmark = MARKS
 
@@ -42,9 +42,9 @@ async def test_external_machine_serves_ports_of_a_service(
     )
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place), machine.running():
-        said = await wait_for_status(cluster, kind, "Programmed")
-        (host,) = said["hosts"]
-        assert (host["name"], host["version"]) == ("lb-1", said["version"])
+        status = await wait_for_status(cluster, kind, "Programmed")
+        (host,) = status["hosts"]
+        assert (host["name"], host["version"]) == ("lb-1", status["version"])
         assert host["server"].startswith(f"{kind}/")
         assert await web(8080) == (200, "node-1")
         assert (await web(8080, "other.example"))[0] == 404
@@ -141,10 +141,10 @@ async def test_reconnected_machine_applies_missed_changes(
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place):
         async with machine.running():
-            said = await wait_for_status(
+            status = await wait_for_status(
                 cluster, kind, "HostSyncFailed", "lb-2: agent is not connected"
             )
-            assert said["readyHosts"] == "1/2"
+            assert status["readyHosts"] == "1/2"
             assert await web(8090) == (200, "node-1")
         await wait_for_status(cluster, kind, "HostSyncFailed", "2 of 2 hosts")
         await join(cluster, 2)
@@ -153,8 +153,8 @@ async def test_reconnected_machine_applies_missed_changes(
             resources.EXTERNAL_LOAD_BALANCERS, kind, {"spec": {"hosts": [{"name": "lb-1"}]}}, "edge"
         )
         async with machine.running():
-            said = await wait_for_status(cluster, kind, "Programmed")
-            assert said["readyHosts"] == "1/1"
+            status = await wait_for_status(cluster, kind, "Programmed")
+            assert status["readyHosts"] == "1/1"
             assert await web(8090) == (200, "node-2")
 
 
@@ -170,9 +170,9 @@ async def test_machines_of_one_load_balancer_serve_same_version_and_are_listed(
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place), one.running():
         async with two.running():
-            said = await wait_for_status(cluster, "pair", "Programmed")
-            assert said["readyHosts"] == "2/2"
-            assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
+            status = await wait_for_status(cluster, "pair", "Programmed")
+            assert status["readyHosts"] == "2/2"
+            assert [host["version"] for host in status["hosts"]] == [status["version"]] * 2
             await cluster.delete(resources.NODES, "n1")
             await join(cluster, 2)
 
@@ -180,12 +180,12 @@ async def test_machines_of_one_load_balancer_serve_same_version_and_are_listed(
                 return await backends(8180) == {"node-2"}
 
             await until(moved)
-            said = await wait_for_status(cluster, "pair", "Programmed")
-            assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
-        said = await wait_for_status(
+            status = await wait_for_status(cluster, "pair", "Programmed")
+            assert [host["version"] for host in status["hosts"]] == [status["version"]] * 2
+        status = await wait_for_status(
             cluster, "pair", "HostSyncFailed", "1 of 2 hosts: lb-2: agent is not connected"
         )
-        assert said["readyHosts"] == "1/2"
+        assert status["readyHosts"] == "1/2"
         assert await backends(8180) == {"node-2"}
 
 
@@ -206,7 +206,7 @@ async def test_machine_example_is_served(
     assert CliRunner().invoke(certs, [*words, "--out", str(place)]).exit_code == 0
     arguments = ("--config", str(place / "agent.yaml"))
     async with (
-        echo.serve({(NODES[1], 30080): "app"}),
+        echo.serve_echo({(NODES[1], 30080): "app"}),
         agent({}, place / "agent.log", *arguments),
         aiohttp.ClientSession() as session,
     ):

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, place
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, options, place
 from fakes.external_machines import Machine
 from fakes.external_objects import FRONT, balancer, listeners, service, wait_for_status
-from fakes.external_traffic import node, web
+from fakes.external_traffic import greeting_of, node, web
+from fakes.installation import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
-__all__ = ["authority", "cluster", "installation", "place"]
+__all__ = ["authority", "cluster", "options", "place"]
 
 pytestmark = MARKS
 
 
-async def test_failed_reload_of_machine_is_reported_with_nginx_message(
+async def test_port_in_use_is_reported_with_nginx_message_and_others_are_served(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE)
@@ -31,8 +33,15 @@ async def test_failed_reload_of_machine_is_reported_with_nginx_message(
     await cluster.create(resources.SERVICES, service())
     async with holder, node(1, place), machine.running():
         words = f"bind() to {FRONT}:8100 failed (98: Address"
-        said = await wait_for_status(cluster, "taken", "HostSyncFailed", words)
-        assert words in said["hosts"][0]["error"]
+        result = await wait_for_status(cluster, "taken", "HostSyncFailed", "port 8100: rejected by")
+        assert words in str(result["hosts"][0])
+
+        async def others_are_served() -> bool:
+            with contextlib.suppress(OSError):
+                return await greeting_of(8101) == "node-1"
+            return False
+
+        await until(others_are_served)
         holder.close()
         await wait_for_status(cluster, "taken", "Programmed")
         assert await web(8100) == (200, "node-1")

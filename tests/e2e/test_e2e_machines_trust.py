@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import grpc.aio
 import pytest
 
 from fakes.agent_v3 import Claimant
-from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, logged, place
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, logged, options, place
 from fakes.external_machines import Machine
 from fakes.external_objects import balancer, join, listeners, service, wait_for_status
 from fakes.external_traffic import node, web
@@ -20,11 +21,11 @@ from fakes.installation import Installation, until
 from gatehouse.apis import resources
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane.file_set import base64_sha256
-from gatehouse.dataplane.machine_identity import Machine as Name
+from gatehouse.dataplane.machine_identity import MachineIdentity as Name
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 
-__all__ = ["authority", "cluster", "installation", "place"]
+__all__ = ["authority", "cluster", "options", "place"]
 
 pytestmark = MARKS
 
@@ -32,8 +33,14 @@ pytestmark = MARKS
 class Caller:
     """Calls the channel for machines with a certificate, or without one."""
 
-    def __init__(self, trust: Path, shown: tuple[Path, Path] | None, port: int = OUTSIDE) -> None:
-        pair = (shown[1].read_bytes(), shown[0].read_bytes()) if shown else ()
+    def __init__(
+        self, trust: Path, client_certificate: tuple[Path, Path] | None, port: int = OUTSIDE
+    ) -> None:
+        pair = (
+            (client_certificate[1].read_bytes(), client_certificate[0].read_bytes())
+            if client_certificate
+            else ()
+        )
         self._credentials = grpc.ssl_channel_credentials(trust.read_bytes(), *pair)
         self._port = port
 
@@ -51,9 +58,9 @@ class Caller:
 def issued(
     authority: Path, directory: Path, uri: str, now: datetime | None = None
 ) -> tuple[Path, Path]:
-    pair = pki.Pair(directory / "own.crt", directory / "own.key")
-    ca = pki.Pair(authority / "ca.crt", authority / "ca.key")
-    pki.issue(ca, pki.Leaf("own", "", uri=uri), pair, now or datetime.now(UTC))
+    pair = pki.KeyPair(directory / "own.crt", directory / "own.key")
+    ca = pki.KeyPair(authority / "ca.crt", authority / "ca.key")
+    pki.issue(ca, pki.InstallationCertificate("own", "", uri=uri), pair, now or datetime.now(UTC))
     return pair.cert, pair.key
 
 
@@ -90,7 +97,8 @@ async def test_machine_channel_rejects_clients_without_machine_certificate(
         code, words = await Caller(trust, issued(authority, place, uri)).refused()
         assert (code, "has no host" in words) == ("UNAVAILABLE", True)
     # On the channel of Pods a certificate says nothing.
-    port = int((installation.state / "addresses.json").read_text().rpartition(":")[2].strip('"}'))
+    addresses = json.loads((installation.state / "addresses.json").read_text())
+    port = int(addresses["agent"].rpartition(":")[2])
     code, words = await Caller(trust, issued(authority, place, mine), port).refused()
     assert code == "UNAUTHENTICATED"
     # The API server accepts no machine certificate.
@@ -125,19 +133,17 @@ async def test_file_of_another_load_balancer_is_denied_and_reported(
         )
         mine = issued(authority, place, Name("edge", "mine", "lb-1").uri)
         code, words = await Caller(authority / "ca.crt", mine).refused(digest=digest)
-        assert (code, "a file of another Gateway" in words) == ("PERMISSION_DENIED", True)
+        assert (code, "no file with this hash" in words) == ("NOT_FOUND", True)
 
         async def events() -> set[tuple[str, str]]:
             result = (await cluster.list(resources.EVENTS, "edge")).items
-            said = {
-                (each["involvedObject"]["name"], each["message"])
-                for each in result
-                if each["reason"] == "UnauthorizedAgent"
+            return {
+                (event["involvedObject"]["name"], event["message"])
+                for event in result
+                if event["reason"] == "UnauthorizedAgent"
             }
-            return said if len(said) == 2 else set()
 
         assert await until(events) == {
-            ("mine", "Machine lb-1 asked for a file of another Gateway, and was refused."),
             (
                 "theirs",
                 "Machine lb-1 of ExternalLoadBalancer edge/mine asked for a file of this one, "
@@ -179,9 +185,9 @@ async def test_removed_or_expired_machine_receives_no_changes(
 
     soon = datetime.now(UTC) - pki.LEAF_LIFE + timedelta(seconds=15)
     uri = Name("edge", kind, "lb-1").uri
-    ca = pki.Pair(authority / "ca.crt", authority / "ca.key")
-    pair = pki.Pair(machine.certificates / "tls.crt", machine.certificates / "tls.key")
-    pki.issue(ca, pki.Leaf("tls", "", uri=uri), pair, soon)
+    ca = pki.KeyPair(authority / "ca.crt", authority / "ca.key")
+    pair = pki.KeyPair(machine.certificates / "tls.crt", machine.certificates / "tls.key")
+    pki.issue(ca, pki.InstallationCertificate("tls", "", uri=uri), pair, soon)
     async with node(1, place), machine.running():
         await wait_for_status(cluster, kind, "Programmed")
         await wait_for_status(cluster, kind, "HostSyncFailed", "lb-1: agent is not connected")

@@ -33,8 +33,8 @@ def workload(name: str, note: Path) -> dict[str, Any]:
 
 
 async def reason(client: kube.Client, resource: Resource, name: str) -> str:
-    found = await client.get(resource, name, "default")
-    conditions = (found.get("status") or {}).get("conditions") or [{}]
+    obj = await client.get(resource, name, "default")
+    conditions = (obj.get("status") or {}).get("conditions") or [{}]
     return str(conditions[0].get("message", ""))
 
 
@@ -51,8 +51,8 @@ async def test_workload_of_a_user_is_not_run_and_reports_the_reason_once(
     await until(told)
     version = (await client.get(resource, name, "default"))["metadata"]["resourceVersion"]
     await _wait_for_pod_condition(client, f"after-{name}", note)
-    found = await client.get(resource, name, "default")
-    assert found["metadata"]["resourceVersion"] == version
+    obj = await client.get(resource, name, "default")
+    assert obj["metadata"]["resourceVersion"] == version
     pods = (await client.list(PODS, "default")).items
     assert [pod for pod in pods if pod["metadata"]["name"].startswith(name)] == []
     assert not note.exists()

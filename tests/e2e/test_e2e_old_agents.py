@@ -62,8 +62,8 @@ async def test_old_agent_serves_its_gateway_after_control_plane_restart(
     async with cluster.controller():
         await apply(client, gateway(port))
         await give_address(client, "web")
-        made = channel_to(cluster)
-        agent = AgentV2(made, await token(client, "web"), nginx.apply, nginx.details)
+        grpc_channel = channel_to(cluster)
+        agent = AgentV2(grpc_channel, await token(client, "web"), nginx.apply, nginx.details)
         agent.configuration = nginx.configuration
         async with agent.connected():
             await holds(client, "Gateway", "web", "Programmed")
@@ -77,7 +77,7 @@ async def test_old_agent_serves_its_gateway_after_control_plane_restart(
         await holds(client, "HTTPRoute", "sub", "Accepted")
         await until(lambda: answers(port, "/sub", "marked"))
         assert len(agent.uploads) >= 2
-    await made.close()
+    await grpc_channel.close()
 
 
 @pytest.mark.long
@@ -85,10 +85,10 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
     cluster: Cluster, client: kube.Client, nginx: OldNginx, backends: None
 ) -> None:
     port = free_port()
-    async with cluster.controller(), channel_to(cluster) as made:
+    async with cluster.controller(), channel_to(cluster) as grpc_channel:
         await apply(client, gateway(port))
         await give_address(client, "web")
-        agent = AgentV2(made, await token(client, "web"), nginx.apply, nginx.details)
+        agent = AgentV2(grpc_channel, await token(client, "web"), nginx.apply, nginx.details)
         async with agent.connected():
             await holds(client, "Gateway", "web", "Programmed")
             await until(lambda: answers(port))
@@ -126,7 +126,7 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
 async def test_token_of_wrong_audience_or_unknown_account_is_rejected(
     cluster: Cluster, client: kube.Client, nginx: OldNginx
 ) -> None:
-    async with cluster.controller(), channel_to(cluster) as made:
+    async with cluster.controller(), channel_to(cluster) as grpc_channel:
         await apply(client, hello())
         await give_address(client, "web")
         elsewhere = await token(client, "web", audience="another-audience")
@@ -138,10 +138,25 @@ async def test_token_of_wrong_audience_or_unknown_account_is_rejected(
             (elsewhere, grpc.StatusCode.UNAUTHENTICATED),
             (stranger, grpc.StatusCode.UNAVAILABLE),
         ):
-            agent = AgentV2(made, bad, nginx.apply, nginx.details)
-            async with agent.connected():
-                assert await agent.ended() == code
-                assert agent.commands == []
+            agent = AgentV2(grpc_channel, bad, nginx.apply, nginx.details)
+            assert await _status_of_server(agent) == code
+            assert agent.commands == []
+
+
+async def _status_of_server(agent: AgentV2) -> grpc.StatusCode:
+    """Return the status with which the server ends the stream of an agent.
+
+    On a busy machine, the client library once reported INTERNAL of its own, with the message that
+    this prints, for a stream that the server ended while its first message was sent.
+    """
+    code = grpc.StatusCode.INTERNAL
+    for _ in range(5):
+        async with agent.connected():
+            code = await agent.ended()
+            print(code, await agent.call.details())
+        if code is not grpc.StatusCode.INTERNAL:
+            break
+    return code
 
 
 async def _exists(client: kube.Client, account: str) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -24,33 +24,14 @@ SLICE = {"endpoints": [{"addresses": [REVISED[0]]}]}
 
 
 @pytest.fixture(scope="module")
-def directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gh-") as made:
-        yield Path(made)
+def plus() -> Iterator[FakeProgram]:
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        yield FakeProgram(Path(directory))
 
 
 @pytest.fixture(scope="module")
-def plus(directory: Path) -> FakeProgram:
-    return FakeProgram(directory)
-
-
-@pytest.fixture(scope="module")
-def installation(directory: Path, plus: FakeProgram) -> Iterator[Installation]:
-    state = directory / "state"
-    state.mkdir()
-    made = Installation(state, "--nginx", str(plus.program))
-    made.start()
-    yield made
-    assert made.process is not None
-    if made.process.poll() is None:
-        made.stop()
-
-
-@pytest.fixture
-async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    result = await installation.client()
-    yield result
-    await result.__aexit__(None, None, None)
+def options(plus: FakeProgram) -> tuple[str, ...]:
+    return ("--nginx", str(plus.program))
 
 
 def generation(installation: Installation) -> str:

@@ -14,8 +14,9 @@ import aiohttp
 import jwt
 import pytest
 
-from fakes.installation import PORT, address, apply, hello, holds, resource_of, route, until
+from fakes.installation import PORT, address, apply, hello, holds, route, until
 from fakes.key_server import key_server
+from fakes.kinds import resource_of
 from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
@@ -51,9 +52,9 @@ async def accepted(client: kube.Client, *keys: tuple[str, str]) -> None:
             status = result.get("status") or {}
             entries = status.get("ancestors") or status.get("controllers") or []
             return any(
-                each["type"] == "Accepted" and each["status"] == "True"
+                condition["type"] == "Accepted" and condition["status"] == "True"
                 for entry in entries
-                for each in entry["conditions"]
+                for condition in entry["conditions"]
             )
 
         await until(said)
@@ -80,9 +81,9 @@ async def status(http: aiohttp.ClientSession, path: str, **request: Any) -> int:
         return response.status
 
 
-async def served(http: aiohttp.ClientSession, path: str, wanted: int) -> None:
+async def served(http: aiohttp.ClientSession, path: str, expected: int) -> None:
     async def reached() -> bool:
-        return await status(http, path) == wanted
+        return await status(http, path) == expected
 
     await until(reached)
 
@@ -196,24 +197,24 @@ async def test_basic_authentication_follows_secret_changes(
     await apply(client, [secret("users", b"alice:{PLAIN}second\n")])
 
     async def changed() -> bool:
-        seen.append(await status(http, "/members", headers=basic("alice", "second")))
-        return seen[-1] == 200
+        statuses.append(await status(http, "/members", headers=basic("alice", "second")))
+        return statuses[-1] == 200
 
-    seen: list[int] = []
+    statuses: list[int] = []
     await until(changed)
     # Until then the old password stays valid, and there are no other responses.
-    assert set(seen) <= {200, 401}
+    assert set(statuses) <= {200, 401}
     assert await status(http, "/members", headers=basic("alice", "first")) == 401
     # What `htpasswd` makes without a word; Envoy does not know it by itself.
     hashed = b"bob:$apr1$8sFt66rZ$eup.HOtZcQ/VrnApBM3rR/\n"
     await apply(client, [secret("users", b"alice:{PLAIN}second\n" + hashed)])
 
     async def joined() -> bool:
-        seen.append(await status(http, "/members", headers=basic("bob", "secret")))
-        return seen[-1] == 200
+        statuses.append(await status(http, "/members", headers=basic("bob", "secret")))
+        return statuses[-1] == 200
 
     await until(joined)
-    assert set(seen) <= {200, 401}
+    assert set(statuses) <= {200, 401}
     assert await status(http, "/members", headers=basic("alice", "second")) == 200
     assert await status(http, "/members", headers=basic("bob", "Secret")) == 401
     async with http.get("/members", headers=basic("bob", "secret")) as response:
@@ -274,14 +275,14 @@ async def test_client_address_comes_from_the_proxy_protocol(
         "listeners": [{"name": "http", "port": 8080, "protocol": "HTTP"}],
     }
     gateway = {"kind": "Gateway", "metadata": {"name": "behind", "namespace": "default"}}
-    seen = route("behind", "/")
-    seen["spec"]["parentRefs"] = [{"name": "behind"}]
+    route_object = route("behind", "/")
+    route_object["spec"]["parentRefs"] = [{"name": "behind"}]
     await apply(client, [{**gateway, "spec": spec}])
     condition = await holds(client, "Gateway", "behind", "Accepted", "False")
     assert condition["reason"] == "InvalidParameters"
     assert "NginxProxy default/behind not found" in condition["message"]
     parameters = made("NginxProxy", "behind", proxy)
-    await apply(client, [{**parameters, "apiVersion": "gateway.nginx.org/v1alpha2"}, seen])
+    await apply(client, [{**parameters, "apiVersion": "gateway.nginx.org/v1alpha2"}, route_object])
     await holds(client, "Gateway", "behind", "Accepted")
     condition = await holds(client, "Gateway", "behind", "Programmed")
     where = condition["addresses"][0]["value"]

@@ -20,6 +20,7 @@ from fakes.installation import (
     traffic,
     until,
 )
+from fakes.kinds import resource_of
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -37,15 +38,15 @@ def matching(name: str, pattern: str) -> dict[str, Any]:
         "matches": [{"path": {"type": "RegularExpression", "value": pattern}}],
         "backendRefs": [{"name": "app", "port": 80}],
     }
-    made = shared(route(name, f"/{name}-good"))
-    made["spec"]["rules"].append(bad)
-    return made
+    route_object = shared(route(name, f"/{name}-good"))
+    route_object["spec"]["rules"].append(bad)
+    return route_object
 
 
-def shared(made: dict[str, Any]) -> dict[str, Any]:
+def shared(route_object: dict[str, Any]) -> dict[str, Any]:
     """Return a route for the hostname of all routes here, of which none matches every path."""
-    made["spec"]["hostnames"] = [HOST]
-    return made
+    route_object["spec"]["hostnames"] = [HOST]
+    return route_object
 
 
 async def ready(client: kube.Client) -> str:
@@ -117,8 +118,8 @@ async def test_rejected_expression_is_left_out_and_reported(
 def filtering(name: str, context: str, value: str) -> list[dict[str, Any]]:
     """Return a SnippetsFilter and a route that uses it in one of two rules."""
     reference = {"group": "gateway.nginx.org", "kind": "SnippetsFilter", "name": name}
-    made = shared(route(name, f"/{name}-good"))
-    made["spec"]["rules"].append(
+    route_object = shared(route(name, f"/{name}-good"))
+    route_object["spec"]["rules"].append(
         {
             "matches": [{"path": {"value": f"/{name}"}}],
             "filters": [{"type": "ExtensionRef", "extensionRef": reference}],
@@ -131,7 +132,7 @@ def filtering(name: str, context: str, value: str) -> list[dict[str, Any]]:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"snippets": [{"context": context, "value": value}]},
     }
-    return [snippet, made]
+    return [snippet, route_object]
 
 
 CASES = {
@@ -139,8 +140,13 @@ CASES = {
     "server": ("http.server", "no_such_directive on;"),
     "http": ("http", "no_such_directive on;"),
     "main": ("main", "no_such_directive on;"),
-    # NGINX names no file for this one.
+    # NGINX names no file for these.
     "variable": ("http.server.location", "add_header X-Seen $no_such_variable;"),
+    "http-variable": ("http", "add_header X-Seen $no_such_variable;"),
+    # Nothing in these errors leads to an object.
+    "location-log": ("http.server.location", "access_log /no/such/directory/log;"),
+    "http-log": ("http", "access_log /no/such/directory/log;"),
+    "main-log": ("main", "error_log /no/such/directory/log;"),
 }
 
 
@@ -161,6 +167,37 @@ async def test_rejected_snippet_fails_only_the_rules_that_use_it(
         await apply(client, filtering(f"bad-{case}", "http.server.location", "add_header X-A b;"))
         await served(where, f"/bad-{case}")
     assert set(answers) == {"200"}, answers
+
+
+async def test_rejected_policy_of_the_gateway_affects_no_route(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    """The policy changes the configuration of every route, and the error names nothing."""
+    where = await ready(client)
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "web"}
+    bad = {
+        "apiVersion": "gateway.nginx.org/v1alpha1",
+        "kind": "SnippetsPolicy",
+        "metadata": {"name": "bad-policy", "namespace": "default"},
+        "spec": {
+            "targetRefs": [target],
+            "snippets": [
+                {
+                    "context": "http.server.location",
+                    "value": "access_log /no/such/directory/log;",
+                }
+            ],
+        },
+    }
+    async with traffic(where, "/app") as answers:
+        await apply(client, [bad, shared(route("after-policy", "/after-policy"))])
+        await served(where, "/after-policy")
+        await until_left_out(client, "bad-policy")
+        result = await condition(client, "Gateway", "web", "Programmed")
+        assert result is not None
+        assert "1 object left out" in result["message"], result
+    assert set(answers) == {"200"}, answers
+    await client.delete(resources.SNIPPETS_POLICIES, "bad-policy", "default")
 
 
 async def until_left_out(client: kube.Client, name: str) -> None:
@@ -189,4 +226,84 @@ async def test_rejected_object_stays_left_out_after_controller_and_agent_restart
         await apply(client, [shared(route("latest", "/latest"))])
         await served(where, "/latest")
         await served(where, "/still-bad-good")
+    assert set(answers) == {"200"}, answers
+
+
+@pytest.mark.parametrize("context", ["http", "http.server.location"])
+async def test_controller_restart_costs_no_request_when_a_rejection_names_nothing(
+    installation: Installation, client: kube.Client, backends: None, context: str
+) -> None:
+    """A new controller knows no good configuration, and must not search by removing routes."""
+    where = await ready(client)
+    name = f"unnamed-{context.rpartition('.')[2]}"
+    await apply(client, filtering(name, context, CASES["http-log"][1]))
+    await apply(client, [shared(route(f"{name}-beside", f"/{name}-beside"))])
+    await served(where, f"/{name}-beside")
+    await until_left_out(client, name)
+
+    kind = resource_of("SnippetsFilter" if context == "http" else "HTTPRoute")
+
+    async def reported() -> bool:
+        current = await client.get(kind, name, "default")
+        return "rejected by nginx/" in str(current.get("status"))
+
+    await until(reported)
+    async with traffic(where, "/app") as answers:
+        installation.part("controller").signal(signal.SIGKILL)
+        await apply(client, [shared(route(f"{name}-later", f"/{name}-later"))])
+        await served(where, f"/{name}-later")
+        await until_left_out(client, name)
+        await served(where, f"/{name}-good")
+        await served(where, f"/{name}", 500)
+    assert set(answers) == {"200"}, answers
+
+
+async def test_bad_object_applied_while_the_controller_is_stopped_fails_no_request(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    """The first version of the new controller has a bad object that no status names."""
+    where = await ready(client)
+    await holds(client, "HTTPRoute", "app", "Accepted")
+    async with traffic(where, "/app") as answers:
+        controller = installation.part("controller")
+        controller.signal(signal.SIGSTOP)
+        bad = filtering("meanwhile", "http.server.location", CASES["http-log"][1])
+        await apply(client, [*bad, shared(route("meanwhile-too", "/meanwhile-too"))])
+        controller.signal(signal.SIGKILL)
+        await served(where, "/meanwhile-too")
+        await until_left_out(client, "meanwhile")
+        await served(where, "/meanwhile-good")
+    assert set(answers) == {"200"}, answers
+
+
+@pytest.mark.parametrize("before", ["served", "rejected"])
+async def test_bad_edit_of_the_time_without_controller_delays_no_good_object(
+    installation: Installation, client: kube.Client, backends: None, before: str
+) -> None:
+    """The error names nothing, and the status of the bad object is that of an earlier edit."""
+    where = await ready(client)
+    name, context = f"edited-{before}", "http.server.location"
+    first = "add_header X-Seen first;" if before == "served" else CASES["location"][1]
+    await apply(client, filtering(name, context, first))
+    await served(where, f"/{name}", 200 if before == "served" else 500)
+    kind = resource_of("HTTPRoute")
+
+    async def has_status() -> bool:
+        current = await client.get(kind, name, "default")
+        text = str(current.get("status"))
+        return "Accepted" in text and ("rejected by" in text) is (before == "rejected")
+
+    await until(has_status)
+    async with traffic(where, "/app") as answers:
+        controller = installation.part("controller")
+        controller.signal(signal.SIGSTOP)
+        bad = filtering(name, context, CASES["location-log"][1])
+        await apply(client, [*bad, shared(route(f"{name}-beside", f"/{name}-beside"))])
+        controller.signal(signal.SIGKILL)
+        await served(where, f"/{name}-beside")
+        await until_left_out(client, name)
+        await served(where, f"/{name}-good")
+        await served(where, f"/{name}", 500)
+        await apply(client, filtering(name, context, "add_header X-Seen last;"))
+        await served(where, f"/{name}")
     assert set(answers) == {"200"}, answers

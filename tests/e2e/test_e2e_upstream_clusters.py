@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from fakes.chromium import CHROMIUM, open_page
+from fakes.console import log_in, running_console, show
 from fakes.installation import Installation, apply, until
 from fakes.upstream_worlds import EVERYTHING, b64, ca
 from gatehouse.apis import resources
@@ -33,7 +36,7 @@ def gateway(class_name: str) -> Object:
 
 
 def cluster(name: str = NAME, **spec: Any) -> Object:
-    made = {
+    servers_spec = {
         "servers": [{"endpoint": "https://127.0.0.1:6443"}],
         "clientConfig": {"secretRef": {"namespace": "default", "name": "credentials"}},
         "dispatchPolicies": [{"rules": [EVERYTHING]}],
@@ -42,7 +45,7 @@ def cluster(name: str = NAME, **spec: Any) -> Object:
         "apiVersion": "proxy.kubegateway.io/v1alpha1",
         "kind": "UpstreamCluster",
         "metadata": {"name": name},
-        "spec": {**made, **spec},
+        "spec": {**servers_spec, **spec},
     }
 
 
@@ -60,9 +63,9 @@ async def said(client: kube.Client, kind: str, status: str, name: str = NAME) ->
 
     async def check() -> Object | None:
         upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, name)
-        for each in (upstream_cluster.get("status") or {}).get("conditions") or ():
-            if (each["type"], each["status"]) == (kind, status):
-                return dict(each)
+        for condition in (upstream_cluster.get("status") or {}).get("conditions") or ():
+            if (condition["type"], condition["status"]) == (kind, status):
+                return dict(condition)
         return None
 
     condition: Object = await until(check)
@@ -104,15 +107,57 @@ async def test_cluster_waits_for_credentials_and_reports_their_changes(client: k
     assert base64.b64decode(ca()).startswith(b"-----BEGIN")
 
 
-async def test_younger_cluster_loses_a_hostname_conflict(client: kube.Client) -> None:
-    # Times of creation are whole seconds.
-    await asyncio.sleep(1.1)
-    await create(client, cluster("young.example", secureServing={"serverNames": [NAME]}))
-    conflict = await said(client, "Conflicted", "True", "young.example")
-    assert (
-        conflict["message"] == f"hostname {NAME} already used by the older UpstreamCluster {NAME}"
+async def test_unready_server_is_reported_with_its_reason(
+    client: kube.Client, installation: Installation
+) -> None:
+    name = "unready.example"
+    await create(client, cluster(name, servers=[{"endpoint": "https://127.0.0.1:1"}]))
+    condition = await said(client, "ServersReady", "False", name)
+    reason, message = "ServersNotReady", "127.0.0.1:1: connection refused"
+    assert (condition["reason"], condition["message"]) == (reason, message)
+
+    async def recorded() -> bool:
+        events = (await client.list(resources.EVENTS, "default")).items
+        return any((event["reason"], event["message"]) == (reason, message) for event in events)
+
+    await until(recorded)
+    status = (sys.executable, "-m", "gatehouse", "status")
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*status, "--kubeconfig", str(installation.kubeconfig)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "600"},
     )
-    await client.delete(resources.UPSTREAM_CLUSTERS, "young.example")
+    assert done.returncode == 0, done.stderr
+    assert message in done.stdout
+    await client.delete(resources.UPSTREAM_CLUSTERS, name)
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="needs Debian's package chromium")
+async def test_console_shows_why_a_server_is_not_ready(client: kube.Client) -> None:
+    name = "console.example"
+    await create(client, cluster(name, servers=[{"endpoint": "https://127.0.0.1:1"}]))
+    await said(client, "ServersReady", "False", name)
+    rows = "[...document.querySelectorAll('tr')].map((row) => row.innerText)"
+    reason = "not ready: connection refused, at Gateway default/envoy"
+    async with running_console(client) as console, open_page() as page:
+        await log_in(page, console)
+        await show(page, "kube-apiservers")
+        await page.until(f"{rows}.some((row) => row.includes({json.dumps(reason)}))")
+        # The data plane has a metric of the server.
+        server = "row.startsWith('https://127.0.0.1:1\\t')"
+        await page.until(f"{rows}.some((row) => {server} && /\\t0\\t0\\.0$/.test(row))")
+    await client.delete(resources.UPSTREAM_CLUSTERS, name)
+
+
+async def test_hostname_of_another_cluster_is_rejected(client: kube.Client) -> None:
+    rejected = f"serverNames.0.: Invalid value: .*already used by UpstreamCluster {NAME}"
+    with pytest.raises(kube.Invalid, match=rejected):
+        await create(client, cluster("young.example", secureServing={"serverNames": [NAME]}))
+    recorded = (await client.get(resources.UPSTREAM_CLUSTERS, NAME))["status"]["ownedHosts"]
+    assert recorded == [{"gateway": "default/envoy", "hosts": [NAME]}]
 
 
 async def test_shared_limits_are_published_as_rate_limit_conditions(
@@ -135,18 +180,21 @@ async def test_shared_limits_are_published_as_rate_limit_conditions(
 
     async def told() -> dict[str, Object]:
         rate_limit_conditions = (await client.list(resources.RATE_LIMIT_CONDITIONS)).items
-        return {each["metadata"]["name"]: each for each in rate_limit_conditions}
+        return {
+            rate_limit_condition["metadata"]["name"]: rate_limit_condition
+            for rate_limit_condition in rate_limit_conditions
+        }
 
     async def both() -> dict[str, Object] | None:
         result = await told()
         whole = "status" in result.get("shared.example.state", {})
         return result if whole and len(result) == 2 else None
 
-    state, one = (each for _, each in sorted((await until(both)).items(), reverse=True))
+    state, one = (rate_limit for _, rate_limit in sorted((await until(both)).items(), reverse=True))
     (item,) = state["status"]["limitItemStatuses"]
     assert item == {"name": "s", "maxRequestsInflight": {"max": 10}}
     pods = (await client.list(resources.PODS, "default")).items
-    assert one["spec"]["instance"] in {f"default.{each['metadata']['name']}" for each in pods}
+    assert one["spec"]["instance"] in {f"default.{pod['metadata']['name']}" for pod in pods}
     (item,) = one["spec"]["limitItemConfigurations"]
     assert item["maxRequestsInflight"] == {"max": 10}
     await client.delete(resources.UPSTREAM_CLUSTERS, "shared.example")
@@ -165,14 +213,14 @@ async def test_nginx_listener_with_kube_apiserver_protocol_is_not_accepted(
     async def refused() -> Object | None:
         upstream_cluster = await client.get(resources.GATEWAYS, "nginx", "default")
         for listener in (upstream_cluster.get("status") or {}).get("listeners") or ():
-            for each in listener["conditions"]:
-                if each["type"] == "Accepted" and each["reason"] == "UnsupportedProtocol":
-                    return dict(each)
+            for condition in listener["conditions"]:
+                if condition["type"] == "Accepted" and condition["reason"] == "UnsupportedProtocol":
+                    return dict(condition)
         return None
 
     assert "only by gatehouse.dev/envoy" in (await until(refused))["message"]
     upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, NAME)
-    assert [each["gatewayRef"]["name"] for each in upstream_cluster["status"]["gateways"]] == [
+    assert [entry["gatewayRef"]["name"] for entry in upstream_cluster["status"]["gateways"]] == [
         "envoy"
     ]
 

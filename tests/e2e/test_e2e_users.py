@@ -151,24 +151,24 @@ async def test_logged_in_user_is_forwarded_to_backend_in_headers(
         await ready(browser)
         browser.jar.clear()
         forged = {"X-Groups": "root", "Cookie": "theme=dark"}
-        status, told = await browser.get("/account/orders?page=2", headers=forged)
-        assert (status, told["path"]) == (200, "/account/orders?page=2")
+        status, page = await browser.get("/account/orders?page=2", headers=forged)
+        assert (status, page["path"]) == (200, "/account/orders?page=2")
         assert provider.authorized[-1]["redirect_uri"] == (
             f"{browser.origin}/oidc_callback_default_users"
         )
-        status, told = await browser.get("/account", headers={"X-Groups": "root"})
+        status, page = await browser.get("/account", headers={"X-Groups": "root"})
         assert status == 200
-        assert told["headers"]["x-groups"] == "staff,admins"
+        assert page["headers"]["x-groups"] == "staff,admins"
         assert browser.cookies() == {"NGX_OIDC_SESSION"}
-        assert "cookie" not in told["headers"]
+        assert "cookie" not in page["headers"]
         browser.jar.update_cookies({"theme": "dark"})
-        _, told = await browser.get("/account")
-        assert told["headers"]["cookie"] == "theme=dark"
+        _, page = await browser.get("/account")
+        assert page["headers"]["cookie"] == "theme=dark"
         # Bodies are the backend's alone.
-        status, told = await browser.get("/account", method="POST", data=io.BytesIO(bytes(4 << 20)))
-        assert (status, told["body_bytes"]) == (200, 4 << 20)
-        status, told = await browser.get("/retried")
-        assert (status, told["headers"]["x-groups"]) == (200, "staff,admins")
+        status, page = await browser.get("/account", method="POST", data=io.BytesIO(bytes(4 << 20)))
+        assert (status, page["body_bytes"]) == (200, 4 << 20)
+        status, page = await browser.get("/retried")
+        assert (status, page["headers"]["x-groups"]) == (200, "staff,admins")
 
 
 async def test_request_without_session_is_redirected_or_rejected(
@@ -209,8 +209,8 @@ async def test_logout_ends_local_and_provider_session(
         await ready(browser)
         browser.jar.clear()
         assert (await browser.get("/account"))[0] == 200
-        status, told = await browser.get("/logout")
-        assert (status, told["path"]) == (200, "/")
+        status, page = await browser.get("/logout")
+        assert (status, page["path"]) == (200, "/")
         assert provider.logouts[-1]["post_logout_redirect_uri"] == f"{browser.origin}/"
         assert "id_token_hint" in provider.logouts[-1]
         assert browser.cookies() == set()
@@ -228,8 +228,8 @@ async def test_expired_tokens_of_a_session_are_refreshed_by_a_request(
         provider.user, provider.lifetime = {"sub": "alice", "groups": ["staff", "new"]}, 300
         await asyncio.sleep(1.1)
         logins, before = len(provider.authorized), {cookie.value for cookie in browser.jar}
-        status, told = await browser.get("/account", method="POST", data=b"x")
-        assert (status, told["headers"]["x-groups"]) == (200, "staff,new")
+        status, page = await browser.get("/account", method="POST", data=b"x")
+        assert (status, page["headers"]["x-groups"]) == (200, "staff,new")
         assert {cookie.value for cookie in browser.jar}.isdisjoint(before)
         assert (await browser.get("/account"))[0] == 200
         assert len(provider.authorized) == logins
@@ -270,7 +270,7 @@ async def test_foreign_or_forged_login_is_rejected(
         assert (await browser.get("/account"))[0] == 403
         provider.forged = {}
         assert (await browser.get(f"{callback}?code=x&state=y"))[0] == 400
-        assert not {each for each in browser.cookies() if each == "NGX_OIDC_SESSION"}
+        assert not {cooky for cooky in browser.cookies() if cooky == "NGX_OIDC_SESSION"}
         assert (await browser.get("/account"))[0] == 200
 
 
@@ -320,9 +320,9 @@ async def test_unavailable_provider_blocks_new_logins_and_keeps_sessions(
         await until(unavailable)
 
         async def told() -> bool:
-            status, said = await browser.get("/account")
+            status, page = await browser.get("/account")
             assert status == 200
-            return bool(said["headers"].get("x-a") == "staff,admins")
+            return bool(page["headers"].get("x-a") == "staff,admins")
 
         # A connection of before may still be an old worker's.
         await until(told)
@@ -336,7 +336,7 @@ async def test_killed_authenticator_is_restarted_and_sessions_stay_valid(
 ) -> None:
     where = await address(client)
     (sockets,) = installation.state.glob("node/pods/*/volumes/run/authenticators")
-    seen: dict[str, Counter[int]] = {"with": Counter(), "without": Counter()}
+    statuses: dict[str, Counter[int]] = {"with": Counter(), "without": Counter()}
 
     async with browsing(where, provider) as browser, browsing(where, provider) as stranger:
         await ready(browser)
@@ -344,7 +344,7 @@ async def test_killed_authenticator_is_restarted_and_sessions_stay_valid(
         async def load(name: str, who: Browser) -> None:
             while True:
                 status, _ = await who.get("/account", allow_redirects=False)
-                seen[name][status] += 1
+                statuses[name][status] += 1
                 await asyncio.sleep(0.005)
 
         tasks = [
@@ -361,18 +361,18 @@ async def test_killed_authenticator_is_restarted_and_sessions_stay_valid(
             return control.pid(sockets) not in (None, pid)
 
         await until(replaced)
-        good = seen["with"][200]
+        good = statuses["with"][200]
 
         async def served() -> bool:
-            return seen["with"][200] > good + 50
+            return statuses["with"][200] > good + 50
 
         await until(served)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         away = {503} if gateway_class == "gatehouse-envoy" else {500, 502}
-        assert set(seen["with"]) <= {200, *away}
-        assert set(seen["without"]) <= {302, *away}
+        assert set(statuses["with"]) <= {200, *away}
+        assert set(statuses["without"]) <= {302, *away}
 
 
 async def test_route_with_invalid_authentication_filter_returns_error(

@@ -55,11 +55,15 @@ class Cluster:
         kinds = "deployments,services,serviceaccounts,roles,networkpolicies,cronjobs,jobs"
         label = "app.kubernetes.io/managed-by=Helm"
         result = self.get(kinds, *SYSTEM, "--selector", label)["items"]
-        return {f"{each['kind']}/{each['metadata']['name']}" for each in result}
+        return {f"{obj['kind']}/{obj['metadata']['name']}" for obj in result}
 
 
-def rendered(release: str, *words: str) -> str:
-    """Return the manifests of a release without those of cert-manager."""
+OPERATORS = ("cert-manager.io/", "monitoring.coreos.com/")
+"""API groups whose kinds the API server has only if their operators are installed."""
+
+
+def manifests(release: str, *words: str) -> list[dict[str, Any]]:
+    """Return the manifests of a release."""
     assert HELM is not None
     done = subprocess.run(
         [HELM, "template", release, str(CHART), "--kube-version", "1.34", *words],
@@ -67,7 +71,12 @@ def rendered(release: str, *words: str) -> str:
         text=True,
         check=True,
     )
-    result = [each for each in yaml.safe_load_all(done.stdout) if each]
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def rendered(release: str, *words: str) -> str:
+    """Return the manifests of a release without those for other operators."""
+    documents = manifests(release, *words)
     return yaml.safe_dump_all(
-        each for each in result if not each["apiVersion"].startswith("cert-manager.io/")
+        document for document in documents if not document["apiVersion"].startswith(OPERATORS)
     )

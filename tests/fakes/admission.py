@@ -1,4 +1,4 @@
-"""Objects as the API server admits them: no test is to hold what no user could apply."""
+"""Objects as the API server admits them, so that tests use only objects that a user could apply."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Any
 
 import yaml
 
+from fakes.kinds import resource_of
 from gatehouse.apis import resources
-from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
 from gatehouse.apiserver.controllers.bootstrap import bundled
 from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
 
 NOW = "2026-01-01T00:00:00Z"
 
-REGISTRY = Registry((*KINDS, *(each for one in bundled() for each in served_by(one))))
+REGISTRY = Registry(
+    (*BUILTIN_KINDS, *(resource for one in bundled() for resource in served_by(one)))
+)
 
 
 def admit(resource: resources.Resource, raw: dict[str, Any]) -> None:
@@ -31,11 +34,7 @@ def admit(resource: resources.Resource, raw: dict[str, Any]) -> None:
 def admitted_objects(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of a YAML text, defaulted and validated."""
     for raw in yaml.safe_load_all(text):
-        resource = next(
-            item
-            for item in vars(resources).values()
-            if isinstance(item, resources.Resource) and item.kind == raw["kind"]
-        )
+        resource = resource_of(raw["kind"])
         status = raw.get("status")
         if resource.namespaced:
             raw["metadata"].setdefault("namespace", "ns")

@@ -15,9 +15,11 @@ from google.protobuf import any_pb2
 
 from gatehouse.dataplane.xds.resources import (
     ADD_ORDER,
-    CLUSTER,
-    ENDPOINTS,
-    SIDECAR_CONFIG,
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    RUNTIME_TYPE_URL,
+    SECRET_TYPE_URL,
+    SIDECAR_CONFIG_TYPE_URL,
     ResourceSet,
 )
 
@@ -78,53 +80,63 @@ class _Stream:
     def handle_request(self, request: Any) -> None:
         kind, first = request.type_url, request.type_url not in self._wanted
         self._open.discard(request.response_nonce)
-        wanted = self._wanted.setdefault(kind, set())
+        subscribed = self._wanted.setdefault(kind, set())
         if first and not request.resource_names_subscribe:
-            wanted.add("*")
-        wanted |= {*request.resource_names_subscribe}
-        wanted -= {*request.resource_names_unsubscribe}
+            subscribed.add("*")
+        subscribed |= {*request.resource_names_subscribe}
+        subscribed -= {*request.resource_names_unsubscribe}
         for name in (*request.resource_names_subscribe, *request.resource_names_unsubscribe):
             self._told[kind].pop(name, None)
         if first or request.resource_names_subscribe:
-            self._send_type(kind, even_if_nothing=True)
+            self._send_type(kind, requested=[*request.resource_names_subscribe])
 
     def send_changes(self) -> None:
         for kind in ADD_ORDER:
             if kind in self._wanted:
                 self._send_type(kind)
 
-    def _send_type(self, kind: str, *, even_if_nothing: bool = False) -> None:
-        wanted, told = self._wanted[kind], self._told[kind]
+    def _send_type(self, kind: str, *, requested: list[str] | None = None) -> None:
+        """Send what has changed. `requested`: new subscriptions, which get an answer in any case.
+
+        A requested resource that does not exist counts as removed: Envoy waits for it otherwise.
+        """
+        subscribed, sent = self._wanted[kind], self._told[kind]
         there = self._ads.resources.by_type.get(kind, {})
-        result = there if "*" in wanted else {n: there[n] for n in wanted if n in there}
+        result = there if "*" in subscribed else {n: there[n] for n in subscribed if n in there}
         response = discovery_pb2.DeltaDiscoveryResponse(
             type_url=kind, nonce=f"{next(self._numbers)}"
         )
-        for name, each in result.items():
-            if told.get(name) != each.version:
-                told[name] = each.version
-                if kind == CLUSTER:
+        for name, resource in result.items():
+            if sent.get(name) != resource.version:
+                sent[name] = resource.version
+                if kind == CLUSTER_TYPE_URL:
                     # A changed cluster is cold until it receives its endpoints again.
-                    self._told[ENDPOINTS].pop(name, None)
-                body = any_pb2.Any(type_url=kind, value=each.body)
-                response.resources.add(name=name, version=each.version, resource=body)
-        gone = told.keys() - result.keys()
+                    self._told[ENDPOINTS_TYPE_URL].pop(name, None)
+                body = any_pb2.Any(type_url=kind, value=resource.body)
+                response.resources.add(name=name, version=resource.version, resource=body)
+        gone = sent.keys() - result.keys()
         response.removed_resources.extend(gone)
         for name in gone:
-            del told[name]
-        if even_if_nothing or response.resources or response.removed_resources:
+            del sent[name]
+        if kind == RUNTIME_TYPE_URL:
+            response.removed_resources.extend(set(requested or ()) - {"*"} - result.keys())
+        if requested is not None or response.resources or response.removed_resources:
             self._open.add(response.nonce)
             self.queue.put_nowait(response)
 
     def settled(self) -> bool:
         there = self._ads.resources.by_type
-        # Descriptions of companions are not for Envoys.
-        told = {
-            kind: {n: r.version for n, r in named.items()}
+        # Envoy does not subscribe to secrets without a user. Sidecar configurations are not for it.
+        expected = {
+            kind: {
+                name: resource.version
+                for name, resource in named.items()
+                if kind != SECRET_TYPE_URL or name in self._wanted.get(kind, ())
+            }
             for kind, named in there.items()
-            if kind != SIDECAR_CONFIG
+            if kind != SIDECAR_CONFIG_TYPE_URL
         }
-        return not self._open and all(self._told[kind] == told[kind] for kind in told)
+        return not self._open and all(self._told[kind] == expected[kind] for kind in expected)
 
 
 @contextlib.asynccontextmanager

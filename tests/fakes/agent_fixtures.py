@@ -33,7 +33,7 @@ async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
 async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
     directory = tmp_path / "control-plane"
     directory.mkdir()
-    made = EnvoyControlPlane(directory)
-    await made.start()
-    yield made
-    await made.server.stop(0.1)
+    plane_started = EnvoyControlPlane(directory)
+    await plane_started.start()
+    yield plane_started
+    await plane_started.server.stop(0.1)

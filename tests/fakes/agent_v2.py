@@ -1,4 +1,7 @@
-"""An NGINX Agent v2 as it behaves on the wire and on the disk, with or without a real NGINX."""
+"""An NGINX Agent v2 as it behaves on the wire and on the disk, with or without a real NGINX.
+
+``test_transports_recorded_agents.py`` compares its messages with those of the real agent.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,9 @@ Config = dict[str, Any]
 
 SERVICE = "/f5.nginx.agent.sdk.Commander"
 CHUNK_BYTES = 4096
+NGINX_ID = hashlib.sha256(b"/etc/nginx/nginx.conf").hexdigest()
+_CLIENT_ID = "012b3274-4d72-3bcb-a25d-6ae8ddbf8e65"
+_ACTIVE = sdk.NginxHealth.NginxStatus.ACTIVE
 MONITORED_SECONDS = 0.5
 """Seconds that the agent watches the log after a reload; real agents watch for ten."""
 
@@ -41,6 +47,14 @@ def channel(port: int, ca: Path, server_name: str) -> grpc.aio.Channel:
         grpc.ssl_channel_credentials(ca.read_bytes()),
         [("grpc.ssl_target_name_override", server_name), ("grpc.max_receive_message_length", -1)],
     )
+
+
+def metadata(message_id: str, client: str = _CLIENT_ID) -> sdk.Metadata:
+    """Return the metadata of a message. Requests to download have no client."""
+    account = "98cb4eec-0b33-4aed-b39f-42e3ad083063" if client else ""
+    result = sdk.Metadata(message_id=message_id, client_id=client, cloud_account_id=account)
+    result.timestamp.GetCurrentTime()
+    return result
 
 
 def unzip(zipped: Config) -> dict[str, tuple[bytes, int]]:
@@ -62,13 +76,20 @@ class AgentV2:
 
     def __init__(
         self,
-        made: grpc.aio.Channel,
+        grpc_channel: grpc.aio.Channel,
         token: str,
         apply: Callable[[Config], Awaitable[str]],
         details: sdk.NginxDetails | None = None,
     ) -> None:
         self.details = details or sdk.NginxDetails(
-            nginx_id="nginx-1", version="1.27.4", conf_path="/etc/nginx/nginx.conf"
+            nginx_id=NGINX_ID,
+            version="1.27.4",
+            conf_path="/etc/nginx/nginx.conf",
+            process_id="18",
+            process_path="/usr/sbin/nginx",
+            start_time=1795471772000,
+            runtime_modules=["http_ssl_module"],
+            configure_args=["", "prefix=/etc/nginx", "with-http_ssl_module"],
         )
         self.commands: list[sdk.Command] = []
         self.received: list[int] = []
@@ -76,20 +97,22 @@ class AgentV2:
         self.uploads: list[sdk.UploadStatus] = []
         self.configuration: Callable[[], Config] | None = None
         """Source of uploaded configurations; None disables uploads."""
-        self._channel = made
+        self._channel = grpc_channel
         self._token = token
         self._apply = apply
         self._registered = False
+        self._applied = ""
+        """Checksum of the last configuration."""
 
     @property
     def apply_ids(self) -> list[str]:
         """The message ids of all requests to apply."""
         download = sdk.Command.CommandType.DOWNLOAD
-        return [each.meta.message_id for each in self.commands if each.type == download]
+        return [command.meta.message_id for command in self.commands if command.type == download]
 
     @property
     def metadata(self) -> list[tuple[str, str]]:
-        # As the field's agent sends it: bare, twice, and with an id of its own choosing.
+        # As NGINX Agent v2 sends it: without a scheme, twice, and with an ID that it chooses.
         return [("authorization", self._token), ("bearer", self._token), ("uuid", "client")]
 
     @contextlib.asynccontextmanager
@@ -119,25 +142,24 @@ class AgentV2:
         return await self.call.code()
 
     def _registration(self) -> sdk.Command:
+        meta = sdk.AgentMeta(display_name="vm", system_uid=_CLIENT_ID)
+        meta.updated.GetCurrentTime()
         return sdk.Command(
-            meta=sdk.Metadata(message_id=str(uuid.uuid4())),
-            agent_connect_request=sdk.AgentConnectRequest(
-                meta=sdk.AgentMeta(version="2.41.0", system_uid="system"), details=[self.details]
-            ),
+            meta=metadata(str(uuid.uuid4())),
+            agent_connect_request=sdk.AgentConnectRequest(meta=meta, details=[self.details]),
         )
 
     async def send_report(self, *, details: bool = False, **outcome: Any) -> None:
         """Send the regular report: always health, at times what NGINX is, how an apply went."""
         status = sdk.DataplaneStatus(
-            system_id="system",
-            healths=[sdk.NginxHealth(nginx_id=self.details.nginx_id)],
+            healths=[sdk.NginxHealth(nginx_id=self.details.nginx_id, nginx_status=_ACTIVE)],
             details=[self.details] if details else [],
         )
         if outcome:
             activity = sdk.NginxConfigStatus(nginx_id=self.details.nginx_id, **outcome)
             status.agent_activity_status.add(nginx_config_status=activity)
         await self.call.write(
-            sdk.Command(meta=sdk.Metadata(message_id=str(uuid.uuid4())), dataplane_status=status)
+            sdk.Command(meta=metadata(str(uuid.uuid4())), dataplane_status=status)
         )
 
     async def answer(self, message_id: str, error: str = "", message: str = "") -> None:
@@ -145,8 +167,10 @@ class AgentV2:
         status = sdk.CommandStatusResponse(
             status=states.CMD_ERROR if error else states.CMD_OK, error=error, message=message
         )
-        response = sdk.NginxConfigResponse(status=status, action=sdk.NginxConfigAction.APPLY)
-        meta = sdk.Metadata(message_id=message_id)
+        data = sdk.ConfigDescriptor(nginx_id=self.details.nginx_id, checksum=self._applied)
+        action = sdk.NginxConfigAction.APPLY
+        response = sdk.NginxConfigResponse(status=status, action=action, config_data=data)
+        meta = metadata(message_id)
         await self.call.write(sdk.Command(meta=meta, nginx_config_response=response))
 
     async def _read(self, call: Any) -> None:
@@ -155,8 +179,8 @@ class AgentV2:
                 self.commands.append(command)
                 if command.type == sdk.Command.CommandType.DOWNLOAD:
                     await self._handle_command(command)
-                for wanted in command.agent_connect_response.agent_config.configs.configs:
-                    assert wanted.nginx_id == self.details.nginx_id
+                for desired in command.agent_connect_response.agent_config.configs.configs:
+                    assert desired.nginx_id == self.details.nginx_id
                     await self.upload(str(uuid.uuid4()))
 
     async def _handle_command(self, command: sdk.Command) -> None:
@@ -169,9 +193,10 @@ class AgentV2:
         wrong = await self._apply(config)
         if wrong == "silent":
             return
-        await self.answer(message_id, wrong, "" if wrong else "config applied successfully")
         if not wrong:
             await self.upload(message_id)
+        self._applied = config["config_data"]["checksum"]
+        await self.answer(message_id, wrong, wrong or "config applied successfully")
 
     async def chunks(self, message_id: str) -> AsyncIterator[sdk.DataChunk]:
         call = self._channel.unary_stream(
@@ -179,7 +204,7 @@ class AgentV2:
             request_serializer=sdk.DownloadRequest.SerializeToString,
             response_deserializer=sdk.DataChunk.FromString,
         )
-        request = sdk.DownloadRequest(meta=sdk.Metadata(message_id=message_id))
+        request = sdk.DownloadRequest(meta=metadata(message_id, client=""))
         async for chunk in call(request, metadata=self.metadata):
             yield chunk
 
@@ -203,9 +228,13 @@ class AgentV2:
         payload = json.dumps(self.configuration()).encode()
 
         async def pieces() -> AsyncIterator[sdk.DataChunk]:
-            meta = sdk.Metadata(message_id=message_id)
+            meta = metadata(message_id)
             checksum = hashlib.sha256(payload).digest()
-            yield sdk.DataChunk(header=sdk.ChunkedResourceHeader(meta=meta, checksum=checksum))
+            chunks = -(-len(payload) // CHUNK_BYTES)
+            header = sdk.ChunkedResourceHeader(
+                meta=meta, chunks=chunks, checksum=checksum, chunk_size=CHUNK_BYTES
+            )
+            yield sdk.DataChunk(header=header)
             for offset in range(0, len(payload), CHUNK_BYTES):
                 data = payload[offset : offset + CHUNK_BYTES]
                 yield sdk.DataChunk(data=sdk.ChunkedResourceChunk(meta=meta, data=data))
@@ -223,7 +252,7 @@ class OldNginx:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.binary = nginx_binary.probe(nginx_binary.find(None))
+        self.binary = nginx_binary.probe_nginx(nginx_binary.find_nginx_binary(None))
         self.conf = directory / "nginx.conf"
         self.conf.write_text("events {}\nhttp { include mime.types; }\n")
         (directory / "mime.types").write_text("types {}\n")
@@ -239,9 +268,9 @@ class OldNginx:
             conf_path=str(self.conf),
             process_path=str(self.binary.path),
             runtime_modules=[
-                each.removeprefix("with-")
-                for each in arguments
-                if each.startswith("with-") and each.endswith("module")
+                argument.removeprefix("with-")
+                for argument in arguments
+                if argument.startswith("with-") and argument.endswith("module")
             ],
             configure_args=arguments,
         )
@@ -263,7 +292,7 @@ class OldNginx:
         """Write, test and reload the configuration. Return the error, empty for success."""
         if config["config_data"]["nginx_id"] != self.details.nginx_id:
             return "Config apply failed (preflight): no Nginx instance found"
-        files = {self.directory / name: found for name, found in unzip(config["zconfig"]).items()}
+        files = {self.directory / name: data for name, data in unzip(config["zconfig"]).items()}
         if self.conf not in files:
             return f"Config apply failed (write): should not delete {self.conf}"
         backup = {path: path.read_bytes() for path in self._listed if path.exists()}
@@ -272,12 +301,12 @@ class OldNginx:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
             path.write_bytes(content)
             path.chmod(mode)
-        kept = {
+        paths = {
             Path(directory["name"]) / file["name"]
             for directory in config["directory_map"]["directories"]
             for file in directory["files"]
         }
-        for path in before - kept:
+        for path in before - paths:
             path.unlink(missing_ok=True)
         self._listed = set(files)
         error = await self._tested()
@@ -312,8 +341,8 @@ class OldNginx:
         done = await asyncio.create_subprocess_exec(
             *self._command("-t"), stderr=asyncio.subprocess.PIPE
         )
-        _, said = await done.communicate()
-        return "" if done.returncode == 0 else said.decode().strip()
+        _, errors = await done.communicate()
+        return "" if done.returncode == 0 else errors.decode().strip()
 
     def configuration(self) -> Config:
         """Return the configuration for an upload: all files that NGINX reads, from disk."""

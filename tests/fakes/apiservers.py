@@ -27,22 +27,22 @@ class Server(msgspec.Struct):
 
 @contextlib.asynccontextmanager
 async def apiserver(
-    authority: Authority, name: str, *hosts: str, wanted: bool = False
+    authority: Authority, name: str, *hosts: str, needs_certificate: bool = False
 ) -> AsyncIterator[Server]:
     """Run a server that sends its name and its client's, and then the configured text.
 
-    ``wanted``: clients must show a certificate of the authority.
+    ``needs_certificate``: clients must show a certificate of the authority.
     """
-    context = authority.server(name, *(x509.DNSName(each) for each in hosts))
+    context = authority.server(name, *(x509.DNSName(host) for host in hosts))
     context.load_verify_locations(cafile=str(authority.file))
-    context.verify_mode = ssl.CERT_REQUIRED if wanted else ssl.CERT_OPTIONAL
+    context.verify_mode = ssl.CERT_REQUIRED if needs_certificate else ssl.CERT_OPTIONAL
     result = Server(name, ir.Endpoint("127.0.0.1", 0))
     writers: set[asyncio.StreamWriter] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.add(writer)
-        shown = writer.get_extra_info("peercert") or {}
-        client = dict(pair for part in shown.get("subject", ()) for pair in part)
+        certificate = writer.get_extra_info("peercert") or {}
+        client = dict(pair for part in certificate.get("subject", ()) for pair in part)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             writer.write(f"{name} {client.get('commonName', '-')}\n".encode())
             while line := await reader.readline():
@@ -136,15 +136,15 @@ async def server_name_at(
     return client.server
 
 
-def version_1(source: str, wanted: str, port: int) -> bytes:
+def version_1(source: str, destination: str, port: int) -> bytes:
     """Return a PROXY protocol header, version 1."""
-    family = "TCP6" if ":" in wanted else "TCP4"
-    return f"PROXY {family} {source} {wanted} 40000 {port}\r\n".encode()
+    family = "TCP6" if ":" in destination else "TCP4"
+    return f"PROXY {family} {source} {destination} 40000 {port}\r\n".encode()
 
 
-def version_2(source: str, wanted: str, port: int) -> bytes:
+def version_2(source: str, destination: str, port: int) -> bytes:
     """Return a PROXY protocol header, version 2."""
-    ends = ipaddress.ip_address(source), ipaddress.ip_address(wanted)
+    ends = ipaddress.ip_address(source), ipaddress.ip_address(destination)
     family = 0x21 if ends[1].version == 6 else 0x11
     body = ends[0].packed + ends[1].packed + struct.pack("!HH", 40000, port)
     return _SIGNATURE + struct.pack("!BBH", 0x21, family, len(body)) + body

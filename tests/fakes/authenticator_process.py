@@ -47,14 +47,14 @@ class AuthenticatorProcess:
         self._http = http
         self._linger = linger
         self._count = 0
-        (home / config.SOCKETS).mkdir()
+        (home / config.AUTHENTICATOR_SOCKETS).mkdir()
         self.start()
 
     def start(self) -> None:
         with (self.home / "authenticator.log").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gatehouse.sidecars.authenticator",
-                 str(self.home / config.SOCKETS), str(self._linger)],
+                [sys.executable, "-P", "-m", "gatehouse.sidecars", "authenticator",
+                 str(self.home / config.AUTHENTICATOR_SOCKETS), str(self._linger)],
                 stderr=output,
             )  # fmt: skip
 
@@ -71,14 +71,16 @@ class AuthenticatorProcess:
         (directory / "secret").write_text(secret)
         (directory / "trust.pem").write_text(trust)
         (directory / "revoked.pem").write_text(revoked)
-        (directory / config.FILE).write_bytes(config.encode(parties))
+        (directory / config.AUTHENTICATORS_FILE).write_bytes(config.encode_parties(parties))
         return directory
 
     async def serve(self, *configurations: Path) -> str:
         async with asyncio.timeout(20):
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-                    return await control.send_request(self.home / config.SOCKETS, configurations)
+                    return await control.send_request(
+                        self.home / config.AUTHENTICATOR_SOCKETS, configurations
+                    )
                 await asyncio.sleep(0.01)
 
     async def serving(self, provider: OidcProvider, **fields: Any) -> Party:
@@ -88,13 +90,13 @@ class AuthenticatorProcess:
         return party
 
     async def ask(
-        self, action: str, uri: str = "/", *, name: str = "p", method: str = "GET", **said: str
+        self, action: str, uri: str = "/", *, name: str = "p", method: str = "GET", **values: str
     ) -> AuthenticatorResponse:
         """Ask as NGINX does, with the browser's cookies, and keep what it sets."""
         headers = {
             "Cookie": "; ".join(f"{key}={value}" for key, value in self.cookies.items()),
             "X-Origin": ORIGIN, "X-Uri": uri,
-            **{f"X-{key.capitalize()}": value for key, value in said.items()},
+            **{f"X-{key.capitalize()}": value for key, value in values.items()},
         }  # fmt: skip
         query = urlsplit(uri).query if action in ("callback", "ended") else ""
         url = f"http://authenticator/{name}/{action}?{query}"
@@ -103,8 +105,8 @@ class AuthenticatorProcess:
         ) as response:
             self.set = response.headers.getall("Set-Cookie", [])
             result = [value for key, value in response.headers.items() if key.startswith("X-Set")]
-            for each in (*self.set, *result):
-                self._keep(each)
+            for cookie in (*self.set, *result):
+                self._keep(cookie)
             return AuthenticatorResponse(
                 response.status, dict(response.headers), await response.text()
             )
@@ -152,16 +154,16 @@ def relying_party(provider: OidcProvider, **fields: Any) -> Party:
 
 @contextlib.asynccontextmanager
 async def running(home: Path, linger: float = 60.0) -> AsyncIterator[AuthenticatorProcess]:
-    path = str(home / config.SOCKET)
+    path = str(home / config.REQUESTS_SOCKET)
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(path), cookie_jar=aiohttp.DummyCookieJar()
     ) as http:
-        made = AuthenticatorProcess(home, http, linger)
+        authenticator = AuthenticatorProcess(home, http, linger)
         try:
-            yield made
+            yield authenticator
         finally:
-            made.process.kill()
-            made.process.wait()
+            authenticator.process.kill()
+            authenticator.process.wait()
 
 
 def query_of(url: str) -> dict[str, str]:

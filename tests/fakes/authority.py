@@ -9,14 +9,19 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 DAY = datetime.timedelta(days=1)
 
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
 
 def _subject(name: str, *organizations: str) -> x509.Name:
-    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
+    groups = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)
+        for organization in organizations
+    ]
     return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -37,13 +42,13 @@ class Authority:
     def _sign(
         self,
         name: str,
-        key: ec.EllipticCurvePrivateKey,
+        key: PrivateKey,
         extensions: Sequence[x509.ExtensionType],
         ends: datetime.timedelta = DAY,
         organizations: Sequence[str] = (),
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
-        made = (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(_subject(name, *organizations))
             .issuer_name(_subject(self._name))
@@ -53,28 +58,36 @@ class Authority:
             .not_valid_after(now + ends)
         )
         for extension in extensions:
-            made = made.add_extension(extension, critical=False)
-        return made.sign(self._key, hashes.SHA256())
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(self._key, hashes.SHA256())
 
     def issue(
-        self, name: str, *names: x509.GeneralName, ends: datetime.timedelta = DAY
+        self,
+        name: str,
+        *names: x509.GeneralName,
+        ends: datetime.timedelta = DAY,
+        key: PrivateKey | None = None,
     ) -> tuple[Path, Path]:
         """Issue a certificate for ``names``, valid for ``ends`` from now. Return its files."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        made = self._sign(name, key, [x509.SubjectAlternativeName(names)] if names else [], ends)
-        return self._written(name, made, key)
+        key = key or ec.generate_private_key(ec.SECP256R1())
+        certificate = self._sign(
+            name, key, [x509.SubjectAlternativeName(names)] if names else [], ends
+        )
+        return self._written(name, certificate, key)
 
-    def issue_to(self, user: str, *groups: str) -> tuple[Path, Path]:
+    def issue_to(
+        self, user: str, *groups: str, ends: datetime.timedelta = DAY
+    ) -> tuple[Path, Path]:
         """Issue a client certificate of a Kubernetes user. Return its files."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self._sign(user, key, [], organizations=groups)
-        return self._written(f"{self._name}-{made.serial_number:x}", made, key)
+        certificate = self._sign(user, key, [], ends, organizations=groups)
+        return self._written(f"{self._name}-{certificate.serial_number:x}", certificate, key)
 
     def _written(
-        self, name: str, made: x509.Certificate, key: ec.EllipticCurvePrivateKey
+        self, name: str, certificate: x509.Certificate, key: PrivateKey
     ) -> tuple[Path, Path]:
         files = self._directory / f"{name}.crt", self._directory / f"{name}.key"
-        files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         files[1].write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,

@@ -56,15 +56,15 @@ def build(version: str, directory: Path, tree: Path = ROOT) -> Build:
         path.write_text(text)
     _run("-m", "hatchling", "build", "-t", "wheel", cwd=sources)
     (wheel,) = (sources / "dist").glob("*.whl")
-    made = directory / "installed"
-    _run("-m", "venv", "--without-pip", str(made))
-    (packages,) = made.glob("lib/python3*/site-packages")
+    environment = directory / "installed"
+    _run("-m", "venv", "--without-pip", str(environment))
+    (packages,) = environment.glob("lib/python3*/site-packages")
     # Named later than anything of its own: what it has goes before.
     (packages / "zz-shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    python = str(made / "bin" / "python")
+    python = str(environment / "bin" / "python")
     _run("-m", "pip", "-q", "--python", python, "install", "--no-index", "--no-deps", str(wheel))
     shutil.rmtree(sources)
-    return Build(version, made)
+    return Build(version, environment)
 
 
 def _run(*words: str, cwd: Path | None = None) -> None:

@@ -87,8 +87,11 @@ class Cluster:
         for path in (*logs, *self.server.state.node.glob("pods/*/log")):
             print(path, *path.read_text(errors="replace").splitlines()[-20:], sep="\n")
 
-    async def install(self, client: kube.Client, tag: str) -> None:
-        """Create what the manifests have, as far as Pods of this node need it."""
+    async def install(self, client: kube.Client, tag: str, *options: str) -> None:
+        """Create what the manifests have, as far as Pods of this node need it.
+
+        ``options``: more options of the controller.
+        """
         state = self.server.state
         with contextlib.suppress(kube.AlreadyExists):
             await client.create(resources.NAMESPACES, {"metadata": {"name": NAMESPACE}})
@@ -109,12 +112,15 @@ class Cluster:
         service = _manifest("Service")
         service["spec"]["clusterIP"] = CHANNEL.partition(":")[0]
         await client.create(resources.SERVICES, service)
-        await client.create(resources.DEPLOYMENTS, self.deployment(tag, tag))
+        deployment = self.deployment(tag, tag)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        container["args"] += options
+        await client.create(resources.DEPLOYMENTS, deployment)
 
     def deployment(self, tag: str, planes: str) -> Object:
         """Return the controller's Deployment with the images of controller and data planes."""
-        made = _manifest("Deployment")
-        (container,) = made["spec"]["template"]["spec"]["containers"]
+        deployment = _manifest("Deployment")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
         container["image"] = f"gatehouse/controller:{tag}"
         changed = {
             "--agent-advertise-address": CHANNEL,
@@ -128,9 +134,9 @@ class Cluster:
             words += [name, changed.get(name, value)] if value else [name]
         container["args"] = [*words, "--kubeconfig", "/etc/gatehouse/api/kubeconfig"]
         container["volumeMounts"].append({"name": "api", "mountPath": "/etc/gatehouse/api"})
-        volumes = made["spec"]["template"]["spec"]["volumes"]
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
         volumes.append({"name": "api", "secret": {"secretName": "api"}})
-        return made
+        return deployment
 
     def _kubeconfig(self) -> bytes:
         state = self.server.state
@@ -149,9 +155,9 @@ def _node(words: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
 
 def _manifest(kind: str) -> Object:
     result = yaml.safe_load_all((ROOT / "deploy" / "gatehouse.yaml").read_text())
-    made: Object = next(
-        each
-        for each in result
-        if each and each["kind"] == kind and each["metadata"]["name"] == NAME
+    document: Object = next(
+        candidate
+        for candidate in result
+        if candidate and candidate["kind"] == kind and candidate["metadata"]["name"] == NAME
     )
-    return made
+    return document

@@ -38,7 +38,7 @@ class Cluster:
         """Run the controller."""
         pair = self.state.pki.leaf(pki.CHANNEL)
         address = f"127.0.0.1:{self.port}"
-        options = controller_options.Options(
+        options = controller_options.ControllerOptions(
             kubeconfig=self.state.controller_kubeconfig,
             agent_bind=address,
             agent_advertise=address,
@@ -48,7 +48,7 @@ class Cluster:
             snippets=snippets,
         )
         stop = asyncio.Event()
-        task = asyncio.create_task(controller.run(options, stop))
+        task = asyncio.create_task(controller.run_controller(options, stop))
         try:
             yield
         finally:

@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gatehouse.agent.nginx import main
-from gatehouse.agent.nginx.apply_steps import Step
+from gatehouse.agent.nginx import master as masters
+from gatehouse.agent.nginx.apply_steps import ApplyStep
+from gatehouse.agent.nginx.paths import NginxPaths
 from gatehouse.runtime import procfs
 
 
@@ -37,7 +39,7 @@ class CrashingAgent:
             )
         return self.process
 
-    def die_at(self, step: Step) -> None:
+    def die_at(self, step: ApplyStep) -> None:
         """Have the running one die after this step, when it next comes to it."""
         new = self._order.with_name("die-at.new")
         new.write_text(step)
@@ -58,7 +60,11 @@ class CrashingAgent:
 
     def master(self) -> int:
         """NGINX's."""
-        return int((self.directory / "run" / "nginx.pid").read_text())
+        paths = NginxPaths(self.directory / "root", self.directory / "run")
+        pid = masters.read_pid_file(paths)
+        if pid is None:
+            raise FileNotFoundError(paths.pid)
+        return pid
 
     def log(self) -> str:
         """Return the agent's log."""
@@ -92,7 +98,7 @@ def dying_agent(environ: dict[str, str], directory: Path) -> Iterator[CrashingAg
         agent.end()
 
 
-def _on_step(step: Step) -> None:
+def _on_step(step: ApplyStep) -> None:
     order = Path(os.environ["DIE_AT"])
     try:
         named = order.read_text()
@@ -106,7 +112,7 @@ def _on_step(step: Step) -> None:
 async def _live() -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await main.run(main.options_from_environment(os.environ), stop, _on_step)
+    await main.run_nginx_agent(main.options_from_environment(os.environ), stop, _on_step)
 
 
 if __name__ == "__main__":

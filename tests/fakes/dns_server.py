@@ -32,11 +32,11 @@ class NameServer:
 
     def serve(self, *zones: str) -> None:
         """Serve exactly these zone files from now on."""
-        self._zones = [dns.zone.from_text(each, check_origin=False) for each in zones]
+        self._zones = [dns.zone.from_text(zone, check_origin=False) for zone in zones]
 
     def answers(self, *addresses: str) -> None:
         """Serve addresses for the names it was made for, to be kept for one second."""
-        kinds = [("AAAA" if ":" in each else "A", each) for each in addresses]
+        kinds = [("AAAA" if ":" in address else "A", address) for address in addresses]
         self.serve(*(
             f"$ORIGIN {name}.\n" + "".join(f"@ 1 IN {kind} {a}\n" for kind, a in kinds)
             for name in self._names
@@ -49,17 +49,17 @@ class NameServer:
     def _serve(self) -> None:
         while True:
             try:
-                asked, client = self._socket.recvfrom(4096)
+                query, client = self._socket.recvfrom(4096)
             except OSError:
                 return
             # Closed by the other end, or no question: the next.
             with contextlib.suppress(OSError, dns.exception.DNSException):
-                self._socket.sendto(self._answer(dns.message.from_wire(asked)).to_wire(), client)
+                self._socket.sendto(self._answer(dns.message.from_wire(query)).to_wire(), client)
 
-    def _answer(self, asked: dns.message.Message) -> dns.message.Message:
-        answer = dns.message.make_response(asked)
+    def _answer(self, query: dns.message.Message) -> dns.message.Message:
+        answer = dns.message.make_response(query)
         answer.flags |= dns.flags.AA
-        question = asked.question[0]
+        question = query.question[0]
         for zone in self._zones:
             assert zone.origin is not None
             if not question.name.is_subdomain(zone.origin):

@@ -9,18 +9,18 @@ from google.protobuf import any_pb2, symbol_database
 from google.protobuf.descriptor import FieldDescriptor
 from validate import validate_pb2
 
-from gatehouse.dataplane.xds.resources import Resource, ResourceSet
+from gatehouse.dataplane.xds.resources import ResourceSet, XdsResource
 
 _BOUNDS = ("min_len", "max_len", "min_bytes", "max_bytes", "min_items", "max_items", "max_pairs")
 
 
 def violations(resources: ResourceSet) -> list[str]:
     """Return each field of any resource that is shorter or longer than Envoy allows."""
-    result = [each for named in resources.by_type.values() for each in named.values()]
-    return [problem for each in result for problem in _of_resource(each)]
+    result = [resource for named in resources.by_type.values() for resource in named.values()]
+    return [problem for resource in result for problem in _of_resource(resource)]
 
 
-def _of_resource(resource: Resource) -> Iterator[str]:
+def _of_resource(resource: XdsResource) -> Iterator[str]:
     packed = any_pb2.Any(type_url=resource.type_url, value=resource.body)
     for problem in _of_message(packed):
         yield f"{resource.name}: {problem}"
@@ -40,9 +40,9 @@ def _unpacked(message: any_pb2.Any) -> Any:
     name = message.type_url.rpartition("/")[2]
     if name.startswith("gatehouse."):
         return None  # Described to the agent, not to Envoy.
-    made = symbol_database.Default().GetSymbol(name)()
-    made.ParseFromString(message.value)
-    return made
+    unpacked = symbol_database.Default().GetSymbol(name)()
+    unpacked.ParseFromString(message.value)
+    return unpacked
 
 
 def _of_field(field: FieldDescriptor, value: Any) -> Iterator[str]:
@@ -50,13 +50,13 @@ def _of_field(field: FieldDescriptor, value: Any) -> Iterator[str]:
     rules = field.GetOptions().Extensions[extension]
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         yield from _bounded(field, rules.map, value)
-        for key, each in value.items():
+        for key, item in value.items():
             yield from _of_value(field, rules.map.keys, key)
-            yield from _of_value(field, rules.map.values, each)
+            yield from _of_value(field, rules.map.values, item)
     elif field.is_repeated:
         yield from _bounded(field, rules.repeated, value)
-        for each in value:
-            yield from _of_value(field, rules.repeated.items, each)
+        for item in value:
+            yield from _of_value(field, rules.repeated.items, item)
     else:
         yield from _of_value(field, rules, value)
 

@@ -27,13 +27,13 @@ from fakes.agent_control_plane import GATEWAY, ControlPlane
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import (
-    CLUSTER,
-    ENDPOINTS,
-    LISTENER,
-    ROUTES,
-    SECRET,
-    Resource,
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    LISTENER_TYPE_URL,
+    ROUTES_TYPE_URL,
+    SECRET_TYPE_URL,
     ResourceSet,
+    XdsResource,
 )
 
 ENVOY = Path(__file__).parents[2] / ".venv/bin/envoy"
@@ -54,48 +54,50 @@ def _ads() -> Any:
     )
 
 
-def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) -> Resource:
+def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) -> XdsResource:
     """Return a cluster with endpoints by ADS and a connect timeout of ``seconds``."""
-    made = cluster_pb2.Cluster(
+    message = cluster_pb2.Cluster(
         name=name,
         type=cluster_pb2.Cluster.EDS,
         eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=_ads()),
     )
-    made.connect_timeout.seconds = seconds
-    return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
+    message.connect_timeout.seconds = seconds
+    return XdsResource.make(CLUSTER_TYPE_URL, name, message.SerializeToString(), origins=origins)
 
 
-def bad_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> Resource:
+def bad_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> XdsResource:
     """A cluster that Envoy refuses for what it means: its address is none."""
-    made = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.STATIC)
-    made.load_assignment.CopyFrom(_assignment(name, [("no-address", 1)]))
-    return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
+    message = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.STATIC)
+    message.load_assignment.CopyFrom(_assignment(name, [("no-address", 1)]))
+    return XdsResource.make(CLUSTER_TYPE_URL, name, message.SerializeToString(), origins=origins)
 
 
-def invalid_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> Resource:
+def invalid_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> XdsResource:
     """A cluster that Envoy refuses before it looks at what it means."""
-    made = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.EDS)
-    made.connect_timeout.seconds = -5
-    return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
+    message = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.EDS)
+    message.connect_timeout.seconds = -5
+    return XdsResource.make(CLUSTER_TYPE_URL, name, message.SerializeToString(), origins=origins)
 
 
 def _assignment(name: str, addresses: Iterable[Address]) -> Any:
     hosts = [
         endpoint_components_pb2.LbEndpoint(
-            endpoint=endpoint_components_pb2.Endpoint(address=_socket(each))
+            endpoint=endpoint_components_pb2.Endpoint(address=_socket(address))
         )
-        for each in addresses
+        for address in addresses
     ]
     locality = endpoint_components_pb2.LocalityLbEndpoints(lb_endpoints=hosts)
     return endpoint_pb2.ClusterLoadAssignment(cluster_name=name, endpoints=[locality])
 
 
-def endpoints(name: str, *addresses: Address) -> Resource:
+def endpoints(name: str, *addresses: Address) -> XdsResource:
     """The endpoints of a cluster."""
-    return Resource.make(ENDPOINTS, name, _assignment(name, addresses).SerializeToString())
+    return XdsResource.make(
+        ENDPOINTS_TYPE_URL, name, _assignment(name, addresses).SerializeToString()
+    )
 
 
-def routes(name: str, *hosts: tuple[str, str]) -> Resource:
+def routes(name: str, *hosts: tuple[str, str]) -> XdsResource:
     """Virtual hosts, each with the cluster that everything of it goes to."""
     configuration = route_pb2.RouteConfiguration(
         name=name,
@@ -113,19 +115,19 @@ def routes(name: str, *hosts: tuple[str, str]) -> Resource:
             for domain, target in hosts
         ],
     )
-    return Resource.make(ROUTES, name, configuration.SerializeToString())
+    return XdsResource.make(ROUTES_TYPE_URL, name, configuration.SerializeToString())
 
 
-def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = ()) -> Resource:
+def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = ()) -> XdsResource:
     """A certificate and its key."""
-    made = secret_pb2.Secret(name=name)
-    made.tls_certificate.certificate_chain.inline_bytes = cert
-    made.tls_certificate.private_key.inline_bytes = key
-    body = made.SerializeToString()
-    return Resource.make(SECRET, name, body, origins=origins, secret=True)
+    message = secret_pb2.Secret(name=name)
+    message.tls_certificate.certificate_chain.inline_bytes = cert
+    message.tls_certificate.private_key.inline_bytes = key
+    body = message.SerializeToString()
+    return XdsResource.make(SECRET_TYPE_URL, name, body, origins=origins, secret=True)
 
 
-def listener(name: str, port: int, route_name: str, certificate: str = "") -> Resource:
+def listener(name: str, port: int, route_name: str, certificate: str = "") -> XdsResource:
     """Return an HTTP listener with its routes and its certificate by ADS."""
     manager = hcm_pb2.HttpConnectionManager(
         stat_prefix=name,
@@ -135,7 +137,7 @@ def listener(name: str, port: int, route_name: str, certificate: str = "") -> Re
     router.typed_config.Pack(router_pb2.Router())
     chain = listener_components_pb2.Filter(name="envoy.filters.network.http_connection_manager")
     chain.typed_config.Pack(manager)
-    made = listener_pb2.Listener(
+    message = listener_pb2.Listener(
         name=name,
         address=_socket(("127.0.0.1", port)),
         filter_chains=[listener_components_pb2.FilterChain(filters=[chain])],
@@ -145,13 +147,13 @@ def listener(name: str, port: int, route_name: str, certificate: str = "") -> Re
         context.common_tls_context.tls_certificate_sds_secret_configs.add(
             name=certificate, sds_config=_ads()
         )
-        socket = made.filter_chains[0].transport_socket
+        socket = message.filter_chains[0].transport_socket
         socket.name = "envoy.transport_sockets.tls"
         socket.typed_config.Pack(context)
-    return Resource.make(LISTENER, name, made.SerializeToString())
+    return XdsResource.make(LISTENER_TYPE_URL, name, message.SerializeToString())
 
 
-def website(port: int, backend: Address, *more: Resource) -> ResourceSet:
+def website(port: int, backend: Address, *more: XdsResource) -> ResourceSet:
     """Everything for one port that leads to one backend, and ``more``."""
     return ResourceSet(
         [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import random
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -16,31 +15,44 @@ import msgspec
 
 from differential import echoes
 from fakes import envoys
+from fakes.loopback import loopback_network
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 
-PATIENCE = 30.0
+SERVING_TIMEOUT_SECONDS = 30.0
 """Seconds until something must have happened."""
 
 
 class Served:
     """An Envoy that serves a gateway, which may change."""
 
-    def __init__(self, running: envoys.Envoy, address: str) -> None:
+    def __init__(
+        self,
+        running: envoys.Envoy,
+        address: str,
+        *,
+        counts: bool = True,
+        system_trust: Path | None = None,
+    ) -> None:
         self.address = address
         self.running = running
-        self.generator = envoy.Generator(envoy.Capabilities())
-        self.generated = envoy.Generated(running.ads.resources)
+        able = envoy.EnvoyCapabilities(
+            runtime_limits=True, request_counts=counts, connection_counts=counts
+        )
+        if system_trust is not None:
+            able = msgspec.structs.replace(able, system_trust=str(system_trust))
+        self.generator = envoy.EnvoyGenerator(able)
+        self.generated = envoy.GeneratedResources(running.ads.resources)
 
-    async def serve(self, gateway: ir_gateway.Gateway) -> set[tuple[str, str]]:
+    async def serve(self, gateway: ir_gateway.GatewayConfiguration) -> set[tuple[str, str]]:
         """Serve this gateway. Return the keys of changed resources."""
         bound = msgspec.structs.replace(gateway, bind_address=self.address)
         before, self.generated = self.generated, self.generator.generate(bound)
         self.running.ads.publish(self.generated.resources)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(SERVING_TIMEOUT_SECONDS):
             await self.running.ads.settled()
-        assert not self.running.ads.refused
+        assert not self.running.ads.refused, self.running.ads.refused
         return self.generated.resources.differing(before.resources)
 
     async def ask(
@@ -56,23 +68,34 @@ class Served:
             ) as answer,
         ):  # fmt: skip
             body = await answer.read()
-            seen = msgspec.json.decode(body) if body.startswith(b'{"service"') else body
-            return answer.status, {k.lower(): v for k, v in answer.headers.items()}, seen
+            echo = msgspec.json.decode(body) if body.startswith(b'{"service"') else body
+            return answer.status, {k.lower(): v for k, v in answer.headers.items()}, echo
 
     async def until(self, holds: Callable[[], Any]) -> None:
         """Wait for a condition."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(SERVING_TIMEOUT_SECONDS):
             while not await holds():
                 await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager
-async def serving(gateway: ir_gateway.Gateway, *, drain: int = 600) -> AsyncIterator[Served]:
-    """Serve a gateway for a while, on an address of its own."""
-    address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
+async def serving(
+    gateway: ir_gateway.GatewayConfiguration,
+    *,
+    drain: int = 600,
+    output: Path | None = None,
+    counts: bool = True,
+    system_trust: Path | None = None,
+) -> AsyncIterator[Served]:
+    """Serve a gateway for a while, on an address of its own.
+
+    ``counts``: whether an agent would count the requests. ``system_trust``: file with the CA
+    certificates of the system, if a test needs it.
+    """
+    address = f"{loopback_network()}.1"
     with tempfile.TemporaryDirectory(prefix="ghe-") as directory:
-        async with envoys.running(Path(directory), drain=drain) as running:
-            served = Served(running, address)
+        async with envoys.running(Path(directory), drain=drain, output=output) as running:
+            served = Served(running, address, counts=counts, system_trust=system_trust)
             await served.serve(gateway)
             yield served
 
@@ -108,10 +131,12 @@ async def backend(name: str) -> AsyncIterator[ir.Endpoint]:
 
 def plain(
     hosts: Sequence[ir.VirtualHost], clusters: Sequence[ir.Cluster] = (), **more: Any
-) -> ir_gateway.Gateway:
+) -> ir_gateway.GatewayConfiguration:
     """Return a gateway with one HTTP port."""
     listener = ir_gateway.Listener(8080, "HTTP", tuple(sorted(hosts, key=lambda h: h.hostname)))
-    return ir_gateway.Gateway("ns/gw", listeners=(listener,), clusters=tuple(clusters), **more)
+    return ir_gateway.GatewayConfiguration(
+        "ns/gw", listeners=(listener,), clusters=tuple(clusters), **more
+    )
 
 
 def route_to(cluster: str, name: str = "ns/r/0/0", path: str = "/", **more: Any) -> ir.Route:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from envoy.config.listener.v3 import listener_pb2
 
 from fakes import ads
-from gatehouse.dataplane.xds.runtime_limits import RUNTIME
+from gatehouse.dataplane.xds.resources import LISTENER_TYPE_URL, ResourceSet, XdsResource
+from gatehouse.dataplane.xds.runtime_limits import runtime_layers
 
 ENVOY = Path(__file__).parents[2] / ".venv/bin/envoy"
 
@@ -58,8 +60,22 @@ def bootstrap(port: int, admin: Path) -> dict[str, Any]:
         },
         "static_resources": {"clusters": [cluster]},
         "deferred_stat_options": {"enable_deferred_creation_stats": True},
-        "layered_runtime": {"layers": [{"name": "static", "static_layer": RUNTIME}]},
+        "layered_runtime": runtime_layers(),
     }
+
+
+def on_free_ports(resources: ResourceSet) -> ResourceSet:
+    """Return resources whose listeners use ports that the kernel chooses."""
+    result: list[XdsResource] = []
+    for kind, named in resources.by_type.items():
+        for resource in named.values():
+            if kind == LISTENER_TYPE_URL:
+                listener = listener_pb2.Listener.FromString(resource.body)
+                if listener.address.HasField("socket_address"):
+                    listener.address.socket_address.port_value = 0
+                resource = XdsResource.make(kind, resource.name, listener.SerializeToString())
+            result.append(resource)
+    return ResourceSet(result)
 
 
 @contextlib.asynccontextmanager
@@ -73,8 +89,8 @@ async def running(
 ) -> AsyncIterator[Envoy]:
     """Run an Envoy for a while; ``directory`` must have a short name, for a socket is in it.
 
-    ``output``: the file of what it says to its standard output, such as access logs.
-    ``drain``: seconds after which it ends connections of what is no more.
+    ``output``: the file of its standard output, such as access logs.
+    ``drain``: seconds after which it closes connections of removed listeners.
     """
     async with ads.serving() as (service, port):
         admin, log = directory / "admin.sock", directory / "envoy.log"

@@ -23,12 +23,8 @@ OUTSIDE = free_port()
 
 
 @pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        made = Installation(Path(directory), "--machine-address", f"127.0.0.1:{OUTSIDE}")
-        made.start()
-        yield made
-        made.stop()
+def options() -> tuple[str, ...]:
+    return ("--machine-address", f"127.0.0.1:{OUTSIDE}")
 
 
 @pytest.fixture
@@ -49,8 +45,8 @@ async def cluster(client: kube.Client) -> kube.Client:
         await client.create(resources.NAMESPACES, {"metadata": {"name": "edge"}})
     for node in (await client.list(resources.NODES)).items:
         await client.delete(resources.NODES, node["metadata"]["name"])
-    for each in (await client.list(resources.EXTERNAL_LOAD_BALANCERS)).items:
-        await client.delete(resources.EXTERNAL_LOAD_BALANCERS, each["metadata"]["name"], "edge")
+    for item in (await client.list(resources.EXTERNAL_LOAD_BALANCERS)).items:
+        await client.delete(resources.EXTERNAL_LOAD_BALANCERS, item["metadata"]["name"], "edge")
     with contextlib.suppress(kube.NotFound):
         await client.delete(resources.SERVICES, "app", "edge")
     await join(client, 1)

@@ -65,18 +65,18 @@ async def wait_for_status(
     client: kube.Client, name: str, reason: str, words: str = ""
 ) -> dict[str, Any]:
     """Wait until `Programmed` has this reason and message. Return the status."""
-    seen: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
     async def check() -> Any:
         result = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
-        seen.update(result.get("status") or {})
-        for each in seen.get("conditions") or ():
-            if each["type"] == "Programmed" and each["reason"] == reason:
-                return seen if words in each["message"] else None
+        status.update(result.get("status") or {})
+        for condition in status.get("conditions") or ():
+            if condition["type"] == "Programmed" and condition["reason"] == reason:
+                return status if words in condition["message"] else None
         return None
 
     try:
         result: dict[str, Any] = await until(check, 60)
     except TimeoutError:
-        raise AssertionError(f"never {reason} {words!r}: {seen}") from None
+        raise AssertionError(f"never {reason} {words!r}: {status}") from None
     return result

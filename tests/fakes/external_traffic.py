@@ -49,7 +49,7 @@ async def node(number: int, directory: Path) -> AsyncIterator[None]:
         lambda: Echo(name), local_addr=(address, UDP)
     )
     try:
-        async with echo.serve({(address, WEB): name}):
+        async with echo.serve_echo({(address, WEB): name}):
             yield
     finally:
         tls.close()

@@ -1,7 +1,7 @@
 """A whole controller over an estate of Gateways, with an API server that is a few dictionaries.
 
-Everything from a watch's events to what is written, and to what agents are told, is the real thing
-in the test's own process, so that what a change costs can be counted; only sockets are missing.
+Everything from a watch's events to the writes and the messages to agents is real, without sockets,
+and runs in the test's own process. So a test can count the cost of a change.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import asyncio
 import base64
 import contextlib
 import functools
+import gc
 import itertools
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import FrameType
@@ -23,11 +25,11 @@ from fakes.authority import Authority
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import main as controllers
-from gatehouse.controller.gateway_provisioner import DEBOUNCE_SECONDS
+from gatehouse.controller.gateway_provisioner import PROVISION_DEBOUNCE_SECONDS
 from gatehouse.controller.informers import WATCHED_RESOURCES
-from gatehouse.controller.options import Options
+from gatehouse.controller.options import ControllerOptions
 from gatehouse.dataplane.xds import delta
-from gatehouse.dataplane.xds.ads_session import Request
+from gatehouse.dataplane.xds.ads_messages import AdsRequest
 from gatehouse.dataplane.xds.resources import ADD_ORDER
 from gatehouse.kube import client as kube
 from gatehouse.kube.watch_decoder import WatchEvent
@@ -39,11 +41,11 @@ Object = dict[str, Any]
 
 NGINX, ENVOY = "gatehouse-nginx", "gatehouse-envoy"
 
-PAUSE = 1.2 * DEBOUNCE_SECONDS
+PAUSE_SECONDS = 1.2 * PROVISION_DEBOUNCE_SECONDS
 """Seconds without any news after which all is at rest."""
 
 
-RESOURCES = {each.kind: each for each in WATCHED_RESOURCES}
+RESOURCES = {resource.kind: resource for resource in WATCHED_RESOURCES}
 
 
 class Store(kube.Client):
@@ -66,7 +68,7 @@ class Store(kube.Client):
         known: Object = before["metadata"] if before else {"uid": f"u{number}", "generation": 0}
         same = before is not None and before.get("spec") == obj.get("spec")
         status = {"status": before["status"]} if before and "status" in before else {}
-        made = {
+        stored = {
             **status,
             **obj,
             "metadata": {
@@ -77,20 +79,20 @@ class Store(kube.Client):
                 "resourceVersion": str(number),
             },
         }
-        self.objects[key] = made
-        self.tell(resource, WatchEvent("MODIFIED" if before else "ADDED", made))
-        return made
+        self.objects[key] = stored
+        self.tell(resource, WatchEvent("MODIFIED" if before else "ADDED", stored))
+        return stored
 
     def take(self, other: Store) -> None:
         """Have what another has, without statuses and what was made for Gateways."""
         for (kind, _, _), obj in other.objects.items():
             metadata = obj["metadata"]
             if "ownerReferences" not in metadata:
-                kept = {
+                own_metadata = {
                     key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata
                 }
                 bare = {key: value for key, value in obj.items() if key != "status"}
-                self.put(RESOURCES[kind], {**bare, "metadata": kept})
+                self.put(RESOURCES[kind], {**bare, "metadata": own_metadata})
 
     def drop(self, resource: Resource, name: str, namespace: str = "") -> None:
         """Have an object no longer, and tell it."""
@@ -105,7 +107,7 @@ class Store(kube.Client):
             raise kube.NotFound(404, "NotFound", name) from None
 
     async def list(self, resource: Resource, *_: Any, **__: Any) -> kube.ListResult:
-        result = [each for key, each in self.objects.items() if key[0] == resource.kind]
+        result = [obj for key, obj in self.objects.items() if key[0] == resource.kind]
         self.listed += len(result)
         return kube.ListResult(result, "1")
 
@@ -166,7 +168,7 @@ def endpoints(name: str, *addresses: str) -> Object:
         "metadata": {"name": f"{name}-1", "namespace": "default", "labels": labels},
         "addressType": "IPv4",
         "ports": [{"name": "http", "port": 9000, "protocol": "TCP"}],
-        "endpoints": [{"addresses": [each]} for each in addresses],
+        "endpoints": [{"addresses": [address]} for address in addresses],
     }
 
 
@@ -190,58 +192,79 @@ class Agents:
         self.connected: dict[tuple[str, str, int], None] = {}
         self.told: Counter[str] = Counter()
         """Number of publications to the agents of each Gateway."""
-        self.tasks: list[asyncio.Task[None]] = []
+        self.tasks: dict[str, list[asyncio.Task[None]]] = {}
+        """By Gateway."""
 
-    def connect(self, name: str, class_name: str, number: int) -> None:
-        """Have an agent of a Gateway connect."""
+    def connect(self, name: str, class_name: str, number: int, *, hangs: bool = False) -> None:
+        """Have an agent of a Gateway connect. ``hangs``: it serves nothing that it receives."""
         serve = self._serve_nginx if class_name == NGINX else self._serve_envoy
         self.connected[name, class_name, number] = None
         identity = Identity(f"default/{name}", f"{name}-{number}")
-        self.tasks.append(self._group.create_task(serve(identity)))
+        task = self._group.create_task(serve(identity, hangs=hangs))
+        self.tasks.setdefault(name, []).append(task)
 
-    async def _serve_nginx(self, identity: Identity) -> None:
+    async def disconnect(self, name: str) -> None:
+        """Have all agents of a Gateway disconnect."""
+        for key in [key for key in self.connected if key[0] == name]:
+            del self.connected[key]
+        for task in (tasks := self.tasks.pop(name, [])):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve_nginx(self, identity: Identity, *, hangs: bool) -> None:
         fleet = self._nginx
         about = Register("nginx", "nginx/1.31.3", (), frozenset({"endpoints"}))
         fleet.on_connect(identity, about)
         stream = fleet.open(identity)
         assert stream is not None
         fleet.receive(identity, HasVersion(""))
-        while True:
-            asked = await stream.next()
-            assert isinstance(asked, Apply)
-            self.told[identity.gateway] += 1
-            fleet.receive(identity, ApplyResponse(asked.correlation))
+        try:
+            while True:
+                apply_request = await stream.next()
+                assert isinstance(apply_request, Apply)
+                self.told[identity.gateway] += 1
+                if hangs:
+                    await asyncio.Event().wait()
+                fleet.receive(identity, ApplyResponse(apply_request.correlation))
+        finally:
+            fleet.close(stream)
 
-    async def _serve_envoy(self, identity: Identity) -> None:
+    async def _serve_envoy(self, identity: Identity, *, hangs: bool) -> None:
         fleet = self._envoys
         stream = fleet.open(identity, delta.DeltaStream)
         assert stream is not None
         stream.node = delta.NodeInfo("envoy/1.40.0")
         conversation = stream.dialogue.conversation
         for type_url in ADD_ORDER:
-            conversation.receive(Request(type_url, subscribe=("*",)))
-        while True:
-            stream.woken.clear()
-            response = conversation.next()
-            fleet.update_report(stream)
-            if response is None:
-                await stream.woken.wait()
-                continue
-            self.told[identity.gateway] += 1
-            conversation.receive(Request(response.type_url, nonce=response.nonce))
+            conversation.receive(AdsRequest(type_url, subscribe=("*",)))
+        try:
+            while True:
+                stream.woken.clear()
+                response = conversation.next()
+                fleet.update_report(stream)
+                if response is None:
+                    await stream.woken.wait()
+                    continue
+                self.told[identity.gateway] += 1
+                if hangs:
+                    await asyncio.Event().wait()
+                conversation.receive(AdsRequest(response.type_url, nonce=response.nonce))
+        finally:
+            fleet.close(stream)
 
 
 class Estate:
     """Gateways, half of them of NGINX and half of Envoy, each with its routes; all is at rest."""
 
-    def __init__(self, authority: Authority) -> None:
-        self.store = Store()
+    def __init__(self, authority: Authority, store: Store | None = None) -> None:
+        """``store``: of an estate that ended. This one is its next controller."""
+        self.store = store or Store()
         self._authority = authority
         self._pair = self.pair("first.example")
         nowhere = authority.file.parent / "nothing"
         self.controller = controllers.Controller(
             self.store,
-            Options(
+            ControllerOptions(
                 kubeconfig=nowhere,
                 agent_bind="127.0.0.1:1",
                 agent_advertise="127.0.0.1:1",
@@ -269,6 +292,8 @@ class Estate:
         self, gateways: int, routes: int = 2, like: Estate | None = None
     ) -> AsyncIterator[None]:
         """Run it with so many Gateways, and so many routes of each, or with what another has."""
+        for (kind, _, _), obj in self.store.objects.items():
+            self._tell(RESOURCES[kind], WatchEvent("ADDED", obj))
         for kind in (NGINX, ENVOY):
             self.own(kind)
         self.store.put(resources.NAMESPACES, {"metadata": {"name": "default"}})
@@ -280,8 +305,8 @@ class Estate:
         async with asyncio.TaskGroup() as group:
             self.agents = Agents(controller, group)
             tasks = [
-                group.create_task(each)
-                for each in (
+                group.create_task(coroutine)
+                for coroutine in (
                     controller.statuses.run(),
                     controller.provisioner.run(),
                     controller.loop.run(),
@@ -290,11 +315,15 @@ class Estate:
             ]
             for number in range(gateways):
                 self.connect(number)
-            for each in like.agents.connected if like is not None else ():
-                self.agents.connect(*each)
+            for connection in like.agents.connected if like is not None else ():
+                self.agents.connect(*connection)
             await self.rest()
-            yield
-            for task in (*tasks, *self.agents.tasks):
+            try:
+                yield
+            finally:
+                # The process is the test's.
+                controller.heap.close()
+            for task in (*tasks, *itertools.chain(*self.agents.tasks.values())):
                 task.cancel()
 
     def own(self, kind: str, controller: str = "") -> None:
@@ -309,27 +338,38 @@ class Estate:
         """Make a Gateway with what it serves."""
         name = f"g{number}"
         self.store.put(resources.SECRETS, secret(f"{name}-tls", self._pair))
-        for each in range(routes):
-            one = f"{name}-r{each}"
+        for index in range(routes):
+            one = f"{name}-r{index}"
             self.store.put(resources.SERVICES, service(one))
             self.store.put(resources.ENDPOINT_SLICES, endpoints(one, "10.0.0.1"))
             self.store.put(resources.HTTP_ROUTES, route(one, name, one))
         self.store.put(resources.GATEWAYS, gateway(name, self.class_of(number), 8080))
 
+    async def remove(self, number: int, routes: int = 2) -> None:
+        """Remove a Gateway with what it serves, and its agents."""
+        name = f"g{number}"
+        self.store.drop(resources.GATEWAYS, name, "default")
+        self.store.drop(resources.SECRETS, f"{name}-tls", "default")
+        for one in (f"{name}-r{index}" for index in range(routes)):
+            self.store.drop(resources.HTTP_ROUTES, one, "default")
+            self.store.drop(resources.ENDPOINT_SLICES, f"{one}-1", "default")
+            self.store.drop(resources.SERVICES, one, "default")
+        await self.agents.disconnect(name)
+
     def connect(self, number: int, first: int = 0, count: int = 1) -> None:
         """Have agents of a Gateway connect."""
-        for each in range(first, first + count):
-            self.agents.connect(f"g{number}", self.class_of(number), each)
+        for instance in range(first, first + count):
+            self.agents.connect(f"g{number}", self.class_of(number), instance)
 
     async def rest(self) -> None:
         """Wait until no write, publication or compile pass is pending."""
-        seen: Any = None
-        while seen != (seen := self._seen()):
-            await asyncio.sleep(PAUSE)
+        state: Any = None
+        while state != (state := self._seen()):
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _seen(self) -> Any:
-        told, loop = self.agents.told.total(), self.controller.loop
-        return loop.passes, told, self.store.written.total()
+        publications, loop = self.agents.told.total(), self.controller.loop
+        return loop.passes, publications, self.store.written.total()
 
     async def steps_of(self, change: Callable[[], object]) -> int:
         """Count what a change, and all that follows from it, has the interpreter do.
@@ -352,6 +392,18 @@ class Estate:
         finally:
             sys.settrace(before)
         return steps
+
+
+async def memory_with(gateways: int, authority: Authority) -> int:
+    """Return the bytes of Python's memory with so many Gateways, including their objects."""
+    estate = Estate(authority)
+    tracemalloc.start()
+    try:
+        async with estate.running(gateways):
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
 
 
 Change = Callable[[], object]

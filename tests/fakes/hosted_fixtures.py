@@ -6,7 +6,6 @@ Real embedded API servers, `gatehouse up` with Envoy, `gatehouse node-proxy`, HA
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from fakes.hosted_objects import ONE, TWO, gateway, programmed, served
 from fakes.hosting import POOL, Cluster, Estate, NodeProxy
-from fakes.installation import Installation, apply
+from fakes.installation import apply
 from fakes.machines import CUT, POSSIBLE
 from gatehouse.kube import client as kube
 
@@ -36,31 +35,28 @@ PROXIES = [
 
 @pytest.fixture(scope="module")
 def estate() -> Iterator[Estate]:
-    made = Estate()
+    hosting_estate = Estate()
     # This process is on the hosting machine from here on.
-    with made.hosting.entered():
-        yield made
-    made.close()
+    with hosting_estate.hosting.entered():
+        yield hosting_estate
+    hosting_estate.close()
 
 
 @pytest.fixture(scope="module")
-def installation(estate: Estate) -> Iterator[Installation]:
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        made = Installation(Path(directory), "--address-pool", POOL)
-        made.start()
-        yield made
-        made.stop()
+def options(estate: Estate) -> tuple[str, ...]:
+    """Options of `gatehouse up`, which starts on the hosting machine."""
+    return ("--address-pool", POOL)
 
 
 @pytest.fixture(scope="module")
 def clusters(estate: Estate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Cluster]]:
     directory = tmp_path_factory.mktemp("clusters")
-    made = [Cluster(directory, "one", *ONE), Cluster(directory, "two", *TWO)]
-    for each in made:
-        each.start(each.directory / "log")
-    yield made
-    for each in made:
-        each.stop()
+    hosted_clusters = [Cluster(directory, "one", *ONE), Cluster(directory, "two", *TWO)]
+    for hosted_cluster in hosted_clusters:
+        hosted_cluster.start(hosted_cluster.directory / "log")
+    yield hosted_clusters
+    for hosted_cluster in hosted_clusters:
+        hosted_cluster.stop()
 
 
 @pytest.fixture
@@ -74,6 +70,6 @@ def node_proxy(estate: Estate, tmp_path: Path) -> Iterator[NodeProxy]:
 async def address(client: kube.Client, clusters: list[Cluster]) -> str:
     """The address of a Gateway before two clusters."""
     await apply(client, [gateway()])
-    for each in clusters:
-        await apply(client, served(each))
+    for cluster in clusters:
+        await apply(client, served(cluster))
     return await programmed(client, "apis", *clusters)

@@ -12,7 +12,7 @@ from gatehouse.kube import client as kube
 
 Object = dict[str, Any]
 
-NAMES, INSIDE = 443, 8443
+NAMES, INSIDE, TUNNELS = 443, 8443, 8444
 ONE, TWO = ("10.1.2.3", "fd00:1::3"), ("10.1.2.4", "fd00:1::4")
 
 
@@ -20,6 +20,7 @@ def gateway(name: str = "apis", trusted: str = f"{NODE}/32") -> Object:
     every = {"allowedRoutes": {"namespaces": {"from": "All"}}}
     names = {"name": "names", "port": NAMES, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
     inside = {"name": "inside", "port": INSIDE, "protocol": "gatehouse.dev/ProxyProtocol"}
+    tunnels = {"name": "tunnels", "port": TUNNELS, "protocol": "gatehouse.dev/HTTPConnect"}
     annotations = {"gatehouse.dev/trusted-proxies": trusted} if trusted else {}
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -27,7 +28,7 @@ def gateway(name: str = "apis", trusted: str = f"{NODE}/32") -> Object:
         "metadata": {"name": name, "namespace": "default", "annotations": annotations},
         "spec": {
             "gatewayClassName": "gatehouse-envoy",
-            "listeners": [names | every, inside | every],
+            "listeners": [names | every, inside | every, tunnels | every],
         },
     }
 
@@ -58,7 +59,7 @@ def served(
             "kind": "HostedAPIServer",
             "metadata": meta,
             "spec": {
-                "parentRefs": [{"name": each} for each in gateways or ("apis",)],
+                "parentRefs": [{"name": gateway_name} for gateway_name in gateways or ("apis",)],
                 "hosts": [f"api.{name}.test"],
                 "service": {"name": name},
                 "advertiseAddress": cluster.advertised[0],
@@ -71,8 +72,8 @@ def served(
 
 async def programmed(client: kube.Client, name: str, *behind: Cluster | Place) -> str:
     """Wait for a Gateway and its backends. Return its address."""
-    for each in behind:
-        await holds(client, "HostedAPIServer", each.name, "Programmed")
+    for hosted_cluster in behind:
+        await holds(client, "HostedAPIServer", hosted_cluster.name, "Programmed")
     condition = await holds(client, "Gateway", name, "Programmed")
     return str(condition["addresses"][0]["value"])
 

@@ -37,8 +37,8 @@ class Estate:
     """The four machines and their wires."""
 
     def __init__(self) -> None:
-        made = [Machine(name) for name in ("hosting", "outside", "node", "pod")]
-        self.hosting, self.outside, self.node, self.pod = self.machines = made
+        machines = [Machine(name) for name in ("hosting", "outside", "node", "pod")]
+        self.hosting, self.outside, self.node, self.pod = self.machines = machines
         join(self.outside, self.hosting, "192.0.2", "2001:db8:1::")
         join(self.node, self.hosting, "198.51.100", "2001:db8:2::")
         join(self.pod, self.node, "10.244.1", "fd00:244::")
@@ -73,7 +73,7 @@ class Cluster(Process):
         names = [f"api.{name}.test", "kubernetes.default.svc", SERVICE_NAME]
         self._pair = self.authority.issue(
             "apiserver",
-            *(x509.DNSName(each) for each in names),
+            *(x509.DNSName(hostname) for hostname in names),
             *(x509.IPAddress(ipaddress.ip_address(a)) for a in (*advertised, "127.0.0.1")),
         )
         self.user = f"{name}-admin"
@@ -131,14 +131,14 @@ class Cluster(Process):
     def kubectl(self, server: str, files: tuple[Path, Path] | None = None) -> list[str]:
         """Return the words that run kubectl against a URL, as the cluster's administrator.
 
-        ``files``: somebody else's certificate, and key.
+        ``files``: certificate and key of another user.
         """
-        shown = files or self.files
+        pair = files or self.files
         return [
             *("kubectl", "--kubeconfig", "/dev/null", "--server", server),
             *("--cache-dir", str(self.directory / "cache"), "--request-timeout", "5s"),
             *("--certificate-authority", str(self.authority.file)),
-            *("--client-certificate", str(shown[0]), "--client-key", str(shown[1])),
+            *("--client-certificate", str(pair[0]), "--client-key", str(pair[1])),
         ]
 
     def user_seen(
@@ -174,7 +174,7 @@ class NodeProxy:
         """Start it, and wait until it is ready."""
         words = [
             *(sys.executable, "-m", "gatehouse", "node-proxy", "run", "--gateway", gateway),
-            *(f"--address={each}" for each in addresses),
+            *(f"--address={address}" for address in addresses),
             # Not every kernel has dummy interfaces.
             *(
                 "--interface-type",

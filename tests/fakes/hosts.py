@@ -13,7 +13,7 @@ from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.compiler.ir.gateway import SecretBytes
 from gatehouse.dataplane import upstream_name
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams, PlusServer
 from gatehouse.dataplane.nginx_plus import Upstream as Wanted
 from gatehouse.transports.nginx_plus.worker import Worker
 
@@ -59,19 +59,24 @@ def name(text: str) -> upstream_name.UpstreamName:
 
 
 def desired_upstreams(
-    upstreams: Mapping[str, Sequence[Server | str]], *, drain: float = 0.0, resync: float = 300.0
+    upstreams: Mapping[str, Sequence[PlusServer | str]],
+    *,
+    drain: float = 0.0,
+    resync: float = 300.0,
 ) -> DesiredUpstreams:
-    made = {
-        name(each): Wanted(name(each), [Server(s) if isinstance(s, str) else s for s in servers])
-        for each, servers in upstreams.items()
+    upstreams_by_name = {
+        name(text): Wanted(
+            name(text), [PlusServer(s) if isinstance(s, str) else s for s in servers]
+        )
+        for text, servers in upstreams.items()
     }
-    return DesiredUpstreams(made, drain=drain, resync=resync, timeout=5.0)
+    return DesiredUpstreams(upstreams_by_name, drain=drain, resync=resync, timeout=5.0)
 
 
 def plus(*names: str, **options: Any) -> Plus:
     """Return an NGINX Plus with upstreams, each with a zone."""
-    split = (each.split("/") for each in names)
-    return Plus(*(Upstream(kind, each, zone=each, **options) for kind, each in split))
+    split = (label.split("/") for label in names)
+    return Plus(*(Upstream(kind, zone, zone=zone, **options) for kind, zone in split))
 
 
 class Host:
@@ -104,11 +109,11 @@ class Host:
         await self.until(lambda: any(until > self.clock.now() for until in self.clock.waiting))
 
     async def set_desired(
-        self, upstreams: Mapping[str, Sequence[Server | str]], **options: Any
+        self, upstreams: Mapping[str, Sequence[PlusServer | str]], **options: Any
     ) -> None:
         """Set the desired state, and let the worker do what it can do at once."""
-        wanted = desired_upstreams(upstreams, **options)
-        self.worker.set_desired(wanted)
+        desired = desired_upstreams(upstreams, **options)
+        self.worker.set_desired(desired)
         await asyncio.sleep(0)
         await self.pass_(JITTER)
 
@@ -122,14 +127,17 @@ class Host:
 
 @contextlib.asynccontextmanager
 async def running_host(
-    made: Plus, tls: ssl.SSLContext | None = None, settings: ir.Tls | None = None, **options: Any
+    desired: Plus,
+    tls: ssl.SSLContext | None = None,
+    settings: ir.HostTls | None = None,
+    **options: Any,
 ) -> AsyncIterator[Host]:
     """Run a worker for a fake; ``options`` are those of the fake."""
     clock = Clock()
-    fake = FakePlus(made, **options)
+    fake = FakePlus(desired, **options)
     token = options.get("authorization", "")
     async with fake.serving(tls=tls) as url:
-        host = ir.Host(url, settings or ir.Tls(), SecretBytes(token.encode()))
+        host = ir.Host(url, settings or ir.HostTls(), SecretBytes(token.encode()))
         reports: list[HostReport] = []
         worker = Worker(host, reports.append, clock, lambda: JITTER)
         result = Host(fake, worker, clock)

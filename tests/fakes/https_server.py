@@ -42,7 +42,7 @@ class _Server(http.server.ThreadingHTTPServer):
         self._context = context
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        # Whoever does not like our certificate leaves in the handshake.
+        # A client that rejects the certificate closes the connection in the handshake.
         with (
             contextlib.suppress(OSError),
             self._context.wrap_socket(request, server_side=True) as wrapped,

@@ -28,9 +28,9 @@ class Server:
         state.directory.mkdir(exist_ok=True)
         state.pki.ensure()
 
-    def options(self) -> main.Options:
+    def options(self) -> main.ApiServerOptions:
         pair = self.state.pki.leaf(pki.APISERVER)
-        agent_options = main.Options(
+        agent_options = main.ApiServerOptions(
             storage=str(self.state.database),
             bind="127.0.0.1:0",
             tls_cert=pair.cert,
@@ -43,7 +43,7 @@ class Server:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(main.run(self.options(), stop, ready.set_result))
+        task = asyncio.create_task(main.run_api_server(self.options(), stop, ready.set_result))
         await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task

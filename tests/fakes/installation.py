@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import signal
 import subprocess
 import sys
@@ -16,16 +15,24 @@ from typing import Any
 import aiohttp
 import yaml
 
+from fakes.kinds import resource_of
+from fakes.loopback import loopback_network
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
 
 ROOT = Path(__file__).parents[2]
 PORT = 8080
-HOST_NET = f"127.{random.randint(120, 220)}.{random.randint(0, 255)}"
+HOST_NET = loopback_network(120, 220)
 BACKEND = (f"{HOST_NET}.250", 9080)
 REVISED = (f"{HOST_NET}.251", 9080)
+BAD_SNIPPETS_FILTER = {
+    "apiVersion": "gateway.nginx.org/v1alpha1",
+    "kind": "SnippetsFilter",
+    "metadata": {"name": "bad", "namespace": "default"},
+    "spec": {"snippets": [{"context": "http.server.location", "value": "not_a_directive on;"}]},
+}
+"""A filter that NGINX rejects."""
 
 
 class Installation:
@@ -37,6 +44,7 @@ class Installation:
         self.command: tuple[str, ...] = (sys.executable, "-m", "gatehouse")
         self.environment: dict[str, str] | None = None
         """None: the tests' own."""
+        self.output = state / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -51,7 +59,7 @@ class Installation:
             *("--address-pool", f"{HOST_NET}.0/25", "--snippets", "--log-format", "json"),
             *self._more,
         )
-        with (self.state / "up.log").open("ab") as log:
+        with self.output.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
 
     def stop(self) -> int:
@@ -59,12 +67,12 @@ class Installation:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
-    def part(self, name: str) -> process_records.Record:
+    def part(self, name: str) -> process_records.ProcessRecord:
         result = process_records.recorded(self.state / "run" / f"{name}.json")
         assert result is not None, f"{name} does not run"
         return result
 
-    def agent(self) -> process_records.Record:
+    def agent(self) -> process_records.ProcessRecord:
         result = [process_records.recorded(p) for p in self.state.glob("node/pods/*/process.json")]
         running = [record for record in result if record is not None]
         assert len(running) == 1
@@ -92,14 +100,6 @@ def hello(gateway_class: str = "gatehouse-nginx") -> list[dict[str, Any]]:
     text = (ROOT / "examples" / "hello.yaml").read_text().replace("127.0.0.1", BACKEND[0])
     text = text.replace("gatehouse-nginx", gateway_class)
     return list(yaml.safe_load_all(text.replace("9000", str(BACKEND[1]))))
-
-
-def resource_of(kind: str) -> Resource:
-    return next(
-        item
-        for item in vars(resources).values()
-        if isinstance(item, Resource) and item.kind == kind
-    )
 
 
 async def apply(client: kube.Client, manifests: list[dict[str, Any]]) -> None:
@@ -154,21 +154,29 @@ async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
 
 
 @contextlib.asynccontextmanager
-async def traffic(address: str, path: str = "/") -> AsyncIterator[Counter[str]]:
-    """Send requests all the time, kept-alive and new connections; count what came back."""
+async def traffic(
+    address: str, path: str = "/", host: str = "", pause: float = 0.01
+) -> AsyncIterator[Counter[str]]:
+    """Send requests all the time, kept-alive and new connections; count what came back.
+
+    ``host``: another Host header than the address. ``pause``: seconds after each request.
+    """
     answers: Counter[str] = Counter()
+    headers = {"Host": host} if host else {}
 
     async def send(force_close: bool) -> None:
         connector = aiohttp.TCPConnector(force_close=force_close)
         async with aiohttp.ClientSession(connector=connector) as session:
             while True:
                 try:
-                    async with session.get(f"http://{address}:{PORT}{path}") as response:
+                    async with session.get(
+                        f"http://{address}:{PORT}{path}", headers=headers
+                    ) as response:
                         await response.read()
                         answers[str(response.status)] += 1
-                except aiohttp.ClientError as error:
+                except (aiohttp.ClientError, TimeoutError) as error:
                     answers[type(error).__name__] += 1
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(pause)
 
     tasks = [asyncio.create_task(send(force)) for force in (True, False)]
     try:

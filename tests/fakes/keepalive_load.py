@@ -16,7 +16,7 @@ import h2.connection
 import h2.errors
 import h2.events
 
-PAUSE = 0.005
+PAUSE_SECONDS = 0.005
 """Leaves a busy machine some time for whom this is about."""
 
 
@@ -67,7 +67,7 @@ async def _first(load: Load, kind: str, *, close: bool) -> None:
                     load.note(kind, response.status)
             except (aiohttp.ClientError, TimeoutError) as error:
                 load.failed[f"{kind}: {error!r}"] += 1
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(PAUSE_SECONDS)
 
 
 class _Unprocessed(Exception):
@@ -90,7 +90,7 @@ async def _second(load: Load) -> None:
         if connection is not None and connection.ends:
             await connection.close()
             connection = None
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)
     if connection is not None:
         await connection.close()
 
@@ -109,11 +109,11 @@ class _Connection:
 
     @classmethod
     async def opened(cls, host: str, port: int) -> _Connection:
-        made = cls(*await asyncio.open_connection(host, port))
-        made._state.initiate_connection()
-        made._send()
-        made._listening = asyncio.create_task(made._listen())
-        return made
+        connection = cls(*await asyncio.open_connection(host, port))
+        connection._state.initiate_connection()
+        connection._send()
+        connection._listening = asyncio.create_task(connection._listen())
+        return connection
 
     _listening: asyncio.Task[None]
 

@@ -47,13 +47,13 @@ class KeyServer:
 @contextlib.asynccontextmanager
 async def key_server(directory: Path) -> AsyncIterator[KeyServer]:
     """Serve on some port of this machine."""
-    made = pki.Pki(directory)
-    made.ensure()
-    pair = made.leaf(pki.APISERVER)
+    files = pki.Pki(directory)
+    files.ensure()
+    pair = files.leaf(pki.APISERVER)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.cert, pair.key)
     application = web.Application()
-    server = KeyServer("", made.ca().cert.read_text())
+    server = KeyServer("", files.ca().cert.read_text())
     application.router.add_get("/keys", server.answer)
     runner = web.AppRunner(application)
     await runner.setup()

@@ -43,7 +43,9 @@ class KubeApiserver(Process):
         self._state.write_kubeconfigs(self.url)
         self.kubeconfig = self._state.kubeconfig
         self.authority = self._state.pki.ca().cert
-        self._token_key, self._token_public_key = _token_keys(directory)
+        pair = self._state.pki.leaf(pki.ADMIN)
+        self.administrator = pair.cert, pair.key
+        self._token_key, self._token_public_key = write_token_keys(directory)
 
     def command(self) -> list[str]:
         serving = self._state.pki.leaf(pki.APISERVER)
@@ -71,7 +73,7 @@ class KubeApiserver(Process):
         return Kubectl(kubectls.newest(), self.kubeconfig, self.directory, namespace)
 
 
-def _token_keys(directory: Path) -> tuple[Path, Path]:
+def write_token_keys(directory: Path) -> tuple[Path, Path]:
     """Write the key pair of ServiceAccount tokens; return the paths of both keys."""
     key = ec.generate_private_key(ec.SECP256R1())
     private, public = directory / "tokens.key", directory / "tokens.pub"

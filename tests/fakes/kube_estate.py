@@ -87,19 +87,19 @@ class Cluster:
         self.servers[number].start(self.directory / f"{number}.log")
 
     def stop(self) -> None:
-        for each in self.servers:
-            each.stop()
+        for server in self.servers:
+            server.stop()
 
     @property
     def authority(self) -> bytes:
         return self.state.pki.ca().cert.read_bytes()
 
-    def certificate(self, user: str, *groups: str) -> pki.Pair:
+    def certificate(self, user: str, *groups: str) -> pki.KeyPair:
         """Issue one to a user."""
         self._made += 1
         stem = self.directory / f"user-{self._made}"
-        pair = pki.Pair(stem.with_suffix(".crt"), stem.with_suffix(".key"))
-        leaf = pki.Leaf("user", user, organizations=groups)
+        pair = pki.KeyPair(stem.with_suffix(".crt"), stem.with_suffix(".key"))
+        leaf = pki.InstallationCertificate("user", user, organizations=groups)
         pki.issue(self.state.pki.ca(), leaf, pair, datetime.now(UTC))
         return pair
 
@@ -171,8 +171,8 @@ class Estate:
             list(pool.map(Cluster.start, self.clusters.values()))
 
     def stop(self) -> None:
-        for each in self.clusters.values():
-            each.stop()
+        for cluster in self.clusters.values():
+            cluster.stop()
         self.etcd.stop()
 
     def objects(self) -> list[Object]:
@@ -189,8 +189,8 @@ class Estate:
             },
         }
         result = [gateway]
-        for each in self.clusters.values():
-            result += [self.client_secret(each), self.front_secret(each)]
+        for cluster in self.clusters.values():
+            result += [self.client_secret(cluster), self.front_secret(cluster)]
         return result
 
     def client_secret(self, cluster: Cluster) -> Object:
@@ -210,7 +210,7 @@ class Estate:
             "kind": "UpstreamCluster",
             "metadata": {"name": name},
             "spec": {
-                "servers": [{"endpoint": each.url} for each in servers],
+                "servers": [{"endpoint": server.url} for server in servers],
                 "clientConfig": {
                     "serverName": "kubernetes",
                     "secretRef": {"namespace": "default", "name": f"{name}-client"},
@@ -232,7 +232,7 @@ class Estate:
             cluster |= {"server": f"https://{self.address}:{PORT}", "tls-server-name": name}
         else:
             cluster |= {"server": f"https://{name}:{PORT}", "proxy-url": self.proxy}
-        made = {
+        document = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "c", "cluster": cluster}],
@@ -241,7 +241,7 @@ class Estate:
             "current-context": "x",
         }
         path = self.directory / f"{label}@{name}.kubeconfig"
-        path.write_text(yaml.safe_dump(made))
+        path.write_text(yaml.safe_dump(document))
         return path
 
     def by_certificate(
@@ -249,9 +249,9 @@ class Estate:
     ) -> Path:
         """Return the kubeconfig of a user with a certificate. ``of`` names another issuer."""
         pair = self.clusters[of or name].certificate(user, *groups)
-        shown = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}
+        credentials = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}
         label = f"{user}-of-{of or name}{'-there' if by_address else ''}"
-        return self.kubeconfig(name, shown, label, by_address=by_address)
+        return self.kubeconfig(name, credentials, label, by_address=by_address)
 
     def kubectl(self, kubeconfig: Path, namespace: str = "team") -> Kubectl:
         return Kubectl(newest(), kubeconfig, self.directory, namespace)
@@ -305,15 +305,15 @@ async def http_proxy_to(address: str) -> AsyncIterator[str]:
             open_.add(onward)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await asyncio.gather(pump(reader, onward), pump(there, writer))
-        for each in ends:
-            each.close()
+        for end in ends:
+            end.close()
         open_.difference_update(ends)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        for each in open_:
-            each.transport.abort()
+        for stream in open_:
+            stream.transport.abort()
         # The loop closes what was aborted in its next turns.
         await asyncio.sleep(0.05)
 
@@ -339,10 +339,10 @@ async def wait_for_condition(
     async def check() -> Object | None:
         upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, name)
         generation = upstream_cluster["metadata"]["generation"]
-        for each in (upstream_cluster.get("status") or {}).get("conditions") or ():
-            fresh = each.get("observedGeneration") == generation
-            if fresh and (each["type"], each["status"]) == (kind, status):
-                return dict(each)
+        for condition in (upstream_cluster.get("status") or {}).get("conditions") or ():
+            fresh = condition.get("observedGeneration") == generation
+            if fresh and (condition["type"], condition["status"]) == (kind, status):
+                return dict(condition)
         return None
 
     condition: Object = await until(check, seconds)

@@ -130,7 +130,7 @@ class FakeApi:
         await response.prepare(request)
         while True:
             changed = self._changed
-            for revision, event in [each for each in self.history if each[0] > after]:
+            for revision, event in [entry for entry in self.history if entry[0] > after]:
                 await response.write(event)
                 after = revision
             await changed.wait()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -20,14 +19,15 @@ from cryptography import x509
 from fakes import envoys, kube_upstream
 from fakes.authority import Authority
 from fakes.envoy_serving import Served
+from fakes.loopback import loopback_network
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.origin import Origin
 
 HOST = "a.kube.test"
 PORT = 6443
-EVERYTHING = ir.Rule(verbs=ir.ANY, groups=ir.ANY, resources=ir.ANY, paths=ir.ANY)
-ALL = ir.Policy((EVERYTHING,))
+EVERYTHING = ir.DispatchRule(verbs=ir.ANY, groups=ir.ANY, resources=ir.ANY, paths=ir.ANY)
+ALL = ir.DispatchPolicy((EVERYTHING,))
 
 
 class ProxyResponse(msgspec.Struct, frozen=True):
@@ -56,20 +56,24 @@ class Reviewer:
         self.allowed: Callable[[dict[str, str]], bool] = lambda _: False
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.broken = False
+        self.unready: dict[str, bytes] = {}
+        """Reasons by cluster, as the inside of a JSON string."""
 
     async def _answer(self, request: web.Request) -> web.Response:
         headers = {key.lower(): value for key, value in request.headers.items()}
         self.asked.append((request.path, headers))
         if self.broken:
             return web.Response(status=503, text="nobody answers")
+        if request.path == "/unready":
+            return web.Response(body=self.unready.get(headers["x-cluster"], b""))
         if request.path == "/token":
             token = headers["authorization"].removeprefix("Bearer ")
             if token not in self.users:
                 return web.Response(status=401, headers={"x-keep": headers["x-bad-for"]})
             result = {"x-keep": headers["x-good-for"], **self.users[token]}
             return web.Response(headers=result)
-        told = {key: unquote(value) for key, value in headers.items()}
-        if self.allowed(told):
+        decoded = {key: unquote(value) for key, value in headers.items()}
+        if self.allowed(decoded):
             return web.Response(headers={"x-keep": headers["x-good-for"]})
         return web.Response(status=403, text="not you", headers={"x-keep": headers["x-bad-for"]})
 
@@ -102,7 +106,7 @@ class World:
         self._connections: list[Connection] = []
 
     def server_certificate(self, *names: str) -> ir_gateway.Certificate:
-        chain, key = self.servers.issue(names[0], *(x509.DNSName(each) for each in names))
+        chain, key = self.servers.issue(names[0], *(x509.DNSName(name) for name in names))
         secret = ir_gateway.SecretBytes(key.read_bytes())
         return ir_gateway.Certificate(names[0], chain.read_bytes(), secret)
 
@@ -115,8 +119,8 @@ class World:
             context.load_cert_chain(*(authority or self.clients).issue_to(user, *groups))
         return context
 
-    def cluster(self, *policies: ir.Policy, **more: Any) -> ir.ApiCluster:
-        server = ir.Server("https://one", "127.0.0.1", self.upstream.port)
+    def cluster(self, *policies: ir.DispatchPolicy, **more: Any) -> ir.ApiCluster:
+        server = ir.KubeApiServer("https://one", "127.0.0.1", self.upstream.port)
         values: dict[str, Any] = {
             "name": HOST, "hosts": (HOST,), "servers": (server,), "policies": policies or (ALL,),
             "client_trust": "clients", "origin": Origin("UpstreamCluster", "", HOST),
@@ -125,13 +129,13 @@ class World:
         }  # fmt: skip
         return ir.ApiCluster(**values)
 
-    def gateway(self, *clusters: ir.ApiCluster, **more: Any) -> ir_gateway.Gateway:
-        names = sorted({name for each in clusters for name in each.hosts})
+    def gateway(self, *clusters: ir.ApiCluster, **more: Any) -> ir_gateway.GatewayConfiguration:
+        names = sorted({name for cluster in clusters for name in cluster.hosts})
         chain, key = self.servers.issue("gateway")
         own = ir_gateway.Certificate(
             "gateway", chain.read_bytes(), ir_gateway.SecretBytes(key.read_bytes())
         )
-        shown = self.server_certificate("default.test", "unknown.test", *names)
+        certificate = self.server_certificate("default.test", "unknown.test", *names)
         values: dict[str, Any] = {
             "api_listeners": (
                 ir.ApiListener(
@@ -139,14 +143,14 @@ class World:
                     more.pop("counter", ""),
                 ),
             ),
-            "certificates": (own, shown),
+            "certificates": (own, certificate),
             "trust_bundles": (
                 ir_gateway.TrustBundle("clients", self.clients.pem),
                 ir_gateway.TrustBundle("servers", self.servers.pem),
             ),
             **more,
         }  # fmt: skip
-        return ir_gateway.Gateway("ns/gw", **values)
+        return ir_gateway.GatewayConfiguration("ns/gw", **values)
 
     async def serve(self, *clusters: ir.ApiCluster, **more: Any) -> set[tuple[str, str]]:
         return await self.served.serve(self.gateway(*clusters, **more))
@@ -162,8 +166,8 @@ class World:
 
     def close(self) -> None:
         """Close all connections of clients."""
-        for each in self._connections:
-            each.close()
+        for connection in self._connections:
+            connection.close()
 
     async def ask(
         self, context: ssl.SSLContext, target: str = "/api/v1/pods", method: str = "GET",
@@ -205,7 +209,7 @@ class Connection:
     async def head(self) -> tuple[int, dict[str, str]]:
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         line, *rest = head.strip().split("\r\n")
-        pairs = (each.partition(":") for each in rest)
+        pairs = (header.partition(":") for header in rest)
         return int(line.split()[1]), {k.lower(): v.strip() for k, _, v in pairs}
 
     async def chunk(self) -> bytes:
@@ -238,9 +242,9 @@ class Connection:
 async def world(workers: int = 1, drain: int = 600) -> AsyncIterator[World]:
     """Run an Envoy, a kube-apiserver and a reviewer for a while; nothing is served yet.
 
-    ``drain``: seconds after which connections of what is no more end.
+    ``drain``: seconds after which Envoy closes connections of removed listeners.
     """
-    address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
+    address = f"{loopback_network()}.1"
     async with contextlib.AsyncExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="ghk-"))
         directory = Path(name)
@@ -254,7 +258,7 @@ async def world(workers: int = 1, drain: int = 600) -> AsyncIterator[World]:
                 directory, workers=workers, output=directory / "access.log", drain=drain
             )
         )  # fmt: skip
-        made = World(directory, Served(running, address), upstream, servers)
-        await stack.enter_async_context(made.reviewer.serving(directory / "reviewer.sock"))
-        yield made
-        made.close()
+        kube_world = World(directory, Served(running, address), upstream, servers)
+        await stack.enter_async_context(kube_world.reviewer.serving(directory / "reviewer.sock"))
+        yield kube_world
+        kube_world.close()

@@ -31,7 +31,7 @@ def built() -> Path:
 
 
 @contextlib.asynccontextmanager
-async def serving(pair: pki.Pair, log: Path) -> AsyncIterator[str]:
+async def serving(pair: pki.KeyPair, log: Path) -> AsyncIterator[str]:
     """Run one for a while, and give its URL; ``log``: what it was asked."""
     port = free_port()
     address = f"127.0.0.1:{port}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -15,6 +16,13 @@ PEM = serialization.Encoding.PEM
 
 def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 class Authority:
@@ -43,8 +51,17 @@ class Authority:
             .not_valid_after(now + timedelta(days=1))
         )
 
-    def issue(self, name: str, organization: str = "", host: str = "") -> tuple[bytes, bytes]:
-        """Return certificate and key: for a server if ``host`` is given, else for a client."""
+    @property
+    def key(self) -> bytes:
+        return pem_of(self._key)
+
+    def issue(
+        self, name: str, organization: str = "", host: str = "", more: Sequence[str] = ()
+    ) -> tuple[bytes, bytes]:
+        """Return certificate and key: for a server if ``host`` is given, else for a client.
+
+        ``more`` has further names and addresses of the server.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
         if organization:
@@ -52,10 +69,7 @@ class Authority:
         builder = self._builder(x509.Name(names), key.public_key())
         if host:
             purpose = ExtendedKeyUsageOID.SERVER_AUTH
-            alternatives: list[x509.GeneralName] = [
-                x509.DNSName(host),
-                x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-            ]
+            alternatives: list[x509.GeneralName] = [*map(_general_name, (host, "127.0.0.1", *more))]
             builder = builder.add_extension(
                 x509.SubjectAlternativeName(alternatives), critical=False
             )

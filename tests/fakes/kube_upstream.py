@@ -2,7 +2,8 @@
 
 It answers what it saw. ``/readyz`` says whether it is ready; a request with ``watch=true`` is
 answered with a line for each :meth:`Upstream.emit`; one whose path has ``slow`` waits until
-:meth:`Upstream.release`; one whose path has ``abort`` is given up after its head.
+:meth:`Upstream.release`; one whose path has ``abort`` is given up after its head; one whose path
+has ``lost`` ends its connection without a response. See also :attr:`Upstream.refusals`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class Upstream:
         self.streams = 100
         """On one connection of HTTP/2, of those that are made from now on; with more at a time it
         ends. 100 is a kube-apiserver's default."""
+        self.refusals = 0
+        """Number of requests that are not answered: with ``refuse`` in the target (REFUSED_STREAM),
+        or ``goaway`` (GOAWAY after the request, and the end of the connection)."""
         self._released = asyncio.Event()
         self._watches: list[asyncio.Queue[bytes]] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -111,8 +115,8 @@ class Upstream:
                 await self._released.wait()
             finally:
                 self.busy -= 1
-        said = {"service": self.name, "method": method, "target": target, "headers": headers}
-        return 200, json.dumps(said).encode()
+        echo = {"service": self.name, "method": method, "target": target, "headers": headers}
+        return 200, json.dumps(echo).encode()
 
     @contextlib.contextmanager
     def watching(self) -> Any:
@@ -130,11 +134,15 @@ class Upstream:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             line, *rest = head.strip().split("\r\n")
             method, target, _ = line.split(" ")
-            headers = [(k.lower(), v.strip()) for k, _, v in (each.partition(":") for each in rest)]
+            headers = [
+                (k.lower(), v.strip()) for k, _, v in (header.partition(":") for header in rest)
+            ]
             known = dict(headers)
             probe = self.note(method, target, headers, first, "http/1.1")
             first = first and probe
             await reader.readexactly(int(known.get("content-length", "0")))
+            if "lost" in target:
+                return
             if "upgrade" in known and "exec" in target:
                 writer.write(
                     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
@@ -159,8 +167,8 @@ class _Http2:
         config = h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
         self._h2 = h2.connection.H2Connection(config)
         codes = h2.settings.SettingCodes
-        told: Any = {**self._h2.local_settings, codes.MAX_CONCURRENT_STREAMS: upstream.streams}
-        self._h2.local_settings = h2.settings.Settings(client=False, initial_values=told)
+        settings: Any = {**self._h2.local_settings, codes.MAX_CONCURRENT_STREAMS: upstream.streams}
+        self._h2.local_settings = h2.settings.Settings(client=False, initial_values=settings)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._first = True
 
@@ -207,12 +215,28 @@ class _Http2:
                 while True:
                     self._h2.send_data(stream, await queue.get())
                     self._flush()
+        if "lost" in target:
+            self._writer.transport.abort()
+            return
         if "abort" in target:
             # What Go's server does with a request whose handler gave up.
             self._h2.send_headers(stream, [(":status", "200")])
             self._h2.reset_stream(stream, h2.errors.ErrorCodes.INTERNAL_ERROR)
             self._tasks.pop(stream, None)
             self._flush()
+            return
+        if "refuse" in target and upstream.refusals:
+            upstream.refusals -= 1
+            self._h2.reset_stream(stream, h2.errors.ErrorCodes.REFUSED_STREAM)
+            self._tasks.pop(stream, None)
+            self._flush()
+            return
+        if "goaway" in target and upstream.refusals:
+            upstream.refusals -= 1
+            self._h2.close_connection(last_stream_id=stream)
+            self._flush()
+            await asyncio.sleep(0.1)
+            self._writer.close()
             return
         status, body = await upstream.answer(method, target, plain)
         self._h2.send_headers(stream, [(":status", str(status))])

@@ -39,10 +39,10 @@ class Writer:
 
     async def _life(self, name: str) -> None:
         body: Any = {"metadata": {"name": name}, "data": {"n": "0"}}
-        made = await self._ask("POST", "", body)
-        if made is None:
+        created = await self._ask("POST", "", body)
+        if created is None:
             return
-        version = made["metadata"]["resourceVersion"]
+        version = created["metadata"]["resourceVersion"]
         body["metadata"]["resourceVersion"] = version
         body["data"]["n"] = "1"
         if await self._ask("PUT", f"/{name}", body) is not None:
@@ -77,4 +77,4 @@ class Writer:
 
 def all_failures(writers: list[Writer]) -> Iterator[tuple[float, str]]:
     """Return all failures, in their order."""
-    yield from sorted(failure for each in writers for failure in each.failures)
+    yield from sorted(failure for writer in writers for failure in writer.failures)

@@ -17,14 +17,19 @@ EDGE = ("ExternalLoadBalancer", "nlk", "edge")
 
 
 def balancer(name: str = "edge", **spec: Any) -> Object:
-    given = {"hosts": [{"url": "http://10.1.1.4:9000/api"}], **spec}
-    given.setdefault("services", {"namespaces": ["*"]})
-    return _object("ExternalLoadBalancer", "nlk", name, spec=given)
+    spec_fields = {"hosts": [{"url": "http://10.1.1.4:9000/api"}], **spec}
+    spec_fields.setdefault("services", {"namespaces": ["*"]})
+    return _object("ExternalLoadBalancer", "nlk", name, spec=spec_fields)
 
 
 def nlk(**data: str) -> Object:
     named = {key.replace("_", "-"): value for key, value in data.items()}
     return _object("ConfigMap", "nlk", "nlk-config", data=named)
+
+
+def nlk_file(text: str, name: str = "nlk-config") -> Object:
+    """Return the ConfigMap of nlk 1.x with a configuration file."""
+    return _object("ConfigMap", "nlk", name, data={"config.yaml": text})
 
 
 def service(
@@ -37,12 +42,12 @@ def service(
     ingress: Iterable[Object] = (),
     **spec: Any,
 ) -> Object:
-    made = _object("Service", namespace, name)
+    obj = _object("Service", namespace, name)
     more = {"annotations": annotations or {}, "labels": labels or {}, "creationTimestamp": created}
-    made["metadata"] |= more
-    made["spec"] = {"type": "NodePort", "ports": list(ports) or [port()], **spec}
-    made["status"] = {"loadBalancer": {"ingress": list(ingress)}}
-    return made
+    obj["metadata"] |= more
+    obj["spec"] = {"type": "NodePort", "ports": list(ports) or [port()], **spec}
+    obj["status"] = {"loadBalancer": {"ingress": list(ingress)}}
+    return obj
 
 
 def port(name: str = "nlk-web", node_port: int = 30080, **more: Any) -> Object:
@@ -56,24 +61,24 @@ def node(
     cordoned: bool = False,
     **labels: str,
 ) -> Object:
-    made = _object("Node", "", name)
-    made["metadata"]["labels"] = labels
-    made["spec"] = {"unschedulable": cordoned}
+    obj = _object("Node", "", name)
+    obj["metadata"]["labels"] = labels
+    obj["spec"] = {"unschedulable": cordoned}
     conditions = [{"type": "Ready", "status": ready, "lastHeartbeatTime": "x"}] if ready else []
     result = [{"type": "Hostname", "address": name}]
-    result += [{"type": "InternalIP", "address": each} for each in addresses]
+    result += [{"type": "InternalIP", "address": address} for address in addresses]
     result += [{"type": "ExternalIP", "address": "203.0.113.9"}]
-    made["status"] = {"conditions": conditions, "addresses": result}
-    return made
+    obj["status"] = {"conditions": conditions, "addresses": result}
+    return obj
 
 
 def endpoints(
-    of: str, *found: Object, ports: Any = (("nlk-web", 8080),), name: str = "", kind: str = "IPv4"
+    of: str, *items: Object, ports: Any = (("nlk-web", 8080),), name: str = "", kind: str = "IPv4"
 ) -> Object:
-    made = _object("EndpointSlice", "nginx-ingress", name or f"{of}-1")
-    made["metadata"]["labels"] = {"kubernetes.io/service-name": of}
-    made["ports"] = [{"name": name, "port": number} for name, number in ports]
-    return made | {"addressType": kind, "endpoints": list(found)}
+    obj = _object("EndpointSlice", "nginx-ingress", name or f"{of}-1")
+    obj["metadata"]["labels"] = {"kubernetes.io/service-name": of}
+    obj["ports"] = [{"name": name, "port": number} for name, number in ports]
+    return obj | {"addressType": kind, "endpoints": list(items)}
 
 
 def endpoint(address: str, node: str = "", **conditions: bool) -> Object:
@@ -99,11 +104,13 @@ class World:
     """The front end over a set of objects."""
 
     def __init__(self, *objects: Object) -> None:
-        self.engine = query.Engine(query.Snapshot(front.INDEXES))
+        self.engine = query.Engine(query.Snapshot(front.LOAD_BALANCER_INDEXES))
         self.put(*objects)
 
     def put(self, *objects: Object) -> None:
-        self.engine.commit({key_of(raw): front.decode(raw["kind"], raw) for raw in objects})
+        self.engine.commit(
+            {key_of(raw): front.decode_balancer_object(raw["kind"], raw) for raw in objects}
+        )
 
     def remove(self, *objects: Object) -> None:
         self.engine.commit(dict.fromkeys(map(key_of, objects)))
@@ -121,7 +128,7 @@ class World:
         }
         self.engine.commit({front.owned(source): owned})
 
-    def compiled(self, source: query.Key = EDGE) -> front.Compiled:
+    def compiled(self, source: query.Key = EDGE) -> front.CompiledLoadBalancer:
         with self.engine.compile() as ask:
             return ask(front.compile_balancer, source)
 
@@ -136,8 +143,8 @@ class World:
         result = self.compiled(source).balancer
         assert result is not None
         return {
-            str(each.name): [s.address + ("-" if s.draining else "") for s in each.servers]
-            for each in result.upstreams
+            str(upstream.name): [s.address + ("-" if s.draining else "") for s in upstream.servers]
+            for upstream in result.upstreams
         }
 
     def released(self, source: query.Key = EDGE) -> list[str]:

@@ -15,13 +15,14 @@ from fakes import nginx_plus_binary
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.nginx_plus import Call, Fault
 from gatehouse.agent.nginx import binary as nginx_binary
-from gatehouse.agent.options import Options, options_from_environment
+from gatehouse.agent.options import AgentOptions, options_from_environment
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.file_set import File, FileSet
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
-CAPABILITIES = nginx.Capabilities.parse("1.29.3 (nginx-plus-r36)", named_endpoints=True)
+CAPABILITIES = nginx.NginxCapabilities.parse("1.29.3 (nginx-plus-r36)", named_endpoints=True)
 
 
 class FakeProgram:
@@ -29,10 +30,12 @@ class FakeProgram:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "plus"
-        self.program = nginx_plus_binary.install(self.directory, nginx_binary.find(None))
+        self.program = nginx_plus_binary.install(
+            self.directory, nginx_binary.find_nginx_binary(None)
+        )
         self.socket = directory / "run" / "api" / "plus.sock"
 
-    def options(self, plane: ControlPlane, directory: Path, health: int = 0) -> Options:
+    def options(self, plane: ControlPlane, directory: Path, health: int = 0) -> AgentOptions:
         """Return the options of an agent with this program. ``health`` is its port, 0 for none."""
         environ = plane.environment(directory) | {"GATEHOUSE_AGENT_NGINX": str(self.program)}
         if health:
@@ -72,19 +75,23 @@ def forwarding(
     port: int,
     *shares: tuple[tuple[ir.Endpoint, ...], int],
     cluster: str = "c",
-    capabilities: nginx.Capabilities = CAPABILITIES,
+    capabilities: nginx.NginxCapabilities = CAPABILITIES,
     files: tuple[File, ...] = (),
+    origin: Origin = NO_ORIGIN,
 ) -> FileSet:
     """Return the files of a Gateway with one route to some clusters."""
-    clusters = tuple(ir.Cluster(f"{cluster}-{n}", found) for n, (found, _) in enumerate(shares))
+    clusters = tuple(
+        ir.Cluster(f"{cluster}-{n}", endpoints, origin=origin)
+        for n, (endpoints, _) in enumerate(shares)
+    )
     backends = tuple(
         ir.Backend(known.name, weight) for known, (_, weight) in zip(clusters, shares, strict=True)
     )
     route = ir.Route("ns/r/0/0", ir.Match(), ir.Forward(backends))
     listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
-    gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
-    made = nginx.Generator(capabilities).generate(gateway).file_set
-    return FileSet([*made.files.values(), *files])
+    gateway = ir_gateway.GatewayConfiguration(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
+    file_set = nginx.NginxGenerator(capabilities).generate(gateway).file_set
+    return FileSet([*file_set.files.values(), *files])
 
 
 def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> FileSet:
@@ -92,10 +99,10 @@ def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> FileSet:
     cluster = ir.Cluster("raw", endpoints, protocol="tcp")
     host = ir_gateway.L4Host("", (ir_gateway.L4Backend("raw", 1),))
     listener = ir_gateway.L4Listener(port, "TCP", (host,))
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         GATEWAY, "127.0.0.1", (), clusters=(cluster,), l4_listeners=(listener,)
     )
-    return nginx.Generator(CAPABILITIES).generate(gateway).file_set
+    return nginx.NginxGenerator(CAPABILITIES).generate(gateway).file_set
 
 
 async def metric_value(health: int, name: str, **labels: str) -> float:

@@ -45,20 +45,20 @@ def install(directory: Path, nginx: Path) -> Path:
 def translate(conf: Path, prefix: Path, socket: Path) -> Path:
     """Translate ``conf`` and its files for open-source NGINX. Return the main file."""
     source = conf.parent
-    made = source / TRANSLATED
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
+    target = source / TRANSLATED
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
     for path in sorted(source.rglob("*")):
         relative = path.relative_to(source)
         if relative.parts[0] == TRANSLATED:
             continue
         if path.is_symlink() or (path.is_file() and path.suffix != ".conf"):
-            (made / relative).symlink_to(path.resolve())
+            (target / relative).symlink_to(path.resolve())
         elif path.is_dir():
-            (made / relative).mkdir()
+            (target / relative).mkdir()
         else:
-            (made / relative).write_text(translated(path.read_text(), prefix, socket))
-    return made / conf.name
+            (target / relative).write_text(translated(path.read_text(), prefix, socket))
+    return target / conf.name
 
 
 def state_file(named: str, prefix: Path) -> Path:
@@ -73,8 +73,8 @@ def state_file(named: str, prefix: Path) -> Path:
 def translated(text: str, prefix: Path, socket: Path) -> str:
     """Translate one file."""
 
-    def state(found: re.Match[str]) -> str:
-        path = state_file(found[1], prefix)
+    def state(match: re.Match[str]) -> str:
+        path = state_file(match[1], prefix)
         path.touch()
         return f'include "{path}"; server 127.0.0.1:9 down;'
 
@@ -101,7 +101,16 @@ def main(directory: str, nginx: str) -> None:
     # By its title a master is known for that of a main file.
     ours[ours.index("-g") + 1] += f" # {conf} "
     _start_api(Path(directory), prefix, socket)
-    os.execv(nginx, ours)
+    os.execv(nginx, [_sender(prefix) or nginx, *ours[1:]])
+
+
+def _sender(prefix: Path) -> str:
+    """Return the script of the agent that a master executes to hand over its sockets.
+
+    The agent passes it as the first argument, which a program with an interpreter does not get.
+    """
+    places = (prefix.parent / "run" / "nginx", prefix / "nginx")
+    return next((str(path) for path in places if path.is_file()), "")
 
 
 def _start_api(directory: Path, prefix: Path, socket: Path) -> None:

@@ -70,16 +70,16 @@ class OidcProvider:
         authority = x509.load_pem_x509_certificate(ca.cert.read_bytes())
         own = x509.load_pem_x509_certificate(self._pki.leaf(pki.APISERVER).cert.read_bytes())
         taken_back = x509.RevokedCertificateBuilder().serial_number(own.serial_number)
-        made = (
+        builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(authority.subject)
             .last_update(now - timedelta(days=1))
             .next_update(now + timedelta(days=1))
         )
         if its_own:
-            made = made.add_revoked_certificate(taken_back.revocation_date(now).build())
+            builder = builder.add_revoked_certificate(taken_back.revocation_date(now).build())
         key: Any = serialization.load_pem_private_key(ca.key.read_bytes(), None)
-        return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+        return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
     def counted(self, path: str) -> int:
         return self.asked.count(path)
@@ -134,16 +134,16 @@ class OidcProvider:
             # A second use is a theft.
             nonce = self._refresh.pop(form["refresh_token"], None)
             return self._given("") if nonce is not None else _refused("refresh token")
-        asked = self._codes.pop(form.get("code", ""), None)
-        if asked is None:
+        login = self._codes.pop(form.get("code", ""), None)
+        if login is None:
             return _refused("code")
-        if asked["redirect_uri"] != form["redirect_uri"]:
+        if login["redirect_uri"] != form["redirect_uri"]:
             return _refused("redirect_uri")
-        if challenge := asked.get("code_challenge", ""):
+        if challenge := login.get("code_challenge", ""):
             digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
             if base64.urlsafe_b64encode(digest).decode().rstrip("=") != challenge:
                 return _refused("code_verifier")
-        return self._given(asked["nonce"])
+        return self._given(login["nonce"])
 
     def id_token(self, nonce: str) -> str:
         now = int(time.time())
@@ -183,12 +183,12 @@ def _refused(what: str) -> Answer:
 @contextlib.contextmanager
 def oidc_provider(directory: Path) -> Iterator[OidcProvider]:
     """Serve on some port of this machine."""
-    made = pki.Pki(directory)
-    made.ensure()
-    pair = made.leaf(pki.APISERVER)
+    files = pki.Pki(directory)
+    files.ensure()
+    pair = files.leaf(pki.APISERVER)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.cert, pair.key)
-    provider = OidcProvider(made)
+    provider = OidcProvider(files)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

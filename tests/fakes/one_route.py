@@ -18,8 +18,8 @@ Object = dict[str, Any]
 
 def engine(kind: str, rules: list[Object], *others: tuple[Key, Object], port: int = 80) -> Engine:
     """Return an engine with a Gateway, a Service ``s`` and the route; ``port``: its listener's."""
-    result = Engine(Snapshot(gateway_api.INDEXES))
-    result.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
+    result = Engine(Snapshot(gateway_api.GATEWAY_API_INDEXES))
+    result.commit({gateway_api.SETTINGS_KEY: gateway_api.ControllerSettings(bind="any")})
     listeners = [{"name": "l", "port": port, "protocol": "HTTP"}]
     ports = [{"name": "p", "port": 80, "protocol": "TCP"}]
     objects: list[tuple[Key, Object]] = [
@@ -31,7 +31,13 @@ def engine(kind: str, rules: list[Object], *others: tuple[Key, Object], port: in
     ]
     for key, spec in objects:
         metadata = {"name": key[2], "namespace": key[1], "creationTimestamp": "2026-01-01"}
-        result.commit({key: gateway_api.decode(key[0], {"metadata": metadata, "spec": spec})})
+        result.commit(
+            {
+                key: gateway_api.decode_gateway_api_object(
+                    key[0], {"metadata": metadata, "spec": spec}
+                )
+            }
+        )
     return result
 
 
@@ -45,11 +51,11 @@ def routes(ask: Ask) -> list[ir.Route]:
 
 def conditions(ask: Ask, kind: str) -> str:
     """Return the route's conditions, a line each: ``Type=Status Reason: message``."""
-    outcome = ask(gateway_api.status, ROUTE[kind])
+    outcome = ask(gateway_api.gateway_api_status, ROUTE[kind])
     assert outcome is not None
-    status = gateway_api.FRONT_END.merge_status(None, outcome, "T")
+    status = gateway_api.GATEWAY_API_FRONT_END.merge_status(None, outcome, "T")
     assert status is not None
     return "\n".join(
-        f"{each['type']}={each['status']} {each['reason']}: {each['message']}"
-        for each in status["parents"][0]["conditions"]
+        f"{condition['type']}={condition['status']} {condition['reason']}: {condition['message']}"
+        for condition in status["parents"][0]["conditions"]
     )

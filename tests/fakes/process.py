@@ -124,5 +124,5 @@ class Etcd(Process):
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a client, with nothing of the user's own."""
-    kept = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
-    return {**kept, **more}
+    variables = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
+    return {**variables, **more}

@@ -9,14 +9,18 @@ from fakes.envoy_model import Ask, Envoy, Reply, make_resource, rejectable
 from fakes.envoy_worlds import check
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.dataplane.xds import delta
-from gatehouse.dataplane.xds.resources import CLUSTER, SECRET, ResourceSet
+from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, SECRET_TYPE_URL, ResourceSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 
 
 def versions(resources: ResourceSet) -> set[tuple[str, str, str]]:
     """Type, name and version of each."""
     named = resources.by_type.values()
-    return {(each.type_url, each.name, each.version) for own in named for each in own.values()}
+    return {
+        (resource.type_url, resource.name, resource.version)
+        for own in named
+        for resource in own.values()
+    }
 
 
 MOVES = (
@@ -34,7 +38,7 @@ MOVES = (
 class Chain:
     """A control plane, a relay and its disk, and a modelled Envoy."""
 
-    companions: tuple[str, ...] = ()
+    sidecars: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.publication = SnapshotCache()
@@ -47,7 +51,7 @@ class Chain:
 
     def start_relay(self) -> None:
         """Have another relay, which knows what is on the disk."""
-        self.relay = Relay(self.kept, self.companions)
+        self.relay = Relay(self.kept, self.sidecars)
         self.down: deque[Reply] = deque()
         self.server: delta.DeltaStream | None = None
         self.connect_envoy()
@@ -58,8 +62,12 @@ class Chain:
         self.connect_envoy()
 
     def connect_envoy(self) -> None:
-        heard_of = versions(self.relay._cache.accepted)
-        self.unkept |= {each for each in self.envoy_versions() if each not in heard_of}
+        heard_of = versions(self.relay.cache.accepted)
+        self.unkept |= {
+            envoy_version
+            for envoy_version in self.envoy_versions()
+            if envoy_version not in heard_of
+        }
         self.envoy.broken_by_rejection = self.refusable.__contains__
         self.envoy.connect()
         self.relay.opened()
@@ -94,9 +102,9 @@ class Chain:
             self.relay.connected()
 
     def publish(self, world: ResourceSet) -> None:
-        for each in world.by_type.get(CLUSTER, {}).values():
-            if rejectable(each):
-                self.refusable.add(each.name)
+        for resource in world.by_type.get(CLUSTER_TYPE_URL, {}).values():
+            if rejectable(resource):
+                self.refusable.add(resource.name)
         self.publication.publish(world)
 
     def envoy_to_relay(self) -> bool:
@@ -188,8 +196,8 @@ def run_steps(steps: Sequence[object]) -> Chain:
 def run_to_end(steps: Sequence[object]) -> tuple[Chain, ResourceSet]:
     """Go through steps, publish what was published last once more, and come to rest."""
     chain = run_steps(steps)
-    last = next((each for each in reversed(steps) if isinstance(each, ResourceSet)), ResourceSet())
-    chain.publish(ResourceSet([make_resource(SECRET, "nobody asks for this", "one")]))
+    last = next((step for step in reversed(steps) if isinstance(step, ResourceSet)), ResourceSet())
+    chain.publish(ResourceSet([make_resource(SECRET_TYPE_URL, "nobody asks for this", "one")]))
     chain.publish(last)
     if chain.relay.stream is None:
         chain.connect_envoy()
@@ -205,14 +213,20 @@ def assert_consistent(chain: Chain, last: ResourceSet) -> None:
     """Envoy has ``last``, less what it refuses; the control plane knows, and the disk has it."""
     assert chain.server is not None
     conversation = chain.server.conversation
-    refused = [each.resource for each in conversation.rejected_resources()]
+    refused = [
+        rejected_resource.resource for rejected_resource in conversation.rejected_resources()
+    ]
     check(chain.envoy, last, refused)
     assert conversation.confirmed == last.version
     # Only a relay that sent an accepted version before a rejected one can write it to disk.
-    dismissed = {each.key for each in refused}
-    excused = {each for each in chain.unkept if each[:2] in dismissed}
+    dismissed = {resource.key for resource in refused}
+    excused = {version for version in chain.unkept if version[:2] in dismissed}
     assert chain.envoy_versions() - excused <= versions(chain.kept)
-    older = {each for each in versions(chain.kept) if each[:2] in {each[:2] for each in excused}}
+    older = {
+        version
+        for version in versions(chain.kept)
+        if version[:2] in {excused_version[:2] for excused_version in excused}
+    }
     assert versions(chain.kept) - older <= chain.envoy_versions()
 
 

@@ -29,7 +29,7 @@ class Replica:
         self.health = f"127.0.0.1:{free_port()}"
         self._stop = asyncio.Event()
         pair = server.state.pki.leaf(pki.CHANNEL)
-        agent_options = controller_options.Options(
+        agent_options = controller_options.ControllerOptions(
             kubeconfig=kubeconfig or server.state.kubeconfig,
             agent_bind=f"127.0.0.1:{self.agents}",
             agent_advertise=f"127.0.0.1:{self.agents}",
@@ -39,7 +39,7 @@ class Replica:
             health=self.health,
         )
         agent_options = msgspec.structs.replace(agent_options, **options)
-        self.task = asyncio.create_task(controllers.run(agent_options, self._stop))
+        self.task = asyncio.create_task(controllers.run_controller(agent_options, self._stop))
 
     async def stop(self) -> None:
         self._stop.set()

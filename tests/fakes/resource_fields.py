@@ -9,12 +9,12 @@ from google.protobuf import descriptor_pool, json_format, message_factory
 
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import (
-    LISTENER,
-    PREFIX,
-    SECRET,
-    SIDECAR_CONFIG,
-    Resource,
+    LISTENER_TYPE_URL,
+    SECRET_TYPE_URL,
+    SIDECAR_CONFIG_TYPE_URL,
+    TYPE_URL_PREFIX,
     ResourceSet,
+    XdsResource,
 )
 
 _MANAGER = "envoy.filters.network.http_connection_manager"
@@ -24,27 +24,27 @@ def format_resources(resources: ResourceSet, *, whole: bool = False) -> dict[str
     """Return the resources of each kind, by name. ``whole`` adds parts common to all ports."""
     result = {}
     for kind, named in sorted(resources.by_type.items()):
-        if kind != SECRET:
-            made = [message_fields(each) for _, each in sorted(named.items())]
-            result[kind.rpartition(".")[2]] = made
-            if kind == LISTENER and not whole:
-                for listener in made:
+        if kind != SECRET_TYPE_URL:
+            messages = [message_fields(resource) for _, resource in sorted(named.items())]
+            result[kind.rpartition(".")[2]] = messages
+            if kind == LISTENER_TYPE_URL and not whole:
+                for listener in messages:
                     _shorten(listener)
     return result
 
 
-def message_fields(resource: Resource) -> dict[str, Any]:
+def message_fields(resource: XdsResource) -> dict[str, Any]:
     """Return a resource as its fields."""
-    if resource.type_url == SIDECAR_CONFIG:
+    if resource.type_url == SIDECAR_CONFIG_TYPE_URL:
         return {
             "name": resource.name,
-            "files": _format_sidecar_configs(sidecar_configs.files(resource)),
+            "files": _format_sidecar_configs(sidecar_configs.sidecar_files(resource)),
         }
-    name = resource.type_url.removeprefix(PREFIX)
-    made = _class_of(name)()
-    made.ParseFromString(resource.body)
+    name = resource.type_url.removeprefix(TYPE_URL_PREFIX)
+    message = _class_of(name)()
+    message.ParseFromString(resource.body)
     document: dict[str, Any] = json.loads(
-        json_format.MessageToJson(made, preserving_proto_field_name=True)
+        json_format.MessageToJson(message, preserving_proto_field_name=True)
     )
     return document
 
@@ -64,6 +64,6 @@ def _class_of(name: str) -> Any:
 def _shorten(listener: dict[str, Any]) -> None:
     """Leave out how HTTP is spoken to clients."""
     for chain in listener.get("filter_chains", ()):
-        for each in chain["filters"]:
-            if each["name"] == _MANAGER:
-                each["typed_config"] = "…"
+        for http_filter in chain["filters"]:
+            if http_filter["name"] == _MANAGER:
+                http_filter["typed_config"] = "…"

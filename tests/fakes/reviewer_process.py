@@ -86,8 +86,10 @@ class Upstream:
             if self.fault is not None and (result := await self.fault(request)) is not None:
                 return result
             assert self._cluster is not None
-            kept = {"Content-Type": headers["Content-Type"], "Accept": headers["Accept"]}
-            async with self._cluster.post(request.path, data=content, headers=kept) as response:
+            forwarded = {"Content-Type": headers["Content-Type"], "Accept": headers["Accept"]}
+            async with self._cluster.post(
+                request.path, data=content, headers=forwarded
+            ) as response:
                 return web.Response(
                     status=response.status,
                     body=await response.read(),
@@ -105,9 +107,9 @@ class ReviewerProcess:
         self.http = http
         self._linger = linger
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.directory = home / config.SOCKETS
+        self.directory = home / config.REVIEWER_SOCKETS
         self.directory.mkdir()
-        self.socket = home / config.REVIEWER
+        self.socket = home / config.REVIEWER_SOCKET
         self.start()
 
     @property
@@ -118,7 +120,7 @@ class ReviewerProcess:
         with (self.home / "reviewer.log").open("ab") as output:
             self.processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-P", "-m", "gatehouse.sidecars.reviewer",
+                    [sys.executable, "-P", "-m", "gatehouse.sidecars", "reviewer",
                      str(self.directory), str(self._linger)],
                     stderr=output,
                 )
@@ -146,24 +148,28 @@ class ReviewerProcess:
         return await self.ask("/token", good, bad, **headers)
 
     async def ask(
-        self, path: str, good: float = 600, bad: float = 10, /, **said: str
+        self, path: str, good: float = 600, bad: float = 10, /, **fields: str
     ) -> ReviewerResponse:
         """Ask; what is empty is not said."""
         headers = {
             "x-cluster": CLUSTER,
             "x-good-for": str(good),
             "x-bad-for": str(bad),
-            **{name.replace("_", "-"): value for name, value in said.items()},
+            **{name.replace("_", "-"): value for name, value in fields.items()},
         }
-        kept = {name: value for name, value in headers.items() if value}
-        async with self.http.post(f"http://reviewer{path}", headers=kept) as response:
+        request_headers = {name: value for name, value in headers.items() if value}
+        async with self.http.post(f"http://reviewer{path}", headers=request_headers) as response:
             return ReviewerResponse(response.status, dict(response.headers), await response.text())
 
     async def impersonation(
-        self, client: dict[str, Any], wanted: dict[str, Any], good: float = 300, bad: float = 30
+        self,
+        client: dict[str, Any],
+        impersonated: dict[str, Any],
+        good: float = 300,
+        bad: float = 30,
     ) -> ReviewerResponse:
-        said = {**user_headers("x-", client), **user_headers("x-as-", wanted)}
-        return await self.ask("/impersonation", good, bad, **said)
+        fields = {**user_headers("x-", client), **user_headers("x-as-", impersonated)}
+        return await self.ask("/impersonation", good, bad, **fields)
 
     async def metrics(self) -> dict[str, float]:
         async with self.http.get("http://reviewer/metrics") as response:
@@ -173,11 +179,11 @@ class ReviewerProcess:
 
 def user_headers(prefix: str, user: dict[str, Any]) -> dict[str, str]:
     """Write a ``UserInfo`` as the script does."""
-    pairs = [(key, each) for key, values in user.get("extra", {}).items() for each in values]
+    pairs = [(key, value) for key, values in user.get("extra", {}).items() for value in values]
     return {
         f"{prefix}user": quote(user.get("username", ""), safe=""),
         f"{prefix}uid": quote(user.get("uid", ""), safe=""),
-        f"{prefix}groups": ",".join(quote(each, safe="") for each in user.get("groups", ())),
+        f"{prefix}groups": ",".join(quote(group, safe="") for group in user.get("groups", ())),
         f"{prefix}extra": ",".join(
             f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in pairs
         ),
@@ -186,15 +192,15 @@ def user_headers(prefix: str, user: dict[str, Any]) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def running(home: Path, linger: float = 60.0) -> AsyncIterator[ReviewerProcess]:
-    path = str(home / config.REVIEWER)
+    path = str(home / config.REVIEWER_SOCKET)
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(path, limit=0), cookie_jar=aiohttp.DummyCookieJar()
     ) as http:
-        made = ReviewerProcess(home, http, linger)
+        reviewer = ReviewerProcess(home, http, linger)
         try:
-            yield made
+            yield reviewer
         finally:
-            for process in made.processes:
+            for process in reviewer.processes:
                 process.kill()
                 process.wait()
 

@@ -18,10 +18,10 @@ from cryptography import x509
 from fakes.authority import Authority
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.tls_connector import config
-from gatehouse.sidecars.tls_connector.config import Connector, Name
+from gatehouse.sidecars.tls_connector.config import Connector, SubjectAltName
 
 SERVER_NAME = "front.internal"
-WANTED = (Name("dns", "real.example"), Name("uri", "spiffe://mesh/real"))
+WANTED = (SubjectAltName("dns", "real.example"), SubjectAltName("uri", "spiffe://mesh/real"))
 REAL = x509.UniformResourceIdentifier("spiffe://mesh/real")
 
 
@@ -76,7 +76,7 @@ class ConnectorProcess:
         self._count = 0
         with (home / "connector.log").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gatehouse.sidecars.tls_connector",
+                [sys.executable, "-P", "-m", "gatehouse.sidecars", "tls_connector",
                  str(self.directory), str(linger)],
                 stderr=output,
             )  # fmt: skip
@@ -90,7 +90,7 @@ class ConnectorProcess:
         self._count += 1
         directory = self.home / "generations" / str(self._count)
         (directory / "gatehouse").mkdir(parents=True)
-        (directory / config.FILE).write_bytes(config.encode(connectors))
+        (directory / config.CONNECTORS_FILE).write_bytes(config.encode_connectors(connectors))
         return directory
 
     async def serve(self, *configurations: Path) -> str:
@@ -123,10 +123,10 @@ class ConnectorProcess:
 
 @contextlib.contextmanager
 def running(home: Path, linger: float) -> Iterator[ConnectorProcess]:
-    made = ConnectorProcess(home, linger)
-    yield made
-    made.process.send_signal(signal.SIGKILL)
-    made.process.wait()
+    connector = ConnectorProcess(home, linger)
+    yield connector
+    connector.process.send_signal(signal.SIGKILL)
+    connector.process.wait()
 
 
 def connector_to(endpoint: Endpoint | int, authority: Authority, **more: str) -> Connector:

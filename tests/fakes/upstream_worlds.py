@@ -59,11 +59,11 @@ def spec(**more: Any) -> Object:
 class World:
     """A compilation with the objects of an API server."""
 
-    def __init__(self, settings: gateway_api.Settings | None = None) -> None:
+    def __init__(self, settings: gateway_api.ControllerSettings | None = None) -> None:
         self.engine = Engine(Snapshot(combined.INDEXES))
         self.allocated: dict[Key, upstream_cluster.Allocation] = {}
         """Shared limits that the last pass reported, by cluster."""
-        chosen = settings or gateway_api.Settings(bind="any")
+        chosen = settings or gateway_api.ControllerSettings(bind="any")
         self.engine.commit({gateway_api.SETTINGS_KEY: chosen})
         self.put("GatewayClass", "c", spec={"controllerName": gateway_api.ENVOY})
 
@@ -72,7 +72,7 @@ class World:
         more = raw.pop("metadata", {})
         meta = {"name": name, "namespace": namespace, "generation": 1, "creationTimestamp": CREATED}
         key = (kind, namespace, name)
-        value = combined.decode(kind, {"kind": kind, "metadata": {**meta, **more}, **raw})
+        value = combined.decode_object(kind, {"kind": kind, "metadata": {**meta, **more}, **raw})
         self.engine.commit({key: value})
         return key
 
@@ -88,8 +88,8 @@ class World:
         plane = gateway_api.ProgrammedInput(programmed=programmed)
         self.engine.commit({("Programming", "ns", name): plane})
         listeners = more.pop("listeners", [LISTENER])
-        wanted = {"gatewayClassName": "c", "listeners": listeners, **more}
-        return self.put("Gateway", name, "ns", spec=wanted)
+        gateway_spec = {"gatewayClassName": "c", "listeners": listeners, **more}
+        return self.put("Gateway", name, "ns", spec=gateway_spec)
 
     def cluster(
         self, name: str, *, created: str = CREATED, annotations: Object | None = None, **more: Any
@@ -101,24 +101,28 @@ class World:
         """Let it be ``now`` (seconds since 1970), of which the controller tells what matters."""
         with self.engine.compile() as ask:
             named = ask.map(upstream_cluster.certificate_times, ask.read(upstream_cluster.CLUSTERS))
-        told = Deadlines(lambda key, value: bool(self.engine.commit({key: value})), lambda: now)
-        told.update(named)
+        deadlines = Deadlines(
+            lambda key, value: bool(self.engine.commit({key: value})), lambda: now
+        )
+        deadlines.update(named)
 
     def secret(self, name: str, **data: str) -> Key:
         values = {key.replace("_", "."): value for key, value in data.items()}
         return self.put("Secret", name, "ns", data=values)
 
-    def run(self) -> tuple[dict[Key, ir.Gateway | None], dict[Key, combined.Status]]:
+    def run(self) -> tuple[dict[Key, ir.GatewayConfiguration | None], dict[Key, combined.Status]]:
         """Make a whole pass, as the controller does: what a pass does not ask is forgotten."""
         with self.engine.compile() as ask:
             keys = ask(gateway_api.gateways, "")
-            gateways = {key: ask(combined.compile_gateway, key) for key in keys}
-            result = {key: ask(combined.status, key) for key in ask(combined.subjects, "")}
+            gateways = {key: ask(combined.compile_combined_gateway, key) for key in keys}
+            result = {
+                key: ask(combined.desired_status, key) for key in ask(combined.status_subjects, "")
+            }
             clusters = ask.read(upstream_cluster.CLUSTERS)
             self.allocated = dict(ask.map(upstream_cluster.allocation, clusters).items())
         return gateways, {key: status for key, status in result.items() if status is not None}
 
-    def compiled(self, key: Key = GATEWAY) -> ir.Gateway:
+    def compiled(self, key: Key = GATEWAY) -> ir.GatewayConfiguration:
         result = self.run()[0][key]
         assert result is not None
         return result
@@ -126,13 +130,13 @@ class World:
     def served(self, key: Key = GATEWAY) -> dict[str, ApiCluster]:
         """Return the clusters of the only listener of a Gateway, by name."""
         (listener,) = self.compiled(key).api_listeners
-        return {each.name: each for each in listener.clusters}
+        return {cluster.name: cluster for cluster in listener.clusters}
 
     def gateway_status(self, key: Key) -> combined.Status:
         return self.run()[1][key]
 
     def status(self, key: Key) -> Object:
-        return combined.merge_status(key[0], None, self.gateway_status(key), CREATED) or {}
+        return combined.merge_combined_status(key[0], None, self.gateway_status(key), CREATED) or {}
 
     def condition(self, key: Key, kind: str) -> tuple[str, str, str]:
         """Return status, reason and message of a condition; empty strings if it is missing."""
@@ -140,7 +144,7 @@ class World:
 
 
 def condition(holder: Mapping[str, Any], kind: str) -> tuple[str, str, str]:
-    for each in holder["conditions"]:
-        if each["type"] == kind:
-            return each["status"], each["reason"], each["message"]
+    for entry in holder["conditions"]:
+        if entry["type"] == kind:
+            return entry["status"], entry["reason"], entry["message"]
     return "", "", ""

@@ -79,9 +79,9 @@ async def watch(
     machine: Machine, address: tuple[str, int], cluster: Cluster, sni: str, header: bytes = b""
 ) -> Watch:
     """Open one from a machine. The certificate must be the cluster's. Raises Refused."""
-    made = Watch(cluster, *await _connected(machine, address, cluster, sni, header))
-    await made.begin(sni)
-    return made
+    connection = Watch(cluster, *await _connected(machine, address, cluster, sni, header))
+    await connection.begin(sni)
+    return connection
 
 
 async def answers(

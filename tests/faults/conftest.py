@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+from fakes.agent_fixtures import control_plane, plane, tmp_path
+from fakes.installation_fixtures import installation, options
 
-import pytest
-
-from fakes.agent_fixtures import control_plane, tmp_path
-from fakes.installation import Installation
-
-__all__ = ["control_plane", "tmp_path"]
-
-
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        running = Installation(Path(directory))
-        running.start()
-        yield running
-        running.stop()
+__all__ = ["control_plane", "installation", "options", "plane", "tmp_path"]

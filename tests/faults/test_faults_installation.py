@@ -45,7 +45,7 @@ SECONDS = float(os.environ.get("FAULT_SECONDS", "30"))
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
     result = await installation.client()
-    async with echo.serve({BACKEND: "app", REVISED: "revised"}):
+    async with echo.serve_echo({BACKEND: "app", REVISED: "revised"}):
         yield result
     await result.__aexit__(None, None, None)
 
@@ -91,7 +91,7 @@ async def test_traffic_continues_while_controller_is_killed_during_changes(
     where = await address(client)
     chance = random.Random(SECONDS)
     nginx, begun, number, kills = installation.nginx(), time.monotonic(), 0, 0
-    async with traffic(where) as seen:
+    async with traffic(where) as statuses:
         while time.monotonic() - begun < SECONDS:
             number += 1
             await client.create(resources.HTTP_ROUTES, marked(f"r{number}", f"/r{number}"))
@@ -106,8 +106,8 @@ async def test_traffic_continues_while_controller_is_killed_during_changes(
             await answers(where, f"/r{last}")
             await holds(client, "HTTPRoute", f"r{last}", "Accepted")
         assert await shown(where, f"/r{number - 3}") == ""
-    print(f"{number} changes, {kills} kills, {seen}")
-    assert seen.keys() == {"200"}
+    print(f"{number} changes, {kills} kills, {statuses}")
+    assert statuses.keys() == {"200"}
     assert kills > 3
     assert installation.nginx() == nginx
 
@@ -152,8 +152,8 @@ async def test_filter_stays_valid_when_controller_restarts(
         for _ in range(2):
             former = installation.part("controller")
             former.signal(signal.SIGKILL)
-            asked = len(server.asked)
-            while len(server.asked) == asked:
+            request_count = len(server.asked)
+            while len(server.asked) == request_count:
                 assert (await get(where, "/remote", **headers))[0] == 200
                 await asyncio.sleep(0.01)
             name = f"after-{former.pid}"
@@ -181,10 +181,10 @@ async def test_killed_worker_is_replaced_and_logged(
         return len(children) == len(workers) and children.isdisjoint(workers)
 
     await until(replaced)
-    async with traffic(where) as seen:
+    async with traffic(where) as statuses:
         await client.create(resources.HTTP_ROUTES, marked("after-worker", "/after-worker"))
         await answers(where, "/after-worker")
-    assert seen.keys() == {"200"}
+    assert statuses.keys() == {"200"}
     assert installation.nginx() == master
 
     async def said() -> bool:
@@ -203,7 +203,7 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
     more = {"name": "more", "port": 8099, "protocol": "HTTP"}
     listeners = [*gateway["spec"]["listeners"], more]
     taken = await asyncio.start_server(lambda _r, w: w.close(), where, 8099)
-    async with traffic(where) as seen:
+    async with traffic(where) as statuses:
         patch = {"spec": {"listeners": listeners}}
         await client.patch(resources.GATEWAYS, "web", patch, "default")
 
@@ -246,7 +246,7 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
             return bool((await programmed())["more"]["status"] == "True")
 
         await until(recovered)
-    assert seen.keys() == {"200"}
+    assert statuses.keys() == {"200"}
 
 
 async def test_hundred_changes_in_a_second_are_debounced(
@@ -257,7 +257,7 @@ async def test_hundred_changes_in_a_second_are_debounced(
     where = await address(client)
     await answers(where, "/busy")
     before = await reloads(where)
-    async with traffic(where) as seen:
+    async with traffic(where) as statuses:
         begun = time.monotonic()
         for number in range(100):
             changed = marked("busy", f"/busy-{number}")
@@ -269,7 +269,7 @@ async def test_hundred_changes_in_a_second_are_debounced(
         assert await shown(where, "/busy-98") == ""
     count = await reloads(where) - before
     print(f"100 changes in {took:.1f} s: {count} reloads")
-    assert seen.keys() == {"200"}
+    assert statuses.keys() == {"200"}
     assert count <= 10 + 10 * took
 
 
@@ -282,7 +282,7 @@ async def test_traffic_continues_while_the_agent_token_is_invalid(
     (path,) = installation.state.glob("node/pods/*/volumes/*/token")
     good = path.read_text()
     bad = good[:-8] + "AAAAAAAA"
-    async with traffic(where) as seen:
+    async with traffic(where) as statuses:
         _replace(path, bad)
         installation.part("controller").signal(signal.SIGKILL)
 
@@ -301,7 +301,7 @@ async def test_traffic_continues_while_the_agent_token_is_invalid(
         assert await shown(where, "/waiting") == ""
         _replace(path, good)
         await answers(where, "/waiting")
-    assert seen.keys() == {"200"}
+    assert statuses.keys() == {"200"}
 
 
 def _replace(path: Path, text: str) -> None:

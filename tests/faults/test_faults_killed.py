@@ -14,20 +14,22 @@ from agent.test_agent_killed import (
     assert_unserved_revision_is_not_used,
     connected,
 )
-from agent.test_agent_process import get, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.crashing_agent import dying_agent
 from fakes.load import Load
-from gatehouse.agent.nginx.apply_steps import Step
+from fakes.nginx_agent import get, until
+from gatehouse.agent.nginx.apply_steps import ApplyStep
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize("step", [Step.STAGED, Step.SWITCHED, Step.RELOADED, Step.CONFIRMED])
+@pytest.mark.parametrize(
+    "step", [ApplyStep.STAGED, ApplyStep.SWITCHED, ApplyStep.RELOADED, ApplyStep.CONFIRMED]
+)
 async def test_agent_killed_with_nginx_serves_without_control_plane(
-    control_plane: ControlPlane, tmp_path: Path, step: Step
+    control_plane: ControlPlane, tmp_path: Path, step: ApplyStep
 ) -> None:
     port = free_port()
     with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:
@@ -46,9 +48,9 @@ async def test_agent_killed_with_nginx_serves_without_control_plane(
         assert_tidy(tmp_path / "root")
 
 
-@pytest.mark.parametrize("step", [Step.SWITCHED, Step.CONFIRMED, Step.SWEPT])
+@pytest.mark.parametrize("step", [ApplyStep.SWITCHED, ApplyStep.CONFIRMED, ApplyStep.SWEPT])
 async def test_leftovers_of_killed_agent_are_removed_without_new_change(
-    control_plane: ControlPlane, tmp_path: Path, step: Step
+    control_plane: ControlPlane, tmp_path: Path, step: ApplyStep
 ) -> None:
     port = free_port()
     with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:
@@ -64,9 +66,9 @@ async def test_leftovers_of_killed_agent_are_removed_without_new_change(
         assert_tidy(tmp_path / "root")
 
 
-@pytest.mark.parametrize("step", [Step.AMENDED, Step.TAKEN])
+@pytest.mark.parametrize("step", [ApplyStep.AMENDED, ApplyStep.TAKEN])
 async def test_agent_killed_during_endpoint_change_leaves_traffic_unchanged(
-    control_plane: ControlPlane, tmp_path: Path, step: Step
+    control_plane: ControlPlane, tmp_path: Path, step: ApplyStep
 ) -> None:
     port = free_port()
     async with Backends(3).serving() as backends:
@@ -94,16 +96,18 @@ async def test_agent_killed_during_endpoint_change_leaves_traffic_unchanged(
             assert_tidy(tmp_path / "root")
 
 
-@pytest.mark.parametrize("step", [Step.REFUSED, Step.RETURNED])
+@pytest.mark.parametrize("step", [ApplyStep.REFUSED, ApplyStep.RETURNED])
 async def test_agent_killed_during_rollback_is_restarted(
-    control_plane: ControlPlane, tmp_path: Path, step: Step
+    control_plane: ControlPlane, tmp_path: Path, step: ApplyStep
 ) -> None:
     await assert_rollback_survives_kill(control_plane, tmp_path, step)
 
 
-@pytest.mark.parametrize("step", [Step.TESTED, Step.SWITCHED, Step.RELOADED, Step.REFUSED])
+@pytest.mark.parametrize(
+    "step", [ApplyStep.TESTED, ApplyStep.SWITCHED, ApplyStep.RELOADED, ApplyStep.REFUSED]
+)
 @pytest.mark.parametrize("nginx_too", [False, True])
 async def test_agent_does_not_start_with_unserved_configuration(
-    control_plane: ControlPlane, tmp_path: Path, step: Step, nginx_too: bool
+    control_plane: ControlPlane, tmp_path: Path, step: ApplyStep, nginx_too: bool
 ) -> None:
     await assert_unserved_revision_is_not_used(control_plane, tmp_path, step, nginx_too=nginx_too)

@@ -129,7 +129,7 @@ async def test_agents_follow_new_leader_without_reload(server: ApiServer) -> Non
         assert not await replicas[1].leads()
         async with (
             kube.Client.from_kubeconfig(server.kubeconfig) as client,
-            echo.serve({BACKEND: "app"}),
+            echo.serve_echo({BACKEND: "app"}),
         ):
             await _follow(client, server, replicas)
     finally:
@@ -157,14 +157,14 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
     workers = agents.children(int(pid.read_text()))
     reloads = await agent_metric(where, "gatehouse_agent_reloads_total")
     leader, next_one = replicas
-    async with traffic(where) as seen:
+    async with traffic(where) as statuses:
         leader.process.send_signal(signal.SIGKILL)
         leader.process.wait()
         await until(next_one.leads, 60)
 
         async def followed() -> bool:
-            said = (await next_one.asked("/metrics"))[1]
-            return "gatehouse_controller_connected_instances 1.0" in said
+            metrics = (await next_one.asked("/metrics"))[1]
+            return "gatehouse_controller_connected_instances 1.0" in metrics
 
         await until(followed, 60)
         assert await agent_metric(where, "gatehouse_agent_control_plane_connected") == 1
@@ -178,7 +178,7 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
 
         await until(changed, 60)
         assert await agent_metric(where, "gatehouse_agent_reloads_total") == reloads + 1
-    assert seen.keys() == {"200"}
+    assert statuses.keys() == {"200"}
 
 
 async def _programmed(client: kube.Client) -> bool:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from agent.test_agent_network import connected, fetched, noise, options
-from agent.test_agent_process import get, running
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.faulty_proxy import cutting_proxy
 from fakes.load import Load
+from fakes.nginx_agent import get, running
 from gatehouse.agent.nginx import main
 from gatehouse.standalone.free_ports import free_port
 

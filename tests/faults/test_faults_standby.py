@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +17,16 @@ import pytest
 import gatehouse
 from fakes.builds import Build
 from fakes.cluster import NAME, NAMESPACE, Cluster
-from fakes.installation import BACKEND, HOST_NET, PORT, address, apply, get, hello, route, until
+from fakes.cluster_estate import (
+    CLUSTER_MARKS,
+    CONTROLLERS,
+    add_route,
+    is_ready,
+    reachable,
+    running_cluster,
+    until_answered,
+)
+from fakes.installation import BACKEND, PORT, address, apply, until
 from fakes.keepalive_load import Load
 from gatehouse.apis import resources
 from gatehouse.controller.leader_label import LABEL
@@ -28,30 +34,19 @@ from gatehouse.kube import client as kube
 from gatehouse.standalone import echo, process_records
 from gatehouse.standalone.node import pods
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("nft")),
-        reason="needs root, ip and nft",
-    ),
-]
+pytestmark = CLUSTER_MARKS
+
+DETECTION_SECONDS = 100.0
+"""Time in seconds within which an agent leaves a suspended leader. The kernel still acknowledges
+what it sends, so that only a ping tells: it is sent within 20 s and has 60 s for the answer."""
 
 TAG = gatehouse.__version__
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    # Short, for the sake of Unix sockets.
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        build = Build(TAG, Path(sys.prefix))
-        made = Cluster(Path(directory), {TAG: build}, f"{HOST_NET}.0/25")
-        try:
-            await made.start()
-            yield made
-        finally:
-            made.show_logs()
-            made.stop()
+    async with running_cluster({TAG: Build(TAG, Path(sys.prefix))}) as result:
+        yield result
 
 
 class Controllers:
@@ -64,12 +59,12 @@ class Controllers:
         """Seconds for which the Service led to more than one of them, since the last look."""
 
     async def pods(self, selector: str = "") -> dict[str, dict[str, Any]]:
-        labels = f"app.kubernetes.io/name={NAME}{selector}"
+        labels = f"{CONTROLLERS}{selector}"
         result = await self._client.list(resources.PODS, NAMESPACE, label_selector=labels)
-        return {each["metadata"]["name"]: each for each in result.items}
+        return {item["metadata"]["name"]: item for item in result.items}
 
     async def ready(self) -> set[str]:
-        return {name for name, pod in (await self.pods()).items() if _is_ready(pod)}
+        return {name for name, pod in (await self.pods()).items() if is_ready(pod)}
 
     async def labelled(self) -> set[str]:
         return set(await self.pods(f",{LABEL}=true"))
@@ -81,10 +76,10 @@ class Controllers:
             resources.ENDPOINT_SLICES, NAMESPACE, label_selector=selector
         )
         return {
-            each["addresses"][0]
-            for found in slices.items
-            for each in found.get("endpoints") or ()
-            if each["conditions"]["ready"]
+            endpoint["addresses"][0]
+            for endpoint_slice in slices.items
+            for endpoint in endpoint_slice.get("endpoints") or ()
+            if endpoint["conditions"]["ready"]
         }
 
     async def leaders(self) -> set[str]:
@@ -109,7 +104,7 @@ class Controllers:
         alone = await self.listed() == {pod["status"]["podIP"]}
         return name if alone and len(await self.ready()) == 2 else ""
 
-    def process(self, name: str) -> process_records.Record:
+    def process(self, name: str) -> process_records.ProcessRecord:
         node = self._cluster.server.state.node
         result = process_records.recorded(pods.directory(node, NAMESPACE, name) / "process.json")
         assert result is not None
@@ -125,20 +120,15 @@ class Controllers:
             await asyncio.sleep(0.02)
 
 
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
 async def test_agents_reconnect_to_new_leader_without_traffic_loss(cluster: Cluster) -> None:
     async with (
         kube.Client.from_kubeconfig(cluster.server.kubeconfig) as client,
-        echo.serve({(cluster.gateway, BACKEND[1]): "app"}),
+        echo.serve_echo({(cluster.gateway, BACKEND[1]): "app"}),
     ):
         await cluster.install(client, TAG)
-        await apply(client, _estate(cluster))
+        await apply(client, reachable(cluster))
         where = await address(client)
-        await until(lambda: _answered(where, "/"))
+        await until_answered(where, "/")
         controllers = Controllers(cluster, client)
         leader = await until(controllers.settled, 60)
         deployment = await client.get(resources.DEPLOYMENTS, NAME, NAMESPACE)
@@ -166,7 +156,7 @@ async def _kill(client: kube.Client, controllers: Controllers, where: str, leade
 
     await until(ended)
     await until(controllers.settled, 90)
-    await _changed(client, where, "/after-kill")
+    await add_route(client, where, "/after-kill")
 
 
 async def _suspend(client: kube.Client, controllers: Controllers, where: str, leader: str) -> None:
@@ -185,7 +175,7 @@ async def _suspend(client: kube.Client, controllers: Controllers, where: str, le
             return len(listed) == 1 and len(labelled) == 1 and leader not in labelled
 
         await until(alone, 10)
-        await _changed(client, where, "/after-suspension")
+        await add_route(client, where, "/after-suspension", DETECTION_SECONDS)
     finally:
         former.signal(signal.SIGCONT)
 
@@ -194,27 +184,3 @@ async def _suspend(client: kube.Client, controllers: Controllers, where: str, le
 
     await until(ended)
     assert await until(controllers.settled, 90) != leader
-
-
-async def _changed(client: kube.Client, where: str, path: str) -> None:
-    """Add a route, which the data plane gets from the controller that leads."""
-    await client.create(resources.HTTP_ROUTES, route(path[1:], path))
-    await until(lambda: _answered(where, path), 60)
-
-
-async def _answered(where: str, path: str) -> bool:
-    with contextlib.suppress(OSError):
-        return (await get(where, path))[1] == "app"
-    return False
-
-
-def _estate(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the example with a backend that Pods reach and a route of one path."""
-    objects = hello()
-    for each in objects:
-        if each["kind"] == "EndpointSlice":
-            each["endpoints"] = [{"addresses": [cluster.gateway]}]
-        if each["kind"] == "HTTPRoute":
-            exact = {"path": {"type": "Exact", "value": "/"}}
-            each["spec"]["rules"][0]["matches"] = [exact]
-    return objects

@@ -9,46 +9,42 @@ rewrites the expected files; review the diff.
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
-from envoy.config.listener.v3 import listener_pb2
 
-from fakes import envoys, nginx_plus_binary, resource_fields
+from fakes import envoys, nginx_check, resource_fields
 from fakes.admission import NOW, admitted_objects
+from fakes.compiled_objects import engine_with
 from gatehouse.agent import system_trust
-from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api
-from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller import plus_usage
 from gatehouse.controller.outputs import by_subject
-from gatehouse.controller.provisioner.copied_secrets import Source
+from gatehouse.controller.provisioner.copied_secrets import SecretSource
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import describe
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
-from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
-from gatehouse.incremental.query import Engine, Key, Snapshot
+from gatehouse.incremental.query import Engine, Key
 
 HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
 MODULES = ("http_auth_request_module", "nginx-auth-jwt-0.14.2")
 REPORTS = plus_usage.reports(
-    plus_usage.parse(
+    plus_usage.parse_plus_usage(
         '{"endpoint": "nim.example:8443", "resolver": "192.0.2.53 [2001:db8::53]:5353",'
         ' "proxy": "proxy.example:3128", "skipVerify": true, "enforceInitialReport": false}'
     ),
-    [Source.parse(f"{use}=ns/plus") for use in ("license", "usage-ca", "usage-client")],
+    [SecretSource.parse(f"{use}=ns/plus") for use in ("license", "usage-ca", "usage-client")],
 )
-ENVOY = envoy.Capabilities(authenticators=True)
+ENVOY = envoy.EnvoyCapabilities(authenticators=True, runtime_limits=True)
 
 BASE = """
 apiVersion: gateway.networking.k8s.io/v1
@@ -67,17 +63,12 @@ HTTP_KINDS = [
 ]
 
 
-def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
-    engine = Engine(Snapshot(combined.INDEXES))
-    changes: dict[Key, Any] = {gateway_api.SETTINGS_KEY: settings}
-    for kind, raw in [*admitted_objects(BASE), *admitted_objects(text)]:
-        metadata = raw["metadata"]
-        key = (kind, metadata.get("namespace", ""), metadata["name"])
-        if kind in combined.KINDS.by_name:
-            changes[key] = combined.decode(kind, raw)
-        if kind == "Gateway":
-            changes[("Programming", *key[1:])] = gateway_api.ProgrammedInput(programmed=True)
-    engine.commit(changes)
+def engine_of(text: str, settings: gateway_api.ControllerSettings) -> Engine:
+    objects = [*admitted_objects(BASE), *admitted_objects(text)]
+    engine = engine_with(objects, settings)
+    gateways = [raw["metadata"] for kind, raw in objects if kind == "Gateway"]
+    programmed = gateway_api.ProgrammedInput(programmed=True)
+    engine.commit({("Programming", own["namespace"], own["name"]): programmed for own in gateways})
     return engine
 
 
@@ -85,29 +76,30 @@ def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
     """Return the expected files of a case, and the file set of its first served Gateway."""
     engine = _engine(case)
     files: dict[str, str] = {}
-    found: FileSet | None = None
+    file_set: FileSet | None = None
     for key, gateway in _gateways(engine):
         if gateway.api_listeners:
             files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.api_listeners))
-        generated = nginx.Generator(_nginx_of(case)).generate(gateway)
-        found = found or generated.file_set
+        generated = nginx.NginxGenerator(_nginx_of(case)).generate(gateway)
+        file_set = file_set or generated.file_set
         engine.commit(by_subject(key, generated.unsupported))
         for path, file in generated.file_set.files.items():
-            shared = path.endswith("http.conf") and "parameters" not in case
+            logs = ("access_log.conf", "request_log.conf", "connection_log.conf")
+            shared = path.endswith(("http.conf", *logs)) and "parameters" not in case
             if "/tls/" not in path and not shared:
                 name = path.removeprefix("gatehouse/")
                 files[f"nginx/{key[2]}/{name}"] = file.content.decode()
     statuses = _statuses(engine)
     files["status.yaml"] = _yaml(statuses)
-    return files | _with_envoy(case, statuses), found
+    return files | _with_envoy(case, statuses), file_set
 
 
 def served_by_envoy(
-    case: str, capabilities: envoy.Capabilities = ENVOY
-) -> list[tuple[Key, envoy.Generated]]:
+    case: str, capabilities: envoy.EnvoyCapabilities = ENVOY
+) -> list[tuple[Key, envoy.GeneratedResources]]:
     """Return the resource sets of Envoys in a case."""
     return [
-        (key, envoy.Generator(capabilities).generate(gateway))
+        (key, envoy.EnvoyGenerator(capabilities).generate(gateway))
         for key, gateway in _gateways(_engine(case))
     ]
 
@@ -116,8 +108,13 @@ def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
     engine, files = _engine(case), dict[str, str]()
     for key, generated in served_by_envoy(case):
         engine.commit(by_subject(key, generated.unsupported))
-        shown = resource_fields.format_resources(generated.resources, whole="parameters" in case)
-        files |= {f"envoy/{key[2]}/{name}.yaml": _yaml(each) for name, each in shown.items()}
+        texts_by_kind = resource_fields.format_resources(
+            generated.resources, whole="parameters" in case
+        )
+        files |= {
+            f"envoy/{key[2]}/{name}.yaml": _yaml(resource)
+            for name, resource in texts_by_kind.items()
+        }
     others = {
         name: status for name, status in _statuses(engine).items() if with_nginx[name] != status
     }
@@ -128,7 +125,13 @@ def _engine(case: str) -> Engine:
     text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
     usage = REPORTS if "usage-reports" in case else None
     engine = engine_of(
-        text, gateway_api.Settings(bind="any", snippets="snippets" in case, usage=usage)
+        text,
+        gateway_api.ControllerSettings(
+            bind="any",
+            snippets="snippets" in case,
+            usage=usage,
+            external_names=("example.net",) if "external-names" in case else (),
+        ),
     )
     rejected = HERE / case / "rejected.yaml"
     if rejected.exists():
@@ -146,9 +149,13 @@ def _reject(engine: Engine, rejections: list[dict[str, Any]]) -> None:
         lambda key: getattr(engine.snapshot.get(key), "spec", None),
         engine.reads,
     )
-    for number, each in enumerate(rejections):
-        message, in_match = each.pop("message"), each.pop("in_match", False)
-        suspect = Suspect(Origin(namespace="ns", **each), in_match=in_match)
+    for number, rejection in enumerate(rejections):
+        message, in_match = rejection.pop("message"), rejection.pop("in_match", False)
+        is_credential = rejection.pop("credential", False)
+        origin = Origin(namespace="ns", **rejection)
+        names = [known.name for known in gateway.credentials if origin in known.origins]
+        credential = names[0] if is_credential else ""
+        suspect = Suspect(origin, in_match=in_match, credential=credential)
         quarantine.published(f"v{number}", gateway)
         assert quarantine.rejected(f"v{number}", message, "proxy/1"), suspect
         engine.commit(quarantine.inputs)
@@ -159,47 +166,52 @@ def _reject(engine: Engine, rejections: list[dict[str, Any]]) -> None:
     engine.commit({("Programming", *key[1:]): programmed})
 
 
-def _nginx_of(case: str) -> nginx.Capabilities:
+def _nginx_of(case: str) -> nginx.NginxCapabilities:
     plus = "plus" in case
-    return nginx.Capabilities.parse(
+    return nginx.NginxCapabilities.parse(
         "1.29.3 (nginx-plus-r36)" if plus else "1.31.3",
         MODULES[:1] if plus else MODULES,
         named_endpoints="named" in case or (plus and "actions" not in case),
         api_actions=plus,
         connectors=True,
         authenticators=True,
+        access_log=True,
     )
 
 
-def _gateways(engine: Engine) -> list[tuple[Key, Gateway]]:
+def _gateways(engine: Engine) -> list[tuple[Key, GatewayConfiguration]]:
     with engine.compile() as ask:
-        found = [(key, ask(combined.compile_gateway, key)) for key in ask(gateway_api.gateways, "")]
-    return [(key, gateway) for key, gateway in found if gateway is not None]
+        compiled = [
+            (key, ask(combined.compile_combined_gateway, key))
+            for key in ask(gateway_api.gateways, "")
+        ]
+    return [(key, gateway) for key, gateway in compiled if gateway is not None]
 
 
 def _statuses(engine: Engine) -> dict[str, Any]:
     with engine.compile() as ask:
         statuses = {
-            f"{key[0]} {key[2]}": combined.merge_status(key[0], None, status, NOW)
-            for key in ask(combined.subjects, "")
-            if key[0] != "GatewayClass" and (status := ask(combined.status, key)) is not None
+            f"{key[0]} {key[2]}": combined.merge_combined_status(key[0], None, status, NOW)
+            for key in ask(combined.status_subjects, "")
+            if key[0] != "GatewayClass"
+            and (status := ask(combined.desired_status, key)) is not None
         }
-    for shown in statuses.values():
-        _shorten(shown)
+    for written in statuses.values():
+        _shorten(written)
     return statuses
 
 
 def _shown(value: Any) -> Any:
     """Return a value of the IR without the fields that have their default."""
     if isinstance(value, tuple):
-        return [_shown(each) for each in value]
+        return [_shown(item) for item in value]
     if not isinstance(value, msgspec.Struct):
         return value
     fields = msgspec.structs.fields(value)
-    shown = {each.name: _shown(getattr(value, each.name)) for each in fields}
+    shortened = {field.name: _shown(getattr(value, field.name)) for field in fields}
     kind = {"kind": type(value).__name__} if value.__struct_config__.tag else {}
-    usual = {each.name: _shown(each.default) for each in fields}
-    return kind | {name: it for name, it in shown.items() if it != usual[name]}
+    usual = {field.name: _shown(field.default) for field in fields}
+    return kind | {name: it for name, it in shortened.items() if it != usual[name]}
 
 
 def _yaml(value: Any) -> str:
@@ -232,14 +244,14 @@ def existing(case: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_output_matches_golden_files(case: str, request: pytest.FixtureRequest) -> None:
-    found, _ = outputs(case)
+    texts, _ = outputs(case)
     if request.config.getoption("--refresh-golden"):
-        for path in existing(case).keys() - found.keys():
+        for path in existing(case).keys() - texts.keys():
             (HERE / case / path).unlink()
-        for path, text in found.items():
+        for path, text in texts.items():
             (HERE / case / path).parent.mkdir(parents=True, exist_ok=True)
             (HERE / case / path).write_text(text, encoding="utf-8")
-    assert existing(case) == found
+    assert existing(case) == texts
 
 
 @pytest.mark.process
@@ -248,53 +260,24 @@ def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
     _, bundle = outputs(case)
     if bundle is None:
         return
-    for path, file in bundle.files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(file.content)
-    temp = "".join(
-        f"{kind}_temp_path {tmp_path}/{kind};"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    around = "include gatehouse/main.conf; " if "gatehouse/main.conf" in bundle.files else ""
-    resolver = "resolver 127.0.0.1:53;" if "named" in case else ""
-    http = f"{temp} {resolver} include gatehouse/http.conf;"
-    main = f"pid {tmp_path}/pid; {around}events {{}} http {{ {http} }}"
-    if "gatehouse/stream.conf" in bundle.files:
-        main += f" stream {{ {resolver} include gatehouse/stream.conf; }}"
-    (tmp_path / "nginx.conf").write_text(main)
-    conf = tmp_path / "nginx.conf"
-    if "plus" in case:
-        conf = nginx_plus_binary.translate(conf, tmp_path, tmp_path / "api.sock")
-    command = [str(nginx_binary.find(None)), "-t", "-q", "-e", "stderr", "-p", str(tmp_path)]
-    done = subprocess.run([*command, "-c", str(conf)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "[warn]" not in done.stderr
+    resolver = "127.0.0.1:53" if "named" in case else ""
+    result = nginx_check.check(bundle, tmp_path, resolver=resolver, plus="plus" in case)
+    assert result.accepted, result.output
+    assert "[warn]" not in result.output
 
 
 @pytest.mark.process
 async def test_envoy_accepts_every_golden_resource(tmp_path: Path) -> None:
-    trusted = system_trust.bundle()
+    trusted = system_trust.system_bundle()
     assert trusted is not None
-    able = envoy.Capabilities(str(trusted), authenticators=True)
+    able = envoy.EnvoyCapabilities(str(trusted), authenticators=True, runtime_limits=True)
     rejected = {}
     with tempfile.TemporaryDirectory(prefix="ghg-") as directory:
         async with envoys.running(Path(directory)) as running:
             for case, generated in [(c, g) for c in CASES for _, g in served_by_envoy(c, able)]:
-                running.ads.publish(ResourceSet(_elsewhere(generated.resources)))
+                running.ads.publish(envoys.on_free_ports(generated.resources))
                 await running.ads.settled()
                 if running.ads.refused:
                     rejected[case] = list(running.ads.refused)
             assert running.process.returncode is None
     assert rejected == {}
-
-
-def _elsewhere(resources: ResourceSet) -> Iterator[Resource]:
-    """Return resources whose listeners use ports chosen by the kernel."""
-    for kind, named in resources.by_type.items():
-        for each in named.values():
-            if kind == LISTENER:
-                listener = listener_pb2.Listener.FromString(each.body)
-                if listener.address.HasField("socket_address"):
-                    listener.address.socket_address.port_value = 0
-                each = Resource.make(kind, each.name, listener.SerializeToString())
-            yield each

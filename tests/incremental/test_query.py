@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.incremental.query import Ask, Engine, Key, QueryCycleError, Snapshot
+from gatehouse.incremental.table import Table
 
 
 def route(number: int) -> Key:
@@ -101,6 +108,67 @@ def test_unread_query_results_are_discarded() -> None:
     assert run(engine, "a", "b")[1] == 2
 
 
+class HostileError(Exception):
+    pass
+
+
+def raising(ask: Ask, key: Key) -> int:
+    raise HostileError(ask.read(key))
+
+
+def caught(ask: Ask, key: Key) -> str:
+    try:
+        return str(ask(raising, key))
+    except HostileError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("query", [raising, caught])
+def test_errors_of_unread_queries_are_freed_without_the_collector(
+    query: Callable[[Ask, Key], object],
+) -> None:
+    """The traceback of a cached error refers to the frames of the engine and of the query."""
+    engine = engine_with({route(1): ("a", 1)})
+    gc.disable()
+    try:
+        with engine.compile() as ask, contextlib.suppress(HostileError):
+            ask(query, route(1))
+        error = weakref.ref(engine._memos[raising][route(1)].error)
+        assert error() is not None
+        run(engine)
+        assert error() is None
+    finally:
+        gc.enable()
+
+
+def test_deleted_objects_leave_nothing_in_buckets_that_are_not_read_again() -> None:
+    engine = engine_with({})
+    snapshot = engine.snapshot
+    before = pickle.dumps((snapshot._objects, snapshot._buckets, snapshot._pending_moves))
+    numbers = range(10)
+    engine.commit({route(n): (f"read{n % 4}", n) for n in numbers})
+    run(engine, *(f"read{n}" for n in range(4)))
+    engine.commit({route(n): (f"unread{n}", n) for n in numbers})
+    engine.commit({route(n): (f"read{n % 4}", n) for n in numbers})
+    engine.commit({route(n): None for n in numbers})
+    after = pickle.dumps((snapshot._objects, snapshot._buckets, snapshot._pending_moves))
+    assert after == before
+    assert run(engine, "read0")[0] == [()]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["a", "b", None]), st.booleans())))
+def test_buckets_have_their_members_whenever_they_are_read(
+    steps: list[tuple[int, str | None, bool]],
+) -> None:
+    snapshot, expected = Snapshot({"Route": [by_host]}), dict[Key, str | None]()
+    for number, name, read in steps:
+        snapshot.apply({route(number): None if name is None else (name, number)})
+        expected[route(number)] = name
+        for bucket in ("a", "b") if read else ():
+            members = [key for key, host in sorted(expected.items()) if host == bucket]
+            assert [*snapshot.get(("@by-host", bucket))] == members
+
+
 def test_failed_pass_loses_no_change() -> None:
     engine = engine_with({route(1): ("a", 1)})
     run(engine, "a")
@@ -181,13 +249,13 @@ def test_query_that_caught_an_error_reruns_when_the_error_changes() -> None:
 
 def test_unchanged_intermediate_result_stops_propagation() -> None:
     engine = engine_with({route(n): ("a", n) for n in range(300)})
-    asked: list[int] = []
+    results: list[int] = []
 
     def shared(ask: Ask, _: str) -> int:
         return len(ask.read(("@by-host", "a"))) // 1000
 
     def each_route(ask: Ask, key: Key) -> int:
-        asked.append(ask(shared, ""))
+        results.append(ask(shared, ""))
         return int(ask.read(key)[1])
 
     def every_route(ask: Ask, _: str) -> int:
@@ -196,10 +264,10 @@ def test_unchanged_intermediate_result_stops_propagation() -> None:
     for added in (None, 300):
         if added is not None:
             engine.commit({route(added): ("a", added)})
-        asked.clear()
+        results.clear()
         with engine.compile() as ask:
             ask(every_route, "")
-    assert len(asked) == 1
+    assert len(results) == 1
 
 
 def test_each_returns_results_of_individual_queries() -> None:
@@ -217,3 +285,113 @@ def test_each_returns_results_of_individual_queries() -> None:
     engine.commit({route(0): ("a", 7)})
     with engine.compile() as ask:
         assert ask(total, "") == [7, 0, 1]
+
+
+def test_query_with_a_new_dependency_sees_one_snapshot() -> None:
+    """Its callee is further from the inputs than the query was, and still to be updated."""
+    observed: list[tuple[tuple[str, ...], list[str | None]]] = []
+
+    def source(ask: Ask, _: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        used: tuple[str, ...] = ask.read(("Used",)) or ()
+        return used, ask.read(("Names",)) or ()
+
+    def names(ask: Ask, _: str) -> Table[str, str]:
+        return Table((name, name) for name in ask(source, "")[1])
+
+    def far(ask: Ask, distance: int) -> Table[str, str]:
+        return ask(far, distance - 1) if distance else ask(names, "")
+
+    def user(ask: Ask, _: str) -> tuple[str | None, ...]:
+        used = ask(source, "")[0]
+        values = [ask.entry(far, 5, name) for name in used]
+        observed.append((used, values))
+        return tuple(values)
+
+    engine = Engine(Snapshot())
+    for used in ((), ("a",), ("a", "b"), (), ("c",)):
+        engine.commit({("Used",): used, ("Names",): used})
+        with engine.compile() as ask:
+            assert ask(far, 5) is not None
+            assert ask(user, "") == used
+    assert [values for _, values in observed] == [[*used] for used, _ in observed]
+
+
+def test_change_reaches_callers_of_a_query_whose_new_dependency_is_far_from_inputs() -> None:
+    """The new dependency is updated first, and the value of the query stays equal."""
+
+    def far(ask: Ask, distance: int) -> int:
+        below = ask(far, distance - 1) if distance else 0
+        return below + int(ask.read(("Far",))) if distance == 4 else below
+
+    def near(ask: Ask, _: str) -> bool:
+        return ask.read(("IsFar",)) and ask(far, 5) > 1
+
+    def caller(ask: Ask, _: str) -> bool:
+        return ask(near, "")
+
+    engine = Engine(Snapshot())
+    results = []
+    for is_far, value in ((False, 0), (True, 1), (True, 2)):
+        engine.commit({("IsFar",): is_far, ("Far",): value})
+        with engine.compile() as ask:
+            results.append(ask(caller, ""))
+            ask(far, 5)
+    assert results == [False, False, True]
+
+
+def test_query_and_its_callee_may_exchange_places() -> None:
+    def first(ask: Ask, _: str) -> int:
+        return 1 + ask(second, "") if ask.read(("Above",)) == "first" else 10
+
+    def second(ask: Ask, _: str) -> int:
+        return 1 + ask(first, "") if ask.read(("Above",)) == "second" else 20
+
+    engine = Engine(Snapshot())
+    for above, values in 3 * (("first", (21, 20)), ("second", (10, 11))):
+        engine.commit({("Above",): above})
+        with engine.compile() as ask:
+            assert (ask(first, ""), ask(second, "")) == values
+
+
+NODES = 6
+
+
+def node(ask: Ask, name: int) -> int:
+    """Query of a graph: the objects say which nodes it calls, and its value seldom changes."""
+    value, callees = ask.read(("Node", str(name)))
+    for callee in callees:
+        value += ask(node, callee) if callee % 2 else ask.entry(entry_of, callee, "")
+    return int(value % 3)
+
+
+def entry_of(ask: Ask, name: int) -> Table[str, int]:
+    return Table({"": ask(node, name)})
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[Key, tuple[int, tuple[int, ...]]]:
+    """Return the objects of an acyclic graph."""
+    order = draw(st.permutations(range(NODES)))
+    return {
+        ("Node", str(name)): (
+            draw(st.integers(0, 2)),
+            tuple(draw(st.lists(st.sampled_from(order[:place]), max_size=3, unique=True)))
+            if place
+            else (),
+        )
+        for place, name in enumerate(order)
+    }
+
+
+@given(st.lists(st.tuples(graphs(), st.sets(st.integers(0, NODES - 1))), min_size=2, max_size=8))
+def test_results_equal_full_evaluation_while_dependencies_change(
+    steps: list[tuple[dict[Key, tuple[int, tuple[int, ...]]], set[int]]],
+) -> None:
+    engine = Engine(Snapshot())
+    for graph, names in steps:
+        engine.commit(graph)
+        fresh = Engine(Snapshot())
+        fresh.commit(graph)
+        with engine.compile() as ask, fresh.compile() as ask_fresh:
+            for name in names:
+                assert ask(node, name) == ask_fresh(node, name)

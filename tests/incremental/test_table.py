@@ -18,11 +18,11 @@ from gatehouse.incremental.grouping import (
     by_key,
     derive,
     group_by,
+    merge_tables,
     total,
-    union,
 )
 from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
-from gatehouse.incremental.table import CHUNK, Table, difference
+from gatehouse.incremental.table import CHUNK_ITEMS, Table, table_difference
 
 KEYS = st.integers(0, 400).map(lambda number: f"k{number:03}")
 EDITS = st.lists(st.dictionaries(KEYS, st.none() | st.integers(0, 3), max_size=60), max_size=6)
@@ -50,16 +50,16 @@ def test_table_is_a_sorted_map(edits: list[dict[str, int | None]]) -> None:
         for key in ("k000", "k200", "zzz", *edit):
             assert table.get(key) == held.get(key)
             assert (key in table) is (key in held)
-        told = {key: (old, new) for key, old, new in before.diff(table)}
+        changes = {key: (old, new) for key, old, new in before.diff(table)}
         differing = {key for key in was.keys() | held.keys() if was.get(key) != held.get(key)}
-        assert told == {key: (was.get(key), held.get(key)) for key in differing}
+        assert changes == {key: (was.get(key), held.get(key)) for key in differing}
         part = table.between("k100", "k300")
         assert list(part.items()) == [e for e in sorted(held.items()) if "k100" <= e[0] < "k300"]
 
 
 def test_added_entry_shares_other_chunks() -> None:
     table = Table((f"k{number:05}", number) for number in range(10_000))
-    assert CHUNK / 2 < len(table) / len(table.chunks) < CHUNK * 2
+    assert CHUNK_ITEMS / 2 < len(table) / len(table.chunks) < CHUNK_ITEMS * 2
     more = table.updated({"k05000a": 1})
     other = set(map(id, more.chunks)) - set(map(id, table.chunks))
     assert len(other) <= 3
@@ -88,7 +88,7 @@ def test_difference_returns_added_and_removed_values(edits: list[dict[str, int |
             (before.values(), table.values()),
             ((*before.values(),), (*table.values(),)),
         ):
-            fresh, gone = difference(old, new)
+            fresh, gone = table_difference(old, new)
             assert ({*fresh}, {*gone}) == expected
 
 
@@ -116,8 +116,8 @@ def test_unchanged_group_keeps_identity() -> None:
     table = Table({f"k{number:03}": number % 3 for number in range(300)})
     first = group_by(None, table, halves, listed, 2)
     second = group_by(first, table.updated({"k001": 0}), halves, listed, 2)
-    kept = [old is new for _, old, new in first.groups.diff(second.groups)]
-    assert len(kept) == 3
+    unchanged = [old is new for _, old, new in first.groups.diff(second.groups)]
+    assert len(unchanged) == 3
     assert second.groups[(2, "k0")] is first.groups[(2, "k0")]
 
 
@@ -131,12 +131,12 @@ def test_incremental_union_equals_full_union(
         for number, edits in enumerate(step):
             for edit in edits:
                 tables[number] = edited(tables[number], edit)
-        last = union(last, tuple(tables))
+        last = merge_tables(last, tuple(tables))
         expected = dict[str, int]()
         for table in reversed(tables):
             expected |= table
         assert dict(last.whole) == expected
-        assert last == union(None, tuple(tables))
+        assert last == merge_tables(None, tuple(tables))
 
 
 def doubled(about: int, key: str, value: int) -> int | None:
@@ -172,12 +172,12 @@ def test_incremental_by_key_equals_full_by_key(
             gone = [key for key, value in edit.items() if value is None]
             tables[name] = tables[name].updated(values, gone)
         sources: dict[str, Collection[tuple[str, int]]] = {
-            each: tuple(table.values()) if as_tuples else table.values()
-            for each, table in tables.items()
+            origin: tuple(table.values()) if as_tuples else table.values()
+            for origin, table in tables.items()
         }
         last = by_key(last, sources, named)
         expected = {
-            (each, key): value for each, table in tables.items() for key, value in table.items()
+            (origin, key): value for origin, table in tables.items() for key, value in table.items()
         }
         assert dict(last.table) == expected
 

@@ -19,8 +19,8 @@ from gatehouse.apis.resources import (
     SERVICES,
 )
 from gatehouse.apiserver import main
-from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.controller.provisioner.reconcile import gateway_of, prune_orphans, reconcile
+from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
+from gatehouse.controller.provisioner.reconcile import gateway_of, prune_orphans, reconcile_objects
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
@@ -53,7 +53,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     material = {"tls.crt": cert, "tls.key": key, "ca.crt": authority.pem}
     for name, content in {**material, "token.key": pem_of(token_key)}.items():
         (tmp_path / name).write_bytes(content)
-    options = main.Options(
+    options = main.ApiServerOptions(
         storage=str(tmp_path / "data"),
         bind="127.0.0.1:0",
         tls_cert=tmp_path / "tls.crt",
@@ -63,7 +63,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     )
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
-    server = asyncio.create_task(main.run(options, stop, ready=port.set_result))
+    server = asyncio.create_task(main.run_api_server(options, stop, ready=port.set_result))
     waited: set[asyncio.Future[Any]] = {server, port}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     if server.done():
@@ -83,17 +83,17 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
 
 
 async def test_verbs_return_objects_or_raise_typed_errors(client: kube.Client) -> None:
-    made = await client.create(CONFIG_MAPS, config_map("a", k="1"))
+    created = await client.create(CONFIG_MAPS, config_map("a", k="1"))
     with pytest.raises(kube.AlreadyExists):
         await client.create(CONFIG_MAPS, config_map("a"))
-    await client.update(CONFIG_MAPS, {**made, "data": {"k": "2"}})
+    await client.update(CONFIG_MAPS, {**created, "data": {"k": "2"}})
     with pytest.raises(kube.Conflict):
-        await client.update(CONFIG_MAPS, {**made, "data": {"k": "3"}})
+        await client.update(CONFIG_MAPS, {**created, "data": {"k": "3"}})
     patched = await client.patch(CONFIG_MAPS, "a", {"data": {"l": "4"}}, "default")
     assert patched["data"] == {"k": "2", "l": "4"}
     with pytest.raises(kube.Conflict):
         await client.delete(CONFIG_MAPS, "a", "default", uid="another")
-    await client.delete(CONFIG_MAPS, "a", "default", uid=made["metadata"]["uid"])
+    await client.delete(CONFIG_MAPS, "a", "default", uid=created["metadata"]["uid"])
     with pytest.raises(kube.NotFound):
         await client.get(CONFIG_MAPS, "a", "default")
     with pytest.raises(kube.Invalid):
@@ -138,8 +138,8 @@ async def test_gateway_is_provisioned_agent_identified_and_objects_pruned(
         },
     )
     gateway = await client.create(GATEWAYS, GATEWAY)
-    first = await reconcile(client, gateway, SETTINGS, Plan(((80, "TCP"),)))
-    second = await reconcile(client, gateway, SETTINGS, Plan(((80, "TCP"),)))
+    first = await reconcile_objects(client, gateway, SETTINGS, ProvisioningPlan(((80, "TCP"),)))
+    second = await reconcile_objects(client, gateway, SETTINGS, ProvisioningPlan(((80, "TCP"),)))
     assert [outcome.action for outcome in first] == ["created"] * 4
     # Defaults of the server must not look like foreign changes.
     assert [outcome.action for outcome in second] == ["unchanged"] * 4
@@ -161,8 +161,8 @@ async def test_gateway_is_provisioned_agent_identified_and_objects_pruned(
 
 
 async def test_lease_is_created_and_renewed(client: kube.Client) -> None:
-    told: list[bool] = []
-    elector = Elector(client, "default", "leader", "me", told.append)
+    leadership: list[bool] = []
+    elector = Elector(client, "default", "leader", "me", leadership.append)
     assert await elector.step() == Create()
     assert await elector.step() == Renew()
-    assert told == [True]
+    assert leadership == [True]

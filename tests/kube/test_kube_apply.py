@@ -15,10 +15,10 @@ from gatehouse.apis.resources import SERVICES
 from gatehouse.kube import client as kube
 from gatehouse.kube.apply import (
     NotOwnedError,
-    covers,
     create_or_update,
     field_shape,
-    merged,
+    is_applied,
+    merge_desired,
     with_applied_fields,
     without_stale,
 )
@@ -135,25 +135,27 @@ async def test_apply_replaces_owner_reference_when_owner_is_recreated() -> None:
 
 def test_covers_ignores_defaults_inside_list_items() -> None:
     current = {"ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}
-    assert covers(current, {"ports": [{"port": 80}]})
-    assert not covers(current, {"ports": []})
-    assert not covers(current, {"ports": [{"port": 80}, {"port": 81}]})
+    assert is_applied(current, {"ports": [{"port": 80}]})
+    assert not is_applied(current, {"ports": []})
+    assert not is_applied(current, {"ports": [{"port": 80}, {"port": 81}]})
 
 
 def test_covers_distinguishes_true_from_one_and_null_from_absent() -> None:
-    assert not covers({"a": 1}, {"a": True})
-    assert not covers({}, {"a": None})
+    assert not is_applied({"a": 1}, {"a": True})
+    assert not is_applied({}, {"a": None})
 
 
 def test_merged_keeps_server_fields_of_unchanged_list_items() -> None:
     current = [{"name": "port-80", "port": 80, "nodePort": 30001}]
     desired = [{"name": "port-443", "port": 443}, {"name": "port-80", "port": 80}]
-    assert merged(current, desired) == [{"name": "port-443", "port": 443}, current[0]]
+    assert merge_desired(current, desired) == [{"name": "port-443", "port": 443}, current[0]]
 
 
 def test_merged_replaces_changed_list_items() -> None:
     current = [{"name": "v", "emptyDir": {}}]
-    assert merged(current, [{"name": "v", "configMap": {}}]) == [{"name": "v", "configMap": {}}]
+    assert merge_desired(current, [{"name": "v", "configMap": {}}]) == [
+        {"name": "v", "configMap": {}}
+    ]
 
 
 async def test_apply_removes_own_stale_fields_and_keeps_fields_of_others() -> None:
@@ -182,8 +184,8 @@ async def test_apply_recreates_object_when_immutable_field_changes() -> None:
     current = at_rest(loadBalancerClass="a")
     current["metadata"]["uid"] = "u-1"
 
-    def other_class(now: Any, wanted: Any) -> bool:
-        return bool(now["spec"]["loadBalancerClass"] != wanted["spec"]["loadBalancerClass"])
+    def other_class(now: Any, desired: Any) -> bool:
+        return bool(now["spec"]["loadBalancerClass"] != desired["spec"]["loadBalancerClass"])
 
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 3)
@@ -196,8 +198,8 @@ async def test_apply_recreates_object_when_immutable_field_changes() -> None:
 async def test_apply_adjusts_manifest_to_current_object() -> None:
     current = at_rest(replicas=5)
 
-    def keep(now: Any, wanted: Any) -> Any:
-        return {**wanted, "spec": {"replicas": now["spec"]["replicas"]}}
+    def keep(now: Any, desired: Any) -> Any:
+        return {**desired, "spec": {"replicas": now["spec"]["replicas"]}}
 
     async with serving() as (api, client):
         api.others.append(at_server(current))
@@ -214,9 +216,9 @@ values = st.recursive(
 
 @given(values, values)
 def test_merged_covers_desired(current: Any, desired: Any) -> None:
-    result = merged(current, desired)
-    assert covers(result, desired)
-    assert merged(result, desired) == result
+    result = merge_desired(current, desired)
+    assert is_applied(result, desired)
+    assert merge_desired(result, desired) == result
 
 
 @given(values, values, values)

@@ -137,12 +137,12 @@ async def test_watch_yields_events_before_it_raises_error() -> None:
     async with serving() as (api, client):
         expired = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
         api.watches.append(stream(line("ADDED", config_map("a", 5)) + expired))
-        seen = []
+        names = []
         with pytest.raises(kube.Gone):
             async with aclosing(client.watch(CONFIG_MAPS, resource_version="4")) as events:
                 async for event in events:
-                    seen.append(event.object["metadata"]["name"])
-        assert seen == ["a"]
+                    names.append(event.object["metadata"]["name"])
+        assert names == ["a"]
 
 
 async def test_rejected_token_is_read_again_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from fakes.kube_fake_api import FakeApi, Handler, serving, status
 from gatehouse.kube.errors import Unavailable
-from gatehouse.kube.events import MESSAGE_LIMIT, EventAggregator, EventKey, Recorder
+from gatehouse.kube.events import MAX_EVENT_MESSAGE_CHARACTERS, EventAggregator, EventKey, Recorder
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 GATEWAY = {
@@ -100,7 +100,7 @@ async def test_events_are_written_in_background() -> None:
         recorder.record(GATEWAY, "Normal", "Made", "x" * 5000)
         async with asyncio.timeout(5):
             await written.wait()
-        assert len(api.bodies[0]["message"]) == MESSAGE_LIMIT
+        assert len(api.bodies[0]["message"]) == MAX_EVENT_MESSAGE_CHARACTERS
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

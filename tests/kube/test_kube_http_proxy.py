@@ -91,12 +91,12 @@ def _kubeconfig(directory: Path, cluster: dict[str, str]) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def connecting(seen: list[str]) -> AsyncIterator[str]:
+async def connecting(requests: list[str]) -> AsyncIterator[str]:
     """A proxy that knows CONNECT; notes where it was asked to."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode()
-        seen.append(line)
+        requests.append(line)
         host, _, port = line.split()[1].rpartition(":")
         onward = await asyncio.open_connection(host, int(port))
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -118,12 +118,12 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_api_server_is_reached_through_proxy_over_tls(tmp_path: Path) -> None:
-    server, seen = Server(State(tmp_path / "s")), list[str]()
-    async with server.running(), connecting(seen) as proxy:
+    server, requests = Server(State(tmp_path / "s")), list[str]()
+    async with server.running(), connecting(requests) as proxy:
         document = yaml.safe_load(server.state.kubeconfig.read_text())
         document["clusters"][0]["cluster"]["proxy-url"] = proxy
         path = tmp_path / "proxied"
         path.write_text(yaml.safe_dump(document))
         async with Client.from_kubeconfig(path) as client:
             assert (await client.list(NAMESPACES)).items
-    assert seen == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"]
+    assert requests == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"]

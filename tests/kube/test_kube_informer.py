@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from fakes.kube_fake_api import FakeApi, config_map, line, serving, status, stream
+from gatehouse.apis.objects import ObjectName
 from gatehouse.apis.resources import CONFIG_MAPS, Resource
 from gatehouse.kube.client import Client
-from gatehouse.kube.informer import RETRIES, Informer
-from gatehouse.kube.store import Name
+from gatehouse.kube.informer import INFORMER_RETRIES, Informer
 from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
 
@@ -24,7 +24,7 @@ class Follower:
     def __init__(
         self, client: Client, backoff: Backoff | None = None, *, optional: bool = False
     ) -> None:
-        self.batches: list[dict[Name, Any]] = []
+        self.batches: list[dict[ObjectName, Any]] = []
         self._news = asyncio.Event()
         self.backoff = backoff or Backoff(BackoffPolicy(first=0.01, maximum=0.02))
         self.informer = Informer(
@@ -35,7 +35,7 @@ class Follower:
             backoff=self.backoff,
         )
 
-    def _on_changes(self, resource: Resource, changes: Mapping[Name, Any]) -> None:
+    def _on_changes(self, resource: Resource, changes: Mapping[ObjectName, Any]) -> None:
         assert resource is CONFIG_MAPS
         self.batches.append(dict(changes))
         self._news.set()
@@ -153,7 +153,7 @@ async def test_informer_waits_for_retry_after() -> None:
     async with serving() as (api, client):
         api.lists.append(status(429, "TooManyRequests", Retry_After="7"))
         api.lists.append(status(500, "InternalError"))
-        async with following(api, client, Recording(RETRIES)) as follower:
+        async with following(api, client, Recording(INFORMER_RETRIES)) as follower:
             await follower.informer.synced.wait()
     assert waits == [7.0, None]
 
@@ -225,6 +225,34 @@ async def test_informer_retries_immediately_after_retry_now() -> None:
             await follower.until("a")
 
 
+async def test_informer_rarely_lists_missing_kind_that_is_announced() -> None:
+    async with serving() as (api, client):
+        api.lists.extend([status(404, "NotFound")] * 3)
+        quick = BackoffPolicy(first=0.001, maximum=0.001)
+        announced, news = asyncio.Event(), asyncio.Event()
+        informer = Informer(
+            client,
+            CONFIG_MAPS,
+            on_changes=lambda _, __: news.set(),
+            optional=True,
+            announced=announced.is_set,
+            backoff=Backoff(quick, fraction=lambda: 0.0),
+        )
+        task = asyncio.create_task(informer.run())
+        await informer.synced.wait()
+        announced.set()
+        async with asyncio.timeout(10):
+            while api.listed() < 2:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)
+        assert api.listed() == 2
+        api.lists.clear()
+        api.put("a")
+        informer.retry_now()
+        await asyncio.wait_for(news.wait(), 10)
+        task.cancel()
+
+
 async def test_informer_requests_only_metadata_when_configured() -> None:
     accepted: list[str] = []
 
@@ -280,7 +308,7 @@ async def test_informer_ends_when_callback_raises() -> None:
 
 
 def test_backoff_doubles_up_to_limit_and_resets_after_success() -> None:
-    backoff = Backoff(RETRIES, fraction=lambda: 0.0)
+    backoff = Backoff(INFORMER_RETRIES, fraction=lambda: 0.0)
     assert [backoff.failed() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert backoff.failed(min_delay=60) == 60
     backoff.succeeded()
@@ -288,6 +316,6 @@ def test_backoff_doubles_up_to_limit_and_resets_after_success() -> None:
 
 
 def test_backoff_jitter_is_at_most_half() -> None:
-    assert RETRIES.delay(3, lambda: 0.0) == 4
-    assert RETRIES.delay(3, lambda: 1.0) == 2
-    assert RETRIES.delay(100_000, lambda: 0.0) == 30
+    assert INFORMER_RETRIES.delay(3, lambda: 0.0) == 4
+    assert INFORMER_RETRIES.delay(3, lambda: 1.0) == 2
+    assert INFORMER_RETRIES.delay(100_000, lambda: 0.0) == 30

@@ -18,12 +18,12 @@ from gatehouse.kube.leader_election import (
     Create,
     Elector,
     LeaseObservation,
+    LeaseTiming,
     Renew,
-    Timing,
     Wait,
 )
 
-TIMING = Timing()
+TIMING = LeaseTiming()
 
 
 def lease(holder: str, renewed: str = "t1", **more: Any) -> dict[str, Any]:
@@ -31,31 +31,31 @@ def lease(holder: str, renewed: str = "t1", **more: Any) -> dict[str, Any]:
 
 
 def test_decide_creates_missing_lease() -> None:
-    assert leader_election.decide(None, "me", LeaseObservation(), 0.0, TIMING) == Create()
+    assert leader_election.decide_lease(None, "me", LeaseObservation(), 0.0, TIMING) == Create()
 
 
 def test_decide_renews_own_lease() -> None:
-    seen = leader_election.observe(lease("me"), LeaseObservation(), 100.0)
-    assert leader_election.decide(lease("me"), "me", seen, 500.0, TIMING) == Renew()
+    observation = leader_election.observe(lease("me"), LeaseObservation(), 100.0)
+    assert leader_election.decide_lease(lease("me"), "me", observation, 500.0, TIMING) == Renew()
 
 
 def test_decide_acquires_released_lease_immediately() -> None:
-    seen = leader_election.observe(lease(""), LeaseObservation(), 100.0)
-    assert leader_election.decide(lease(""), "me", seen, 100.0, TIMING) == Acquire()
+    observation = leader_election.observe(lease(""), LeaseObservation(), 100.0)
+    assert leader_election.decide_lease(lease(""), "me", observation, 100.0, TIMING) == Acquire()
 
 
 def test_decide_waits_from_last_observed_renewal_of_other_holder() -> None:
-    seen = leader_election.observe(lease("you"), LeaseObservation(), 100.0)
-    assert leader_election.decide(lease("you"), "me", seen, 114.9, TIMING) == Wait()
-    assert leader_election.decide(lease("you"), "me", seen, 115.0, TIMING) == Acquire()
-    renewed = leader_election.observe(lease("you", "t2"), seen, 110.0)
-    assert leader_election.decide(lease("you", "t2"), "me", renewed, 120.0, TIMING) == Wait()
+    observation = leader_election.observe(lease("you"), LeaseObservation(), 100.0)
+    assert leader_election.decide_lease(lease("you"), "me", observation, 114.9, TIMING) == Wait()
+    assert leader_election.decide_lease(lease("you"), "me", observation, 115.0, TIMING) == Acquire()
+    renewed = leader_election.observe(lease("you", "t2"), observation, 110.0)
+    assert leader_election.decide_lease(lease("you", "t2"), "me", renewed, 120.0, TIMING) == Wait()
 
 
 def test_decide_uses_lease_duration_of_holder() -> None:
     long = lease("you", leaseDurationSeconds=60)
-    seen = leader_election.observe(long, LeaseObservation(), 0.0)
-    assert leader_election.decide(long, "me", seen, 59.0, TIMING) == Wait()
+    observation = leader_election.observe(long, LeaseObservation(), 0.0)
+    assert leader_election.decide_lease(long, "me", observation, 59.0, TIMING) == Wait()
 
 
 def test_lease_spec_counts_transitions_and_keeps_other_fields() -> None:
@@ -81,7 +81,7 @@ class OneLease(Client):
     def __init__(self) -> None:
         super().__init__(Configuration("http://nowhere", StaticToken()))
         self.lease: dict[str, Any] | None = None
-        self.version = 0
+        self.version = self.reads = 0
         self.down = False
 
     def _check(self) -> None:
@@ -90,6 +90,7 @@ class OneLease(Client):
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
         self._check()
+        self.reads += 1
         if self.lease is None:
             raise NotFound(404, "NotFound", name)
         return self.lease
@@ -102,7 +103,8 @@ class OneLease(Client):
 
     async def update(self, resource: Resource, obj: Any) -> dict[str, Any]:
         self._check()
-        assert self.lease is not None
+        if self.lease is None:
+            raise NotFound(404, "NotFound", "")
         if obj["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "")
         return self._store(obj)
@@ -115,7 +117,7 @@ class OneLease(Client):
 
 
 class Candidate:
-    def __init__(self, client: Client, identity: str, timing: Timing = TIMING) -> None:
+    def __init__(self, client: Client, identity: str, timing: LeaseTiming = TIMING) -> None:
         self.now = 0.0
         self.told: list[bool] = []
         self.changed = asyncio.Event()
@@ -162,7 +164,7 @@ async def test_one_elector_wins_when_two_acquire_concurrently() -> None:
 
 async def test_elector_stops_leading_at_deadline_when_server_is_unreachable() -> None:
     client = OneLease()
-    one = Candidate(client, "one", Timing(retry=0.001))
+    one = Candidate(client, "one", LeaseTiming(retry=0.001))
     task = asyncio.create_task(one.elector.run())
     async with asyncio.timeout(5):
         await one.changed.wait()
@@ -174,6 +176,21 @@ async def test_elector_stops_leading_at_deadline_when_server_is_unreachable() ->
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_busy_elector_renews_its_lease_late_unless_another_has_it() -> None:
+    client = OneLease()
+    one, two = Candidate(client, "one"), Candidate(client, "two")
+    await one.elector._step_in_time()
+    # Longer than the Lease, but no other has acquired it.
+    one.now = 60.0
+    await one.elector._step_in_time()
+    assert (one.told, one.elector.renewed) == ([True], True)
+    await two.elector.step()
+    one.now, two.now = 120.0, 20.0
+    await two.elector.step()
+    await one.elector._step_in_time()
+    assert (one.told, two.told) == ([True, False], [True])
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
@@ -192,6 +209,28 @@ async def test_elector_is_not_affected_by_wall_clock_jumps(hours: int) -> None:
         assert await one.elector.step() == Renew()
         assert await two.elector.step() == Wait()
     assert (one.told, two.told) == ([True], [])
+
+
+async def test_leader_renews_lease_without_reading_it() -> None:
+    client = OneLease()
+    one = Candidate(client, "one")
+    for _ in range(5):
+        await one.elector.step()
+    assert client.version == 5
+    assert client.reads == 1
+
+
+async def test_leader_renews_lease_that_another_client_changed() -> None:
+    client = OneLease()
+    one = Candidate(client, "one")
+    await one.elector.step()
+    assert client.lease is not None
+    client._store({**client.lease, "metadata": {"labels": {"a": "b"}}})
+    assert await one.elector.step() == Renew()
+    assert client.lease["metadata"]["labels"] == {"a": "b"}
+    client.lease = None
+    assert await one.elector.step() == Create()
+    assert one.told == [True]
 
 
 async def test_elector_releases_lease_when_cancelled() -> None:

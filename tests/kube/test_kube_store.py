@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.kube.store import Changes, Name, Store
+from gatehouse.apis.objects import ObjectName
+from gatehouse.kube.store import Changes, Store
 from gatehouse.kube.watch_decoder import EventDecoder, WatchEvent
 
 
@@ -28,16 +29,16 @@ bookmark = st.tuples(st.just("bookmark"), st.just(""))
 def test_store_equals_server_after_any_events_and_relists(
     steps: list[tuple[str, str]],
 ) -> None:
-    server: dict[Name, dict[str, Any]] = {}
+    server: dict[ObjectName, dict[str, Any]] = {}
     pending: list[WatchEvent] = []
-    mirror, followed = Store(), dict[Name, dict[str, Any]]()
+    mirror, followed = Store(), dict[ObjectName, dict[str, Any]]()
 
     def follow(changes: Changes) -> None:
         for key, change in changes.items():
             known = followed.pop(key, None)
             if known is not None:
                 assert change.old == known
-            # Whoever hears of a deletion learns what was deleted.
+            # The change of a deletion contains the deleted object.
             assert change.old is not None or change.new is not None
             if change.new is not None:
                 followed[key] = change.new
@@ -129,9 +130,9 @@ def test_events_are_decoded_from_any_chunking_of_stream(
     whole = b"".join(
         json.dumps({"type": "ADDED", "object": {"name": name}}).encode() + b"\n" for name in names
     )
-    decoder, seen, rest = EventDecoder(), list[str](), whole
+    decoder, names_decoded, rest = EventDecoder(), list[str](), whole
     while rest:
         size = data.draw(st.integers(1, len(rest)))
-        seen += [event.object["name"] for event in decoder.feed(rest[:size])]
+        names_decoded += [event.object["name"] for event in decoder.feed(rest[:size])]
         rest = rest[size:]
-    assert seen == names
+    assert names_decoded == names

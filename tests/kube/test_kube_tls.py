@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from fakes.kube_test_pki import Authority
+from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import NAMESPACES
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration
@@ -43,7 +44,7 @@ async def tls_server(authority: Authority, directory: Path, host: str) -> AsyncI
         await server.close()
 
 
-async def ask(server: str, authority: Authority, **more: Any) -> kube.Object:
+async def ask(server: str, authority: Authority, **more: Any) -> Object:
     cert, key = authority.issue("controller", "system:masters")
     configuration = Configuration(server, StaticToken(), client_cert=cert, client_key=key, **more)
     async with kube.Client(configuration) as client:

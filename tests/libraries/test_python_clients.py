@@ -40,18 +40,18 @@ def official(apiserver: ApiServer, namespace: str) -> Any:
 def test_kubernetes_client_manages_typed_objects(official: Any, namespace: str) -> None:
     core = k8s.CoreV1Api(official)
     body = k8s.V1ConfigMap(metadata=k8s.V1ObjectMeta(name="a", labels={"x": "y"}), data={"k": "v"})
-    made = core.create_namespaced_config_map(namespace, body)
+    created = core.create_namespaced_config_map(namespace, body)
     core.patch_namespaced_config_map("a", namespace, {"data": {"k": "w"}})
     assert core.read_namespaced_config_map("a", namespace).data == {"k": "w"}
-    seen = []
+    events = []
     for event in watch.Watch().stream(
         core.list_namespaced_config_map,
         namespace,
-        resource_version=made.metadata.resource_version,
+        resource_version=created.metadata.resource_version,
         timeout_seconds=1,
     ):
-        seen.append((event["type"], event["object"].data))
-    assert seen == [("MODIFIED", {"k": "w"})]
+        events.append((event["type"], event["object"].data))
+    assert events == [("MODIFIED", {"k": "w"})]
     secret = k8s.V1Secret(metadata=k8s.V1ObjectMeta(name="s"), string_data={"p": "tea"})
     assert core.create_namespaced_secret(namespace, secret).data == {"p": "dGVh"}
     with pytest.raises(kubernetes.client.ApiException) as failure:
@@ -115,7 +115,7 @@ def test_lightkube_manages_objects(apiserver: ApiServer, namespace: str) -> None
         lightkube.KubeConfig.from_file(str(apiserver.kubeconfig)), field_manager="light"
     )
     client.create(Namespace(metadata=ObjectMeta(name=namespace)))
-    made = client.create(
+    created = client.create(
         ConfigMap(metadata=ObjectMeta(name="a", namespace=namespace), data={"k": "v"})
     )
     merged = {"data": {"k": "w"}}
@@ -125,11 +125,11 @@ def test_lightkube_manages_objects(apiserver: ApiServer, namespace: str) -> None
     operations = [{"op": "add", "path": "/data/n", "value": "1"}]
     client.patch(ConfigMap, "a", operations, namespace=namespace, patch_type=PatchType.JSON)
     assert client.get(ConfigMap, "a", namespace=namespace).data == {"k": "w", "n": "1"}
-    assert made.metadata is not None
+    assert created.metadata is not None
     events = client.watch(
         ConfigMap,
         namespace=namespace,
-        resource_version=made.metadata.resourceVersion,
+        resource_version=created.metadata.resourceVersion,
         server_timeout=1,
     )
     assert next(iter(events))[0] == "MODIFIED"
@@ -148,8 +148,10 @@ def test_lightkube_manages_objects(apiserver: ApiServer, namespace: str) -> None
 
 async def test_kr8s_manages_objects(apiserver: ApiServer, namespace: str) -> None:
     api = await kr8s.asyncio.api(kubeconfig=str(apiserver.kubeconfig))
-    made = await kr8s.asyncio.objects.Namespace({"metadata": {"name": namespace}}, api=api)
-    await made.create()
+    created_namespace = await kr8s.asyncio.objects.Namespace(
+        {"metadata": {"name": namespace}}, api=api
+    )
+    await created_namespace.create()
     raw = {"metadata": {"name": "a", "namespace": namespace}, "data": {"k": "v"}}
     config_map = await Kr8sConfigMap(raw, api=api)
     await config_map.create()

@@ -1,6 +1,6 @@
-"""A gateway that answers each connection with the PROXY header it came with, and then as an echo.
+"""A gateway that answers each connection with the header it came with, and then as an echo.
 
-Run as ``python gateway.py PORT``; understands both versions of the protocol.
+Run as ``python gateway.py PORT``; understands both versions of the PROXY protocol, and CONNECT.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
 async def header(reader: asyncio.StreamReader) -> str:
     first = await reader.readexactly(12)
+    if first.startswith(b"CONNECT "):
+        head = (first + await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        return f"connect {head[0].split()[1]} {fields.get('x-gardener-destination', '-')}"
     if first != SIGNATURE:
         line = first + await reader.readuntil(b"\r\n")
         words = line.decode().split()
@@ -29,7 +33,10 @@ async def header(reader: asyncio.StreamReader) -> str:
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        writer.write(f"{await header(reader)}\n".encode())
+        line = await header(reader)
+        if line.startswith("connect"):
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        writer.write(f"{line}\n".encode())
         while data := await reader.read(1 << 16):
             writer.write(data)
             await writer.drain()

@@ -19,6 +19,7 @@ from fakes.machines import CUT, POSSIBLE, Machine, join
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason=CUT)
 
+ENVOY = Path(__file__).parents[2] / ".venv/bin/envoy"
 GATEWAY = Path(__file__).with_name("gateway.py")
 FOUR, SIX = "10.1.2.3", "fd00::3"
 
@@ -72,7 +73,7 @@ class Node:
 
     def flags(self, *more: str) -> list[str]:
         return [
-            *(f"--address={each}" for each in (FOUR, SIX)),
+            *(f"--address={address}" for address in (FOUR, SIX)),
             *(
                 "--gateway",
                 "192.0.2.2:8443",
@@ -121,7 +122,7 @@ class Node:
 
     def addresses(self) -> dict[str, set[str]]:
         return {
-            link["ifname"]: {each["local"] for each in link.get("addr_info", ())}
+            link["ifname"]: {address["local"] for address in link.get("addr_info", ())}
             for link in self.machine.json("ip", "-j", "addr")
             if "ifname" in link
         }
@@ -139,23 +140,35 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path)
-    yield made
-    made.close()
+    started_node = Node(tmp_path)
+    yield started_node
+    started_node.close()
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
 def test_pods_reach_gateway_by_advertised_addresses(node: Node, proxy: str) -> None:
     node.start("--proxy", proxy)
     version = "v2" if proxy == "haproxy" else "v1"
-    said = node.said(FOUR)
-    assert said[0] == version
-    assert said[2:] == [FOUR, "443", "hello"]
-    said = node.said(SIX)
-    assert said[0] == version
-    assert said[2:] == [SIX, "443", "hello"]
+    output = node.said(FOUR)
+    assert output[0] == version
+    assert output[2:] == [FOUR, "443", "hello"]
+    output = node.said(SIX)
+    assert output[0] == version
+    assert output[2:] == [SIX, "443", "hello"]
     assert node.figure("gatehouse_node_proxy_configured") == 1
     assert node.figure("gatehouse_node_proxy_proxy_up") == 1
+
+
+@pytest.mark.parametrize("destination", ["", "outbound|443||kube-apiserver.a.svc.cluster.local"])
+def test_envoy_opens_tunnels(node: Node, destination: str) -> None:
+    flags = ["--destination", destination] if destination else []
+    node.start("--transport", "connect", "--proxy-path", str(ENVOY), *flags)
+    for address, target in ((FOUR, f"{FOUR}:443"), (SIX, f"[{SIX}]:443")):
+        assert node.said(address) == ["connect", target, destination or "-", "hello"]
+    # A change of the transport replaces the proxy.
+    node.stop(signal.SIGKILL)
+    node.start("--proxy", "haproxy" if shutil.which("haproxy") else "nginx")
+    node.until(lambda: node.said(FOUR)[0].startswith("v"), "replaced")
 
 
 @pytest.mark.parametrize("kind", FILTERS)
@@ -191,16 +204,16 @@ def test_removed_network_configuration_is_restored(node: Node, kind: str) -> Non
     assert node.said(FOUR)[2] == FOUR
     if kind == "nftables":
         node.machine.run("nft", "flush", "chain", "inet", "gatehouse-node-proxy", "leaving")
-        shown = ["nft", "list", "chain", "inet", "gatehouse-node-proxy", "leaving"]
-        node.until(lambda: "notrack" in node.machine.run(*shown), "healed")
+        command_line = ["nft", "list", "chain", "inet", "gatehouse-node-proxy", "leaving"]
+        node.until(lambda: "notrack" in node.machine.run(*command_line), "healed")
     else:
         for command in ("iptables", "ip6tables"):
             node.machine.run(command, "-t", "raw", "-F")
-            shown = [command, "-t", "raw", "-S", "OUTPUT"]
+            command_line = [command, "-t", "raw", "-S", "OUTPUT"]
             node.until(
-                lambda shown=shown: (
-                    node.machine.run(*shown).count("-j CT --notrack") == 2  # type: ignore[misc]
-                    or node.machine.run(*shown).count("NOTRACK") == 2
+                lambda command_line=command_line: (
+                    node.machine.run(*command_line).count("-j CT --notrack") == 2  # type: ignore[misc]
+                    or node.machine.run(*command_line).count("NOTRACK") == 2
                 ),
                 "healed",
             )

@@ -17,14 +17,20 @@ from click.testing import CliRunner
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.main import command
 from gatehouse.nodeproxy import coredns, haproxy, nginx, proxies, socket_stats
-from gatehouse.nodeproxy.options import Options, parse_addresses, parse_gateway
+from gatehouse.nodeproxy.options import (
+    NodeProxyOptions,
+    NodeProxyOptionsError,
+    parse_addresses,
+    parse_gateway,
+)
+from gatehouse.runtime import envoy_server
 from gatehouse.standalone.free_ports import free_port
 
 FOUR, SIX = "10.1.2.3", "fd00::3"
 
 
-def options(gateway: str = "192.0.2.2:8443", **more: object) -> Options:
-    return Options(
+def options(gateway: str = "192.0.2.2:8443", **more: object) -> NodeProxyOptions:
+    return NodeProxyOptions(
         addresses=parse_addresses((FOUR, SIX)),
         gateway=parse_gateway(gateway),
         **more,  # type: ignore[arg-type]
@@ -32,7 +38,7 @@ def options(gateway: str = "192.0.2.2:8443", **more: object) -> Options:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--address", "10.1.2"], "--address: '10.1.2' is not an IP address"),
         (["--address", "127.0.0.1"], "--address: 127.0.0.1 cannot be"),
@@ -53,29 +59,33 @@ def options(gateway: str = "192.0.2.2:8443", **more: object) -> Options:
         ),
         (["--check-interval", "0"], "--check-interval: 0.0 must be above 0"),
         (["--max-connections", "0"], "--max-connections: 0 must be at least 1"),
+        (["--transport", "connect", "--proxy", "nginx"], "--proxy: nginx cannot send CONNECT"),
+        (["--proxy", "envoy"], "--proxy: envoy is supported only with --transport connect"),
+        (["--destination", "a"], "--destination: needs --transport connect"),
+        (["--transport", "connect", "--destination", 'a"\r\nX: b'], "must have only letters"),
     ],
 )
-def test_invalid_option_is_named(flags: list[str], said: str) -> None:
-    given = ["node-proxy", "setup", *flags]
+def test_invalid_option_is_named(flags: list[str], message: str) -> None:
+    arguments = ["node-proxy", "setup", *flags]
     if "--address" not in flags:
-        given += ["--address", FOUR]
+        arguments += ["--address", FOUR]
     if "--gateway" not in flags:
-        given += ["--gateway", "192.0.2.2:8443"]
-    result = CliRunner().invoke(command, given)
+        arguments += ["--gateway", "192.0.2.2:8443"]
+    result = CliRunner().invoke(command, arguments)
     assert isinstance(result.exception, CLIError), result.output
-    assert said in str(result.exception)
+    assert message in str(result.exception)
 
 
 def test_gateway_name_is_resolved_by_node_name_servers() -> None:
     agent_options = options("api.example.com:8443")
     servers = nginx.nameservers("search x\nnameserver 10.0.0.2\nnameserver fd00::53\nnameserver\n")
-    text = nginx.configuration(agent_options, servers)
+    text = nginx.nginx_configuration(agent_options, servers)
     assert "resolver 10.0.0.2 [fd00::53];" in text
     assert "proxy_pass $gateway;" in text
     with pytest.raises(nginx.NoNameServerError):
-        nginx.configuration(agent_options, [])
+        nginx.nginx_configuration(agent_options, [])
     assert "server gateway api.example.com:8443 send-proxy-v2 resolvers node" in (
-        haproxy.configuration(agent_options, "/run/figures.sock")
+        haproxy.haproxy_configuration(agent_options, "/run/figures.sock")
     )
 
 
@@ -98,12 +108,26 @@ def test_proxies_accept_generated_configurations(
     assert done.returncode == 0, done.stderr
 
 
+def test_packaged_envoy_opens_tunnels_when_path_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = proxies.choose(options(transport="connect", directory=tmp_path))
+    assert (result.kind, result.path.name) == ("envoy", "envoy")
+    (tmp_path / result.file).write_text(result.text)
+    done = subprocess.run(result.check(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(envoy_server, "envoy_executable", lambda: None)
+    with pytest.raises(NodeProxyOptionsError, match="connect needs envoy"):
+        proxies.choose(options(transport="connect", directory=tmp_path))
+
+
 def test_zone_has_only_one_name() -> None:
-    zone = dns.zone.from_text(coredns.zone(parse_addresses((FOUR, SIX))), relativize=False)
+    zone = dns.zone.from_text(coredns.service_zone(parse_addresses((FOUR, SIX))), relativize=False)
     assert str(zone.origin) == "kubernetes.default.svc.cluster.local."
     assert zone.origin is not None
-    assert [str(each) for each in zone.find_rdataset(zone.origin, "A")] == [FOUR]
-    assert [str(each) for each in zone.find_rdataset(zone.origin, "AAAA")] == [SIX]
+    assert [str(record) for record in zone.find_rdataset(zone.origin, "A")] == [FOUR]
+    assert [str(record) for record in zone.find_rdataset(zone.origin, "AAAA")] == [SIX]
     soa = zone.find_rdataset(zone.origin, dns.rdatatype.SOA)[0]
     assert (soa.serial, soa.refresh, soa.retry, soa.expire, soa.minimum) == (
         2017042745,
@@ -169,10 +193,14 @@ def test_daemon_set_has_minimal_capabilities() -> None:
 
 
 def test_master_service_and_zone_are_optional() -> None:
-    assert [each["kind"] for each in manifests()] == ["ServiceAccount", "DaemonSet"]
+    assert [manifest["kind"] for manifest in manifests()] == ["ServiceAccount", "DaemonSet"]
     result = manifests("--kubernetes-service-mode", "service")[2:]
-    assert [each["kind"] for each in result] == ["Service", "EndpointSlice", "EndpointSlice"]
-    assert [each.get("addressType") for each in result] == [None, "IPv4", "IPv6"]
+    assert [document["kind"] for document in result] == [
+        "Service",
+        "EndpointSlice",
+        "EndpointSlice",
+    ]
+    assert [document.get("addressType") for document in result] == [None, "IPv4", "IPv6"]
     assert result[1]["endpoints"] == [{"addresses": [FOUR], "conditions": {"ready": True}}]
     data = manifests("--kubernetes-service-mode", "names", "--domain", "example.org")[2]["data"]
     assert isinstance(data, dict)

@@ -57,15 +57,17 @@ BAD: dict[str, Object] = {
 }
 
 
-def compiled(rules: dict[str, Object], hostname: str = "") -> ir.Gateway:
+def compiled(rules: dict[str, Object], hostname: str = "") -> ir.GatewayConfiguration:
     """Compile routes, each for a hostname of its own or all for one. A filter is rejected."""
-    found = engine("HTTPRoute", [path("/")], (FILTER, SNIPPETS))
-    settings = gateway_api.Settings(bind="any", snippets=True)
-    snippets: Any = gateway_api.decode(FILTER[0], {"metadata": {}, "spec": SNIPPETS})
-    rejected = gateway_api.RejectedObject(snippets.spec, "bad")
+    compiler = engine("HTTPRoute", [path("/")], (FILTER, SNIPPETS))
+    settings = gateway_api.ControllerSettings(bind="any", snippets=True)
+    snippets: Any = gateway_api.decode_gateway_api_object(
+        FILTER[0], {"metadata": {}, "spec": SNIPPETS}
+    )
+    rejected = gateway_api.RejectedObject(FILTER, snippets.spec, "bad")
     changes: dict[Key, Any] = {
         gateway_api.SETTINGS_KEY: settings,
-        gateway_api.rejected_object_key(FILTER): rejected,
+        gateway_api.rejected_object_key(GATEWAY, FILTER): rejected,
     }
     for name, rule in rules.items():
         metadata = {"name": name, "namespace": "n", "creationTimestamp": "2026-01-01"}
@@ -75,18 +77,22 @@ def compiled(rules: dict[str, Object], hostname: str = "") -> ir.Gateway:
             "rules": [rule],
         }
         raw = {"metadata": metadata, "spec": spec}
-        changes["HTTPRoute", "n", name] = gateway_api.decode("HTTPRoute", raw)
-    found.commit(changes)
-    with found.compile() as ask:
+        changes["HTTPRoute", "n", name] = gateway_api.decode_gateway_api_object("HTTPRoute", raw)
+    compiler.commit(changes)
+    with compiler.compile() as ask:
         gateway = ask(gateway_api.compile_gateway, GATEWAY)
     assert gateway is not None
     return gateway
 
 
-def output(gateway: ir.Gateway) -> dict[tuple[str, ...], bytes]:
+def output(gateway: ir.GatewayConfiguration) -> dict[tuple[str, ...], bytes]:
     """Return the files of NGINX and the resources of Envoy, except files shared by all hosts."""
-    files = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).file_set.files
-    resources = envoy.Generator(envoy.Capabilities()).generate(gateway).resources
+    files = (
+        nginx.NginxGenerator(nginx.NginxCapabilities.parse("1.31.3"))
+        .generate(gateway)
+        .file_set.files
+    )
+    resources = envoy.EnvoyGenerator(envoy.EnvoyCapabilities()).generate(gateway).resources
     return {("nginx", path): file.content for path, file in files.items()} | {
         ("envoy", kind, name): resource.body
         for kind, named in resources.by_type.items()
@@ -115,7 +121,7 @@ def test_invalid_route_does_not_change_other_routes_of_its_hostname(
 
     def routes(rules: dict[str, Object]) -> list[http.Route]:
         gateway = compiled(rules, "shared.example")
-        hosts = [host for each in gateway.listeners for host in each.virtual_hosts]
+        hosts = [host for listener in gateway.listeners for host in listener.virtual_hosts]
         return [route for host in hosts for route in host.routes if route.origin.whole == origin]
 
     assert routes({"bad": BAD[kind], "good": good}) == routes({"good": good}) != []

@@ -1,42 +1,34 @@
-"""Properties of every compile pass: incremental equals full, few reruns, values stay data."""
+"""Properties of every compile pass: incremental equals full, few reruns."""
 
 from __future__ import annotations
 
-import asyncio
-import random
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
+from types import FrameType
 from typing import Any
 
-import crossplane
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes import envoy_rules, envoys, every_kind
+from fakes import every_kind
+from fakes.stable_hash import cut_tables_alike, stable_hash
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
 from gatehouse.compiler.frontends.gateway_api import dependencies
 from gatehouse.compiler.ir import gateway as ir_gateway
-from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.authentication import Authorization, Claim, Jwt, Requirement
-from gatehouse.compiler.ir.settings import Attribute, RateLimit, RateLimits, Settings
-from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.incremental.query import Engine, Key, Snapshot
 from gatehouse.transports.agents.call_auth import CallAuthorizer
-from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.session import Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
-from gatehouse.transports.mpi.services import Services
+from gatehouse.transports.mpi.services import MpiServices
 
 Object = dict[str, Any]
-NGINX = nginx.Capabilities((1, 31, 3), named_endpoints=True)
-ENVOY = envoy.Capabilities()
+NGINX = nginx.NginxCapabilities((1, 31, 3), named_endpoints=True)
+ENVOY = envoy.EnvoyCapabilities()
 NAMESPACES = ("a", "b")
 
 
@@ -45,7 +37,7 @@ def meta(name: str, namespace: str = "", **more: Any) -> Object:
     return {"name": name, "namespace": namespace, "creationTimestamp": created} | more
 
 
-def gateway(hostname: str | None, selector: str, port: int) -> Object:
+def gateway(hostname: str | None, selector: str, port: int, scope: str) -> Object:
     listener: Object = {"name": "l", "port": port, "protocol": "HTTP"}
     listener["allowedRoutes"] = {"namespaces": {"from": selector}}
     if hostname:
@@ -59,6 +51,7 @@ def gateway(hostname: str | None, selector: str, port: int) -> Object:
     ]
     allowed = {"namespaces": {"from": "Same"}}
     spec = {"gatewayClassName": "c", "listeners": listeners, "allowedListeners": allowed}
+    spec["defaultScope"] = scope
     return {"spec": spec}
 
 
@@ -69,6 +62,7 @@ def route(
     namespace: str,
     guarded: bool = False,
     gateways: tuple[str, ...] = ("gw",),
+    scope: str = "None",
 ) -> Object:
     backend = {"name": service, "namespace": namespace, "port": 80}
     rule: Object = {"matches": [{"path": {"value": path}}], "backendRefs": [backend]}
@@ -76,7 +70,9 @@ def route(
         reference = {"group": "gateway.nginx.org", "kind": "AuthenticationFilter", "name": "auth"}
         rule["filters"] = [{"type": "ExtensionRef", "extensionRef": reference}]
     parents = [{"name": name, "namespace": "a"} for name in gateways]
-    return {"spec": {"parentRefs": parents, "hostnames": hostnames, "rules": [rule]}}
+    spec: Object = {"parentRefs": parents, "hostnames": hostnames, "rules": [rule]}
+    spec["useDefaultGateways"] = scope
+    return {"spec": spec}
 
 
 HOSTS = st.sampled_from(["x.example", "y.example", "*.example", "z.test"])
@@ -96,6 +92,7 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
             st.none() | HOSTS,
             st.sampled_from(["All", "Same"]),
             st.sampled_from([8080, 8081]),
+            st.sampled_from(["None", "All"]),
         ),
     ),
     "HTTPRoute": st.tuples(
@@ -110,7 +107,8 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
             st.sampled_from(["s1", "s2"]),
             st.sampled_from(NAMESPACES),
             st.booleans(),
-            st.sampled_from([("gw",), ("gw", "other"), ("other",)]),
+            st.sampled_from([("gw",), ("gw", "other"), ("other",), ()]),
+            st.sampled_from(["None", "All"]),
         ),
     ),
     "Service": st.tuples(
@@ -125,8 +123,12 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
             st.just("EndpointSlice"), st.sampled_from(NAMESPACES), st.sampled_from(["s1", "s2"])
         ),
         st.none()
-        | st.sampled_from(["10.0.0.1", "10.0.0.2"]).map(
-            lambda ip: {"ports": [{"name": "", "port": 9}], "endpoints": [{"addresses": [ip]}]}
+        | st.sampled_from([("IPv4", "10.0.0.1"), ("IPv4", "10.0.0.2"), ("FQDN", "b.example")]).map(
+            lambda known: {
+                "addressType": known[0],
+                "ports": [{"name": "", "port": 9}],
+                "endpoints": [{"addresses": [known[1]]}],
+            }
         ),
     ),
     "ReferenceGrant": st.tuples(
@@ -160,7 +162,9 @@ EDITS = st.lists(
 
 def fresh() -> Engine:
     engine = Engine(Snapshot(combined.INDEXES))
-    engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any", snippets=True)})
+    engine.commit(
+        {gateway_api.SETTINGS_KEY: gateway_api.ControllerSettings(bind="any", snippets=True)}
+    )
     return engine
 
 
@@ -169,16 +173,18 @@ def decoded(key: Key, body: Object | None) -> Any:
         return None
     labels = {"kubernetes.io/service-name": key[2]} if key[0] == "EndpointSlice" else {}
     metadata = meta(key[2], key[1], labels=labels, **body.get("metadata", {}))
-    return combined.decode(key[0], {**body, "metadata": metadata})
+    return combined.decode_object(key[0], {**body, "metadata": metadata})
 
 
 def everything(engine: Engine) -> tuple[Any, Any]:
     with engine.compile() as ask:
-        gateways = [ask(combined.compile_gateway, key) for key in ask(gateway_api.gateways, "")]
-        said = ask.map(combined.status, ask(combined.subjects, ""))
-        serving = ask.map(combined.gateways_of, ask(combined.subjects, ""))
+        gateways = [
+            ask(combined.compile_combined_gateway, key) for key in ask(gateway_api.gateways, "")
+        ]
+        statuses = ask.map(combined.desired_status, ask(combined.status_subjects, ""))
+        serving = ask.map(combined.gateways_of_attached, ask(combined.status_subjects, ""))
         records = ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED))
-        return gateways, (said, serving, records)
+        return gateways, (statuses, serving, records)
 
 
 def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], list[Key]]]:
@@ -186,7 +192,11 @@ def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], li
     with engine.compile() as ask:
         gateways = ask(gateway_api.gateways, "")
         return [
-            (name, ask(dependencies.users, name), [key for key in gateways if name in used[key]])
+            (
+                name,
+                ask(dependencies.gateways_using, name),
+                [key for key in gateways if name in used[key]],
+            )
             for name in ((namespace, f"s{n}") for namespace in NAMESPACES for n in (1, 2))
             for used in ({key: ask(dependencies.services, key) for key in gateways},)
         ]
@@ -200,8 +210,8 @@ def test_gateways_of_a_service_are_found_by_its_routes(
     engine = fresh()
     for edit in edits:
         engine.commit({key: decoded(key, body) for key, body in edit})
-        for service, found, expected in referring(engine):
-            assert list(found) == expected, service
+        for service, gateways, expected in referring(engine):
+            assert list(gateways) == expected, service
 
 
 @settings(max_examples=150, deadline=None)
@@ -210,7 +220,7 @@ def test_incremental_compile_equals_full_compile(
     edits: list[list[tuple[Key, Object | None]]],
 ) -> None:
     engine = fresh()
-    generator, other = nginx.Generator(NGINX), envoy.Generator(ENVOY)
+    generator, other = nginx.NginxGenerator(NGINX), envoy.EnvoyGenerator(ENVOY)
     for edit in edits:
         engine.commit({key: decoded(key, body) for key, body in edit})
         gateways, statuses = everything(engine)
@@ -218,11 +228,14 @@ def test_incremental_compile_equals_full_compile(
         oracle.commit(engine.snapshot.objects())
         assert (gateways, statuses) == everything(oracle)
         for compiled in gateways:
-            full = nginx.Generator(NGINX).generate(compiled)
+            full = nginx.NginxGenerator(NGINX).generate(compiled)
             generated = generator.generate(compiled)
             assert (generated, dict(generated.file_set.files)) == (full, dict(full.file_set.files))
-            whole, told = envoy.Generator(ENVOY).generate(compiled), other.generate(compiled)
-            assert (told, told.resources.by_type) == (whole, whole.resources.by_type)
+            whole, incremental = (
+                envoy.EnvoyGenerator(ENVOY).generate(compiled),
+                other.generate(compiled),
+            )
+            assert (incremental, incremental.resources.by_type) == (whole, whole.resources.by_type)
 
 
 def test_route_change_reruns_few_queries_and_shares_the_rest() -> None:
@@ -230,7 +243,7 @@ def test_route_change_reruns_few_queries_and_shares_the_rest() -> None:
     changes: dict[Key, Any] = {}
     fixed: list[tuple[Key, Object]] = [
         (("GatewayClass", "", "c"), {"spec": {"controllerName": "gatehouse.dev/nginx"}}),
-        (("Gateway", "a", "gw"), gateway(None, "Same", 8081)),
+        (("Gateway", "a", "gw"), gateway(None, "Same", 8081, "None")),
         (("Service", "a", "s1"), {"spec": {"ports": [{"port": 80}]}}),
     ]
     fixed += [
@@ -250,12 +263,15 @@ def test_route_change_reruns_few_queries_and_shares_the_rest() -> None:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """Count function calls of a piece of work: unlike its duration, equal in every run."""
+    """Count function calls of a piece of work, but those of the stable hash of tables.
+
+    Unlike the duration, the number is equal in every run.
+    """
     count = 0
 
-    def note(_: object, event: str, __: object) -> None:
+    def note(frame: FrameType, event: str, _: object) -> None:
         nonlocal count
-        count += event == "call"
+        count += event == "call" and frame.f_code is not stable_hash.__code__
 
     sys.setprofile(note)
     try:
@@ -265,23 +281,23 @@ def calls(work: Callable[[], object]) -> int:
     return count
 
 
-def to_envoys() -> Callable[[ir_gateway.Gateway], None]:
+def to_envoys() -> Callable[[ir_gateway.GatewayConfiguration], None]:
     """Return a function that publishes a gateway for Envoys."""
-    generator, published = envoy.Generator(ENVOY), SnapshotCache()
+    generator, published = envoy.EnvoyGenerator(ENVOY), SnapshotCache()
 
-    def publish(compiled: ir_gateway.Gateway) -> None:
+    def publish(compiled: ir_gateway.GatewayConfiguration) -> None:
         published.publish(generator.generate(compiled).resources)
 
     return publish
 
 
-def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
+def to_nginx() -> Callable[[ir_gateway.GatewayConfiguration], None]:
     """Return a function that publishes a gateway for NGINX and requests it as an agent."""
-    generator = nginx.Generator(NGINX)
-    fleet = Fleet(60.0, lambda: 0.0, lambda _: None)
-    services = Services(fleet, CallAuthorizer(identify=None, on_trespass=None), "/etc/nginx")  # type: ignore[arg-type]
+    generator = nginx.NginxGenerator(NGINX)
+    fleet = AgentFleet(60.0, lambda: 0.0, lambda _: None)
+    services = MpiServices(fleet, CallAuthorizer(identify=None, on_trespass=None), "/etc/nginx")  # type: ignore[arg-type]
 
-    def publish(compiled: ir_gateway.Gateway) -> None:
+    def publish(compiled: ir_gateway.GatewayConfiguration) -> None:
         fleet.publish(compiled.name, generator.generate(compiled).file_set)
         current = fleet.desired(Identity(compiled.name, "pod"))
         assert current is not None
@@ -294,20 +310,34 @@ def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
 DATA_PLANES = {"gatehouse.dev/envoy": to_envoys, "gatehouse.dev/nginx": to_nginx}
 
 
-def calls_for_new_route(existing: int, controller: str) -> int:
-    """Return the number of calls in a pass with one new route, given ``existing`` routes."""
+MAX_NEW_ROUTE_CALLS = {"None": 3_200, "All": 3_300}
+"""Maximum number of calls in a pass with one new route, however many routes exist.
+
+By the scope of default Gateways: a route that does not name its Gateway takes some 55 more.
+"""
+
+
+def calls_for_new_route(existing: int, controller: str, scope: str) -> int:
+    """Return the number of calls in a pass with one new route, given ``existing`` routes.
+
+    ``scope``: ``All`` if the routes attach to the Gateway as the default, without naming it.
+    """
+    parents = () if scope == "All" else ("gw",)
     engine, serve = fresh(), DATA_PLANES[controller]()
     changes: dict[Key, Any] = {
         key: decoded(key, body)
         for key, body in (
             (("GatewayClass", "", "c"), {"spec": {"controllerName": controller}}),
-            (("Gateway", "a", "gw"), gateway(None, "Same", 8081)),
+            (("Gateway", "a", "gw"), gateway(None, "Same", 8081, scope)),
         )
     }
     for number in range(existing + 1):
         for kind, body in (
             ("Service", {"spec": {"ports": [{"port": 80}]}}),
-            ("HTTPRoute", route([f"h{number}.example"], "/", f"s{number}", "a")),
+            (
+                "HTTPRoute",
+                route([f"h{number}.example"], "/", f"s{number}", "a", False, parents, scope),
+            ),
         ):
             key = (kind, "a", f"{'s' if kind == 'Service' else 'r'}{number}")
             changes[key] = decoded(key, body)
@@ -327,167 +357,12 @@ def calls_for_new_route(existing: int, controller: str) -> int:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("scope", ["None", "All"])
 @pytest.mark.parametrize("controller", DATA_PLANES)
-def test_cost_of_new_route_is_nearly_independent_of_existing_routes(controller: str) -> None:
-    few, many = (calls_for_new_route(existing, controller) for existing in (300, 3_000))
-    # The growth is one lookup per chunk.
-    assert many < 1.5 * few
-
-
-HOSTILE = st.text(
-    alphabet=st.sampled_from(list("ab\"'\\;{}$ \n\r\t\0#()~*%\u00e9?&=,")), min_size=1, max_size=30
-) | st.sampled_from(
-    ["$host", "${host}", "a;}", '"', "\\", "\n}", "x" * 10_000, "%" * 10_000, "default", "include"]
-)
-
-
-def served(value: str, place: str) -> ir_gateway.Gateway:
-    """Return a gateway with ``value`` in one of the fields that users control."""
-    edit = ir.HeaderEdit(set=(ir.HeaderValue("X-A", value if place == "header" else "v"),))
-    added = ir.HeaderEdit(add=(ir.HeaderValue("X-B", value if place == "added" else "v"),))
-    name = value if place == "name" else "x-match"
-    matched = value if place == "match" else "v"
-    cors = ir.Cors(
-        (value if place == "origin" else "https://a.example",),
-        (value if place == "cors" else "GET",),
-        expose=(value if place == "cors" else "x",),
-    )
-    session = ir.Persistence("cookie", value if place == "session" else "s")
-    path = ir.PathPrefix("/" + value) if place == "path" else ir.PathPrefix("/p")
-    rewrite = ir.FullPath("/" + value) if place == "rewrite" else ir.PrefixPath("/new")
-    forward = ir.Forward(
-        (ir.Backend("c-x"),),
-        ir.Rewrite(value if place == "hostname" else None, rewrite),
-        mirrors=(ir.Mirror("c-x", 1, 3),),
-        retry=ir.Retry(2, (500,)),
-        persistence=session,
-    )
-    redirect = ir.Redirect(
-        hostname=value if place == "redirect" else "h",
-        path=ir.FullPath("/" + value if place == "location" else "/x"),
-    )
-    match = ir.Match(
-        path,
-        headers=(ir.ValueMatch(name, matched),),
-        query=(ir.ValueMatch(value if place == "query" else "q", matched),),
-    )
-    key = (value if place == "rate" else "k", Attribute("remote_addr"))
-    rates = RateLimits((RateLimit("a/p/0", key, 1, "second", 1 << 20),))
-    claim = Claim(value if place == "claim" else "c", (value if place == "claimed" else "v",))
-    tokens = Jwt(
-        value if place == "realm" else "r", "keys", 0.0, Authorization((Requirement((claim,)),))
-    )
-    routes = (
-        ir.Route("a/b/0/0", match, forward, edit, added, cors, Settings(rates=rates), tokens),
-        ir.Route("a/b/1/0", ir.Match(ir.PathExact("/r")), redirect),
-        ir.Route("a/b/2/0", ir.Match(ir.PathRegex(value if place == "regex" else "/x")), forward),
-    )
-    return ir_gateway.Gateway(
-        "a/b",
-        listeners=(ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("h.example", routes),)),),
-        l4_listeners=(
-            ir_gateway.L4Listener(
-                9443,
-                "TLS",
-                (
-                    ir_gateway.L4Host(
-                        value if place == "sni" else "t.example", (ir_gateway.L4Backend("c-x"),)
-                    ),
-                ),
-            ),
-        ),
-        clusters=(ir.Cluster("c-x", (ir.Endpoint("10.0.0.1", 80),)),),
-    )
-
-
-def structure(bundle: FileSet) -> list[tuple[str, int]]:
-    """Return the structure for a lexer: each file's directives by name, with their block depth."""
-    result: list[tuple[str, int]] = []
-    for path, file in bundle.files.items():
-        depth, start = 0, True
-        for token, _, quoted in crossplane.lexer._lex_file_object(file.content.decode()):
-            if not quoted and token in ("{", "}", ";"):
-                depth += {"{": 1, "}": -1, ";": 0}[token]
-                start = True
-            elif start:
-                result.append((f"{path.count('/')} {token}", depth))
-                start = False
-        assert depth == 0
-    return result
-
-
-ABLE = nginx.Capabilities((1, 31, 3), frozenset({"nginx-auth-jwt"}), named_endpoints=True)
-PLACES = (
-    "header", "added", "name", "match", "path", "rewrite", "hostname", "redirect", "location",
-    "query", "regex", "origin", "cors", "session", "sni", "rate", "claim", "claimed", "realm",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=60, deadline=None)
-@given(value=HOSTILE)
-def test_hostile_values_never_change_the_structure(place: str, value: str) -> None:
-    generator = nginx.Generator(ABLE)
-    hostile = generator.generate(served(value, place))
-    names = {name for name, _ in structure(hostile.file_set)}
-    allowed = {name for name, _ in structure(harmless(place))} | {"2 return", "2 ~", "2 default"}
-    assert {name for name in names if not name.startswith(("2 ~", '2 "~', "2 \\"))} <= allowed
-    if any(ord(character) < 32 for character in value) and place != "name":
-        assert hostile.unsupported
-
-
-def harmless(place: str) -> FileSet:
-    return nginx.Generator(ABLE).generate(served("v", place)).file_set
-
-
-KEYS = ir_gateway.SecretFile(
-    "keys",
-    ir_gateway.SecretBytes(b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c2VjcmV0c2VjcmV0"}]}'),
-)
-
-
-def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
-    """Return a gateway with a hostname for each place and value."""
-    hosts, streams = [], dict[str, ir_gateway.L4Host]()
-    for number, (place, value) in enumerate(pairs):
-        one = served(value, place)
-        host = next(iter(one.listeners[0].virtual_hosts))
-        hosts.append(msgspec.structs.replace(host, hostname=f"h{number}.example"))
-        stream = next(iter(one.l4_listeners[0].hosts))
-        streams[stream.hostname] = stream
-    return msgspec.structs.replace(
-        one,
-        bind_address=f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1",
-        listeners=(msgspec.structs.replace(one.listeners[0], virtual_hosts=tuple(hosts)),),
-        l4_listeners=(
-            msgspec.structs.replace(
-                one.l4_listeners[0], hosts=tuple(streams[name] for name in sorted(streams))
-            ),
-        ),
-        secrets=(KEYS,),
-    )
-
-
-@settings(max_examples=100, deadline=None)
-@given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=20))
-def test_hostile_values_keep_the_lengths_that_envoy_allows(pairs: list[tuple[str, str]]) -> None:
-    generated = envoy.Generator(ENVOY).generate(of_many(pairs))
-    assert envoy_rules.violations(generated.resources) == []
-
-
-@pytest.mark.process
-@settings(max_examples=3, deadline=None)
-@given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=300))
-def test_envoy_treats_hostile_values_as_values(pairs: list[tuple[str, str]]) -> None:
-    async def told() -> None:
-        # Whatever one hostname's routes contain, the others and the listeners must exist.
-        everything = [*pairs, *((place, "v") for place in PLACES)]
-        generated = envoy.Generator(ENVOY).generate(of_many(everything))
-        with tempfile.TemporaryDirectory(prefix="ghp-") as directory:
-            async with envoys.running(Path(directory)) as running:
-                running.ads.publish(generated.resources)
-                await running.ads.settled()
-                assert [each[:500] for each in running.ads.refused] == []
-                assert running.process.returncode is None
-
-    asyncio.run(told())
+def test_cost_of_new_route_is_nearly_independent_of_existing_routes(
+    controller: str, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_tables_alike(monkeypatch)
+    few, many = (calls_for_new_route(existing, controller, scope) for existing in (300, 3_000))
+    assert max(few, many) <= MAX_NEW_ROUTE_CALLS[scope], (few, many)
+    assert many < 1.15 * few

@@ -10,7 +10,7 @@ from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import Destination, L4Backend, L4Host, ProxyProtocolListener
-from gatehouse.dataplane.xds.resources import CLUSTER
+from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL
 
 NAMES = ("", "*.a.b", "*.b", "x.a.b", "y.a.b", "x.b", "z.other")
 ADDRESSES = ("10.0.0.1", "10.0.0.2", "fd00::5")
@@ -40,14 +40,14 @@ def gateway(
     endpoints: dict[str, list[int]],
     web: str | None,
     proxies: tuple[str, ...],
-) -> ir_gateway.Gateway:
+) -> ir_gateway.GatewayConfiguration:
     stream = tuple(
         L4Host(name, tuple(map(L4Backend, backends)), sources=sources)
         for name, (backends, sources) in sorted(hosts.items())
         if name != web
     )
     secure = ir.VirtualHost(web or "", (), ("web",), web or "")
-    return ir_gateway.Gateway(
+    return ir_gateway.GatewayConfiguration(
         "ns/gw",
         listeners=() if web is None else (ir_gateway.Listener(443, "HTTPS", (secure,)),),
         l4_listeners=(ir_gateway.L4Listener(443, "TLS", stream),) if stream else (),
@@ -72,15 +72,15 @@ def gateway(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(WORLD, min_size=1, max_size=6))
 def test_result_is_independent_of_history(worlds: list[tuple]) -> None:  # type: ignore[type-arg]
-    generator = envoy.Generator(envoy.Capabilities())
+    generator = envoy.EnvoyGenerator(envoy.EnvoyCapabilities())
     for world in worlds:
         expected = gateway(*world)
-        told, whole = (
+        generated, whole = (
             generator.generate(expected),
-            envoy.Generator(envoy.Capabilities()).generate(expected),
+            envoy.EnvoyGenerator(envoy.EnvoyCapabilities()).generate(expected),
         )
-        assert told == whole
-        assert not told.resources.differing(whole.resources)
+        assert generated == whole
+        assert not generated.resources.differing(whole.resources)
 
 
 @settings(max_examples=300, deadline=None)
@@ -88,21 +88,31 @@ def test_result_is_independent_of_history(worlds: list[tuple]) -> None:  # type:
 def test_hostname_has_cluster_only_without_sources(world: tuple) -> None:  # type: ignore[type-arg]
     """Connections selected by SNI only are not checked for sources and match no chain."""
     expected = gateway(*world)
-    clusters = envoy.Generator(envoy.Capabilities()).generate(expected).resources.by_type
-    named = set(clusters.get(CLUSTER, {}))
-    hosts = {host.hostname: host for each in expected.l4_listeners for host in each.hosts}
-    for name in (each.removeprefix("sni/443/") for each in named if each.startswith("sni/")):
+    clusters = envoy.EnvoyGenerator(envoy.EnvoyCapabilities()).generate(expected).resources.by_type
+    named = set(clusters.get(CLUSTER_TYPE_URL, {}))
+    hosts = {
+        host.hostname: host for l4_listener in expected.l4_listeners for host in l4_listener.hosts
+    }
+    for name in (
+        cluster.removeprefix("sni/443/") for cluster in named if cluster.startswith("sni/")
+    ):
         host = hosts[name]
         assert host.sources == ()
         assert len(host.backends) == 1
         wide = [
-            each for each in hosts.values()
-            if each.hostname != name and hostnames.covers(each.hostname, name)
-            and (each.sources or any(share.cluster for share in each.backends))
+            l4_host for l4_host in hosts.values()
+            if l4_host.hostname != name and hostnames.hostname_covers(l4_host.hostname, name)
+            and (l4_host.sources or any(share.cluster for share in l4_host.backends))
         ]  # fmt: skip
-        assert not [each for each in wide if each.hostname.startswith("*") or not each.hostname]
+        assert not [
+            l4_host for l4_host in wide if l4_host.hostname.startswith("*") or not l4_host.hostname
+        ]
     listed = {
-        each.address for each in expected.proxy_protocol_listeners[0].destinations if each.sources
+        destination.address
+        for destination in expected.proxy_protocol_listeners[0].destinations
+        if destination.sources
     }
-    shown = {address: f"[{address}]" if ":" in address else address for address in listed}
-    assert not named & {f"dst/8443/{shown[address]}:443" for address in listed}
+    hosts_by_address = {
+        address: f"[{address}]" if ":" in address else address for address in listed
+    }
+    assert not named & {f"dst/8443/{hosts_by_address[address]}:443" for address in listed}

@@ -12,11 +12,11 @@ from fakes.ratelimit_process import RateLimitProcess, Redis
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[Redis]:
-    made = Redis(tmp_path)
-    made.start()
-    yield made
-    made.go_on()
-    made.kill()
+    server = Redis(tmp_path)
+    server.start()
+    yield server
+    server.go_on()
+    server.kill()
 
 
 @pytest.fixture

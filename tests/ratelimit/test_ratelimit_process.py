@@ -18,7 +18,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fakes.ratelimit_process import NAME, OK, OVER, Envoy, RateLimitProcess, Redis, limit
-from gatehouse.ratelimit.service import SERVICE
+from gatehouse.ratelimit.service import RATE_LIMIT_SERVICE
 from gatehouse.standalone import pki
 
 pytestmark = pytest.mark.process
@@ -41,7 +41,7 @@ async def until(held: Callable[[], bool], seconds: float = 20.0) -> None:
 async def test_bucket_is_emptied_and_refilled(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
         answers = [await envoy.ask(limit(1, 3)) for _ in range(4)]
-        assert [each.overall_code for each in answers] == [OK, OK, OK, OVER]
+        assert [answer.overall_code for answer in answers] == [OK, OK, OK, OVER]
         (status,) = answers[-1].statuses
         assert (status.code, status.limit_remaining) == (OVER, 0)
         assert status.current_limit.requests_per_unit == 1
@@ -55,12 +55,12 @@ async def test_bucket_is_emptied_and_refilled(counter: RateLimitProcess) -> None
 
 async def test_buckets_are_independent(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
-        for each in (limit(1, 1), limit(1, 1, "t"), limit(1, 1, "s", "other")):
-            assert await envoy.passes(each)
-            assert not await envoy.passes(each)
+        for request in (limit(1, 1), limit(1, 1, "t"), limit(1, 1, "s", "other")):
+            assert await envoy.passes(request)
+            assert not await envoy.passes(request)
         response = await envoy.ask(limit(1, 1, "new"), limit(1, 1))
         assert response.overall_code == OVER
-        assert [each.code for each in response.statuses] == [OK, OVER]
+        assert [status.code for status in response.statuses] == [OK, OVER]
         assert (await envoy.ask(limit(1, 1), domain="another")).overall_code == OK
 
 
@@ -143,28 +143,28 @@ async def test_two_services_together_enforce_limit(
     other = RateLimitProcess(redis.url, tmp_path / "other.log")
     other.start()
     try:
-        passed, asked, begun = [0, 0], 0, time.monotonic()
+        passed, total, begun = [0, 0], 0, time.monotonic()
         async with Envoy(counter.address) as one, Envoy(other.address) as two:
 
             async def ask(which: int) -> None:
-                nonlocal asked
+                nonlocal total
                 while time.monotonic() - begun < 3:
-                    asked += 1
+                    total += 1
                     result = await (one, two)[which].passes(limit(rate, burst))
                     passed[which] += result
 
-            await asyncio.gather(*(ask(each % 2) for each in range(24)))
+            await asyncio.gather(*(ask(number % 2) for number in range(24)))
         seconds = time.monotonic() - begun
         assert sum(passed) <= rate * seconds + burst
-        if asked > 3 * (rate * seconds + burst):
+        if total > 3 * (rate * seconds + burst):
             # With as many on offer, what there is was given.
             # A bucket of one token wastes time until a client takes the token.
             share = 0.8 if burst > 1 else 0.3
             assert sum(passed) >= share * (rate * 3 + burst) - 1
         assert min(passed) > 0
-        shown = [metrics(each) for each in (counter, other)]
+        values = [metrics(service) for service in (counter, other)]
         name = 'gatehouse_ratelimit_requests_total{result="passed"}'
-        assert [each[name] for each in shown] == passed
+        assert [samples[name] for samples in values] == passed
     finally:
         other.kill()
 
@@ -180,10 +180,10 @@ async def test_requests_pass_at_once_while_redis_is_unavailable(
         begun = time.monotonic()
         assert all([await envoy.passes(limit(1, 1)) for _ in range(100)])
         assert time.monotonic() - begun < 10
-        shown = metrics(counter)
-        assert shown["gatehouse_ratelimit_redis_up"] == 0
-        assert shown['gatehouse_ratelimit_requests_total{result="unlimited"}'] == 101
-        assert shown["gatehouse_ratelimit_redis_errors_total"] >= 1
+        samples = metrics(counter)
+        assert samples["gatehouse_ratelimit_redis_up"] == 0
+        assert samples['gatehouse_ratelimit_requests_total{result="unlimited"}'] == 101
+        assert samples["gatehouse_ratelimit_redis_errors_total"] >= 1
         redis.start()
         await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
         assert [await envoy.passes(limit(1, 2)) for _ in range(3)] == [True, True, False]
@@ -267,9 +267,9 @@ async def test_redis_password_is_used_and_never_logged(tmp_path: Path) -> None:
         async with Envoy(wrong.address) as envoy:
             assert await envoy.passes(limit(1, 1), hits=2)
         assert "redis unavailable" in wrong.log_text
-        for each in (right, wrong):
-            assert here in each.log_text
-            assert not re.search("s3cret|n0t", each.log_text)
+        for service in (right, wrong):
+            assert here in service.log_text
+            assert not re.search("s3cret|n0t", service.log_text)
     finally:
         for process in (right, wrong, redis):
             process.kill()
@@ -283,7 +283,7 @@ async def test_probes_and_health_service_report_serving(counter: RateLimitProces
     assert [probe("/livez"), probe("/readyz")] == [200, 200]
     async with Envoy(counter.address) as envoy:
         stub = health_pb2_grpc.HealthStub(envoy.channel)
-        for service in ("", SERVICE):
+        for service in ("", RATE_LIMIT_SERVICE):
             request = health_pb2.HealthCheckRequest(service=service)
             assert (await stub.Check(request)).status == SERVING
 
@@ -298,7 +298,7 @@ async def test_shutdown_is_announced_and_pending_requests_are_answered(
         stub = health_pb2_grpc.HealthStub(envoy.channel)
         assert await envoy.passes(limit(1000, 1000))
         counter.process.terminate()
-        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        request = health_pb2.HealthCheckRequest(service=RATE_LIMIT_SERVICE)
         async with asyncio.timeout(5):
             while (await stub.Check(request)).status == SERVING:
                 await asyncio.sleep(0.01)
@@ -321,10 +321,10 @@ async def test_mutual_tls_is_enforced(redis: Redis, tmp_path: Path) -> None:
     store.ensure()
     now, pairs = datetime.now(UTC), {}
     for name, leaf in (
-        ("server", pki.Leaf("server", "server", dns=(NAME,), server=True)),
-        ("client", pki.Leaf("client", "client")),
+        ("server", pki.InstallationCertificate("server", "server", dns=(NAME,), server=True)),
+        ("client", pki.InstallationCertificate("client", "client")),
     ):
-        pairs[name] = pki.Pair(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
+        pairs[name] = pki.KeyPair(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
         pki.issue(store.ca(), leaf, pairs[name], now)
     authority = store.ca().cert
     counter = RateLimitProcess(
@@ -349,7 +349,7 @@ async def test_mutual_tls_is_enforced(redis: Redis, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ((), "Missing option '--redis'"),
         (("--redis", "http://a"), "--redis http://a: "),
@@ -369,12 +369,12 @@ async def test_mutual_tls_is_enforced(redis: Redis, tmp_path: Path) -> None:
         (("--redis", "redis://h", "--bind-address", "nowhere"), "cannot listen on nowhere"),
     ],
 )
-def test_invalid_options_are_rejected(options: tuple[str, ...], said: str) -> None:
+def test_invalid_options_are_rejected(options: tuple[str, ...], message: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gatehouse", "ratelimit", *options],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert "pw" not in done.stderr

@@ -15,8 +15,8 @@ from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedDescriptorError
 from gatehouse.ratelimit.redis_health import PROBES, RedisHealth
 
 
-def _request(*found: Any, **fields: Any) -> rls_pb2.RateLimitRequest:
-    return rls_pb2.RateLimitRequest(**{"domain": "d", "descriptors": found} | fields)
+def _request(*requested: Any, **fields: Any) -> rls_pb2.RateLimitRequest:
+    return rls_pb2.RateLimitRequest(**{"domain": "d", "descriptors": requested} | fields)
 
 
 def test_descriptor_maps_to_bucket() -> None:
@@ -32,15 +32,15 @@ def test_descriptor_entries_are_accepted_in_any_order() -> None:
 
 
 def test_bucket_names_are_distinct() -> None:
-    made = [
+    bucket_names = [
         descriptors.take_requests(_request(limit(1, 1, schema, cluster), domain=domain))[0].bucket
         for domain, cluster, schema in (
             ("d", "a:b", "c"), ("d", "a", "b:c"), ("d:a", "b", "c"), ("d", "a%3Ab", "c"),
             ("d", "a", "b c"), ("d", "a", "b\n"), ("d", "{a}", "b"),
         )
     ]  # fmt: skip
-    assert len(set(made)) == len(made)
-    assert all(not {*each} & {*" \n{}"} for each in made)
+    assert len(set(bucket_names)) == len(bucket_names)
+    assert all(not {*name} & {*" \n{}"} for name in bucket_names)
 
 
 def test_requested_tokens_follow_hits_addend() -> None:
@@ -51,12 +51,17 @@ def test_requested_tokens_follow_hits_addend() -> None:
     huge = limit(1, 2)
     huge.hits_addend.CopyFrom(wrappers_pb2.UInt64Value(value=2**64 - 1))
     request = _request(limit(1, 2), own, none, huge, hits_addend=3)
-    assert [each.tokens for each in descriptors.take_requests(request)] == [3, 7, 0, MAX_TOKENS + 1]
+    assert [take_request.tokens for take_request in descriptors.take_requests(request)] == [
+        3,
+        7,
+        0,
+        MAX_TOKENS + 1,
+    ]
     assert descriptors.take_requests(_request(limit(1, 2)))[0].tokens == 1
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("requested", "message"),
     [
         ((), "is 0"),
         ((limit(1, 1),) * 65, "is 65"),
@@ -76,10 +81,10 @@ def test_requested_tokens_follow_hits_addend() -> None:
         ((limit(1, 1), limit(1, "")), "burst must be 1 to 1000000000, is ''"),
     ],
 )
-def test_malformed_descriptor_is_rejected(found: Any, said: str) -> None:
+def test_malformed_descriptor_is_rejected(requested: Any, message: str) -> None:
     with pytest.raises(MalformedDescriptorError) as error:
-        descriptors.take_requests(_request(*found))
-    assert said in str(error.value)
+        descriptors.take_requests(_request(*requested))
+    assert message in str(error.value)
 
 
 class Clock:

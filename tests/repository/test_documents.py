@@ -46,7 +46,7 @@ def test_link_targets_in_document_exist(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_path_of_the_project_in_document_exists(document: Path) -> None:
     bases = (ROOT, ROOT / "src" / "gatehouse")
-    folders = {each.name for base in bases for each in base.iterdir() if each.is_dir()}
+    folders = {folder.name for base in bases for folder in base.iterdir() if folder.is_dir()}
     for path in PATH.findall(prose(document)):
         if path.partition("/")[0] in folders and not path.startswith("wire/"):
             assert any((base / path).exists() for base in bases), path

@@ -27,18 +27,18 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def declared(path: Path) -> dict[str, ast.stmt]:
     """Return the declarations of a stub by qualified name."""
-    found: dict[str, ast.stmt] = {}
+    statements: dict[str, ast.stmt] = {}
 
     def visit(prefix: str, body: list[ast.stmt]) -> None:
         for node in body:
             if isinstance(node, ast.ClassDef):
-                found[f"{prefix}{node.name}"] = node
+                statements[f"{prefix}{node.name}"] = node
                 visit(f"{prefix}{node.name}.", node.body)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found[f"{prefix}{node.name}"] = node
+                statements[f"{prefix}{node.name}"] = node
 
     visit("", ast.parse(path.read_text()).body)
-    return found
+    return statements
 
 
 def test_stub_declares_the_messages_of_its_module(stubs: Path) -> None:

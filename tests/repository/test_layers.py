@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
+from fakes.kinds import known_resources
 
 ROOT = Path(__file__).parents[2]
 COMPILER = ROOT / "src" / "gatehouse" / "compiler"
@@ -25,9 +24,9 @@ NGINX_SYNTAX = "frontends/gateway_api/extensions/nginx_values.py"
 
 def modules(*parts: str) -> list[Path]:
     """Return the modules of packages of the compiler."""
-    found = [path for part in parts for path in sorted((COMPILER / part).rglob("*.py"))]
-    assert found, parts
-    return found
+    paths = [path for part in parts for path in sorted((COMPILER / part).rglob("*.py"))]
+    assert paths, parts
+    return paths
 
 
 def texts(path: Path) -> Iterator[str]:
@@ -49,7 +48,7 @@ def words(names: Iterable[str]) -> re.Pattern[str]:
 
 def kinds() -> set[str]:
     """Return all Kubernetes kinds that Gatehouse knows."""
-    return {each.kind for each in vars(resources).values() if isinstance(each, Resource)}
+    return set(known_resources())
 
 
 def directives() -> set[str]:
@@ -59,7 +58,7 @@ def directives() -> set[str]:
         for path in modules("backends/nginx")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        if node.func.id in ("simple", "block") and isinstance(node.args[0], ast.Constant)
+        if node.func.id in ("simple_directive", "block") and isinstance(node.args[0], ast.Constant)
     )
     return {str(name) for name in called if re.fullmatch(r"[a-z]+(_[a-z]+)+", str(name))}
 
@@ -86,10 +85,10 @@ def test_front_ends_and_ir_name_no_directive_of_nginx() -> None:
     api = {value for path in crds for value in enum_values(yaml.safe_load(path.read_text()))}
     assert api
     directive = words(directives())
-    found = [
+    names = [
         (str(path.relative_to(COMPILER)), text)
         for path in modules("frontends", "ir")
         for text in texts(path)
         if directive.search(text) and text not in api
     ]
-    assert [each for each in found if each[0] != NGINX_SYNTAX] == []
+    assert [entry for entry in names if entry[0] != NGINX_SYNTAX] == []

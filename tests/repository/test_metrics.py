@@ -10,6 +10,8 @@ from pathlib import Path
 import metric_families
 import pytest
 
+from fakes import promtool
+
 SOURCE = Path(__file__).parents[2] / "src" / "gatehouse"
 DEFINITIONS = {
     "Sample",
@@ -25,7 +27,9 @@ NOT_BASE_UNITS = ("_milliseconds", "_microseconds", "_minutes", "_hours", "_kilo
 DIALECT = ("in_order", "asked", "kept", "wanted", "companion", "looks", "behind", "agreed", "cut")
 
 
-FAMILIES = {each.name: each for found in metric_families.by_process().values() for each in found}
+FAMILIES = {
+    family.name: family for families in metric_families.by_process().values() for family in families
+}
 
 
 def test_walk_finds_all_prefixes() -> None:
@@ -91,7 +95,7 @@ def pattern(name: ast.expr) -> str:
         case ast.Constant(value=str(text)):
             return re.escape(text)
         case ast.JoinedStr(values=parts):
-            return "".join(pattern(each) for each in parts)
+            return "".join(pattern(part) for part in parts)
     return ".+"
 
 
@@ -99,10 +103,32 @@ def test_walk_finds_every_definition() -> None:
     definitions = list(defined())
     assert len(definitions) > 40, "the walk finds calls"
     for place, name in definitions:
-        assert any(re.fullmatch(name, each) for each in FAMILIES), f"{place}: {name}"
+        assert any(re.fullmatch(name, family_name) for family_name in FAMILIES), f"{place}: {name}"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_metric_is_on_the_reference_page(name: str) -> None:
     page = (SOURCE.parents[1] / "docs" / "reference" / "metrics.md").read_text("utf-8")
     assert f"| `{FAMILIES[name].series}` |" in page
+
+
+def page(process: str) -> str:
+    """Return a page with a sample of each metric of a kind of process."""
+    lines: list[str] = []
+    for metric in metric_families.by_process()[process]:
+        kind = "untyped" if metric.kind == "unknown" else metric.kind
+        lines += [f"# HELP {metric.series} {metric.help}", f"# TYPE {metric.series} {kind}"]
+        labels = [f'{label}="x"' for label in metric.labels]
+        bucket = ",".join([*labels, 'le="+Inf"'])
+        lines += (
+            [f"{metric.series}_bucket{{{bucket}}} 1"]
+            + [f"{metric.series}{ending}{{{','.join(labels)}}} 1" for ending in ("_sum", "_count")]
+            if metric.kind == "histogram"
+            else [f"{metric.series}{{{','.join(labels)}}} 1"]
+        )
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize("process", metric_families.by_process())
+async def test_prometheus_finds_no_problem_in_the_metrics(process: str) -> None:
+    assert await promtool.check(page(process)) == ""

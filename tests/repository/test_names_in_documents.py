@@ -33,11 +33,11 @@ OPTIONS = {
 } | {"--help", "--version"}
 # Helm commands name a release and a chart that are called like the program.
 COMMAND = re.compile(r"(?<!install )(?<!charts/)\bgatehouse [a-z-][^`\n|;&]*")
-FAMILIES = [each for found in metric_families.by_process().values() for each in found]
-SERIES = {each.series for each in FAMILIES} | {
-    f"{each.name}_{ending}"
-    for each in FAMILIES
-    if each.kind == "histogram"
+FAMILIES = [family for families in metric_families.by_process().values() for family in families]
+SERIES = {family.series for family in FAMILIES} | {
+    f"{family.name}_{ending}"
+    for family in FAMILIES
+    if family.kind == "histogram"
     for ending in ("bucket", "sum", "count")
 }
 VALUES = {
@@ -64,9 +64,9 @@ def joined(document: Path) -> str:
 
 @parametrize
 def test_options_of_gatehouse_in_document_exist(document: Path) -> None:
-    for found in COMMAND.findall(joined(document)):
-        for option in re.findall(r"(?<=\s)--?[a-z][\w-]*", found):
-            assert option in OPTIONS, found
+    for quoted_command in COMMAND.findall(joined(document)):
+        for option in re.findall(r"(?<=\s)--?[a-z][\w-]*", quoted_command):
+            assert option in OPTIONS, quoted_command
 
 
 @parametrize

@@ -88,6 +88,14 @@ def test_steady_run_counts_as_success(runs: list[float], delays: list[float]) ->
     assert [backoff.ended(ran) for ran in runs] == delays
 
 
+def test_first_retries_are_immediate_when_configured() -> None:
+    policy = BackoffPolicy(first=1.0, maximum=30.0, steady=10.0, immediate=1)
+    backoff = Backoff(policy)
+    assert [backoff.ended(ran) for ran in (0.0, 0.0, 0.0, 11.0, 0.0)] == [0, 1, 2, 0, 1]
+    with pytest.raises(ValueError, match="invalid back-off"):
+        BackoffPolicy(first=1.0, maximum=30.0, immediate=-1)
+
+
 @given(st.lists(st.floats(0.0, 1e9)))
 def test_no_run_counts_as_success_by_default(runs: list[float]) -> None:
     backoff = Backoff(POLICY)

@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 
 async def page() -> bytes:
-    return prometheus.text([Sample("a_up", "1 if it runs.", 1)], {"pod": 'a"b'}).encode()
+    return prometheus.format_samples([Sample("a_up", "1 if it runs.", 1)], {"pod": 'a"b'}).encode()
 
 
 @contextlib.asynccontextmanager

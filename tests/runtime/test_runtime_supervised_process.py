@@ -31,7 +31,7 @@ class Program(SupervisedProcess):
 
     def start(self) -> WatchedProcess:
         self.starts += 1
-        return watched_process.start(self.command)
+        return watched_process.start_watched(self.command)
 
     @property
     def pid(self) -> int:
@@ -89,7 +89,7 @@ async def test_start_now_ends_the_pause(tmp_path: Path) -> None:
 
 
 async def test_adopted_process_is_watched_and_survives_cancelled_supervisor() -> None:
-    child = watched_process.start(SLEEP)
+    child = watched_process.start_watched(SLEEP)
     first = Program(*SLEEP)
     first.adopt_process(WatchedProcess(child.pid))
     task = asyncio.create_task(first.run())
@@ -104,6 +104,63 @@ async def test_adopted_process_is_watched_and_survives_cancelled_supervisor() ->
         await child.kill()
         await until(lambda: second.starts)
         assert second.restarts == 1
+
+
+class Handover(Program):
+    """A program whose former process may run beside its replacement."""
+
+    replaced: asyncio.Event
+
+    async def watch(self, process: WatchedProcess) -> None:
+        self.replaced = asyncio.Event()
+        waiting = [asyncio.create_task(event.wait()) for event in (process.exited, self.replaced)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+
+
+async def test_replacement_is_watched_while_the_former_process_runs() -> None:
+    program = Handover(*SLEEP)
+    async with running(program):
+        await until(lambda: program.pid)
+        former = program.process
+        assert former is not None
+        await asyncio.sleep(0)
+        second = program.start_process()
+        program.replaced.set()
+        await asyncio.sleep(0.05)
+        assert not former.exited.is_set()
+        assert (program.starts, program.restarts) == (2, 0)
+        await second.kill()
+        await until(lambda: program.starts == 3 and program.process is not second)
+        assert program.restarts == 1
+        await former.kill()
+
+
+async def test_process_that_another_task_starts_during_a_pause_is_not_started_twice() -> None:
+    program = Program("no-such-command", first=60.0)
+    async with running(program):
+        await until(lambda: program.starts == 1)
+        program.command = SLEEP
+        process = program.start_process()
+        program.start_now()
+        await asyncio.sleep(0.05)
+        assert (program.starts, program.process) == (2, process)
+        await process.kill()
+        await until(lambda: program.restarts == 1)
+
+
+async def test_exit_of_an_idle_process_is_no_restart() -> None:
+    class Idle(Program):
+        needed = False
+
+    program = Idle(*SLEEP, first=0.01)
+    async with running(program):
+        await until(lambda: program.pid)
+        assert program.process is not None
+        await program.process.kill()
+        await until(lambda: program.starts == 2)
+        assert program.restarts == 0
 
 
 async def test_process_is_not_replaced_when_its_exit_is_intended() -> None:
@@ -125,11 +182,33 @@ async def test_drain_ends_process_even_when_it_ignores_signals(
 ) -> None:
     output = tmp_path / "output"
     program = Program(*command)
-    program.adopt_process(watched_process.start(command, output=output))
+    program.adopt_process(watched_process.start_watched(command, output=output))
     await until(lambda: command is SLEEP or output.read_text() == "ready\n")
     pid = program.pid
     with structlog.testing.capture_logs() as logs:
         await program.drain(signal.SIGTERM, 0.2)
     assert not procfs.is_alive(pid)
-    exceeded = "drain timeout exceeded" in [each["event"] for each in logs]
+    exceeded = "drain timeout exceeded" in [log["event"] for log in logs]
     assert exceeded == (command is STUBBORN)
+
+
+class Idle(Program):
+    """A program that is never needed."""
+
+    async def prepare_start(self) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_supervisor_is_cancelled_while_its_pause_ends(steps: int) -> None:
+    program = Idle("true")
+    program.pause = 60.0
+    supervisor = asyncio.create_task(program.run())
+    await asyncio.sleep(0)
+    program.start_now()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    supervisor.cancel()
+    done, _ = await asyncio.wait([supervisor], timeout=10)
+    assert done
+    assert supervisor.cancelled()

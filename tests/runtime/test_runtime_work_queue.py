@@ -72,6 +72,7 @@ class Run:
         running = asyncio.create_task(self.queue.run())
         calls: dict[str, Callable[[Step], object]] = {
             "add": lambda step: self.queue.add(step.key),
+            "add_urgent": lambda step: self.queue.add(step.key, urgent=True),
             "add_after": lambda step: self.queue.add_after(step.key, step.seconds),
             "forget": lambda step: self.queue.forget(step.key),
             "stop": lambda _: self.queue.stop(),
@@ -107,6 +108,24 @@ class Run:
             [Step(0, "add", "a"), Step(1, "add", "a"), Step(2, "add", "b")],
             [(0, "a"), (10, "b"), (20, "a")],
             id="key added while it is processed goes behind queued keys",
+        ),
+        pytest.param(
+            [
+                *(Step(0, "add", key) for key in "abcd"),
+                *(Step(1, "add_urgent", key) for key in "dc"),
+                Step(2, "add", "d"),
+            ],
+            [(0, "a"), (10, "d"), (20, "c"), (30, "b")],
+            id="urgent keys go first, in order",
+        ),
+        pytest.param(
+            [
+                *(Step(0, "add", key) for key in "abc"),
+                Step(1, "add_urgent", "a"),
+                Step(2, "add", "a"),
+            ],
+            [(0, "a"), (10, "a"), (20, "b"), (30, "c")],
+            id="key added as urgent while it is processed",
         ),
         pytest.param([Step(1, "add_after", "a", 5)], [(6, "a")], id="delay"),
         pytest.param(
@@ -207,8 +226,8 @@ def test_idle_workers_end_when_queue_stops() -> None:
 )
 def test_debounced_key_waits_after_its_work(added: float, started: list[float]) -> None:
     run = Run(duration=10, debounce=3)
-    found = run.play(Step(0, "add", "a"), Step(added, "add", "a"))
-    assert found == [(seconds, "a") for seconds in started]
+    starts = run.play(Step(0, "add", "a"), Step(added, "add", "a"))
+    assert starts == [(seconds, "a") for seconds in started]
 
 
 def test_debounced_key_does_not_delay_others() -> None:
@@ -277,8 +296,10 @@ def test_every_key_is_processed_after_it_was_last_added(
     for key, due in last.items():
         assert run.succeeded[key] >= due, key
     assert run.max_active <= workers
-    ends = {key: [end for end, each in run.ended if each == key] for key in last}
-    starts = {key: [start for start, each in run.started if each == key] for key in last}
+    ends = {key: [end for end, key_ended in run.ended if key_ended == key] for key in last}
+    starts = {
+        key: [start for start, key_started in run.started if key_started == key] for key in last
+    }
     for key in last:
         for end, start in zip(ends[key], starts[key][1:], strict=False):
             assert start >= end + debounce

@@ -107,11 +107,11 @@ def test_environment_is_expanded_like_kubelet() -> None:
         {"name": "LITERAL", "value": "$$(IP) $(UNKNOWN)"},
     ]
     pod = pods.pod_for(deployment(env=env), "n")
-    found = pods.environment(pod, "127.1.2.3")
-    assert (found["UNSUPPORTED"], found["PHASE"]) == ("", "")
-    assert found["HEALTH"] == "127.1.2.3:9114"
-    assert found["LITERAL"] == "$(IP) $(UNKNOWN)"
-    assert found["NAME"] == pod["metadata"]["name"]
+    environment = pods.container_environment(pod, "127.1.2.3")
+    assert (environment["UNSUPPORTED"], environment["PHASE"]) == ("", "")
+    assert environment["HEALTH"] == "127.1.2.3:9114"
+    assert environment["LITERAL"] == "$(IP) $(UNKNOWN)"
+    assert environment["NAME"] == pod["metadata"]["name"]
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_mount_paths_are_relocated_to_volume_directories(value: str, expected: s
 
 def test_transition_time_changes_only_with_the_condition() -> None:
     pod = pods.pod_for(deployment(), "n")
-    ready = pods.Condition(running=True, ready=True)
+    ready = pods.ProcessState(running=True, ready=True)
     pod["status"] = pods.pod_status(pod, "127.0.0.1", ready, NOW)
     later = pods.pod_status(pod, "127.0.0.1", ready, NOW + timedelta(hours=1))
     assert later == pod["status"]
-    failed = pods.pod_status(pod, "127.0.0.1", pods.Condition(), NOW + timedelta(hours=1))
+    failed = pods.pod_status(pod, "127.0.0.1", pods.ProcessState(), NOW + timedelta(hours=1))
     turned = {c["type"]: c["lastTransitionTime"] for c in failed["conditions"]}
     assert (turned["Ready"], turned["PodScheduled"]) == (
         "2026-01-01T01:00:00Z",
@@ -144,25 +144,27 @@ def test_transition_time_changes_only_with_the_condition() -> None:
 
 
 def test_deployment_status_reports_replicas_that_do_not_run() -> None:
-    asked = deployment()
-    asked["spec"]["replicas"] = 3
-    status = pods.deployment_status(asked, ready=True, now=NOW)
+    obj = deployment()
+    obj["spec"]["replicas"] = 3
+    status = pods.deployment_status(obj, ready=True, now=NOW)
     assert (status["readyReplicas"], status["unavailableReplicas"]) == (1, 2)
     assert "only one of 3 replicas" in status["conditions"][0]["message"]
 
 
 def test_certificates_are_created_once_private_and_renewed_before_expiry(tmp_path: Path) -> None:
-    made = pki.Pki(tmp_path / "pki")
-    made.ensure(now=NOW)
-    pair = made.leaf(pki.APISERVER)
+    authority = pki.Pki(tmp_path / "pki")
+    authority.ensure(now=NOW)
+    pair = authority.leaf(pki.APISERVER)
     first = pair.cert.read_bytes()
     assert stat.S_IMODE(pair.key.stat().st_mode) == 0o600
-    made.ensure(now=NOW + timedelta(days=300))
+    authority.ensure(now=NOW + timedelta(days=300))
     assert pair.cert.read_bytes() == first
-    made.ensure(now=NOW + timedelta(days=310))
+    authority.ensure(now=NOW + timedelta(days=310))
     renewed = x509.load_pem_x509_certificate(pair.cert.read_bytes())
     assert renewed.not_valid_after_utc > NOW + timedelta(days=600)
-    renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(made.ca().cert.read_bytes()))
+    renewed.verify_directly_issued_by(
+        x509.load_pem_x509_certificate(authority.ca().cert.read_bytes())
+    )
 
 
 def test_state_directory_has_one_owner_and_keeps_its_addresses(tmp_path: Path) -> None:

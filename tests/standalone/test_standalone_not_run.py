@@ -20,7 +20,7 @@ def obj(kind: str, *, node: str = "", **metadata: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("found", "foreign"),
+    ("foreign_object", "foreign"),
     [
         (obj("Deployment"), True),
         (obj("Job"), True),
@@ -33,35 +33,37 @@ def obj(kind: str, *, node: str = "", **metadata: Any) -> dict[str, Any]:
         (obj("Pod", labels=LABELS), True),
     ],
 )
-def test_foreign_object_is_recognized(found: dict[str, Any], foreign: bool) -> None:
-    assert not_run.is_foreign(found, "local") is foreign
+def test_foreign_object_is_recognized(foreign_object: dict[str, Any], foreign: bool) -> None:
+    assert not_run.is_foreign(foreign_object, "local") is foreign
 
 
 @pytest.mark.parametrize(
     ("kind", "type_"), [("Deployment", "Available"), ("Pod", "PodScheduled"), ("Job", "Complete")]
 )
 def test_status_reports_once_why_nothing_runs(kind: str, type_: str) -> None:
-    found = {**obj(kind), "status": {"phase": "Pending"}}
-    status = not_run.status(found, not_run.MESSAGE, NOW)
+    pending = {**obj(kind), "status": {"phase": "Pending"}}
+    status = not_run.not_run_status(pending, not_run.MESSAGE, NOW)
     assert status is not None
     [condition] = status["conditions"]
     assert (condition["type"], condition["status"]) == (type_, "False")
     assert condition["message"] == "this node runs data planes of Gatehouse only"
     assert condition["lastTransitionTime"] == "2026-01-01T00:00:00Z"
     assert status["phase"] == "Pending"
-    assert not_run.status({**found, "status": status}, not_run.MESSAGE, NOW) is None
+    assert not_run.not_run_status({**pending, "status": status}, not_run.MESSAGE, NOW) is None
 
 
 def test_status_of_another_controller_stays() -> None:
     other = {"conditions": [{"type": "Available", "status": "True"}]}
-    assert not_run.status({**obj("Deployment"), "status": other}, not_run.MESSAGE, NOW) is None
+    assert (
+        not_run.not_run_status({**obj("Deployment"), "status": other}, not_run.MESSAGE, NOW) is None
+    )
 
 
 def test_status_of_rejected_data_plane_follows_the_reason() -> None:
-    found = obj("Deployment", labels=LABELS)
-    first = not_run.status(found, "GatewayClass a not found", NOW)
+    deployment = obj("Deployment", labels=LABELS)
+    first = not_run.not_run_status(deployment, "GatewayClass a not found", NOW)
     assert first is not None
-    later = not_run.status({**found, "status": first}, "GatewayClass b not found", NOW)
+    later = not_run.not_run_status({**deployment, "status": first}, "GatewayClass b not found", NOW)
     assert later is not None
     assert [one["message"] for one in later["conditions"]] == ["GatewayClass b not found"]
 

@@ -41,3 +41,18 @@ def test_installation_keeps_its_ports(tmp_path: Path) -> None:
     assert first.agent.startswith("[::1]:")
     assert State(tmp_path).addresses("127.0.0.1:0", "[::1]:0") == first
     assert State(tmp_path).addresses("127.0.0.1:1234", "[::1]:0").api == "127.0.0.1:1234"
+
+
+def test_installation_keeps_the_port_of_metrics(tmp_path: Path) -> None:
+    addresses = ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
+    first = State(tmp_path).addresses(*addresses)
+    assert first.health.startswith("127.0.0.1:")
+    assert State(tmp_path).stored_addresses() == first
+    assert State(tmp_path).addresses(*addresses) == first
+    assert State(tmp_path).addresses(*addresses[:2], "").health == ""
+
+
+def test_process_gets_each_port_once() -> None:
+    """The server of a port may start long after the port is chosen."""
+    ports = [free_ports.free_port() for _ in range(500)]
+    assert len(set(ports)) == len(ports)

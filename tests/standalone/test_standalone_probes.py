@@ -15,7 +15,7 @@ from aiohttp import web
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
 from gatehouse.standalone.free_ports import free_port
-from gatehouse.standalone.node.probes import ProbeCounter, Timing, is_supported, timing_of
+from gatehouse.standalone.node.probes import ProbeCounter, ProbeTiming, is_supported, timing_of
 from gatehouse.standalone.node.runner import RECORD, Launch, PodRunner
 
 HOST = "127.0.0.1"
@@ -38,16 +38,18 @@ QUICK = {"periodSeconds": 0.1}
 def test_probe_result_changes_after_consecutive_results(
     good: bool, success: int, failure: int, answers: str, turns: str
 ) -> None:
-    tally = ProbeCounter(Timing(success_threshold=success, failure_threshold=failure), good=good)
-    found = ""
+    tally = ProbeCounter(
+        ProbeTiming(success_threshold=success, failure_threshold=failure), good=good
+    )
+    states = ""
     for answer in answers:
         turned = tally.count(good=answer == ".")
-        found += answer if turned else "-"
-    assert found == turns
+        states += answer if turned else "-"
+    assert states == turns
 
 
 def test_probe_timing_has_defaults_of_kubernetes() -> None:
-    assert timing_of({"httpGet": {}, "periodSeconds": 0, "failureThreshold": 5}) == Timing(
+    assert timing_of({"httpGet": {}, "periodSeconds": 0, "failureThreshold": 5}) == ProbeTiming(
         period_seconds=10, timeout_seconds=1, failure_threshold=5
     )
 
@@ -86,8 +88,8 @@ class Pod:
 
     @property
     def pid(self) -> int:
-        found = process_records.recorded(self.directory / RECORD)
-        return found.pid if found else 0
+        record = process_records.recorded(self.directory / RECORD)
+        return record.pid if record else 0
 
 
 async def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
@@ -127,8 +129,8 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    async with Server().running() as found:
-        yield found
+    async with Server().running() as health_server:
+        yield health_server
 
 
 async def test_readiness_follows_the_response(tmp_path: Path, server: Server) -> None:

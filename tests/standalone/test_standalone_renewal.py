@@ -28,9 +28,9 @@ async def shown(address: str, ca: Path) -> x509.Certificate | None:
         )
     except OSError:
         return None
-    found = writer.get_extra_info("ssl_object").getpeercert(True)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(True)
     writer.close()
-    return x509.load_der_x509_certificate(found)
+    return x509.load_der_x509_certificate(certificate)
 
 
 async def test_agent_channel_certificate_is_renewed_before_expiry(
@@ -39,7 +39,7 @@ async def test_agent_channel_certificate_is_renewed_before_expiry(
     monkeypatch.setattr(up, "RENEW_SECONDS", 2.0)
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
         stop, ready = asyncio.Event(), asyncio.Event()
-        options = up.Options(
+        options = up.InstallationOptions(
             state_dir=Path(directory),
             api_address="127.0.0.1:0",
             agent_address="127.0.0.1:0",
@@ -51,7 +51,7 @@ async def test_agent_channel_certificate_is_renewed_before_expiry(
             states.append(state)
             ready.set()
 
-        task = asyncio.create_task(up.run(options, stop, on_ready))
+        task = asyncio.create_task(up.run_installation(options, stop, on_ready))
         try:
             async with asyncio.timeout(60):
                 await ready.wait()

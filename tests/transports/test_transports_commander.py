@@ -14,15 +14,15 @@ import grpc.aio
 import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
-from fakes.agent_v2 import AgentV2, Config, channel, unzip
+from fakes.agent_v2 import NGINX_ID, AgentV2, Config, channel, unzip
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.call_auth import CallAuthorizer
-from gatehouse.transports.agents.fleet import Fleet
-from gatehouse.transports.agents.session import ApplyResponse, Elapsed, Register
+from gatehouse.transports.agents.fleet import AgentFleet
+from gatehouse.transports.agents.session import ApplyResponse, Elapsed, Health, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.commander import main_file, messages, payload
-from gatehouse.transports.commander.services import Services
+from gatehouse.transports.commander.services import CommanderServices
 from gatehouse.wire.agent_sdk import commander_pb2 as sdk
 
 ABOUT = Register("id", "nginx/1.27.4", ("http_auth_request_module",), main_file="/opt/n/main.conf")
@@ -62,7 +62,9 @@ class Seen:
 
     @property
     def texts(self) -> list[str]:
-        return [unzip(each["zconfig"])["gatehouse/http.conf"][0].decode() for each in self.configs]
+        return [
+            unzip(config["zconfig"])["gatehouse/http.conf"][0].decode() for config in self.configs
+        ]
 
 
 class Known(CallAuthorizer):
@@ -77,10 +79,10 @@ class Known(CallAuthorizer):
 
 @contextlib.asynccontextmanager
 async def agent(
-    plane: ControlPlane, seen: Seen, token: str = "good:pod-1", **more: bool
+    plane: ControlPlane, configs: Seen, token: str = "good:pod-1", **more: bool
 ) -> AsyncIterator[AgentV2]:
-    async with channel(plane.port, plane.cert, "control.plane") as made:
-        result = AgentV2(made, token, seen.apply)
+    async with channel(plane.port, plane.cert, "control.plane") as grpc_channel:
+        result = AgentV2(grpc_channel, token, configs.apply)
         async with result.connected(**more):
             yield result
 
@@ -100,7 +102,7 @@ def test_rejection_is_read_from_command_response(
     status: STATES, message: str, error: str, expected: str | None
 ) -> None:
     response = sdk.CommandStatusResponse(status=status, message=message, error=error)
-    assert messages.command_error(response) == expected
+    assert messages.commander_error(response) == expected
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,62 @@ def test_apply_outcomes_are_read_from_dataplane_status(
             correlation_id="c", status=status, message="no such directive"
         )
     )
-    assert list(messages.status_events(report)) == expected
+    events = messages.status_events(Register("id", "nginx/1.27.4"), report)
+    assert [event for event in events if isinstance(event, ApplyResponse)] == expected
+
+
+def health(nginx_id: str = "id", reason: str = "") -> sdk.NginxHealth:
+    states = sdk.NginxHealth.NginxStatus
+    state = states.DEGRADED if reason else states.ACTIVE
+    return sdk.NginxHealth(nginx_id=nginx_id, nginx_status=state, degraded_reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("healths", "problem"),
+    [
+        ([health()], ""),
+        ([health(reason="zombie")], "NGINX is not healthy: zombie"),
+        ([health("other", "zombie"), health()], ""),
+        ([health("other")], "NGINX is not healthy: its agent finds no process"),
+        ([], "NGINX is not healthy: its agent finds no process"),
+    ],
+)
+def test_health_of_described_nginx_is_read_from_dataplane_status(
+    healths: list[sdk.NginxHealth], problem: str
+) -> None:
+    report = sdk.DataplaneStatus(healths=healths)
+    events = messages.status_events(Register("id", "nginx/1.27.4"), report)
+    assert [*events] == [Health(problem)]
+
+
+def test_degraded_nginx_that_was_not_described_before_counts_as_starting() -> None:
+    nginx = sdk.NginxDetails(nginx_id="id", version="1.27.4", conf_path="/etc/nginx/nginx.conf")
+    degraded = [health(reason="does not have enough children")]
+    report = sdk.DataplaneStatus(details=[nginx], healths=degraded)
+    about = messages.nginx_of_request(nginx)
+    assert [*messages.status_events(Register("id", ""), report)] == [about, Health("")]
+    problem = "NGINX is not healthy: does not have enough children"
+    report = sdk.DataplaneStatus(healths=degraded)
+    assert [*messages.status_events(about, report)] == [Health(problem)]
+
+
+def test_workers_without_master_are_no_nginx() -> None:
+    worker = sdk.NginxDetails(nginx_id="id", version="1.27.4", conf_path="/etc/nginx/nginx.conf")
+    other = sdk.NginxDetails(nginx_id="other", version="1.27.4", conf_path="/opt/nginx.conf")
+    problem = "NGINX is not healthy: it has no master process"
+    report = sdk.DataplaneStatus(details=[worker, worker], healths=[health()])
+    assert [*messages.status_events(Register("id", ""), report)] == [Health(problem)]
+    request = sdk.AgentConnectRequest(details=[worker, worker])
+    assert messages.registered(request).problem == problem
+    both = sdk.AgentConnectRequest(details=[worker, other])
+    assert messages.registered(both).problem == ""
+
+
+def test_registration_without_processes_names_the_problem() -> None:
+    about = messages.registered(sdk.AgentConnectRequest())
+    assert (about.nginx_id, about.problem) == (
+        "", "NGINX is not healthy: its agent finds no process",
+    )  # fmt: skip
 
 
 def test_nginx_details_are_read_with_modules_and_features() -> None:
@@ -131,12 +188,33 @@ def test_nginx_details_are_read_with_modules_and_features() -> None:
         runtime_modules=["http_ssl_module"],
         configure_args=["with-http_ssl_module", "add-module=build/nginx-auth-jwt-0.14.2"],
     )
-    said = messages.nginx_of(details)
-    assert (said.nginx_id, said.proxy, said.main_file) == ("id", "nginx/1.27.4", details.conf_path)
-    assert said.modules == ("http_ssl_module", "nginx-auth-jwt-0.14.2")
-    assert said.features == frozenset()
+    info = messages.nginx_of_request(details)
+    assert (info.nginx_id, info.proxy, info.main_file) == ("id", "nginx/1.27.4", details.conf_path)
+    assert info.modules == ("http_ssl_module", "nginx-auth-jwt-0.14.2")
+    assert info.features == frozenset()
+    assert info.loadable_modules == ()
     details.conf_path = ""
-    assert messages.nginx_of(details).nginx_id == ""
+    assert messages.nginx_of_request(details).nginx_id == ""
+
+
+@pytest.mark.parametrize(
+    ("argument", "loaded"),
+    [("with-stream=dynamic", True), ("--with-stream=dynamic", True), ("with-stream", False)],
+)
+def test_main_file_loads_stream_module_when_it_is_dynamic(argument: str, loaded: bool) -> None:
+    details = sdk.NginxDetails(
+        nginx_id="id",
+        version="1.22.1",
+        conf_path="/etc/nginx/nginx.conf",
+        loadable_modules=["ngx_stream_geoip_module", "ngx_stream_module"],
+        configure_args=[argument],
+    )
+    about = messages.nginx_of_request(details)
+    stream = FileSet([File.make("gatehouse/stream.conf", "")])
+    text = main_file.build(about, stream).content.decode()
+    assert ("load_module modules/ngx_stream_module.so;" in text) == loaded
+    assert "geoip" not in text.partition("\n")[2]
+    assert "load_module" not in main_file.build(about, bundle("")).content.decode()
 
 
 @pytest.mark.parametrize(
@@ -154,8 +232,8 @@ def test_main_file_includes_existing_files(
 ) -> None:
     about = Register("id", proxy, main_file="/etc/nginx/nginx.conf")
     text = main_file.build(about, FileSet(File.make(path, "") for path in paths)).content.decode()
-    assert all(each in text for each in present), text
-    assert not any(each in text for each in absent), text
+    assert all(path in text for path in present), text
+    assert not any(path in text for path in absent), text
 
 
 @pytest.mark.parametrize(
@@ -198,20 +276,20 @@ def test_malformed_upload_is_ignored(uploaded: bytes) -> None:
 async def test_file_set_is_uploaded_with_main_file_and_confirmed(
     control_plane: ControlPlane,
 ) -> None:
-    seen = Seen()
+    configs = Seen()
     noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
     file_set = bundle("one", noise)
-    async with agent(control_plane, seen) as result:
+    async with agent(control_plane, configs) as result:
         report = await control_plane.programmed(file_set)
         (instance,) = report.instances
         assert (instance.instance, instance.proxy) == ("pod-1", "nginx/1.27.4")
         assert instance.features == frozenset()
-        (config,) = seen.configs
+        (config,) = configs.configs
         files = unzip(config["zconfig"])
         assert files["gatehouse/noise"][0] == noise.content
         assert b"include gatehouse/http.conf;" in files["nginx.conf"][0]
         assert config["zconfig"]["root_directory"] == "/etc/nginx"
-        assert (config["action"], config["config_data"]["nginx_id"]) == (1, "nginx-1")
+        assert (config["action"], config["config_data"]["nginx_id"]) == (1, NGINX_ID)
         mapped = {
             (directory["name"], file["name"])
             for directory in config["directory_map"]["directories"]
@@ -237,27 +315,27 @@ async def test_registration_response_comes_first_and_disables_uploads(
 async def test_last_of_quick_versions_is_applied(
     control_plane: ControlPlane,
 ) -> None:
-    seen = Seen()
-    async with agent(control_plane, seen):
+    configs = Seen()
+    async with agent(control_plane, configs):
         for number in range(20):
             control_plane.server.publish(GATEWAY, bundle(str(number)))
         await control_plane.programmed(bundle("19"))
-        assert seen.texts[-1] == "19"
-        assert len(seen.texts) <= 3
+        assert configs.texts[-1] == "19"
+        assert len(configs.texts) <= 3
         await control_plane.programmed(bundle("19"))
-        assert seen.texts.count("19") == 1
+        assert configs.texts.count("19") == 1
 
 
 async def test_rejection_is_reported_with_agent_message_and_retried(
     control_plane: ControlPlane,
 ) -> None:
-    seen = Seen("Config apply failed (write): no such directive")
+    configs = Seen("Config apply failed (write): no such directive")
     control_plane.server.publish(GATEWAY, bundle("one"))
-    async with agent(control_plane, seen):
+    async with agent(control_plane, configs):
         report = await control_plane.until(lambda report: bool(report.error))
         assert report.error == "pod-1: Config apply failed (write): no such directive"
         await control_plane.until(lambda report: report.programmed)
-        assert seen.texts == ["one", "one"]
+        assert configs.texts == ["one", "one"]
 
 
 async def test_silent_agent_does_not_delay_other_agents(control_plane: ControlPlane) -> None:
@@ -273,16 +351,16 @@ async def test_silent_agent_does_not_delay_other_agents(control_plane: ControlPl
 async def test_long_configuration_test_is_confirmed_by_status_report(
     control_plane: ControlPlane,
 ) -> None:
-    seen = Seen("silent")
-    async with agent(control_plane, seen) as result:
+    configs = Seen("silent")
+    async with agent(control_plane, configs) as result:
         control_plane.server.publish(GATEWAY, bundle("one"))
-        await until(lambda: bool(seen.configs))
-        (asked,) = result.apply_ids
-        await result.answer(asked, message=messages.STILL_VALIDATING)
-        await result.send_report(correlation_id=asked, status=OUTCOMES.PENDING)
+        await until(lambda: bool(configs.configs))
+        (apply_id,) = result.apply_ids
+        await result.answer(apply_id, message=messages.STILL_VALIDATING)
+        await result.send_report(correlation_id=apply_id, status=OUTCOMES.PENDING)
         await asyncio.sleep(0.1)
         assert not control_plane.server.report(GATEWAY).programmed
-        await result.send_report(correlation_id=asked, status=OUTCOMES.OK)
+        await result.send_report(correlation_id=apply_id, status=OUTCOMES.OK)
         await control_plane.until(lambda report: report.programmed)
         assert len(result.apply_ids) == 1
 
@@ -297,36 +375,33 @@ async def test_invalid_token_is_denied(control_plane: ControlPlane, token: str) 
 
 
 async def test_only_requested_agent_can_download(control_plane: ControlPlane) -> None:
-    seen = Seen("silent")
+    configs = Seen("silent")
     control_plane.server.publish("shop/other", bundle("theirs"))
     async with (
-        agent(control_plane, seen) as asked,
+        agent(control_plane, configs) as requested_agent,
         agent(control_plane, Seen(), "good:pod-1@shop/other") as other,
         agent(control_plane, Seen(), "good:pod-3") as neighbour,
     ):
         control_plane.server.publish(GATEWAY, bundle("ours"))
-        await until(lambda: bool(seen.configs))
-        for stranger, code in (
-            (other, grpc.StatusCode.PERMISSION_DENIED),
-            (neighbour, grpc.StatusCode.NOT_FOUND),
-        ):
+        await until(lambda: bool(configs.configs))
+        for stranger in (other, neighbour):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await stranger.download(asked.apply_ids[0])
-            assert refused.value.code() == code
+                await stranger.download(requested_agent.apply_ids[0])
+            assert refused.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 async def test_ongoing_download_extends_deadline() -> None:
     now, identity = 0.0, Identity("ns/gw", "pod-1")
-    fleet = Fleet(60.0, lambda: now, lambda _gateway: None)
+    fleet = AgentFleet(60.0, lambda: now, lambda _gateway: None)
     fleet.publish("ns/gw", bundle("one", File.make("a", random.Random(1).randbytes(3 << 20))))
     fleet.on_connect(identity, ABOUT)
     stream = fleet.open(identity)
     assert stream is not None
-    asked = await stream.next()
-    assert isinstance(asked, Apply)
-    services = Services(fleet, Known(identity))
+    request = await stream.next()
+    assert isinstance(request, Apply)
+    services = CommanderServices(fleet, Known(identity))
     download = services._download(
-        sdk.DownloadRequest(meta=messages.meta(asked.correlation)), cast(Any, None)
+        sdk.DownloadRequest(meta=messages.build_meta(request.correlation)), cast(Any, None)
     )
     pieces = 0
     async for _ in download:
@@ -353,9 +428,9 @@ async def test_interrupted_download_is_retried(tmp_path: Path) -> None:
 
 
 async def _interrupt_download(control_plane: ControlPlane) -> None:
-    seen = Seen()
+    configs = Seen()
     noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
-    async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
+    async with channel(control_plane.port, control_plane.cert, "control.plane") as grpc_channel:
 
         class Cut(AgentV2):
             cuts = 1
@@ -369,7 +444,7 @@ async def _interrupt_download(control_plane: ControlPlane) -> None:
                         return
                     yield chunk
 
-        cut = Cut(made, "good:pod-1", seen.apply)
+        cut = Cut(grpc_channel, "good:pod-1", configs.apply)
         async with cut.connected():
             control_plane.server.publish(GATEWAY, bundle("one", noise))
             report = await control_plane.until(lambda report: bool(report.error))
@@ -381,24 +456,24 @@ async def _interrupt_download(control_plane: ControlPlane) -> None:
 async def test_reconnected_agent_is_recognized_without_new_apply(
     control_plane: ControlPlane,
 ) -> None:
-    seen = Seen()
-    async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
-        result = AgentV2(made, "good:pod-1", seen.apply)
+    configs = Seen()
+    async with channel(control_plane.port, control_plane.cert, "control.plane") as grpc_channel:
+        result = AgentV2(grpc_channel, "good:pod-1", configs.apply)
         async with result.connected():
             await control_plane.programmed(bundle("one"))
         await control_plane.until(lambda report: not report.instances)
         async with result.connected():
             await control_plane.until(lambda report: report.programmed)
-            assert seen.texts == ["one"]
+            assert configs.texts == ["one"]
             await control_plane.programmed(bundle("two"))
         # A new process may have lost what the old one wrote.
-        async with AgentV2(made, "good:pod-1", seen.apply).connected():
-            await until(lambda: seen.texts == ["one", "two", "two"])
+        async with AgentV2(grpc_channel, "good:pod-1", configs.apply).connected():
+            await until(lambda: configs.texts == ["one", "two", "two"])
             await control_plane.until(lambda report: report.programmed)
 
 
 async def test_metrics_stream_is_accepted_and_discarded(control_plane: ControlPlane) -> None:
-    async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
-        stream: Any = made.stream_unary("/f5.nginx.agent.sdk.MetricsService/Stream")
+    async with channel(control_plane.port, control_plane.cert, "control.plane") as grpc_channel:
+        stream: Any = grpc_channel.stream_unary("/f5.nginx.agent.sdk.MetricsService/Stream")
         metadata = [("authorization", "good:pod-1")]
         assert await stream(iter([b"\x00anything", b""]), metadata=metadata) == b""

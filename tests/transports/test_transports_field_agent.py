@@ -11,6 +11,7 @@ import pytest
 
 from fakes.agent_control_plane import ControlPlane, answering
 from fakes.agent_wire import Request, WireAgent, answer, nginx_agent_resource, wire_agent
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
@@ -104,6 +105,24 @@ async def test_first_request_contains_main_file_and_marks_package_files_unmanage
     text = (await agent.get_file(main, request.message_meta.correlation_id)).decode()
     assert "include gatehouse/http.conf;" in text
     assert len(text) == main.size
+
+
+async def test_main_file_loads_reported_module_when_l4_routes_need_it(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    resource = nginx_agent_resource()
+    runtime = resource.instances[0].instance_runtime.nginx_runtime_info
+    runtime.loadable_modules.append("ngx_stream_module")
+    plane.server.publish("shop/web", FileSet([File.make("gatehouse/stream.conf", "")]))
+    await agent.create_connection(resource)
+    stream = Subscribed(agent)
+    await agent.update_overview(MAIN)
+    # A later report of the agent alone says nothing about its NGINX.
+    await agent.update_status(nginx_agent_resource(nginx=False))
+    request = await stream.asked()
+    main = files(request)[MAIN].file_meta
+    text = (await agent.get_file(main, request.message_meta.correlation_id)).decode()
+    assert text.startswith("load_module modules/ngx_stream_module.so;\n")
 
 
 async def test_file_paths_are_relative_to_main_configuration_directory(

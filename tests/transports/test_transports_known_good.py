@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from gatehouse.dataplane import features
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
-from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.agents.token_auth import Identity
 
@@ -22,12 +23,13 @@ class Plane:
     """A fleet with instances that give configured answers."""
 
     def __init__(self) -> None:
-        self.fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _: None)
+        self.fleet = AgentFleet(60.0, asyncio.get_running_loop().time, lambda _: None)
         self.streams: dict[str, Stream] = {}
 
-    def connect(self, name: str) -> None:
+    def connect(self, name: str, *agent_features: str) -> None:
         identity = Identity(GATEWAY, name)
-        self.fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
+        about = session.Register("id", "nginx/1.31.3", features=frozenset(agent_features))
+        self.fleet.on_connect(identity, about)
         stream = self.fleet.open(identity)
         assert stream is not None
         self.streams[name] = stream
@@ -70,7 +72,7 @@ async def test_new_instance_gets_the_known_good_file_set_first(plane: Plane) -> 
     plane.connect("new")
     assert await plane.answer("new") == GOOD.version
     report = plane.fleet.report(GATEWAY)
-    assert {each.instance: each.confirmed for each in report.instances} == {
+    assert {instance.instance: instance.confirmed for instance in report.instances} == {
         "old": GOOD.version,
         "new": GOOD.version,
     }
@@ -127,3 +129,65 @@ async def test_rejection_is_reported_with_its_version_after_another_was_publishe
     assert await plane.answer("pod") == MENDED.version
     (instance,) = plane.fleet.report(GATEWAY).instances
     assert (instance.rejected_version, instance.confirmed) == ("", MENDED.version)
+
+
+async def test_instance_serves_once_it_reports_or_confirms_a_version() -> None:
+    control_plane = Plane()
+    control_plane.fleet.publish(GATEWAY, GOOD)
+    for name in ("fresh", "restarted"):
+        control_plane.connect(name)
+    control_plane.fleet.receive(Identity(GATEWAY, "fresh"), session.HasVersion(""))
+    control_plane.fleet.receive(Identity(GATEWAY, "restarted"), session.HasVersion("older"))
+
+    def serving() -> dict[str, bool]:
+        report = control_plane.fleet.report(GATEWAY)
+        return {instance.instance: instance.serving for instance in report.instances}
+
+    assert serving() == {"fresh": False, "restarted": True}
+    assert await control_plane.answer("fresh", "nginx: [emerg] bad") == GOOD.version
+    assert serving() == {"fresh": False, "restarted": True}
+    control_plane.fleet.publish(GATEWAY, MENDED)
+    assert await control_plane.answer("fresh") == MENDED.version
+    assert serving() == {"fresh": True, "restarted": True}
+
+
+async def test_trial_is_sent_only_to_instances_that_do_not_serve_it() -> None:
+    """An agent with the feature only tests it; another one serves whatever it gets."""
+    control_plane = Plane()
+    identity = Identity(GATEWAY, "serving")
+    control_plane.fleet.publish(GATEWAY, GOOD.as_trial())
+    control_plane.connect("testing", features.TRIALS)
+    control_plane.fleet.receive(Identity(GATEWAY, "testing"), session.HasVersion("older"))
+    control_plane.fleet.receive(identity, session.HasVersion("older"))
+    for name in ("new", "serving"):
+        control_plane.connect(name)
+    assert await control_plane.idle("serving")
+    for name in ("testing", "new"):
+        assert await control_plane.answer(name) == GOOD.as_trial().version
+    report = control_plane.fleet.report(GATEWAY)
+    assert {item.instance: (item.serving, item.takes_trials) for item in report.instances} == {
+        "new": (False, True),
+        "serving": (True, False),
+        "testing": (True, True),
+    }
+    control_plane.fleet.publish(GATEWAY, MENDED)
+    for name in ("testing", "new", "serving"):
+        assert await control_plane.answer(name) == MENDED.version
+
+
+async def test_trial_is_not_known_to_be_good() -> None:
+    control_plane = Plane()
+    control_plane.fleet.publish(GATEWAY, GOOD.as_trial())
+    control_plane.connect("testing", features.TRIALS)
+    await control_plane.answer("testing")
+    control_plane.fleet.publish(GATEWAY, MENDED)
+    control_plane.connect("new", features.TRIALS)
+    assert await control_plane.answer("new") == MENDED.version
+
+
+async def test_trial_waits_for_no_instance_that_reports_late_that_it_serves() -> None:
+    control_plane = Plane()
+    control_plane.connect("serving")
+    control_plane.fleet.receive(Identity(GATEWAY, "serving"), session.HasVersion("older"))
+    control_plane.fleet.publish(GATEWAY, GOOD.as_trial())
+    assert await control_plane.idle("serving")

@@ -20,7 +20,7 @@ from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator
 from gatehouse.transports.agents.token_auth import Denied, Identity
-from gatehouse.transports.server import Unavailable
+from gatehouse.transports.server import AuthenticationUnavailable
 
 BALANCER = "ExternalLoadBalancer edge/front"
 URI = "spiffe://gatehouse.dev/load-balancer/edge/front/lb-1"
@@ -30,7 +30,7 @@ PODS = FileSet([File.make("gatehouse/http.conf", "of the Pods")])
 
 def identify(uri: str) -> Identity:
     if uri.endswith("/gone"):
-        raise Unavailable("it has no such host")
+        raise AuthenticationUnavailable("it has no such host")
     if uri != URI:
         raise Denied(f"{uri} is nobody")
     return Identity(gateway=BALANCER, instance="lb-1")
@@ -67,10 +67,10 @@ async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
 
 
 async def asked(
-    plane: ControlPlane, port: int, digest: str, *shown: Path, token: str = "none"
+    plane: ControlPlane, port: int, digest: str, *files: Path, token: str = "none"
 ) -> bytes | str:
     """Return a file, or the status code of the denial."""
-    pair = [path.read_bytes() for path in reversed(shown)]
+    pair = [path.read_bytes() for path in reversed(files)]
     credentials = grpc.ssl_channel_credentials(plane.cert.read_bytes(), *pair)
     names = (("grpc.ssl_target_name_override", "control.plane"),)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, names) as channel:
@@ -86,14 +86,14 @@ OWN, OTHERS = base64_sha256(b"of the machines"), base64_sha256(b"of the Pods")
 async def test_machine_certificate_grants_access_to_its_files_only(
     control_plane: ControlPlane, outside: int, authority: Authority
 ) -> None:
-    shown = authority.issue("lb-1", x509.UniformResourceIdentifier(URI))
-    assert await asked(control_plane, outside, OWN, *shown) == b"of the machines"
-    assert await asked(control_plane, outside, OTHERS, *shown) == "PERMISSION_DENIED"
+    files = authority.issue("lb-1", x509.UniformResourceIdentifier(URI))
+    assert await asked(control_plane, outside, OWN, *files) == b"of the machines"
+    assert await asked(control_plane, outside, OTHERS, *files) == "NOT_FOUND"
     # A token of a Pod is worth nothing here, and the certificate nothing at the Pods' door.
     good = "good:pod-1"
-    assert await asked(control_plane, outside, OTHERS, *shown, token=good) == "PERMISSION_DENIED"
+    assert await asked(control_plane, outside, OTHERS, *files, token=good) == "NOT_FOUND"
     assert await asked(control_plane, outside, OTHERS, token=good) == "UNAVAILABLE"
-    assert await asked(control_plane, control_plane.port, OWN, *shown) == "UNAUTHENTICATED"
+    assert await asked(control_plane, control_plane.port, OWN, *files) == "UNAUTHENTICATED"
     assert await asked(control_plane, control_plane.port, OTHERS, token=good) == b"of the Pods"
 
 
@@ -134,14 +134,14 @@ async def test_foreign_and_expired_certificates_fail_handshake(
 async def test_open_connection_loses_identity_when_certificate_expires(
     authority: Authority,
 ) -> None:
-    shown = CertificateAuthenticator(identify)
+    authenticator = CertificateAuthenticator(identify)
     name = x509.UniformResourceIdentifier(URI)
     cert, _ = authority.issue("soon", name, ends=timedelta(seconds=2))
     peer = {"x509_pem_cert": [cert.read_bytes()]}
-    result = shown.identify(peer)
+    result = authenticator.identify(peer)
     assert (result.gateway, result.instance) == (BALANCER, "lb-1")
     left = result.expires - time.time()
     assert 0 < left <= 2, datetime.now(UTC)
     await asyncio.sleep(left + 0.05)
     with pytest.raises(Denied, match="has expired"):
-        shown.identify(peer)
+        authenticator.identify(peer)

@@ -38,16 +38,16 @@ def bundle(text: str, files: int = 0) -> FileSet:
 
 @contextlib.asynccontextmanager
 async def honest(plane: ControlPlane, token: str = "good:pod-1") -> AsyncIterator[list[str]]:
-    async with wire_agent(plane, token) as agent, agent.applying() as asked:
-        yield asked
+    async with wire_agent(plane, token) as agent, agent.applying() as requests:
+        yield requests
 
 
 async def has(plane: ControlPlane, gateway: str, instance: str, version: str) -> InstanceReport:
     async with asyncio.timeout(30):
         while True:
-            for each in plane.server.report(gateway).instances:
-                if (each.instance, each.confirmed) == (instance, version):
-                    return each
+            for report in plane.server.report(gateway).instances:
+                if (report.instance, report.confirmed) == (instance, version):
+                    return report
             await asyncio.sleep(0.005)
 
 
@@ -63,7 +63,7 @@ async def assert_other_agents_are_served(plane: ControlPlane, changes: int = 10)
 async def test_agent_that_never_reads_delays_no_other_agent_and_retains_no_file_sets(
     control_plane: ControlPlane,
 ) -> None:
-    made: list[weakref.ref[FileSet]] = []
+    references: list[weakref.ref[FileSet]] = []
     async with (
         honest(control_plane),
         honest(control_plane, f"good:pod-1@{OTHER}"),
@@ -73,33 +73,45 @@ async def test_agent_that_never_reads_delays_no_other_agent_and_retains_no_file_
         call = deaf.subscribe()
         await control_plane.until(lambda report: len(report.instances) == 2)
         for number in range(16):
-            each = bundle(f"{number}", files=1000)
-            made.append(weakref.ref(each))
-            control_plane.server.publish(GATEWAY, each)
-            await has(control_plane, GATEWAY, "pod-1", each.version)
+            file_set = bundle(f"{number}", files=1000)
+            references.append(weakref.ref(file_set))
+            control_plane.server.publish(GATEWAY, file_set)
+            await has(control_plane, GATEWAY, "pod-1", file_set.version)
             if number < MAX_UNANSWERED_REQUESTS - 1:
                 report = await control_plane.until(lambda report: bool(report.error))
                 assert report.error == "pod-2: no response within 1 s"
-            del each
+            del file_set
         await assert_other_agents_are_served(control_plane)
         # Messages for an agent that never reads are buffered, so the server must disconnect it.
         report = await control_plane.until(lambda report: len(report.instances) == 1)
         assert report.programmed
         gc.collect()
-        assert len([each for each in made[:MAX_UNANSWERED_REQUESTS] if each() is not None]) <= 1
+        assert (
+            len(
+                [
+                    reference
+                    for reference in references[:MAX_UNANSWERED_REQUESTS]
+                    if reference() is not None
+                ]
+            )
+            <= 1
+        )
         call.cancel()
 
 
 async def test_unsolicited_responses_are_ignored(control_plane: ControlPlane) -> None:
-    seen: list[str] = []
+    correlations: list[str] = []
 
     def lies(correlation: str) -> list[Any]:
-        seen.append(correlation)
+        correlations.append(correlation)
         others = [answer(str(uuid.uuid4()), error) for error in ("", "broken") * 20]
-        return [*others, *(answer(each, "broken") for each in seen[:-1])]
+        return [
+            *others,
+            *(answer(correlation_id, "broken") for correlation_id in correlations[:-1]),
+        ]
 
     def overheard(correlation: str) -> list[Any]:
-        seen.append(correlation)
+        correlations.append(correlation)
         return [answer(correlation)]
 
     async with (
@@ -112,7 +124,7 @@ async def test_unsolicited_responses_are_ignored(control_plane: ControlPlane) ->
         await assert_other_agents_are_served(control_plane)
         report = await control_plane.until(lambda report: bool(report.error))
         assert report.error == "pod-2: no response within 1 s"
-        confirmed = {each.instance: each.confirmed for each in report.instances}
+        confirmed = {instance.instance: instance.confirmed for instance in report.instances}
         assert confirmed == {"pod-1": report.desired, "pod-2": ""}
 
 
@@ -132,7 +144,9 @@ async def test_unsent_version_is_not_confirmed(
         await control_plane.until(lambda report: len(report.instances) == 2)
         await assert_other_agents_are_served(control_plane)
         report = control_plane.server.report(GATEWAY)
-        assert {each.instance: each.confirmed for each in report.instances}["pod-2"] == ""
+        assert {instance.instance: instance.confirmed for instance in report.instances}[
+            "pod-2"
+        ] == ""
         assert not report.programmed
         call.cancel()
 
@@ -141,15 +155,15 @@ async def test_flood_of_reports_and_streams_does_not_delay_other_agents(
     control_plane: ControlPlane,
 ) -> None:
     done = False
-    said = 0
+    total = 0
 
     async def shout(loud: WireAgent, number: int) -> None:
-        nonlocal said
+        nonlocal total
         while not done:
             await loud.send_health("well")
             await loud.send_status(f"1.31.{number}")
             await loud.send_served_version("made up")
-            said += 3
+            total += 3
 
     async with (
         honest(control_plane),
@@ -164,4 +178,4 @@ async def test_flood_of_reports_and_streams_does_not_delay_other_agents(
         await asyncio.gather(*shouting)
         for call in calls:
             call.cancel()
-    assert said > 100
+    assert total > 100

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
-from gatehouse.transports.agents.fleet import STREAMS_MAX, Fleet
+from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS, AgentFleet
 from gatehouse.transports.agents.publication import Publication, Published
-from gatehouse.transports.agents.stream import MESSAGES_MAX, Apply, Stream
+from gatehouse.transports.agents.stream import MAX_WAITING_MESSAGES, Apply, Stream
 from gatehouse.transports.agents.token_auth import (
+    MAX_CONCURRENT_TOKEN_REVIEWS,
     REVIEW_TTL_SECONDS,
-    REVIEWS_MAX,
     Denied,
     Identity,
     TokenReviews,
@@ -49,7 +49,7 @@ def test_apply_request_follows_protocol() -> None:
 @pytest.mark.parametrize("size", [0, 1, messages.CHUNK_BYTES, messages.CHUNK_BYTES + 1])
 def test_streamed_file_consists_of_announced_chunks(size: int) -> None:
     file = File.make("gatehouse/a", b"x" * size)
-    first, *rest = messages.chunks(file, "/etc/nginx")
+    first, *rest = messages.file_chunks(file, "/etc/nginx")
     assert first.header.chunks == len(rest) > 0
     assert b"".join(piece.content.data for piece in rest) == file.content
 
@@ -94,24 +94,24 @@ def test_contents_of_retained_file_sets_are_available(
     history: list[tuple[dict[str, str] | None, float, bool]],
 ) -> None:
     """Publish file sets one after the other while some downloads never end."""
-    kept, now, fetched = Publication(keep_seconds=10.0), 0.0, set[str]()
+    publication, now, fetched = Publication(keep_seconds=10.0), 0.0, set[str]()
     published: dict[str, FileSet] = {}
     for files, later, fetching in history:
         now += later
-        following = None if files is None else FileSet(File.make(*each) for each in files.items())
+        following = None if files is None else FileSet(File.make(*item) for item in files.items())
         if following is not None:
             published[following.version] = following
-        kept.publish(following, fetched, now)
+        publication.publish(following, fetched, now)
         if fetching and following is not None:
             fetched.add(following.version)
         for version, bundle in published.items():
-            if kept.get(version) is not None:
+            if publication.get(version) is not None:
                 for file in bundle.files.values():
-                    result = kept.find(file.digest)
+                    result = publication.find(file.digest)
                     assert result is not None
                     assert result.content == file.content
-        if kept.current is not None:
-            current = kept.current
+        if publication.current is not None:
+            current = publication.current
             written = current.by_chunk("text", current.file_set, lambda files: repr(list(files)))
             assert written == [repr(list(c.stored)) for c in current.file_set.files.chunks]
 
@@ -119,7 +119,9 @@ def test_contents_of_retained_file_sets_are_available(
 def test_publication_separates_endpoint_files_from_file_set() -> None:
     publication = Publication(keep_seconds=10.0)
     for number in range(20):
-        paths = [f"gatehouse/endpoints/u{each}.json" for each in range(number % 7)]
+        paths = [
+            f"gatehouse/endpoints/u{number_of_file}.json" for number_of_file in range(number % 7)
+        ]
         files = [File.make(path, f"{number // 3}") for path in paths]
         publication.publish(
             FileSet([File.make("gatehouse/a", str(number // 5)), *files]), set(), number
@@ -134,7 +136,7 @@ def test_publication_separates_endpoint_files_from_file_set() -> None:
 
 async def test_reports_follow_changes_of_listening_instances_only() -> None:
     reports: list[str] = []
-    fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
+    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, reports.append)
     identity = Identity("ns/gw", "pod-1")
     file_set = bundle("one")
     fleet.publish("ns/gw", file_set)
@@ -143,14 +145,16 @@ async def test_reports_follow_changes_of_listening_instances_only() -> None:
     assert (reports, fleet.report("ns/gw").instances) == (["ns/gw"], ())
     stream = fleet.open(identity)
     assert stream is not None
-    asked = await stream.next()
-    assert isinstance(asked, Apply)
-    assert (asked.version, asked.about.nginx_id) == (file_set.version, "id")
+    request = await stream.next()
+    assert isinstance(request, Apply)
+    assert (request.version, request.about.nginx_id) == (file_set.version, "id")
     report = fleet.report("ns/gw")
-    assert [(each.desired, each.confirmed) for each in report.instances] == [(file_set.version, "")]
+    assert [(instance.desired, instance.confirmed) for instance in report.instances] == [
+        (file_set.version, "")
+    ]
     fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
     assert fleet.report("ns/gw") is report
-    fleet.receive(identity, session.ApplyResponse(asked.correlation))
+    fleet.receive(identity, session.ApplyResponse(request.correlation))
     assert (len(reports), fleet.report("ns/gw").programmed) == (3, True)
     fleet.close(stream)
     assert (len(reports), fleet.report("ns/gw").instances) == (4, ())
@@ -160,7 +164,7 @@ async def test_reports_follow_changes_of_listening_instances_only() -> None:
 
 async def test_publish_causes_one_report_for_any_number_of_instances() -> None:
     reports: list[str] = []
-    fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
+    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, reports.append)
     for number in range(50):
         identity = Identity("ns/gw", f"pod-{number}")
         fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
@@ -169,12 +173,12 @@ async def test_publish_causes_one_report_for_any_number_of_instances() -> None:
     fleet.publish("ns/gw", bundle("one"))
     assert reports == ["ns/gw"]
     report = fleet.report("ns/gw")
-    assert {each.desired for each in report.instances} == {report.desired}
-    assert [each.proxy for each in report.equipment] == ["nginx/1.31.3"]
+    assert {instance.desired for instance in report.instances} == {report.desired}
+    assert [instance.proxy for instance in report.equipment] == ["nginx/1.31.3"]
 
 
 async def test_instance_without_stream_is_forgotten() -> None:
-    fleet = Fleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
     identity = Identity("ns/gw", "pod-1")
     fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
     assert fleet.knows(identity)
@@ -184,7 +188,7 @@ async def test_instance_without_stream_is_forgotten() -> None:
 
 
 async def test_stream_holds_newest_request_only() -> None:
-    fleet = Fleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
     identity = Identity("ns/gw", "pod-1")
     fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
     stream = fleet.open(identity)
@@ -194,9 +198,9 @@ async def test_stream_holds_newest_request_only() -> None:
         async with asyncio.timeout(5):
             while not fleet.report("ns/gw").error:
                 await asyncio.sleep(0.01)
-    asked = await stream.next()
-    assert isinstance(asked, Apply)
-    assert asked.version == bundle("three").version
+    request = await stream.next()
+    assert isinstance(request, Apply)
+    assert request.version == bundle("three").version
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(stream.next(), 0.01)
     fleet.publish("ns/gw", None)
@@ -204,9 +208,9 @@ async def test_stream_holds_newest_request_only() -> None:
 
 
 async def test_instance_with_too_many_open_streams_cannot_open_another() -> None:
-    fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
     identity = Identity("ns/gw", "pod-1")
-    streams = [fleet.open(identity) for _ in range(STREAMS_MAX)]
+    streams = [fleet.open(identity) for _ in range(MAX_OPEN_STREAMS)]
     assert fleet.open(identity) is None
     assert fleet.open(Identity("ns/gw", "pod-2")) is not None
     assert streams[0] is not None
@@ -218,7 +222,7 @@ async def test_stream_with_too_many_unread_messages_is_ended() -> None:
     ended: list[bool] = []
     stream = Stream(Identity("ns/gw", "pod-1"), 1)
     stream.on_end = lambda: ended.append(True)
-    for _ in range(MESSAGES_MAX):
+    for _ in range(MAX_WAITING_MESSAGES):
         stream.send_message(b"x")
     assert not ended
     stream.send_message(b"x")
@@ -226,18 +230,18 @@ async def test_stream_with_too_many_unread_messages_is_ended() -> None:
 
 
 async def test_fetching_instance_extends_deadline() -> None:
-    fleet = Fleet(0.2, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(0.2, asyncio.get_running_loop().time, lambda _gateway: None)
     identity, silent = Identity("ns/gw", "pod-1"), Identity("ns/gw", "pod-2")
     file_set = bundle("one")
     fleet.publish("ns/gw", file_set)
-    for each in (identity, silent):
-        fleet.on_connect(each, session.Register("id", "nginx/1.31.3"))
-        assert fleet.open(each) is not None
+    for listening in (identity, silent):
+        fleet.on_connect(listening, session.Register("id", "nginx/1.31.3"))
+        assert fleet.open(listening) is not None
     async with asyncio.timeout(5):
         while not fleet.report("ns/gw").error:
             assert fleet.find(identity, file_set.files["gatehouse/a"].digest) is not None
             await asyncio.sleep(0.01)
-    assert [each.error for each in fleet.report("ns/gw").instances] == [
+    assert [instance.error for instance in fleet.report("ns/gw").instances] == [
         "",
         "no response within 0.2 s",
     ]
@@ -245,7 +249,7 @@ async def test_fetching_instance_extends_deadline() -> None:
 
 
 async def test_gateway_cannot_fetch_files_of_another_gateway() -> None:
-    fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
     file_set = bundle("one")
     fleet.publish("ns/a", file_set)
     digest = file_set.files["gatehouse/k"].digest
@@ -254,10 +258,10 @@ async def test_gateway_cannot_fetch_files_of_another_gateway() -> None:
 
 
 async def test_valid_token_is_cached_for_a_minute_and_invalid_token_is_not() -> None:
-    now, asked = 0.0, list[str]()
+    now, tokens_reviewed = 0.0, list[str]()
 
     async def authenticate(token: str) -> Identity:
-        asked.append(token)
+        tokens_reviewed.append(token)
         if token == "bad":
             raise Denied("bad")
         return Identity("ns/gw", token)
@@ -270,15 +274,15 @@ async def test_valid_token_is_cached_for_a_minute_and_invalid_token_is_not() -> 
     for _ in range(2):
         with pytest.raises(Denied):
             await reviews.identify([("authorization", "bad")])
-    assert asked == ["pod", "pod", "bad", "bad"]
+    assert tokens_reviewed == ["pod", "pod", "bad", "bad"]
 
 
 async def test_calls_with_one_token_share_review_and_reviews_are_limited() -> None:
-    running, most, asked = 0, 0, list[str]()
+    running, most, tokens_reviewed = 0, 0, list[str]()
 
     async def authenticate(token: str) -> Identity:
         nonlocal running, most
-        asked.append(token)
+        tokens_reviewed.append(token)
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.001)
@@ -286,20 +290,20 @@ async def test_calls_with_one_token_share_review_and_reviews_are_limited() -> No
         return Identity("ns/gw", token)
 
     reviews = TokenReviews(authenticate, asyncio.get_running_loop().time)
-    tokens = [f"pod-{number}" for number in range(5 * REVIEWS_MAX)]
+    tokens = [f"pod-{number}" for number in range(5 * MAX_CONCURRENT_TOKEN_REVIEWS)]
     results = await asyncio.gather(
         *(reviews.identify([("authorization", token)]) for token in 3 * tokens)
     )
-    assert [each.instance for each in results] == 3 * tokens
-    assert sorted(asked) == sorted(tokens)
-    assert most == REVIEWS_MAX
+    assert [result.instance for result in results] == 3 * tokens
+    assert sorted(tokens_reviewed) == sorted(tokens)
+    assert most == MAX_CONCURRENT_TOKEN_REVIEWS
 
 
 async def test_token_review_continues_while_caller_waits_and_is_cancelled_otherwise() -> None:
-    asked, answer = list[str](), asyncio.Event()
+    tokens_reviewed, answer = list[str](), asyncio.Event()
 
     async def authenticate(token: str) -> Identity:
-        asked.append(token)
+        tokens_reviewed.append(token)
         await answer.wait()
         return Identity("ns/gw", token)
 
@@ -313,10 +317,10 @@ async def test_token_review_continues_while_caller_waits_and_is_cancelled_otherw
     await asyncio.gather(calls[0], abandoned, return_exceptions=True)
     answer.set()
     assert (await calls[1]).instance == "pod"
-    assert sorted(asked) == ["other", "pod"]
+    assert sorted(tokens_reviewed) == ["other", "pod"]
     await reviews.identify([("authorization", "pod")])
     await reviews.identify([("authorization", "other")])
-    assert sorted(asked) == ["other", "other", "pod"]
+    assert sorted(tokens_reviewed) == ["other", "other", "pod"]
 
 
 def test_call_without_token_is_denied() -> None:

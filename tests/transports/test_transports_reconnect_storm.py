@@ -52,8 +52,8 @@ def channel(plane: ControlPlane, *, slow: bool = False) -> grpc.aio.Channel:
 class Agent:
     """An agent that sends and reads only on request of a test."""
 
-    def __init__(self, made: grpc.aio.Channel, pod: str) -> None:
-        self._made = made
+    def __init__(self, grpc_channel: grpc.aio.Channel, pod: str) -> None:
+        self._made = grpc_channel
         self._metadata = (("authorization", f"good:{pod}"),)
 
     async def call(self, method: str, request: Any, seconds: float = 20.0) -> bytes:
@@ -128,8 +128,8 @@ async def test_burst_of_calls_gets_all_responses(
 
 
 async def test_stream_sends_initial_metadata_at_once(plane: ControlPlane) -> None:
-    async with channel(plane) as made:
-        call = await Agent(made, "pod-1").subscribe()
+    async with channel(plane) as grpc_channel:
+        call = await Agent(grpc_channel, "pod-1").subscribe()
         async with asyncio.timeout(20):
             await call.initial_metadata()
         assert not call.done()
@@ -160,11 +160,11 @@ async def test_stuck_agent_delays_no_other_agent_and_then_gets_newest_version(
             assert report.instances[1].error == "no response within 2 s"
         plane.server.publish(GATEWAY, last := bundle("last"))
         await confirm_until(good, last.version)
-        seen = list[str]()
-        while not seen or seen[-1] != last.version:
-            seen.append(await confirm(stuck))
-        assert seen[0] == versions[0]
-        assert not {*versions[1:-1]} & {*seen}
+        versions_seen = list[str]()
+        while not versions_seen or versions_seen[-1] != last.version:
+            versions_seen.append(await confirm(stuck))
+        assert versions_seen[0] == versions[0]
+        assert not {*versions[1:-1]} & {*versions_seen}
         await plane.until(lambda report: report.programmed)
 
 

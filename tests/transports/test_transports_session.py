@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.transports.agents.session import (
-    ERROR_MAX,
+    AGENT_RETRIES,
+    MAX_ERROR_CHARACTERS,
     MAX_MISSED_DEADLINES,
     MAX_UNANSWERED_REQUESTS,
-    RETRIES,
-    UNMANAGED_MAX,
+    MAX_UNMANAGED_FILES,
+    AgentEvent,
+    AgentSession,
     ApplyResponse,
     Elapsed,
     End,
-    Event,
     FileFetched,
     HasFiles,
     HasVersion,
@@ -28,12 +29,11 @@ from gatehouse.transports.agents.session import (
     Restarted,
     Send,
     SeparateEndpoints,
-    Session,
     StreamClosed,
     StreamOpen,
 )
 
-DEADLINE = 60.0
+DEADLINE_SECONDS = 60.0
 ABOUT = Register("id", "nginx/1.31.3", features=frozenset({"endpoints"}))
 PLUS_NAME = "nginx/1.29.3 (nginx-plus-r36)"
 FIELD = Register("id", "nginx/1.31.3", main_file="/n.conf", reports_files=True)
@@ -41,12 +41,12 @@ STOPPED = Register("id", "nginx/1.31.3", problem="no master", reports_files=True
 PLUS = Register("id", PLUS_NAME, features=frozenset({"api-action", "configuration"}))
 
 
-def session() -> Session:
+def session() -> AgentSession:
     numbers = itertools.count(1)
-    return Session(lambda: f"c{next(numbers)}", DEADLINE)
+    return AgentSession(lambda: f"c{next(numbers)}", DEADLINE_SECONDS)
 
 
-def connected(version: str = "v1") -> Session:
+def connected(version: str = "v1") -> AgentSession:
     state = session()
     for event in (Publish(version), Reconnected(ABOUT)):
         assert state.receive(event, 0.0) == []
@@ -72,7 +72,7 @@ def test_request_is_not_sent_when_instance_serves_the_version() -> None:
 
 @pytest.mark.parametrize("later", [[StreamOpen(1), Publish("v1")], [Publish("v1"), StreamOpen(1)]])
 def test_request_is_not_sent_when_version_was_reported_before_publish(
-    later: list[Event],
+    later: list[AgentEvent],
 ) -> None:
     state = session()
     for event in (Reconnected(ABOUT), HasVersion("v1"), *later):
@@ -82,7 +82,7 @@ def test_request_is_not_sent_when_version_was_reported_before_publish(
 
 
 @pytest.mark.parametrize("then", [Reconnected(ABOUT), Restarted(ABOUT), HasVersion("")])
-def test_reported_version_expires_on_reconnect_restart_or_empty_report(then: Event) -> None:
+def test_reported_version_expires_on_reconnect_restart_or_empty_report(then: AgentEvent) -> None:
     state = session()
     for event in (Reconnected(ABOUT), HasVersion("v1"), StreamOpen(1), then):
         state.receive(event, 0.0)
@@ -127,14 +127,14 @@ def test_rejected_version_is_retried_with_back_off() -> None:
         assert state.receive(Elapsed(), now) == [Send(1, "v1", f"c{number + 1}")]
         assert state.error == "no such directive"
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
-    assert pauses[-1] == RETRIES.maximum
+    assert pauses[-1] == AGENT_RETRIES.maximum
 
 
 def test_error_is_truncated_when_too_long() -> None:
     state = connected()
     state.receive(ApplyResponse("c1", "no such directive" + " " * 4_000_000), 0.0)
     assert state.error.startswith("no such directive")
-    assert len(state.error) == ERROR_MAX
+    assert len(state.error) == MAX_ERROR_CHARACTERS
 
 
 def test_newer_version_is_sent_without_back_off() -> None:
@@ -146,10 +146,10 @@ def test_newer_version_is_sent_without_back_off() -> None:
 
 def test_missing_response_counts_as_rejection_after_deadline() -> None:
     state = connected()
-    assert state.wake_at == DEADLINE
-    assert state.receive(Elapsed(), DEADLINE) == []
+    assert state.wake_at == DEADLINE_SECONDS
+    assert state.receive(Elapsed(), DEADLINE_SECONDS) == []
     assert state.error == "no response within 60 s"
-    assert state.wake_at == DEADLINE + 1
+    assert state.wake_at == DEADLINE_SECONDS + 1
 
 
 def test_fetching_extends_deadline_up_to_a_limit() -> None:
@@ -158,9 +158,9 @@ def test_fetching_extends_deadline_up_to_a_limit() -> None:
     for now in moments:
         assert state.receive(FileFetched(), now) == []
         assert state.receive(Elapsed(), now) == []
-        assert state.wake_at == min(now + DEADLINE, MAX_MISSED_DEADLINES * DEADLINE)
+        assert state.wake_at == min(now + DEADLINE_SECONDS, MAX_MISSED_DEADLINES * DEADLINE_SECONDS)
     assert state.error == ""
-    state.receive(Elapsed(), MAX_MISSED_DEADLINES * DEADLINE)
+    state.receive(Elapsed(), MAX_MISSED_DEADLINES * DEADLINE_SECONDS)
     assert state.error == "no response within 60 s"
 
 
@@ -188,8 +188,8 @@ def test_stream_stays_open_when_responses_are_late() -> None:
 
 def test_response_is_accepted_after_deadline() -> None:
     state = connected()
-    state.receive(Elapsed(), DEADLINE)
-    assert state.receive(ApplyResponse("c1"), DEADLINE + 0.5) == []
+    state.receive(Elapsed(), DEADLINE_SECONDS)
+    assert state.receive(ApplyResponse("c1"), DEADLINE_SECONDS + 0.5) == []
     assert (state.confirmed, state.error, state.wake_at) == ("v1", "", None)
 
 
@@ -268,7 +268,7 @@ V2 = Publish("v2", lambda: SeparateEndpoints("f1", (("a", "a1"), ("b", "b2"))))
 V3 = Publish("v3", lambda: SeparateEndpoints("f2", (("a", "a1"),)))
 
 
-def apart(version: Publish = V1) -> Session:
+def apart(version: Publish = V1) -> AgentSession:
     """Return the session of an instance that has the files of ``version`` and no servers yet."""
     state = session()
     for event in (version, Reconnected(PLUS), StreamOpen(1)):
@@ -371,8 +371,8 @@ def test_unmanaged_files_are_remembered_up_to_a_limit() -> None:
     state.receive(HasFiles(("/etc/nginx/mime.types",)), 0.0)
     state.receive(HasFiles(()), 1.0)
     assert state.unmanaged == {"/etc/nginx/mime.types"}
-    state.receive(HasFiles(tuple(f"/etc/nginx/{n}" for n in range(UNMANAGED_MAX + 9))), 2.0)
-    assert len(state.unmanaged) == UNMANAGED_MAX
+    state.receive(HasFiles(tuple(f"/etc/nginx/{n}" for n in range(MAX_UNMANAGED_FILES + 9))), 2.0)
+    assert len(state.unmanaged) == MAX_UNMANAGED_FILES
 
 
 def test_attempt_is_incremented_by_each_failed_file_request() -> None:
@@ -385,14 +385,14 @@ def test_attempt_is_incremented_by_each_failed_file_request() -> None:
     state.receive(StreamOpen(2), 3.0)
     state.receive(ApplyResponse("c3", "no"), 4.0)
     assert state.attempt == 2
-    state.receive(Elapsed(), 4.0 + DEADLINE)
-    state.receive(Elapsed(), 5.0 + 2 * DEADLINE)
+    state.receive(Elapsed(), 4.0 + DEADLINE_SECONDS)
+    state.receive(Elapsed(), 5.0 + 2 * DEADLINE_SECONDS)
     assert state.attempt == 3
 
 
 ABOUTS = st.sampled_from([Register("", ""), ABOUT, PLUS, FIELD, STOPPED])
 
-EVENTS: st.SearchStrategy[Event] = st.one_of(
+EVENTS: st.SearchStrategy[AgentEvent] = st.one_of(
     st.sampled_from([Publish(""), Publish("v4"), V1, V2, V3]),
     st.builds(Register, st.sampled_from(["", "id"]), st.just("p")),
     ABOUTS,
@@ -411,7 +411,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 
 
 @given(st.lists(st.tuples(EVENTS, st.floats(0.0, 90.0)), max_size=40))
-def test_invariants_hold_for_any_history(history: list[tuple[Event, float]]) -> None:
+def test_invariants_hold_for_any_history(history: list[tuple[AgentEvent, float]]) -> None:
     """Never two requests at once, never a stale version, and always a way to the desired one."""
     state, now = session(), 0.0
     sent: dict[str, str] = {}
@@ -434,7 +434,7 @@ def test_invariants_hold_for_any_history(history: list[tuple[Event, float]]) -> 
     _converges(state, now)
 
 
-def _converges(state: Session, now: float) -> None:
+def _converges(state: AgentSession, now: float) -> None:
     state.receive(Publish("last", lambda: SeparateEndpoints("f1", (("a", "a1"), ("c", "c1")))), now)
     state.receive(Register("id", "p"), now)
     state.receive(Health(""), now)
@@ -457,7 +457,7 @@ def test_version_is_confirmed_only_with_files_and_servers(
 ) -> None:
     """Holds if requests are executed, rejected, or executed with a lost response."""
     state, now, stream = session(), 0.0, 0
-    versions = {each.version: each.separate_endpoints() for each in (V1, V2, V3)}
+    versions = {file_set.version: file_set.separate_endpoints() for file_set in (V1, V2, V3)}
     has: dict[str, str] = {}
 
     def carry_out(send: Send) -> None:
@@ -469,34 +469,34 @@ def test_version_is_confirmed_only_with_files_and_servers(
             # Upstreams of other files have whatever they had.
             has[""] = parts.files
 
-    asked: Send | None = None
+    request: Send | None = None
     for step in ["lost", *history, *(["done", "wait"] * 8)]:
         now += 1.0
-        events: list[Event] = []
+        events: list[AgentEvent] = []
         if isinstance(step, Publish):
             events = [step]
         elif step == "wait":
-            now += RETRIES.maximum if asked is None else 0.0
+            now += AGENT_RETRIES.maximum if request is None else 0.0
             events = [Elapsed()]
         elif step == "lost":
-            if asked is not None:
-                carry_out(asked)
+            if request is not None:
+                carry_out(request)
             stream += 1
             events = [StreamClosed(stream - 1), Reconnected(PLUS), StreamOpen(stream)]
-            asked = None
-        elif asked is not None:
+            request = None
+        elif request is not None:
             if step == "done":
-                carry_out(asked)
-            events = [ApplyResponse(asked.correlation, "" if step == "done" else "no")]
-            asked = None
+                carry_out(request)
+            events = [ApplyResponse(request.correlation, "" if step == "done" else "no")]
+            request = None
         for event in events:
             for effect in state.receive(event, now):
                 if isinstance(effect, Send):
-                    assert asked is None
-                    asked = effect
+                    assert request is None
+                    request = effect
         if state.desired and state.confirmed == state.desired:
             parts = versions[state.desired]
             assert parts is not None
-            wanted = {"": parts.files, **dict(parts.upstreams)}
-            assert {part: has.get(part) for part in wanted} == wanted
+            expected = {"": parts.files, **dict(parts.upstreams)}
+            assert {part: has.get(part) for part in expected} == expected
     assert state.confirmed == state.desired

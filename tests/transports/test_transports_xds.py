@@ -27,14 +27,14 @@ from fakes.envoy_running import (
 )
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.origin import Origin
-from gatehouse.dataplane.xds.delta import METHOD
-from gatehouse.dataplane.xds.resources import CLUSTER, Resource
+from gatehouse.dataplane.xds.delta import DELTA_METHOD
+from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, XdsResource
 from gatehouse.standalone.free_ports import free_port
-from gatehouse.transports.xds.services import SERVICE
+from gatehouse.transports.xds.services import ADS_SERVICE
 
 pytestmark = pytest.mark.process
 
-REASONS: dict[Callable[..., Resource], str] = {
+REASONS: dict[Callable[..., XdsResource], str] = {
     bad_cluster: "malformed IP address: no-address",
     invalid_cluster: "Invalid duration: Expected positive duration",
 }
@@ -77,11 +77,13 @@ async def test_published_resources_are_served_once_confirmed(
 @pytest.mark.parametrize("delta", [True, False])
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])
 async def test_rejected_resource_is_reported_and_others_are_served(
-    plane: EnvoyControlPlane, tmp_path: Path, delta: bool, make: Callable[..., Resource]
+    plane: EnvoyControlPlane, tmp_path: Path, delta: bool, make: Callable[..., XdsResource]
 ) -> None:
     port = free_port()
     async with backend("one") as one, direct_envoy(tmp_path / "e", plane, delta=delta):
-        many = [each for n in range(20) for each in (cluster(f"c{n}"), endpoints(f"c{n}", one))]
+        many = [
+            resource for n in range(20) for resource in (cluster(f"c{n}"), endpoints(f"c{n}", one))
+        ]
         bad = make("bad", origins=(Origin("HTTPRoute", "shop", "bad"),))
         report = await plane.served(website(port, one, bad, *many))
         assert await get(port) == (200, "one")
@@ -146,7 +148,7 @@ async def test_invalid_token_is_denied(plane: EnvoyControlPlane, tmp_path: Path)
         call = stream(opened, "bad")
         # The server may have ended the stream before the write.
         with pytest.raises(grpc.aio.AioRpcError):
-            await call.write(Ask(type_url=CLUSTER))
+            await call.write(Ask(type_url=CLUSTER_TYPE_URL))
             await call.read()
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
@@ -158,7 +160,7 @@ async def test_client_that_does_not_read_delays_no_other_client(
     large = [cluster(f"c{n}-{'x' * 60_000}") for n in range(200)]
     async with channel(plane) as opened:
         call = stream(opened, "good:sleeper@shop/web")
-        await call.write(Ask(type_url=CLUSTER))
+        await call.write(Ask(type_url=CLUSTER_TYPE_URL))
         await plane.until(lambda report: len(report.instances) == 1)
         async with backend("one") as one, direct_envoy(tmp_path / "e", plane):
             plane.publish(website(port, one, *large[:100]))
@@ -170,7 +172,7 @@ async def test_client_that_does_not_read_delays_no_other_client(
 
 
 def confirmed(report: DataPlaneReport, instance: str) -> bool:
-    result = {each.instance: each.confirmed for each in report.instances}
+    result = {entry.instance: entry.confirmed for entry in report.instances}
     return result.get(instance) == report.desired
 
 
@@ -179,14 +181,14 @@ async def test_reconnected_client_replaces_its_former_stream(
 ) -> None:
     async with channel(plane) as opened:
         first = stream(opened, "good:pod-1")
-        await first.write(Ask(type_url=CLUSTER))
+        await first.write(Ask(type_url=CLUSTER_TYPE_URL))
         await plane.until(lambda report: len(report.instances) == 1)
         second = stream(opened, "good:pod-1")
-        await second.write(Ask(type_url=CLUSTER))
+        await second.write(Ask(type_url=CLUSTER_TYPE_URL))
         assert await first.code() is grpc.StatusCode.UNAVAILABLE
         plane.publish(website(1, ("127.0.0.1", 1)))
         response = await second.read()
-        assert [each.name for each in response.resources] == ["web"]
+        assert [resource.name for resource in response.resources] == ["web"]
         assert len(plane.report().instances) == 1
 
 
@@ -213,7 +215,7 @@ async def channel(plane: EnvoyControlPlane) -> AsyncIterator[grpc.aio.Channel]:
 
 def stream(opened: grpc.aio.Channel, token: str) -> Any:
     method: Any = opened.stream_stream(
-        f"/{SERVICE}/{METHOD}",
+        f"/{ADS_SERVICE}/{DELTA_METHOD}",
         request_serializer=Ask.SerializeToString,
         response_deserializer=Reply.FromString,
     )

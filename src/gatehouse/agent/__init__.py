@@ -9,7 +9,7 @@ Shared by both:
 - ``sidecars``: helper processes that run beside the proxy.
 - ``timeouts``: drain timeouts and restart back-off of the processes an agent runs.
 - ``error_log``: error logs of the proxy and its sidecars.
-- ``run_directory``, ``secure_files``, ``system_trust``: files and directories.
+- ``run_directory``, ``system_trust``: files and directories.
 
 Never here: imports of the control plane other than the wire definitions, code that only one proxy
 needs, or access to Kubernetes.

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 
 from gatehouse.agent import system_trust
-from gatehouse.agent.options import Options
+from gatehouse.agent.options import AgentOptions
 
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
@@ -49,16 +49,16 @@ class Token:
         return self._text
 
 
-def configured_token(options: Options) -> Token | None:
+def configured_token(options: AgentOptions) -> Token | None:
     """Return the token of the options, or None if they have none."""
     if options.token_path is None and not options.token:
         return None
     return Token(options.token_path, options.token)
 
 
-def _credentials(options: Options) -> grpc.ChannelCredentials:
+def _credentials(options: AgentOptions) -> grpc.ChannelCredentials:
     """Return TLS credentials from the CA, key and certificate files. Raises OSError."""
-    ca = options.ca or system_trust.bundle()
+    ca = options.ca or system_trust.system_bundle()
     return grpc.ssl_channel_credentials(
         ca.read_bytes() if ca else None,
         options.key.read_bytes() if options.key else None,
@@ -66,7 +66,7 @@ def _credentials(options: Options) -> grpc.ChannelCredentials:
     )
 
 
-def open_channel(options: Options) -> grpc.aio.Channel:
+def open_channel(options: AgentOptions) -> grpc.aio.Channel:
     """Return a channel, which connects at its first call. Raises OSError."""
     target = f"{options.server_host}:{options.server_port}"
     if not options.tls:

@@ -18,6 +18,8 @@ TRUNCATE_BYTES = 16 << 20
 
 _PREFIX = re.compile(r"^(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d )?(\[\w+\] )?(\d+#\d+: )?")
 _SEVERE = re.compile(r"\[(emerg|alert|crit|critical)\]|^nginx: \[emerg\]")
+_MINOR = re.compile(r"^\S+ \S+ \[(notice|info|debug)\]")
+"""Start of a line that reports no problem. Only the control plane can enable these levels."""
 
 
 class ErrorLog:
@@ -64,7 +66,8 @@ class ErrorLog:
             await asyncio.sleep(1.0)
             lines, position = self.lines(position)
             for line in lines[-100:]:
-                (log.error if is_severe(line) else log.warning)(
+                record = log.error if is_severe(line) else log.warning
+                (log.info if _MINOR.match(line) else record)(
                     f"{source} message", text=message(line)
                 )
             if len(lines) > 100:

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import structlog
 
 from gatehouse.agent import sidecars
+from gatehouse.agent.access_log import LogForwarder
 from gatehouse.agent.error_log import ErrorLog
-from gatehouse.agent.options import Options
+from gatehouse.agent.options import AgentOptions
 from gatehouse.agent.sidecars import SidecarProcess
 from gatehouse.runtime import reaper
 from gatehouse.runtime.health import HealthServer
@@ -24,19 +25,23 @@ class ProxySupervisor(Protocol):
     """Keeps one proxy running."""
 
     error_log: ErrorLog
+    access_log: LogForwarder
 
     async def run(self) -> None:
         """Keep the proxy running until cancelled."""
 
 
-def warn_ignored_options(options: Options) -> None:
+def warn_ignored_options(options: AgentOptions) -> None:
     """Log the options that this agent does not support."""
     if options.ignored:
         log.warning("unsupported options ignored", options=list(options.ignored))
 
 
 async def run_until_stopped(
-    options: Options, health: HealthServer, main: Coroutine[Any, Any, None], stop: asyncio.Event
+    options: AgentOptions,
+    health: HealthServer,
+    main: Coroutine[Any, Any, None],
+    stop: asyncio.Event,
 ) -> None:
     """Run `main` until `stop` is set, and serve the health endpoints meanwhile.
 
@@ -77,4 +82,5 @@ def start_supervision(
         group.create_task(reaper.reap_forever())
     group.create_task(supervisor.run())
     group.create_task(supervisor.error_log.forward(proxy))
+    group.create_task(supervisor.access_log.forward())
     sidecars.start_tasks(group, processes)

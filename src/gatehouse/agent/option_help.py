@@ -42,6 +42,12 @@ HELP: Mapping[str, str] = {
     " after SIGTERM, 0 to 60. Default: 0.",
     "gatehouse.drain_seconds": "Maximum time in seconds for connections to finish after that,"
     " 0 to 3600. Default: 25.",
+    "gatehouse.probe_period_seconds": "Interval between probes of the proxy in seconds, 0.1 to 60."
+    " 0 turns them off. Default: 1.",
+    "gatehouse.probe_failure_threshold": "Consecutive probes without response after which the proxy"
+    " is unhealthy. Default: 3.",
+    "gatehouse.hang_kill_seconds": "Time in seconds without response after which a process of the"
+    " proxy is killed, up to 3600. 0 turns it off. Default: 10.",
     "gatehouse.gateway": "Name of the Gateway, a label of all metrics. Default: empty.",
     "gatehouse.log_format": "Log format: text or json. Default: the one of the command.",
     "gatehouse.pod_name": "Name of the Pod, a label of all metrics. Default: empty.",

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.agent.liveness import LivenessPolicy
 from gatehouse.agent.timeouts import DRAIN_SECONDS, MAX_DRAIN_SECONDS
 
 CONFIG_DIR = "/etc/nginx"
@@ -41,6 +42,9 @@ _OWN = (
     "workers",
     "shutdown_delay_seconds",
     "drain_seconds",
+    "probe_period_seconds",
+    "probe_failure_threshold",
+    "hang_kill_seconds",
     "gateway",
 )
 
@@ -55,16 +59,19 @@ KEYS: Mapping[str, str] = {
 """Keys of the YAML file (those of NGINX Agent, then Gatehouse's), with their environment variables.
 """
 
-FEATURES = frozenset({"configuration"})
+_FEATURES = frozenset({"configuration"})
 """Features of NGINX Agent that this agent has. Metrics are scraped, not pushed."""
 
 MAX_SHUTDOWN_DELAY_SECONDS = 60
+
+MIN_PROBE_PERIOD_SECONDS, MAX_PROBE_PERIOD_SECONDS = 0.1, 60
+MAX_HANG_KILL_SECONDS = 3600
 
 _LEVELS = {"warn": "warning", "panic": "error", "fatal": "error"}
 """Log levels of NGINX Agent that have another name here."""
 
 
-class OptionsError(ValueError):
+class AgentOptionsError(ValueError):
     """An option is missing or invalid. The message names it."""
 
 
@@ -72,7 +79,7 @@ class ProxyMissingError(RuntimeError):
     """No usable NGINX or Envoy was found. The message names the searched paths."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of one agent."""
 
     server_host: str
@@ -109,9 +116,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str = "nginx"
     """Proxy to run: `nginx` or `envoy`."""
     nginx: str | None = None
-    """Path of the NGINX binary. None: see :func:`gatehouse.agent.nginx.binary.find`."""
+    """Path of the NGINX binary. None: see
+    :func:`~gatehouse.agent.nginx.binary.find_nginx_binary`.
+    """
     envoy: str | None = None
-    """Path of the Envoy binary. None: see :func:`gatehouse.agent.envoy.binary.find`."""
+    """Path of the Envoy binary. None: see
+    :func:`~gatehouse.agent.envoy.binary.find_envoy_binary`.
+    """
     max_connections: int = 50_000
     """Maximum number of client connections to Envoy. Further ones are closed at once."""
     workers: str = "auto"
@@ -122,6 +133,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
     drain_seconds: float = DRAIN_SECONDS
     """Maximum time in seconds for connections to finish after that."""
+    liveness: LivenessPolicy = LivenessPolicy()
+    """Probes of the proxy."""
     gateway: str = ""
     """Name of the Gateway in the Pod's namespace. With the Pod fields, a label of the metrics."""
     pod_name: str = ""
@@ -131,12 +144,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Unsupported settings: keys, and `features.<name>`."""
 
     @property
+    def metric_labels(self) -> dict[str, str]:
+        """Return the labels of all metrics."""
+        return {"namespace": self.pod_namespace, "pod": self.pod_name, "gateway": self.gateway}
+
+    @property
     def tls(self) -> bool:
         """Return whether the connection uses TLS."""
         return self.ca is not None or self.cert is not None or bool(self.server_name)
 
 
-def options_from_environment(environ: Mapping[str, str]) -> Options:
+def options_from_environment(environ: Mapping[str, str]) -> AgentOptions:
     """Build options from environment variables alone; raises :class:`OptionsError`."""
     return load_options(environ)
 
@@ -146,7 +164,7 @@ def load_options(
     *,
     file: Path | None = None,
     flags: Mapping[str, str] | None = None,
-) -> Options:
+) -> AgentOptions:
     """Build options from ``flags`` (keyed like :data:`KEYS`), environment and YAML ``file``.
 
     Raises :class:`OptionsError`.
@@ -163,9 +181,9 @@ def _from_file(file: Path) -> dict[str, Any]:
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise OptionsError(f"{file}: {error}") from error
+        raise AgentOptionsError(f"{file}: {error}") from error
     if not isinstance(tree, dict):
-        raise OptionsError(f"{file}: must be a mapping")
+        raise AgentOptionsError(f"{file}: must be a mapping")
     return dict(_leaves("", tree))
 
 
@@ -178,7 +196,7 @@ def _leaves(prefix: str, tree: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _build(values: Mapping[str, Any]) -> Options:
+def _build(values: Mapping[str, Any]) -> AgentOptions:
     def text(key: str, default: str = "") -> str:
         return str(values.get(key, default))
 
@@ -187,11 +205,11 @@ def _build(values: Mapping[str, Any]) -> Options:
 
     host = text("command.server.host")
     if not host:
-        raise OptionsError("command.server.host: required")
+        raise AgentOptionsError("command.server.host: required")
     level = text("log.level").lower()
     features = _list(values.get("features", "configuration"))
     _reject_unsupported(values, features)
-    return Options(
+    return AgentOptions(
         server_host=host,
         server_port=_port("command.server.port", text("command.server.port")),
         token=text("command.auth.token"),
@@ -211,56 +229,55 @@ def _build(values: Mapping[str, Any]) -> Options:
         proxy=_proxy(text("gatehouse.proxy", "nginx")),
         nginx=text("gatehouse.nginx") or None,
         envoy=text("gatehouse.envoy") or None,
-        max_connections=_positive(
-            "gatehouse.max_connections", text("gatehouse.max_connections", "50000")
-        ),
+        max_connections=_positive(values, "gatehouse.max_connections", 50_000),
         workers=_workers(text("gatehouse.workers", "auto")),
         shutdown_delay_seconds=_seconds(
             values, "gatehouse.shutdown_delay_seconds", 0, MAX_SHUTDOWN_DELAY_SECONDS
         ),
         drain_seconds=_seconds(values, "gatehouse.drain_seconds", DRAIN_SECONDS, MAX_DRAIN_SECONDS),
+        liveness=_liveness(values),
         gateway=text("gatehouse.gateway"),
         pod_name=text("gatehouse.pod_name"),
         pod_namespace=text("gatehouse.pod_namespace"),
         pod_uid=text("gatehouse.pod_uid"),
         ignored=(
             *(key for key in values if key not in KEYS),
-            *(f"features.{name}" for name in features if name not in FEATURES),
+            *(f"features.{name}" for name in features if name not in _FEATURES),
         ),
     )
 
 
 def _reject_unsupported(values: Mapping[str, Any], features: tuple[str, ...]) -> None:
-    """Raise OptionsError for settings that would change what the agent does; others are ignored."""
+    """Raise AgentOptionsError for settings that would change the agent. Others are ignored."""
     if str(values.get("command.server.type", "grpc")).lower() != "grpc":
-        raise OptionsError("command.server.type: not supported, must be grpc")
+        raise AgentOptionsError("command.server.type: not supported, must be grpc")
     if _bool(values, "command.tls.skip_verify"):
-        raise OptionsError("command.tls.skip_verify: not supported, must be false")
+        raise AgentOptionsError("command.tls.skip_verify: not supported, must be false")
     if "configuration" not in features:
-        raise OptionsError("features: must include 'configuration'")
+        raise AgentOptionsError("features: must include 'configuration'")
 
 
-def _checked(options: Options) -> Options:
+def _checked(options: AgentOptions) -> AgentOptions:
     if (options.token or options.token_path is not None) and not options.tls:
-        raise OptionsError("command.auth.tokenpath: requires TLS, set command.tls.ca")
+        raise AgentOptionsError("command.auth.tokenpath: requires TLS, set command.tls.ca")
     if (options.cert is None) is not (options.key is None):
-        raise OptionsError("command.tls.cert: must be set together with command.tls.key")
+        raise AgentOptionsError("command.tls.cert: must be set together with command.tls.key")
     if options.log_level not in ("", "debug", "info", "warning", "error"):
-        raise OptionsError(
+        raise AgentOptionsError(
             f"log.level: {options.log_level!r} must be debug, info, warning or error"
         )
     if options.log_format not in ("", "auto", "text", "json", "console"):
-        raise OptionsError(
+        raise AgentOptionsError(
             f"gatehouse.log_format: {options.log_format!r} must be auto, text, json or console"
         )
     for directory in options.allowed_directories:
         if not directory.startswith("/") or directory == "/" or ".." in directory.split("/"):
-            raise OptionsError(
+            raise AgentOptionsError(
                 f"allowed_directories: {directory!r} must be an absolute path without '..'"
             )
     for name, path in (("state_dir", options.root), ("run_dir", options.run_dir)):
         if any(character in str(path) for character in "\"\\$'\r\n;{}"):
-            raise OptionsError(
+            raise AgentOptionsError(
                 f"gatehouse.{name}: {path} must not have characters that are special to NGINX"
             )
     return options
@@ -269,7 +286,7 @@ def _checked(options: Options) -> Options:
 def _bool(values: Mapping[str, Any], key: str) -> bool:
     value = str(values.get(key, "false")).lower()
     if value not in ("true", "false"):
-        raise OptionsError(f"{key}: {value!r} must be true or false")
+        raise AgentOptionsError(f"{key}: {value!r} must be true or false")
     return value == "true"
 
 
@@ -281,19 +298,20 @@ def _list(value: Any) -> tuple[str, ...]:
 
 def _port(key: str, value: str) -> int:
     if not value.isdecimal() or not 0 < int(value) < 65536:
-        raise OptionsError(f"{key}: {value!r} must be a port number")
+        raise AgentOptionsError(f"{key}: {value!r} must be a port number")
     return int(value)
 
 
 def _proxy(value: str) -> str:
     if value not in ("nginx", "envoy"):
-        raise OptionsError(f"gatehouse.proxy: {value!r} must be nginx or envoy")
+        raise AgentOptionsError(f"gatehouse.proxy: {value!r} must be nginx or envoy")
     return value
 
 
-def _positive(key: str, value: str) -> int:
+def _positive(values: Mapping[str, Any], key: str, default: int) -> int:
+    value = str(values.get(key, default))
     if not value.isdecimal() or int(value) < 1:
-        raise OptionsError(f"{key}: {value!r} must be an integer above 0")
+        raise AgentOptionsError(f"{key}: {value!r} must be an integer above 0")
     return int(value)
 
 
@@ -305,13 +323,29 @@ def _seconds(values: Mapping[str, Any], key: str, default: float, maximum: int) 
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= maximum:
-        raise OptionsError(f"{key}: {value!r} must be a number from 0 to {maximum}")
+        raise AgentOptionsError(f"{key}: {value!r} must be a number from 0 to {maximum}")
     return seconds
+
+
+def _liveness(values: Mapping[str, Any]) -> LivenessPolicy:
+    default = LivenessPolicy()
+    period, kill = "gatehouse.probe_period_seconds", "gatehouse.hang_kill_seconds"
+    threshold = "gatehouse.probe_failure_threshold"
+    policy = LivenessPolicy(
+        _seconds(values, period, default.period_seconds, MAX_PROBE_PERIOD_SECONDS),
+        _positive(values, threshold, default.failure_threshold),
+        _seconds(values, kill, default.kill_seconds, MAX_HANG_KILL_SECONDS),
+    )
+    if 0 < policy.period_seconds < MIN_PROBE_PERIOD_SECONDS:
+        raise AgentOptionsError(f"{period}: must be 0 or at least {MIN_PROBE_PERIOD_SECONDS}")
+    if 0 < policy.kill_seconds < policy.period_seconds * policy.failure_threshold:
+        raise AgentOptionsError(f"{kill}: must be 0 or at least {period} times {threshold}")
+    return policy
 
 
 def _workers(value: str) -> str:
     if value != "auto" and not (value.isdecimal() and int(value) > 0):
-        raise OptionsError(f"gatehouse.workers: {value!r} must be auto or an integer above 0")
+        raise AgentOptionsError(f"gatehouse.workers: {value!r} must be auto or an integer above 0")
     return value
 
 
@@ -324,6 +358,6 @@ def _labels(value: Any) -> dict[str, str]:
     for pair in filter(None, str(value).split(",")):
         key, equals, item = pair.partition("=")
         if not equals or not key.strip():
-            raise OptionsError(f"labels: {pair!r} must be key=value")
+            raise AgentOptionsError(f"labels: {pair!r} must be key=value")
         labels[key.strip()] = item.strip()
     return labels

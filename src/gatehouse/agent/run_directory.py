@@ -6,10 +6,10 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-SOCKET_PATH_MAX = 107
+MAX_SOCKET_PATH_BYTES = 107
 """Maximum length in bytes of a Unix socket path on Linux (`sun_path` less its final NUL)."""
 
-_SOCKET_NAME_MAX = 40
+_MAX_SOCKET_NAME_BYTES = 40
 """Bytes reserved for the names of sockets, of the agent and in file sets."""
 
 
@@ -18,7 +18,7 @@ def short_path(path: Path) -> Path:
 
     The substitute depends on the path alone, so a restarted agent finds it again.
     """
-    if len(bytes(path)) + 1 + _SOCKET_NAME_MAX <= SOCKET_PATH_MAX:
+    if len(bytes(path)) + 1 + _MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_PATH_BYTES:
         return path
     name = hashlib.sha256(bytes(path)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"gatehouse-{name}"

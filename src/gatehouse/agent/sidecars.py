@@ -11,18 +11,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
 
-from gatehouse.agent import secure_files, timeouts
+from gatehouse.agent import timeouts
 from gatehouse.agent.error_log import ErrorLog, message
-from gatehouse.runtime import watched_process
-from gatehouse.runtime.backoff import Backoff
+from gatehouse.runtime import private_files, watched_process
 from gatehouse.runtime.prometheus import Sample
+from gatehouse.runtime.supervised_process import SupervisedProcess
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.sidecars.authenticator import config as authenticator
 from gatehouse.sidecars.base import control
@@ -46,8 +45,8 @@ class SidecarSpec(msgspec.Struct, frozen=True):
     """One kind of sidecar."""
 
     name: str
-    module: str
-    """Module to run. Its arguments are the socket directory and the linger time in seconds."""
+    package: str
+    """Package of :mod:`gatehouse.sidecars`, an argument of its command."""
     sockets: str
     """Socket directory, relative to the run directory, which is the working directory of proxies.
     So configurations can name its sockets.
@@ -56,16 +55,21 @@ class SidecarSpec(msgspec.Struct, frozen=True):
     """Name of the config file. A configuration that has it needs this sidecar."""
 
 
-CONNECTOR = SidecarSpec(
-    "connector", "gatehouse.sidecars.tls_connector", tls_connector.SOCKETS, tls_connector.FILE
+CONNECTOR_SIDECAR = SidecarSpec(
+    "connector", "tls_connector", tls_connector.CONNECTOR_SOCKETS, tls_connector.CONNECTORS_FILE
 )
-AUTHENTICATOR = SidecarSpec(
-    "authenticator", "gatehouse.sidecars.authenticator", authenticator.SOCKETS, authenticator.FILE
+AUTHENTICATOR_SIDECAR = SidecarSpec(
+    "authenticator",
+    "authenticator",
+    authenticator.AUTHENTICATOR_SOCKETS,
+    authenticator.AUTHENTICATORS_FILE,
 )
-REVIEWER = SidecarSpec("reviewer", "gatehouse.sidecars.reviewer", reviewer.SOCKETS, reviewer.FILE)
+REVIEWER_SIDECAR = SidecarSpec(
+    "reviewer", "reviewer", reviewer.REVIEWER_SOCKETS, reviewer.REVIEWER_FILE
+)
 
-NGINX_SIDECARS = (CONNECTOR, AUTHENTICATOR)
-ENVOY_SIDECARS = (AUTHENTICATOR, REVIEWER)
+NGINX_SIDECARS = (CONNECTOR_SIDECAR, AUTHENTICATOR_SIDECAR)
+ENVOY_SIDECARS = (AUTHENTICATOR_SIDECAR, REVIEWER_SIDECAR)
 
 
 class SidecarError(Exception):
@@ -76,38 +80,31 @@ class ConfigRejectedError(SidecarError):
     """A working sidecar rejected its configuration."""
 
 
-class SidecarProcess:
+class SidecarProcess(SupervisedProcess):
     """Owner of one sidecar process with its files in directory `run`. Raises OSError.
 
-    It is not a :class:`~gatehouse.runtime.supervised_process.SupervisedProcess`: it starts on
-    demand, a start includes a request with the configuration, and a new process may start while the
-    old one exits.
+    The process runs while a configuration needs it. :meth:`serve` starts it at once, also before
+    :meth:`run`, and in place of one that is exiting because it was not needed.
     """
 
     def __init__(self, spec: SidecarSpec, run: Path, linger: float) -> None:
         """`linger`: seconds for which a socket stays open after it is no longer configured."""
+        super().__init__(spec.name, timeouts.RESTARTS, log)
         self.name = spec.name
         self._linger = linger
-        self.restarts = 0
-        """Number of times the process died and was replaced, for metrics."""
         self._spec = spec
         self._directory = run / spec.sockets
         self._output = run / f"{spec.name}.log"
         self._run = run
         self.log = ErrorLog(self._output)
         # Every client of these sockets is trusted as the proxy.
-        secure_files.make_private_dir(self._directory)
-        self._process: WatchedProcess | None = None
-        self._answered = False
-        """True if the process answered a request. If it then stops answering, it is exiting."""
+        private_files.make_private_dir(self._directory)
+        self._answered: WatchedProcess | None = None
+        """The process that answered a request. If it then stops answering, it is exiting."""
         self._configurations: tuple[Path, ...] = ()
         self._lock = asyncio.Lock()
-        self._process_set = asyncio.Event()
-
-    @property
-    def running(self) -> bool:
-        """Return whether the process is alive."""
-        return self._process is not None and not self._process.exited.is_set()
+        self._became_needed = asyncio.Event()
+        self._replaced = asyncio.Event()
 
     @property
     def needed(self) -> bool:
@@ -118,8 +115,7 @@ class SidecarProcess:
         """Take over a process that an earlier agent started, if one runs."""
         pid = control.pid(self._directory)
         if pid is not None:
-            log.info(f"{self.name} adopted", pid=pid)
-            self._watch(WatchedProcess(pid))
+            self.adopt_process(WatchedProcess(pid))
 
     async def serve(self, *configurations: Path) -> None:
         """Serve everything in the directories `configurations`. Other sockets close after `linger`.
@@ -130,56 +126,55 @@ class SidecarProcess:
         self._configurations = tuple(
             path for path in configurations if (path / self._spec.file).exists()
         )
+        (self._became_needed.set if self.needed else self._became_needed.clear)()
         async with self._lock:
             await self._configure()
 
-    async def run(self) -> None:
-        """Replace the process if it dies while it is needed, until cancelled."""
-        # Requests fail until another process listens, so one that ran for long is replaced at once.
-        backoff = Backoff(timeouts.RESTARTS)
-        while True:
-            await self._process_set.wait()
-            process, started_at = self._process, time.monotonic()
-            assert process is not None
-            await process.exited.wait()
-            async with self._lock:
-                if self._process is process:
-                    self._process = None
-                    self._process_set.clear()
-            pause = 0.0
-            if timeouts.RESTARTS.is_steady(time.monotonic() - started_at):
-                backoff.succeeded()
-            else:
-                pause = backoff.failed()
-            if self._configurations:
-                log.warning(f"{self.name} died", pid=process.pid)
-                self.restarts += 1
-                await self._replace(pause, backoff)
-            else:
-                log.info(f"{self.name} exited", pid=process.pid)
+    def start(self) -> WatchedProcess:
+        """Start the process. Raises OSError."""
+        # -P: do not import modules from the working directory.
+        program = [sys.executable, "-P", "-m", "gatehouse.sidecars", self._spec.package]
+        command = [*program, str(self._directory), str(self._linger)]
+        return watched_process.start_watched(command, output=self._output, cwd=self._run)
 
-    async def _replace(self, pause: float, backoff: Backoff) -> None:
-        while self._configurations and self._process is None:
-            await asyncio.sleep(pause)
-            try:
-                async with self._lock:
-                    await self._configure()
-            except SidecarError as error:
-                log.warning(f"{self.name} not restarted", error=str(error))
-                pause = backoff.failed()
+    async def prepare_start(self) -> None:
+        """Wait until a configuration needs the sidecar."""
+        await self._became_needed.wait()
+
+    async def watch(self, process: WatchedProcess) -> None:
+        """Configure a restarted process. Return after it has exited or was replaced."""
+        self._replaced.clear()
+        async with self._lock:
+            if process is self.process is not self._answered and not process.exited.is_set():
+                try:
+                    await self._configure(process)
+                except SidecarError as error:
+                    log.warning(f"{self.name} not configured", error=str(error))
+        events = (process.exited, self._replaced)
+        waiting = [asyncio.create_task(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    async def after_exit(self, process: WatchedProcess) -> None:
+        """Report the exit of a process."""
+        if self.needed:
+            await super().after_exit(process)
+        else:
+            log.info(f"{self.name} exited", pid=process.pid)
 
     async def quit(self) -> None:
         """Stop the process. Call after the proxy has exited and after :meth:`run` has ended."""
         self._configurations = ()
-        if self._process is None:
-            return
-        if not await self._process.end(signal.SIGTERM, STOP_TIMEOUT_SECONDS):
-            log.warning(f"{self.name} killed at stop timeout", pid=self._process.pid)
-        await self._process.kill()
+        await self.drain(signal.SIGTERM, STOP_TIMEOUT_SECONDS)
 
-    async def _configure(self) -> None:
-        """Send the configurations. Start a process if none listens and there are configurations."""
-        started: WatchedProcess | None = None
+    async def _configure(self, started: WatchedProcess | None = None) -> None:
+        """Send the configurations. Start a process if none listens and there are configurations.
+
+        `started`: a process that is starting. Its exit is an error.
+        """
         position = self.log.position()
         try:
             async with asyncio.timeout(CONTROL_TIMEOUT_SECONDS):
@@ -193,16 +188,32 @@ class SidecarProcess:
                         break
                     if started is not None and started.exited.is_set():
                         raise self._error(f"exited at start: {self._last_message(position)}")
-                    if self._process is None or self._process.exited.is_set() or self._answered:
-                        started = self._start()
+                    if self._is_gone():
+                        started = self._replace()
                     await asyncio.sleep(0.01)
         except TimeoutError as timeout:
-            if self._process is not None:
-                self._process.signal(signal.SIGKILL)
+            if self.process is not None:
+                self.process.signal(signal.SIGKILL)
             raise self._error(f"no response within {CONTROL_TIMEOUT_SECONDS:g} s") from timeout
-        self._answered = True
+        self._answered = self.process
         if error:
             raise ConfigRejectedError(f"{self.name}: {error}")
+
+    def _is_gone(self) -> bool:
+        """Return whether no process listens or will listen."""
+        process = self.process
+        return process is None or process.exited.is_set() or process is self._answered
+
+    def _replace(self) -> WatchedProcess:
+        former = self.process
+        try:
+            process = self.start_process()
+        except OSError as error:
+            raise self._error(f"cannot be started: {error}") from error
+        self.restarts += former is not None and former.exited.is_set()
+        self._replaced.set()
+        self.start_now()
+        return process
 
     def _error(self, reason: str) -> SidecarError:
         return SidecarError(f"{self.name}: {reason}")
@@ -210,22 +221,6 @@ class SidecarProcess:
     def _last_message(self, position: int) -> str:
         lines, _ = self.log.lines(position)
         return message(lines[-1]) if lines else "no message in its log"
-
-    def _start(self) -> WatchedProcess:
-        # -P: do not import modules from the working directory.
-        program = [sys.executable, "-P", "-m", self._spec.module]
-        command = [*program, str(self._directory), str(self._linger)]
-        try:
-            process = watched_process.start(command, output=self._output, cwd=self._run)
-        except OSError as error:
-            raise self._error(f"cannot be started: {error}") from error
-        log.info(f"{self.name} started", pid=process.pid)
-        return self._watch(process)
-
-    def _watch(self, process: WatchedProcess) -> WatchedProcess:
-        self._process, self._answered = process, False
-        self._process_set.set()
-        return process
 
 
 def create(specs: Iterable[SidecarSpec], run: Path, drain: float) -> tuple[SidecarProcess, ...]:

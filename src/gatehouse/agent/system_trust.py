@@ -14,7 +14,7 @@ _LOCATIONS = (
 """CA files of Debian, Red Hat, SUSE and Alpine."""
 
 
-def bundle() -> Path | None:
+def system_bundle() -> Path | None:
     """Return the CA file named by SSL_CERT_FILE, otherwise one at a usual location, or None."""
     configured = ssl.get_default_verify_paths().cafile
     candidates = [Path(path) for path in (*([configured] if configured else ()), *_LOCATIONS)]

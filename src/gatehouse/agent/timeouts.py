@@ -6,8 +6,8 @@ import math
 
 from gatehouse.runtime.backoff import BackoffPolicy
 
-RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=10.0)
-"""Back-off between starts of a process that keeps dying."""
+RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=10.0, immediate=1)
+"""Back-off between starts of a process that keeps dying. The first restart is immediate."""
 
 DRAIN_SECONDS, MAX_DRAIN_SECONDS = 25.0, 3600
 """Default and maximum time in seconds for connections to finish when the agent stops."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.meta import KubernetesObject, View
 
 
-class Namespace(Resource, frozen=True):
+class Namespace(KubernetesObject, frozen=True):
     """A Namespace, of which only the labels are read."""
 
 
@@ -18,7 +18,7 @@ class Ingress(View, frozen=True):
     hostname: str = ""
 
 
-class LoadBalancer(View, frozen=True):
+class LoadBalancerStatus(View, frozen=True):
     """``status.loadBalancer`` of a Service."""
 
     ingress: tuple[Ingress, ...] = ()
@@ -39,15 +39,18 @@ class ServiceSpec(View, frozen=True):
     ports: tuple[ServicePort, ...] = ()
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
     """The string ``None`` for a headless Service."""
+    type: str = "ClusterIP"
+    external_name: str = ""
+    """DNS name of a Service of type ExternalName."""
 
 
 class ServiceStatus(View, frozen=True):
     """``status`` of a Service."""
 
-    load_balancer: LoadBalancer = LoadBalancer()
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
 
 
-class Service(Resource, frozen=True):
+class Service(KubernetesObject, frozen=True):
     """A Service."""
 
     spec: ServiceSpec = ServiceSpec()
@@ -67,24 +70,31 @@ class EndpointConditions(View, frozen=True):
     """Conditions of an endpoint. Unknown readiness counts as ready (EndpointSlice API)."""
 
     ready: bool = True
+    serving: bool = False
+    terminating: bool = False
 
 
-class Endpoint(View, frozen=True):
+class SliceEndpoint(View, frozen=True):
     """One endpoint."""
 
     addresses: tuple[str, ...] = ()
     conditions: EndpointConditions = EndpointConditions()
 
 
-class EndpointSlice(Resource, frozen=True):
+class EndpointSlice(KubernetesObject, frozen=True):
     """Endpoints of the Service in the label ``kubernetes.io/service-name``."""
 
     address_type: str = "IPv4"
     ports: tuple[EndpointPort, ...] = ()
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[SliceEndpoint, ...] = ()
+
+    @property
+    def has_names(self) -> bool:
+        """True if its addresses are DNS names (``FQDN``), which have no defined semantics."""
+        return self.address_type not in ("IPv4", "IPv6")
 
 
-class Secret(Resource, frozen=True):
+class Secret(KubernetesObject, frozen=True):
     """A Secret. Its data is base64 and is never logged."""
 
     type: str = "Opaque"
@@ -96,7 +106,7 @@ class Secret(Resource, frozen=True):
     __str__ = __repr__
 
 
-class ConfigMap(Resource, frozen=True):
+class ConfigMap(KubernetesObject, frozen=True):
     """A ConfigMap."""
 
     data: dict[str, str] = msgspec.field(default_factory=dict)

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis.gateway import ObjectReference
 from gatehouse.apis.meta import View
 
 
-class Buffers(View, frozen=True):
+class BuffersSpec(View, frozen=True):
     """Response buffers."""
 
     number: int
@@ -40,20 +41,73 @@ class GzipSettings(View, frozen=True):
     proxied: tuple[str, ...] = ()
 
 
-class Compression(View, frozen=True):
+class CompressionSpec(View, frozen=True):
     """Compression of responses."""
 
     level: int | None = None
     min_length: int | None = None
     mime_types: tuple[str, ...] = ()
-    buffers: Buffers | None = None
+    buffers: BuffersSpec | None = None
     gzip: GzipSettings = GzipSettings()
 
 
-class Logging(View, frozen=True):
+class ResolverAddress(View, frozen=True):
+    """Address of a name server."""
+
+    type: str
+    value: str
+
+
+class DnsResolverSpec(View, frozen=True):
+    """Name servers for the names of ExternalName Services."""
+
+    addresses: tuple[ResolverAddress, ...] = ()
+    timeout: str | None = None
+    cache_ttl: str | None = msgspec.field(default=None, name="cacheTTL")
+    disable_ipv6: bool | None = msgspec.field(default=None, name="disableIPv6")
+
+
+class LoggingSpec(View, frozen=True):
     """Logging settings."""
 
     agent_level: str | None = None
+    error_level: str | None = None
+    access_log: dict[str, Any] | None = None
+    """Only NginxProxy's CRD has ``escape`` and ``errorLevel``, and any ``format``."""
+
+
+class SpanAttributeSpec(View, frozen=True):
+    """An attribute of a span."""
+
+    key: str
+    value: str
+
+
+class ExporterTlsSpec(View, frozen=True):
+    """TLS to the collector of an endpoint with ``https://``."""
+
+    ca_certificate_refs: tuple[ObjectReference, ...] = ()
+    client_certificate_ref: ObjectReference | None = None
+
+
+class TraceExporterSpec(View, frozen=True):
+    """Export of spans to a collector."""
+
+    endpoint: str | None = None
+    interval: str | None = None
+    batch_size: int | None = None
+    batch_count: int | None = None
+    tls: ExporterTlsSpec | None = None
+    """Belongs to the endpoint of the same object."""
+
+
+class TelemetrySpec(View, frozen=True):
+    """Traces of requests."""
+
+    disabled_features: tuple[str, ...] | None = None
+    exporter: TraceExporterSpec | None = None
+    service_name: str | None = None
+    span_attributes: tuple[SpanAttributeSpec, ...] | None = None
 
 
 class ParametersSpec(View, frozen=True):
@@ -70,7 +124,16 @@ class ParametersSpec(View, frozen=True):
     zone_size: str | None = None
     server_tokens: str | None = None
     rewrite_client_ip: RewriteClientIp | None = msgspec.field(default=None, name="rewriteClientIP")
-    compression: Compression | None = None
-    logging: Logging | None = None
+    compression: CompressionSpec | None = None
+    logging: LoggingSpec | None = None
+    dns_resolver: DnsResolverSpec | None = None
+    telemetry: TelemetrySpec | None = None
+    metrics: dict[str, Any] | None = None
+    connections_per_worker: int | None = msgspec.field(default=None, name="workerConnections")
+    waf: dict[str, Any] | None = None
+    nginx_plus: dict[str, Any] | None = None
+    """This field and the three before it are in NginxProxy's CRD only."""
+    resource_limits: dict[str, Any] | None = None
+    """Ceilings of what objects may claim of the data plane, by name."""
     kubernetes: dict[str, Any] | None = None
     """A :class:`~gatehouse.apis.data_plane_workload.Workload` as written, to merge over another."""

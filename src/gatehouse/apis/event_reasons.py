@@ -16,6 +16,14 @@ class EventReason(StrEnum):
     """Warning on a Gateway: objects of its data plane could not be written. The message has the
     object and the API server's error.
     """
+    DATA_PLANE_PRIVILEGED = "DataPlanePrivileged"
+    """Warning on the Pod of a data plane, with `gatehouse up` as root: it runs as root, too. The
+    message has the reason.
+    """
+    NO_FREE_USER = "NoFreeUser"
+    """Warning on the Pod of a data plane, with `gatehouse up` as root: it does not run, because all
+    user IDs of `--data-plane-users` are in use.
+    """
     UNAUTHORIZED_AGENT = "UnauthorizedAgent"
     """Warning on the object that an agent serves, and on the object whose data it requested: the
     request was denied.

@@ -6,15 +6,15 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.meta import KubernetesObject, View
 from gatehouse.apis.selectors import LabelSelector
 
-GROUP = "gatehouse.dev"
+_GROUP = "gatehouse.dev"
 
 Treatment = Literal["Keep", "Drain", "Remove"]
 
 
-class Host(View, frozen=True):
+class HostSpec(View, frozen=True):
     """An NGINX Plus host, or an external machine whose agent runs NGINX or Envoy."""
 
     url: str = ""
@@ -23,7 +23,7 @@ class Host(View, frozen=True):
     """Name of a machine; the same as in its agent's certificate."""
 
 
-class Listener(View, frozen=True):
+class MachineListener(View, frozen=True):
     """A port of a machine, or one hostname on it, and the Service behind it."""
 
     port: int
@@ -34,7 +34,7 @@ class Listener(View, frozen=True):
     """Requested hostname for HTTP and TLS. ``*.`` matches all subdomains; empty matches all."""
 
 
-class SecretRef(View, frozen=True):
+class LocalSecretRef(View, frozen=True):
     """A Secret in the object's own namespace."""
 
     name: str
@@ -42,13 +42,13 @@ class SecretRef(View, frozen=True):
     """Key in the Secret; empty for the default key."""
 
 
-class Tls(View, frozen=True):
+class HostTlsSpec(View, frozen=True):
     """TLS settings of connections to hosts."""
 
     mode: Literal["Verify", "SkipVerify"] = "Verify"
-    ca_certificate_ref: SecretRef | None = None
+    ca_certificate_ref: LocalSecretRef | None = None
     """CA certificates; None for those of the system."""
-    client_certificate_ref: SecretRef | None = None
+    client_certificate_ref: LocalSecretRef | None = None
     server_name: str = ""
     """Expected name in hosts' certificates instead of the name in the URL."""
 
@@ -61,7 +61,7 @@ class ServiceAnnotation(View, frozen=True):
     """Required value; None for any."""
 
 
-class Services(View, frozen=True):
+class ServiceSelection(View, frozen=True):
     """Selection of the Services that the hosts follow."""
 
     namespaces: tuple[str, ...] = ()
@@ -69,6 +69,9 @@ class Services(View, frozen=True):
     selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
     annotation: ServiceAnnotation | None = None
     port_prefix: str = "nlk-"
+    port_names: Literal["Prefix", "Context"] = "Prefix"
+    """Ports that are upstreams: those with ``port_prefix``, or those named ``http-<upstream>`` and
+    ``stream-<upstream>``."""
     load_balancer_servers: Literal["NodePort", "Ingress"] = "NodePort"
     """Endpoints of Services of type LoadBalancer: node ports or their ingress."""
 
@@ -83,7 +86,7 @@ class Nodes(View, frozen=True):
     only_with_endpoints: bool = False
 
 
-class Parameters(View, frozen=True):
+class ServerParametersSpec(View, frozen=True):
     """Parameters of every server; None for NGINX's default."""
 
     weight: int | None = None
@@ -93,23 +96,23 @@ class Parameters(View, frozen=True):
     slow_start: str | None = None
 
 
-class Spec(View, frozen=True):
+class LoadBalancerSpec(View, frozen=True):
     """``spec`` of an ExternalLoadBalancer."""
 
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[HostSpec, ...] = ()
     type: str = "NginxPlus"
     """Type of the hosts. ``Nginx`` and ``Envoy`` are machines whose whole configuration is
     owned."""
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[MachineListener, ...] = ()
     """Settings of machines."""
     bind_address: str = ""
     """Address on which machines listen; empty for all addresses."""
-    tls: Tls = Tls()
-    authorization_secret_ref: SecretRef | None = None
+    tls: HostTlsSpec = HostTlsSpec()
+    authorization_secret_ref: LocalSecretRef | None = None
     """Secret with the value of the header ``Authorization``."""
-    services: Services = msgspec.field(default_factory=Services)
+    services: ServiceSelection = msgspec.field(default_factory=ServiceSelection)
     nodes: Nodes = msgspec.field(default_factory=Nodes)
-    parameters: Parameters = Parameters()
+    parameters: ServerParametersSpec = ServerParametersSpec()
     drain_seconds: int = 0
     """Drain time of a server before it is removed."""
     when_empty: Literal["Keep", "Remove"] = "Keep"
@@ -119,7 +122,7 @@ class Spec(View, frozen=True):
     timeout_seconds: int = 10
 
 
-class ExternalLoadBalancer(Resource, frozen=True):
+class ExternalLoadBalancer(KubernetesObject, frozen=True):
     """External load balancers that follow the cluster's Services."""
 
-    spec: Spec = msgspec.field(default_factory=Spec)
+    spec: LoadBalancerSpec = msgspec.field(default_factory=LoadBalancerSpec)

@@ -6,10 +6,10 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis.meta import AnnotatedMeta, View
-from gatehouse.apis.meta import Resource as Base
+from gatehouse.apis.meta import KubernetesObject as Base
 
 
-class ServicePort(View, frozen=True):
+class ExternalServicePort(View, frozen=True):
     """One port of a Service."""
 
     port: int
@@ -19,24 +19,24 @@ class ServicePort(View, frozen=True):
     """Node port; 0 if none is assigned."""
 
 
-class ServiceSpec(View, frozen=True):
+class ExternalServiceSpec(View, frozen=True):
     """``spec`` of a Service."""
 
     type: str = "ClusterIP"
-    ports: tuple[ServicePort, ...] = ()
+    ports: tuple[ExternalServicePort, ...] = ()
     external_traffic_policy: str = ""
     ip_families: tuple[str, ...] = ()
 
 
-class Service(Base, frozen=True):
+class ExternalService(Base, frozen=True):
     """A Service."""
 
     metadata: AnnotatedMeta
-    spec: ServiceSpec = ServiceSpec()
+    spec: ExternalServiceSpec = ExternalServiceSpec()
     status: core.ServiceStatus = core.ServiceStatus()
 
 
-class EndpointConditions(View, frozen=True):
+class ExternalEndpointConditions(View, frozen=True):
     """Conditions of an endpoint. Unknown conditions count as good (EndpointSlice API)."""
 
     ready: bool = True
@@ -44,20 +44,20 @@ class EndpointConditions(View, frozen=True):
     terminating: bool = False
 
 
-class Endpoint(View, frozen=True):
+class ExternalEndpoint(View, frozen=True):
     """One endpoint."""
 
     addresses: tuple[str, ...] = ()
-    conditions: EndpointConditions = EndpointConditions()
+    conditions: ExternalEndpointConditions = ExternalEndpointConditions()
     node_name: str = ""
 
 
-class EndpointSlice(Base, frozen=True):
+class ExternalEndpointSlice(Base, frozen=True):
     """Endpoints of the Service in the label ``kubernetes.io/service-name``."""
 
     address_type: str = "IPv4"
     ports: tuple[core.EndpointPort, ...] = ()
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[ExternalEndpoint, ...] = ()
 
 
 class NodeSpec(View, frozen=True):
@@ -89,7 +89,7 @@ class NodeStatus(View, frozen=True):
     @property
     def ready(self) -> bool:
         """True if the kubelet reports ready, or has not reported yet."""
-        statuses = [each.status for each in self.conditions if each.type == "Ready"]
+        statuses = [condition.status for condition in self.conditions if condition.type == "Ready"]
         return not statuses or statuses[0] == "True"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
-from gatehouse.apis.meta import AnnotatedMeta, Resource, View
+from gatehouse.apis.meta import AnnotatedMeta, KubernetesObject, View
 from gatehouse.apis.selectors import LabelSelector
 
-GROUP = "gateway.networking.k8s.io"
+GATEWAY_API_GROUP = "gateway.networking.k8s.io"
 
 NGINX_CONTROLLER = "gatehouse.dev/nginx"
 """Value of a GatewayClass: ``spec.controllerName`` of classes that NGINX serves."""
@@ -35,7 +37,7 @@ class GatewayClassSpec(View, frozen=True):
     parameters_ref: ClassParametersRef | None = None
 
 
-class GatewayClass(Resource, frozen=True):
+class GatewayClass(KubernetesObject, frozen=True):
     """A class of Gateways."""
 
     spec: GatewayClassSpec = GatewayClassSpec()
@@ -68,7 +70,7 @@ class RouteGroupKind(View, frozen=True):
     """A kind of route."""
 
     kind: str
-    group: str = GROUP
+    group: str = GATEWAY_API_GROUP
 
 
 class AllowedRoutes(View, frozen=True):
@@ -78,7 +80,7 @@ class AllowedRoutes(View, frozen=True):
     kinds: tuple[RouteGroupKind, ...] = ()
 
 
-class Listener(View, frozen=True):
+class ListenerSpec(View, frozen=True):
     """A listener of a Gateway."""
 
     name: str
@@ -102,7 +104,7 @@ class GatewayAddress(View, frozen=True):
     value: str = ""
 
 
-class ClientValidation(View, frozen=True):
+class ClientValidationSpec(View, frozen=True):
     """Client certificate validation."""
 
     ca_certificate_refs: tuple[ObjectReference, ...] = ()
@@ -112,7 +114,7 @@ class ClientValidation(View, frozen=True):
 class FrontendTls(View, frozen=True):
     """TLS settings for clients."""
 
-    validation: ClientValidation | None = None
+    validation: ClientValidationSpec | None = None
 
 
 class PortTls(View, frozen=True):
@@ -129,7 +131,7 @@ class Frontend(View, frozen=True):
     per_port: tuple[PortTls, ...] = ()
 
 
-class Backend(View, frozen=True):
+class GatewayBackendTls(View, frozen=True):
     """TLS settings for backends."""
 
     client_certificate_ref: ObjectReference | None = None
@@ -139,7 +141,7 @@ class GatewayTls(View, frozen=True):
     """``tls`` of a Gateway."""
 
     frontend: Frontend = Frontend()
-    backend: Backend = Backend()
+    backend: GatewayBackendTls = GatewayBackendTls()
 
 
 class ParametersRef(View, frozen=True):
@@ -151,23 +153,57 @@ class ParametersRef(View, frozen=True):
 
 
 class Infrastructure(View, frozen=True):
-    """``infrastructure`` of a Gateway. Its labels and annotations are used by the provisioner."""
+    """``infrastructure`` of a Gateway."""
 
     parameters_ref: ParametersRef | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+ANY_DOMAIN = "*"
+
+
+def is_allowed_key(key: str, domains: Collection[str]) -> bool:
+    """Return whether a Gateway may set a label or annotation of its data plane.
+
+    Keys without a domain are private to users. Keys with a domain are instructions to a component
+    of the cluster, such as a load balancer or a webhook that injects containers. ``domains``: the
+    domains, with their subdomains, that the operator allows; :data:`ANY_DOMAIN` for all.
+    """
+    domain, slash, _ = key.rpartition("/")
+    if not slash:
+        return True
+    return not _is_own(domain) and any(
+        allowed == ANY_DOMAIN or domain == allowed or domain.endswith(f".{allowed}")
+        for allowed in domains
+    )
+
+
+def _is_own(domain: str) -> bool:
+    return domain == _OWN_DOMAIN or domain.endswith(f".{_OWN_DOMAIN}")
+
+
+_OWN_DOMAIN = "gatehouse.dev"
+
+
+DEFAULT_SCOPE = "All"
+"""Value of ``defaultScope`` of default Gateways, and of ``useDefaultGateways`` of their routes."""
 
 
 class GatewaySpec(View, frozen=True):
     """``spec`` of a Gateway."""
 
     gateway_class_name: str = ""
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[ListenerSpec, ...] = ()
     addresses: tuple[GatewayAddress, ...] = ()
     allowed_listeners: AllowedListeners = AllowedListeners()
     infrastructure: Infrastructure = Infrastructure()
     tls: GatewayTls = GatewayTls()
+    default_scope: str = ""
+    """:data:`DEFAULT_SCOPE` for a default Gateway (GEP-3793)."""
 
 
-class Gateway(Resource, frozen=True):
+class Gateway(KubernetesObject, frozen=True):
     """A Gateway."""
 
     metadata: AnnotatedMeta
@@ -178,7 +214,7 @@ class ParentGateway(View, frozen=True):
     """The parent Gateway of a ListenerSet."""
 
     name: str
-    group: str = GROUP
+    group: str = GATEWAY_API_GROUP
     kind: str = "Gateway"
     namespace: str = ""
 
@@ -187,10 +223,10 @@ class ListenerSetSpec(View, frozen=True):
     """``spec`` of a ListenerSet."""
 
     parent_ref: ParentGateway = ParentGateway("")
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[ListenerSpec, ...] = ()
 
 
-class ListenerSet(Resource, frozen=True):
+class ListenerSet(KubernetesObject, frozen=True):
     """A ListenerSet."""
 
     spec: ListenerSetSpec = ListenerSetSpec()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gatehouse.apis.data_plane_parameters import ParametersSpec
-from gatehouse.apis.meta import Resource
+from gatehouse.apis.meta import KubernetesObject
 
-GROUP = "gatehouse.dev"
+GATEHOUSE_GROUP = "gatehouse.dev"
 
 
-class GatewayParameters(Resource, frozen=True):
+class GatewayParameters(KubernetesObject, frozen=True):
     """GatewayParameters: the proxy-neutral parameters of a GatewayClass or Gateway."""
 
     spec: ParametersSpec = ParametersSpec()

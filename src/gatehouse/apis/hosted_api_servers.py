@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.meta import KubernetesObject, View
 
-GROUP = "gatehouse.dev"
+_GROUP = "gatehouse.dev"
 
 
-class ParentRef(View, frozen=True):
+class HostedParentRef(View, frozen=True):
     """A Gateway, or one listener of it."""
 
     name: str
@@ -18,7 +18,7 @@ class ParentRef(View, frozen=True):
     section_name: str = ""
 
 
-class Service(View, frozen=True):
+class ApiServerService(View, frozen=True):
     """The Service in front of the kube-apiserver's Pods, in the object's namespace."""
 
     name: str
@@ -33,11 +33,11 @@ class Dns(View, frozen=True):
     ttl_seconds: int = 60
 
 
-class Spec(View, frozen=True):
+class HostedAPIServerSpec(View, frozen=True):
     """``spec`` of a HostedAPIServer."""
 
-    service: Service
-    parent_refs: tuple[ParentRef, ...] = ()
+    service: ApiServerService
+    parent_refs: tuple[HostedParentRef, ...] = ()
     hosts: tuple[str, ...] = ()
     advertise_address: str = ""
     """Address to which clients inside the hosted cluster connect, by a node proxy. Empty: none."""
@@ -47,7 +47,7 @@ class Spec(View, frozen=True):
     dns: Dns = msgspec.field(default_factory=Dns)
 
 
-class HostedAPIServer(Resource, frozen=True):
+class HostedAPIServer(KubernetesObject, frozen=True):
     """The kube-apiserver of a hosted cluster."""
 
-    spec: Spec
+    spec: HostedAPIServerSpec

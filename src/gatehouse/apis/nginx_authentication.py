@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.meta import KubernetesObject, View
 
 
 class LocalReference(View, frozen=True):
@@ -36,7 +36,7 @@ class AuthorizationRule(View, frozen=True):
     require: str = "All"
 
 
-class Authorization(View, frozen=True):
+class AuthorizationSpec(View, frozen=True):
     """Rules of which all or any must match."""
 
     rules: tuple[AuthorizationRule, ...] = ()
@@ -65,7 +65,7 @@ class JwtAuth(View, frozen=True):
     remote: JwtRemote | None = None
     key_cache: str | None = None
     leeway: str | None = None
-    authorization: Authorization = Authorization()
+    authorization: AuthorizationSpec = AuthorizationSpec()
 
 
 class OidcSession(View, frozen=True):
@@ -99,7 +99,7 @@ class OidcAuth(View, frozen=True):
     extra_auth_args: dict[str, str] = msgspec.field(default_factory=dict)
     session: OidcSession = OidcSession()
     logout: OidcLogout = OidcLogout()
-    authorization: Authorization = Authorization()
+    authorization: AuthorizationSpec = AuthorizationSpec()
 
 
 class AuthenticationFilterSpec(View, frozen=True):
@@ -111,7 +111,7 @@ class AuthenticationFilterSpec(View, frozen=True):
     oidc: OidcAuth | None = None
 
 
-class AuthenticationFilter(Resource, frozen=True):
+class AuthenticationFilter(KubernetesObject, frozen=True):
     """An AuthenticationFilter."""
 
     spec: AuthenticationFilterSpec

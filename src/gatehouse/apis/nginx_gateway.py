@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis.data_plane_parameters import Buffers, ParametersSpec
-from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.data_plane_parameters import (
+    BuffersSpec,
+    ParametersSpec,
+    SpanAttributeSpec,
+)
+from gatehouse.apis.meta import KubernetesObject, View
 
-GROUP = "gateway.nginx.org"
+NGINX_GATEWAY_GROUP = "gateway.nginx.org"
 
 
-class Target(View, frozen=True):
+class TargetRef(View, frozen=True):
     """The target of a policy, an object in its own namespace."""
 
     kind: str
@@ -18,11 +22,11 @@ class Target(View, frozen=True):
     group: str = ""
 
 
-class Policy(Resource, frozen=True):
+class NginxPolicy(KubernetesObject, frozen=True):
     """Base of all policies."""
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[TargetRef, ...]:
         """Targets of the policy."""
         raise NotImplementedError
 
@@ -54,18 +58,18 @@ class ClientKeepAlive(View, frozen=True):
 class ClientSettingsSpec(View, frozen=True):
     """``spec`` of a ClientSettingsPolicy."""
 
-    target_ref: Target
+    target_ref: TargetRef
     body: ClientBody = ClientBody()
     keep_alive: ClientKeepAlive = ClientKeepAlive()
 
 
-class ClientSettingsPolicy(Policy, frozen=True):
+class ClientSettingsPolicy(NginxPolicy, frozen=True):
     """A ClientSettingsPolicy."""
 
     spec: ClientSettingsSpec
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[TargetRef, ...]:
         """Targets of the policy."""
         return (self.spec.target_ref,)
 
@@ -73,16 +77,16 @@ class ClientSettingsPolicy(Policy, frozen=True):
 class TargetsSpec(View, frozen=True, kw_only=True):
     """Base of specs of policies with several targets."""
 
-    target_refs: tuple[Target, ...] = ()
+    target_refs: tuple[TargetRef, ...] = ()
 
 
-class TargetsPolicy(Policy, frozen=True):
+class TargetsPolicy(NginxPolicy, frozen=True):
     """Base of policies with several targets."""
 
     spec: TargetsSpec
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[TargetRef, ...]:
         """Targets of the policy."""
         return self.spec.target_refs
 
@@ -92,7 +96,7 @@ class ProxyBuffering(View, frozen=True):
 
     disable: bool | None = None
     buffer_size: str | None = None
-    buffers: Buffers | None = None
+    buffers: BuffersSpec | None = None
     busy_buffers_size: str | None = None
 
 
@@ -143,7 +147,7 @@ class LocalRateLimit(View, frozen=True):
     rules: tuple[RateLimitRule, ...] = ()
 
 
-class RateLimit(RateLimitAnswer, frozen=True, kw_only=True):
+class RateLimitRules(RateLimitAnswer, frozen=True, kw_only=True):
     """Rules, and the response to requests over the limit."""
 
     local: LocalRateLimit = LocalRateLimit()
@@ -152,7 +156,7 @@ class RateLimit(RateLimitAnswer, frozen=True, kw_only=True):
 class RateLimitSpec(TargetsSpec, frozen=True, kw_only=True):
     """``spec`` of a RateLimitPolicy."""
 
-    rate_limit: RateLimit = RateLimit()
+    rate_limit: RateLimitRules = RateLimitRules()
 
 
 class RateLimitPolicy(TargetsPolicy, frozen=True):
@@ -186,16 +190,20 @@ class UpstreamSettingsPolicy(TargetsPolicy, frozen=True):
     spec: UpstreamSettingsSpec = UpstreamSettingsSpec()
 
 
-class Tracing(View, frozen=True):
+class TracingSpec(View, frozen=True):
     """Tracing of requests."""
 
     strategy: str = ""
+    ratio: int | None = None
+    context: str | None = None
+    span_name: str | None = None
+    span_attributes: tuple[SpanAttributeSpec, ...] = ()
 
 
 class ObservabilitySpec(TargetsSpec, frozen=True, kw_only=True):
     """``spec`` of an ObservabilityPolicy."""
 
-    tracing: Tracing | None = None
+    tracing: TracingSpec | None = None
 
 
 class ObservabilityPolicy(TargetsPolicy, frozen=True):
@@ -204,7 +212,30 @@ class ObservabilityPolicy(TargetsPolicy, frozen=True):
     spec: ObservabilitySpec = ObservabilitySpec()
 
 
-class Snippet(View, frozen=True):
+class WAFPolicy(TargetsPolicy, frozen=True):
+    """A WAFPolicy. Only its targets are read: it is not served."""
+
+    spec: TargetsSpec = TargetsSpec()
+
+
+class PayloadProcessorSpec(View, frozen=True):
+    """``spec`` of a PayloadProcessor."""
+
+    target_ref: TargetRef
+
+
+class PayloadProcessor(NginxPolicy, frozen=True):
+    """A PayloadProcessor. Only its target is read: it is not served."""
+
+    spec: PayloadProcessorSpec
+
+    @property
+    def targets(self) -> tuple[TargetRef, ...]:
+        """Targets of the policy."""
+        return (self.spec.target_ref,)
+
+
+class SnippetSpec(View, frozen=True):
     """Raw NGINX configuration for one context."""
 
     context: str
@@ -214,10 +245,10 @@ class Snippet(View, frozen=True):
 class SnippetsFilterSpec(View, frozen=True):
     """``spec`` of a SnippetsFilter."""
 
-    snippets: tuple[Snippet, ...] = ()
+    snippets: tuple[SnippetSpec, ...] = ()
 
 
-class SnippetsFilter(Resource, frozen=True):
+class SnippetsFilter(KubernetesObject, frozen=True):
     """A SnippetsFilter."""
 
     spec: SnippetsFilterSpec = SnippetsFilterSpec()
@@ -226,7 +257,7 @@ class SnippetsFilter(Resource, frozen=True):
 class SnippetsPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     """``spec`` of a SnippetsPolicy."""
 
-    snippets: tuple[Snippet, ...] = ()
+    snippets: tuple[SnippetSpec, ...] = ()
 
 
 class SnippetsPolicy(TargetsPolicy, frozen=True):
@@ -235,7 +266,7 @@ class SnippetsPolicy(TargetsPolicy, frozen=True):
     spec: SnippetsPolicySpec = SnippetsPolicySpec()
 
 
-class NginxProxy(Resource, frozen=True):
+class NginxProxy(KubernetesObject, frozen=True):
     """A NginxProxy: the parameters of a GatewayClass or Gateway."""
 
     spec: ParametersSpec = ParametersSpec()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis.gateway import ObjectReference
-from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.meta import KubernetesObject, View
 
 
 class GrantFrom(View, frozen=True):
@@ -31,7 +31,7 @@ class ReferenceGrantSpec(View, frozen=True):
     to: tuple[GrantTo, ...] = ()
 
 
-class ReferenceGrant(Resource, frozen=True):
+class ReferenceGrant(KubernetesObject, frozen=True):
     """A ReferenceGrant."""
 
     spec: ReferenceGrantSpec = ReferenceGrantSpec()
@@ -46,7 +46,7 @@ class PolicyTarget(View, frozen=True):
     section_name: str = ""
 
 
-class SubjectAltName(View, frozen=True):
+class SubjectAltNameSpec(View, frozen=True):
     """A required name in a backend's certificate."""
 
     type: str
@@ -60,7 +60,7 @@ class BackendValidation(View, frozen=True):
     hostname: str = ""
     ca_certificate_refs: tuple[ObjectReference, ...] = ()
     well_known_ca_certificates: str = msgspec.field(default="", name="wellKnownCACertificates")
-    subject_alt_names: tuple[SubjectAltName, ...] = ()
+    subject_alt_names: tuple[SubjectAltNameSpec, ...] = ()
 
 
 class BackendTlsPolicySpec(View, frozen=True):
@@ -70,7 +70,7 @@ class BackendTlsPolicySpec(View, frozen=True):
     validation: BackendValidation = BackendValidation()
 
 
-class BackendTLSPolicy(Resource, frozen=True):
+class BackendTLSPolicy(KubernetesObject, frozen=True):
     """A BackendTLSPolicy."""
 
     spec: BackendTlsPolicySpec = BackendTlsPolicySpec()

@@ -69,7 +69,7 @@ class RequestInfo(msgspec.Struct, frozen=True):
         return self.path.startswith("/debug/pprof/")
 
 
-def parse(method: str, target: str) -> RequestInfo:
+def parse_request(method: str, target: str) -> RequestInfo:
     """Parse a request. ``target`` is the path with its query, as on the wire.
 
     Raises :class:`RequestError` for a request that is rejected in any case.

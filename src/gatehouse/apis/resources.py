@@ -20,6 +20,11 @@ class Resource(msgspec.Struct, frozen=True):
         """``group/version``, or the version alone for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def type_meta(self) -> dict[str, str]:
+        """Type metadata, which API servers require in every object."""
+        return {"apiVersion": self.api_version, "kind": self.kind}
+
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
         """Return the URL path of a collection (None: of all namespaces) or of one object."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
@@ -87,12 +92,10 @@ UPSTREAM_SETTINGS_POLICIES = Resource(
 OBSERVABILITY_POLICIES = Resource(
     _NGINX, "v1alpha2", "observabilitypolicies", "ObservabilityPolicy"
 )
-SNIPPETS_FILTERS = Resource(_NGINX, "v1alpha1", "snippetsfilters", "SnippetsFilter")
+WAF_POLICIES = Resource(_NGINX, "v1alpha1", "wafpolicies", "WAFPolicy")
+PAYLOAD_PROCESSORS = Resource(_NGINX, "v1alpha1", "payloadprocessors", "PayloadProcessor")
 NGINX_PROXIES = Resource(_NGINX, "v1alpha2", "nginxproxies", "NginxProxy")
 SNIPPETS_POLICIES = Resource(_NGINX, "v1alpha1", "snippetspolicies", "SnippetsPolicy")
-AUTHENTICATION_FILTERS = Resource(
-    _NGINX, "v1alpha1", "authenticationfilters", "AuthenticationFilter"
-)
 EXTERNAL_LOAD_BALANCERS = Resource(
     "gatehouse.dev", "v1alpha1", "externalloadbalancers", "ExternalLoadBalancer"
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.meta import KubernetesObject, View
 
 
 class ParentRef(View, frozen=True, omit_defaults=True):
@@ -16,7 +16,7 @@ class ParentRef(View, frozen=True, omit_defaults=True):
     port: int | None = None
 
 
-class PathMatch(View, frozen=True):
+class PathMatchSpec(View, frozen=True):
     """``path`` of a match."""
 
     type: str = "PathPrefix"
@@ -32,15 +32,15 @@ class NamedMatch(View, frozen=True):
 
 
 class RouteMatch(View, frozen=True):
-    """One match of a rule."""
+    """Match of a rule. A request matches if it has everything that the match lists."""
 
-    path: PathMatch = PathMatch()
+    path: PathMatchSpec = PathMatchSpec()
     method: str = ""
     headers: tuple[NamedMatch, ...] = ()
     query_params: tuple[NamedMatch, ...] = ()
 
 
-class HeaderValue(View, frozen=True):
+class HeaderValueSpec(View, frozen=True):
     """A header and its value."""
 
     name: str
@@ -50,8 +50,8 @@ class HeaderValue(View, frozen=True):
 class HeaderModifier(View, frozen=True):
     """Changes to headers."""
 
-    set: tuple[HeaderValue, ...] = ()
-    add: tuple[HeaderValue, ...] = ()
+    set: tuple[HeaderValueSpec, ...] = ()
+    add: tuple[HeaderValueSpec, ...] = ()
     remove: tuple[str, ...] = ()
 
 
@@ -105,7 +105,7 @@ class RequestMirror(View, frozen=True):
     fraction: Fraction | None = None
 
 
-class Cors(View, frozen=True):
+class CorsSpec(View, frozen=True):
     """CORS settings."""
 
     allow_origins: tuple[str, ...] = ()
@@ -114,6 +114,36 @@ class Cors(View, frozen=True):
     allow_headers: tuple[str, ...] = ()
     expose_headers: tuple[str, ...] = ()
     max_age: int = 5
+
+
+class HttpAuthSpec(View, frozen=True):
+    """Settings of an authorization server that speaks HTTP."""
+
+    path: str = ""
+    allowed_headers: tuple[str, ...] = ()
+    allowed_response_headers: tuple[str, ...] = ()
+
+
+class GrpcAuthSpec(View, frozen=True):
+    """Settings of an authorization server that speaks ``envoy.service.auth.v3``."""
+
+    allowed_headers: tuple[str, ...] = ()
+
+
+class ForwardBody(View, frozen=True):
+    """The body that an authorization server gets."""
+
+    max_size: int = 0
+
+
+class ExternalAuthSpec(View, frozen=True):
+    """An authorization server that permits or denies each request."""
+
+    protocol: str
+    backend_ref: BackendObject
+    http: HttpAuthSpec = HttpAuthSpec()
+    grpc: GrpcAuthSpec = GrpcAuthSpec()
+    forward_body: ForwardBody = ForwardBody()
 
 
 class ExtensionRef(View, frozen=True):
@@ -133,7 +163,8 @@ class Filter(View, frozen=True):
     request_redirect: RequestRedirect | None = None
     url_rewrite: UrlRewrite | None = None
     request_mirror: RequestMirror | None = None
-    cors: Cors | None = None
+    cors: CorsSpec | None = None
+    external_auth: ExternalAuthSpec | None = None
     extension_ref: ExtensionRef | None = None
 
 
@@ -156,7 +187,7 @@ class Timeouts(View, frozen=True):
     backend_request: str = ""
 
 
-class Retry(View, frozen=True):
+class RetrySpec(View, frozen=True):
     """Retry settings."""
 
     codes: tuple[int, ...] = ()
@@ -167,16 +198,41 @@ class Retry(View, frozen=True):
 class CookieConfig(View, frozen=True):
     """Settings of a session cookie."""
 
+    name: str = ""
+    path: str = "/"
     lifetime_type: str = "Session"
 
 
+class HeaderConfig(View, frozen=True):
+    """Settings of a session header."""
+
+    name: str = ""
+
+
 class SessionPersistence(View, frozen=True):
-    """Session persistence."""
+    """Session persistence.
+
+    Gateway API after v1.6 has ``cookie`` and ``header`` in place of ``session_name`` and
+    ``cookie_config``.
+    """
 
     session_name: str = ""
     type: str = "Cookie"
     absolute_timeout: str = ""
     cookie_config: CookieConfig = CookieConfig()
+    cookie: CookieConfig | None = None
+    header: HeaderConfig = HeaderConfig()
+
+    @property
+    def own_cookie(self) -> CookieConfig:
+        """Settings of the cookie, in whichever field they are."""
+        return self.cookie if self.cookie is not None else self.cookie_config
+
+    @property
+    def name(self) -> str:
+        """Name of the cookie or header, in whichever field it is; empty: not set."""
+        own = self.header.name if self.type == "Header" else self.own_cookie.name
+        return own or self.session_name
 
 
 class RouteRule(View, frozen=True):
@@ -186,7 +242,7 @@ class RouteRule(View, frozen=True):
     filters: tuple[Filter, ...] = ()
     backend_refs: tuple[BackendRef, ...] = ()
     timeouts: Timeouts | None = None
-    retry: Retry | None = None
+    retry: RetrySpec | None = None
     session_persistence: SessionPersistence | None = None
 
 
@@ -194,11 +250,12 @@ class HttpRouteSpec(View, frozen=True):
     """``spec`` of an HTTPRoute."""
 
     parent_refs: tuple[ParentRef, ...] = ()
+    use_default_gateways: str = ""
     hostnames: tuple[str, ...] = ()
     rules: tuple[RouteRule, ...] = (RouteRule(),)
 
 
-class HTTPRoute(Resource, frozen=True):
+class HTTPRoute(KubernetesObject, frozen=True):
     """An HTTPRoute."""
 
     spec: HttpRouteSpec = HttpRouteSpec()
@@ -232,11 +289,12 @@ class GrpcRouteSpec(View, frozen=True):
     """``spec`` of a GRPCRoute."""
 
     parent_refs: tuple[ParentRef, ...] = ()
+    use_default_gateways: str = ""
     hostnames: tuple[str, ...] = ()
     rules: tuple[GrpcRule, ...] = (GrpcRule(),)
 
 
-class GRPCRoute(Resource, frozen=True):
+class GRPCRoute(KubernetesObject, frozen=True):
     """A GRPCRoute."""
 
     spec: GrpcRouteSpec = GrpcRouteSpec()
@@ -252,26 +310,27 @@ class StreamRouteSpec(View, frozen=True):
     """``spec`` of a TLSRoute, TCPRoute or UDPRoute. Only a TLSRoute has hostnames."""
 
     parent_refs: tuple[ParentRef, ...] = ()
+    use_default_gateways: str = ""
     hostnames: tuple[str, ...] = ()
     rules: tuple[StreamRule, ...] = ()
 
 
-class TLSRoute(Resource, frozen=True):
+class TLSRoute(KubernetesObject, frozen=True):
     """A TLSRoute."""
 
     spec: StreamRouteSpec = StreamRouteSpec()
 
 
-class TCPRoute(Resource, frozen=True):
+class TCPRoute(KubernetesObject, frozen=True):
     """A TCPRoute."""
 
     spec: StreamRouteSpec = StreamRouteSpec()
 
 
-class UDPRoute(Resource, frozen=True):
+class UDPRoute(KubernetesObject, frozen=True):
     """A UDPRoute."""
 
     spec: StreamRouteSpec = StreamRouteSpec()
 
 
-Route = HTTPRoute | GRPCRoute | TLSRoute | TCPRoute | UDPRoute
+RouteObject = HTTPRoute | GRPCRoute | TLSRoute | TCPRoute | UDPRoute

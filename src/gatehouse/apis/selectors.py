@@ -24,7 +24,7 @@ class LabelSelector(View, frozen=True):
     match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
-def selects(selector: LabelSelector, labels: Mapping[str, str] | None) -> bool:
+def selector_matches(selector: LabelSelector, labels: Mapping[str, str] | None) -> bool:
     """Return whether a selector matches these labels."""
     if labels is None or not selector.match_labels.items() <= labels.items():
         return False

@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis.meta import Meta, Resource, View
+from gatehouse.apis.meta import AnnotatedMeta, KubernetesObject, View
 
-GROUP = "proxy.kubegateway.io"
+_GROUP = "proxy.kubegateway.io"
 
 FEATURE_GATES = "proxy.kubegateway.io/feature-gates"
 """Annotation of an UpstreamCluster: KubeGateway's feature gates, ``Name=true|false``, separated by
 commas.
 """
 
-GATEWAYS = "gatehouse.dev/gateways"
+GATEWAYS_ANNOTATION = "gatehouse.dev/gateways"
 """Annotation of an UpstreamCluster: Gateways that serve it, ``namespace/name``, separated by
 commas. Without it every Gateway with a listener for kube-apiservers serves the object.
 """
 
-STREAMS = "gatehouse.dev/streams-per-connection"
+STREAMS_ANNOTATION = "gatehouse.dev/streams-per-connection"
 """Annotation of an UpstreamCluster: maximum number of concurrent requests on one HTTP/2 connection
 to a server. Default: 100.
 """
-
-
-class AnnotatedMeta(Meta, frozen=True):
-    """``metadata`` with annotations."""
-
-    annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class SecretRef(View, frozen=True):
@@ -41,7 +35,7 @@ class SecretRef(View, frozen=True):
     name: str = ""
 
 
-class Server(View, frozen=True):
+class ServerSpec(View, frozen=True):
     """A kube-apiserver."""
 
     endpoint: str = ""
@@ -97,7 +91,7 @@ class MaxRequestsInflight(View, frozen=True):
     max: int = 0
 
 
-class TokenBucket(View, frozen=True):
+class TokenBucketSpec(View, frozen=True):
     """Maximum number of requests per second."""
 
     qps: int = 0
@@ -113,9 +107,9 @@ class FlowControlSchema(View, frozen=True):
     planes together."""
     exempt: Exempt | None = None
     max_requests_inflight: MaxRequestsInflight | None = None
-    token_bucket: TokenBucket | None = None
+    token_bucket: TokenBucketSpec | None = None
     global_max_requests_inflight: MaxRequestsInflight | None = None
-    global_token_bucket: TokenBucket | None = None
+    global_token_bucket: TokenBucketSpec | None = None
 
 
 class FlowControl(View, frozen=True):
@@ -131,7 +125,7 @@ class ServiceAccountRef(View, frozen=True):
     namespace: str = ""
 
 
-class Rule(View, frozen=True):
+class DispatchRuleSpec(View, frozen=True):
     """A rule of a policy. ``-`` before a value inverts it, ``*`` alone matches everything."""
 
     verbs: tuple[str, ...] = ()
@@ -144,14 +138,14 @@ class Rule(View, frozen=True):
     non_resource_urls: tuple[str, ...] = msgspec.field(default=(), name="nonResourceURLs")
 
 
-class DispatchPolicy(View, frozen=True):
+class DispatchPolicySpec(View, frozen=True):
     """A dispatch policy: servers for the requests that match one of its rules."""
 
     strategy: str = "RoundRobin"
     upstream_subset: tuple[str, ...] = ()
     upsteam_subset: tuple[str, ...] = ()
     """Spelling in KubeGateway's documentation."""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[DispatchRuleSpec, ...] = ()
     flow_control_schema_name: str = ""
     log_mode: str = ""
 
@@ -161,8 +155,8 @@ class DispatchPolicy(View, frozen=True):
         return self.upstream_subset or self.upsteam_subset
 
 
-class Logging(View, frozen=True):
-    """``spec.logging``."""
+class UpstreamClusterLogging(View, frozen=True):
+    """``spec.logging``: which requests of the cluster are in the access log."""
 
     mode: str = ""
 
@@ -170,15 +164,15 @@ class Logging(View, frozen=True):
 class UpstreamClusterSpec(View, frozen=True):
     """``spec`` of an UpstreamCluster."""
 
-    servers: tuple[Server, ...] = ()
+    servers: tuple[ServerSpec, ...] = ()
     client_config: ClientConfig = ClientConfig()
     secure_serving: SecureServing = SecureServing()
     flow_control: FlowControl = FlowControl()
-    dispatch_policies: tuple[DispatchPolicy, ...] = ()
-    logging: Logging = Logging()
+    dispatch_policies: tuple[DispatchPolicySpec, ...] = ()
+    logging: UpstreamClusterLogging = UpstreamClusterLogging()
 
 
-class UpstreamCluster(Resource, frozen=True):
+class UpstreamCluster(KubernetesObject, frozen=True):
     """The kube-apiservers of one cluster. Its name is the hostname under which they are served."""
 
     metadata: AnnotatedMeta

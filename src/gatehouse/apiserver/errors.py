@@ -16,7 +16,7 @@ class Cause(msgspec.Struct, frozen=True):
     field: str
 
 
-class ApiError(Exception):
+class StatusError(Exception):
     """A request failure, answered with a Status object."""
 
     def __init__(
@@ -47,8 +47,8 @@ class ApiError(Exception):
             if getattr(self, key):
                 details[key] = getattr(self, key)
         if self.causes:
-            shown = (msgspec.to_builtins(cause) for cause in self.causes)
-            details["causes"] = [{k: v for k, v in cause.items() if v} for cause in shown]
+            causes = (msgspec.to_builtins(cause) for cause in self.causes)
+            details["causes"] = [{k: v for k, v in cause.items() if v} for cause in causes]
         if self.retry_after:
             details["retryAfterSeconds"] = self.retry_after
         return {
@@ -63,21 +63,21 @@ class ApiError(Exception):
         }
 
 
-def not_found(plural: str, group: str, name: str) -> ApiError:
+def not_found_error(plural: str, group: str, name: str) -> StatusError:
     """Build a 404 for a missing object."""
     qualified = f"{plural}.{group}" if group else plural
     message = f'{qualified} "{name}" not found'
-    return ApiError(404, "NotFound", message, kind=plural, group=group, name=name)
+    return StatusError(404, "NotFound", message, kind=plural, group=group, name=name)
 
 
-def already_exists(plural: str, group: str, name: str) -> ApiError:
+def already_exists(plural: str, group: str, name: str) -> StatusError:
     """Build a 409 for a create of an existing object."""
     qualified = f"{plural}.{group}" if group else plural
     message = f'{qualified} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", message, kind=plural, group=group, name=name)
+    return StatusError(409, "AlreadyExists", message, kind=plural, group=group, name=name)
 
 
-def conflict(plural: str, group: str, name: str, why: str = "") -> ApiError:
+def conflict(plural: str, group: str, name: str, why: str = "") -> StatusError:
     """Build a 409 for an update of an outdated version of an object."""
     qualified = f"{plural}.{group}" if group else plural
     why = why or (
@@ -85,47 +85,53 @@ def conflict(plural: str, group: str, name: str, why: str = "") -> ApiError:
         "and try again"
     )
     message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
-    return ApiError(409, "Conflict", message, kind=plural, group=group, name=name)
+    return StatusError(409, "Conflict", message, kind=plural, group=group, name=name)
 
 
-def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
+def invalid_error(kind: str, group: str, name: str, causes: Sequence[Cause]) -> StatusError:
     """Build a 422 with one cause per violation."""
     qualified = f"{kind}.{group}" if group else kind
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     whole = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     message = f'{qualified} "{name}" is invalid: {whole}'
-    return ApiError(422, "Invalid", message, kind=kind, group=group, name=name, causes=causes)
+    return StatusError(422, "Invalid", message, kind=kind, group=group, name=name, causes=causes)
 
 
-def bad_request(message: str) -> ApiError:
+def bad_request(message: str) -> StatusError:
     """400."""
-    return ApiError(400, "BadRequest", message)
+    return StatusError(400, "BadRequest", message)
 
 
-def expired(message: str) -> ApiError:
+def expired(message: str) -> StatusError:
     """Build a 410 for a revision that is older than the retained history."""
-    return ApiError(410, "Expired", message)
+    return StatusError(410, "Expired", message)
 
 
-def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
+def forbidden_error(plural: str, group: str, name: str, why: str) -> StatusError:
     """Build a 403 for an object."""
     qualified = f"{plural}.{group}" if group else plural
-    shown = f' "{name}"' if name else ""
-    message = f"{qualified}{shown} is forbidden: {why}"
-    return ApiError(403, "Forbidden", message, kind=plural, group=group, name=name)
+    quoted = f' "{name}"' if name else ""
+    message = f"{qualified}{quoted} is forbidden: {why}"
+    return StatusError(403, "Forbidden", message, kind=plural, group=group, name=name)
 
 
-def too_large_version(wanted: int, current: int) -> ApiError:
+def too_large_version(requested: int, current: int) -> StatusError:
     """Build a 504 for a requested revision that has not been reached."""
-    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
-    error = ApiError(504, "Timeout", message, causes=[cause])
+    error = StatusError(504, "Timeout", message, causes=[cause])
     error.retry_after = 1
     return error
 
 
-def unavailable(message: str) -> ApiError:
+def unavailable_error(message: str) -> StatusError:
     """Build a 503."""
-    error = ApiError(503, "ServiceUnavailable", message)
+    error = StatusError(503, "ServiceUnavailable", message)
     error.retry_after = 1
     return error
+
+
+def storage_full(why: str) -> StatusError:
+    """Build a 507. Without a `Retry-After`, so that clients report it at once."""
+    message = f"the object was not written: {why}. Reads are served, and writes once there is space"
+    return StatusError(507, "InsufficientStorage", message)

@@ -15,19 +15,28 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 
 from gatehouse.apiserver.admission_policies.enforcement import Policies
-from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
 from gatehouse.apiserver.controllers import bootstrap, custom_resources, initial_phase, rbac
-from gatehouse.apiserver.controllers.context import Context
+from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.endpoint_slices import EndpointSliceController
 from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
 from gatehouse.apiserver.controllers.leader_election import LeaderElector
 from gatehouse.apiserver.controllers.namespaces import Namespaces
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
+from gatehouse.apiserver.controllers.resource_quotas import (
+    QuotaStatusController,
+    ResourceQuotas,
+)
 from gatehouse.apiserver.controllers.service_ips import ServiceIPAllocator
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.gatehouse_kinds.gate_annotations import register_gate_check
+from gatehouse.apiserver.gatehouse_kinds.name_conflicts import register_name_checks
+from gatehouse.apiserver.gatehouse_kinds.recorded_status import register_status_check
+from gatehouse.apiserver.http import connections, requests
 from gatehouse.apiserver.http.audit import Audit
+from gatehouse.apiserver.http.connections import ConnectionLimits, TlsListener
 from gatehouse.apiserver.http.handler import Handler, Limits, ServerContext
-from gatehouse.apiserver.http.metrics import Metrics
+from gatehouse.apiserver.http.metrics import RequestMetrics
 from gatehouse.apiserver.http.nonresource import NonResourceHandlers
 from gatehouse.apiserver.http.pod_logs import Find, PodLogs
 from gatehouse.apiserver.http.resources import Resources
@@ -42,16 +51,18 @@ from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.rbac import data_planes
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.storage import factory
-from gatehouse.apiserver.storage.entries import UnavailableError
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.entries import StorageFullError, UnavailableError
+from gatehouse.apiserver.storage.store import ObjectStore
+from gatehouse.runtime import tls_settings
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-MAX_BODY_BYTES = 3 * 1024 * 1024
-"""Maximum size of a request body, the limit of kube-apiserver."""
+
+BOOTSTRAP_SECONDS = 5.0
+"""Interval in seconds between attempts to create bootstrap objects in a full storage."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class ApiServerOptions(msgspec.Struct, frozen=True):
     """Settings of the API server."""
 
     storage: str
@@ -73,34 +84,43 @@ class Options(msgspec.Struct, frozen=True):
     anonymous: bool = False
     service_cidr: str = "10.96.0.0/16"
     limits: Limits = Limits()
+    connection_limits: ConnectionLimits = ConnectionLimits()
     pod_logs: Find | None = None
 
 
-class Server:
+class ApiServer:
     """One API server over one store."""
 
-    def __init__(self, store: Store, options: Options, stop: asyncio.Event) -> None:
+    def __init__(self, store: ObjectStore, options: ApiServerOptions, stop: asyncio.Event) -> None:
         self.store, self._options = store, options
-        registry = self.registry = Registry(KINDS)
+        registry = self.registry = Registry(BUILTIN_KINDS)
         admission = Admission(registry, store)
         authorizer = Authorizer()
-        custom_resources.serve(store, registry, admission)
+        custom_resources.serve_crds(store, registry, admission)
         rbac.register_authorizer(store, authorizer, admission)
         data_planes.register_check(authorizer, admission)
+        register_name_checks(store, admission)
+        register_gate_check(admission)
+        register_status_check(authorizer, admission)
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).validate
         ServiceIPAllocator(store, admission, ipaddress.ip_network(options.service_cidr))
+        self._quotas = ResourceQuotas(store, admission)
         verbs, deletion = Verbs(store, admission), Deletion(store, admission)
-        self.context = Context(store, registry, verbs, deletion)
+        self.context = ControllerContext(store, registry, verbs, deletion)
         self.keys = Keys()
         bootstrap.follow_keys(self.context, self.keys)
         tokens = ServiceAccountTokens(self.keys, store)
-        tokens_by_secret = static_tokens.load(options.token_file) if options.token_file else {}
+        tokens_by_secret = (
+            static_tokens.load_tokens(options.token_file) if options.token_file else {}
+        )
         self._started = False
         self._work_queues = self._controllers()
-        metrics = Metrics(store)
+        metrics = RequestMetrics(store)
         self.audit = (
-            Audit(options.audit_log, reads=options.audit_reads) if options.audit_log else None
+            Audit(options.audit_log, metrics.audit_errors, reads=options.audit_reads)
+            if options.audit_log
+            else None
         )
         checks = {"ping": self._ping, "storage": store.check, "bootstrap": self._is_started}
         self.handler = Handler(
@@ -130,10 +150,23 @@ class Server:
             custom_resources.Cleanup(context).queue,
             rbac.Aggregation(context).queue,
             EndpointSliceController(context).queue,
+            QuotaStatusController(context, self._quotas).queue,
         ]
 
     async def bootstrap(self) -> None:
-        """Create bootstrap objects, rotate token keys, and encrypt Secrets with the newest key."""
+        """Create bootstrap objects, rotate token keys, and encrypt Secrets with the newest key.
+
+        If the storage of an existing installation is full, :meth:`work` does it later. Raises
+        StorageFullError if a new installation cannot be created.
+        """
+        try:
+            await self._prepare()
+        except StorageFullError as error:
+            if self.keys.empty:
+                raise
+            log.warning("bootstrap deferred", error=str(error))
+
+    async def _prepare(self) -> None:
         await bootstrap.prepare(self.context)
         key = self._options.token_key
         first = await asyncio.to_thread(key.read_bytes) if key else None
@@ -143,6 +176,9 @@ class Server:
 
     async def work(self) -> None:
         """Run the controllers until cancelled; on the leader only if the storage is shared."""
+        while not self._started:
+            await asyncio.sleep(BOOTSTRAP_SECONDS)
+            await self.bootstrap()
         if self.store.shared:
             await LeaderElector(self.context).run(self._control)
         else:
@@ -159,7 +195,7 @@ class Server:
             await asyncio.sleep(bootstrap.ROTATION_SECONDS)
             try:
                 await bootstrap.rotate_keys(self.context, self.keys)
-            except (ApiError, UnavailableError) as error:
+            except (StatusError, UnavailableError) as error:
                 log.warning("token key not rotated", error=str(error))
 
     async def _ping(self) -> None:
@@ -170,29 +206,24 @@ class Server:
             raise RuntimeError("not complete")
 
 
-async def run(
-    options: Options, stop: asyncio.Event, ready: Callable[[int], None] | None = None
+async def run_api_server(
+    options: ApiServerOptions, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
     """Serve until `stop` is set; call `ready` with the port. Raises OSError if binding fails."""
     store = await factory.open_store(options.storage, options.encryption_keys)
-    server = Server(store, options, stop)
+    server = ApiServer(store, options, stop)
     await server.bootstrap()
-    # No router: `Handler` parses paths itself, once. Compressed bodies are rejected, so nothing
-    # inflates them, not even to discard them.
-    server_factory = web.Server(
-        server.handler.handle,
-        request_factory=_build_request,
-        access_log=None,
-        auto_decompress=False,
+    # No router: `Handler` parses paths itself, once.
+    runner = web.ServerRunner(
+        connections.server(server.handler.handle, request_factory=_build_request),
+        shutdown_timeout=2.0,
     )
-    runner = web.ServerRunner(server_factory, shutdown_timeout=2.0)
     await runner.setup()
+    listener = TlsListener(runner, _tls_context(options), options.connection_limits)
     host, _, port = options.bind.rpartition(":")
-    site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=_tls_context(options))
     controllers = asyncio.create_task(server.work())
     try:
-        await site.start()
-        bound_port = runner.addresses[0][1]
+        bound_port = await listener.start(host.strip("[]"), int(port))
         log.info("serving", bind=f"{host}:{bound_port}", revision=store.revision)
         if ready is not None:
             ready(bound_port)
@@ -202,6 +233,7 @@ async def run(
     finally:
         controllers.cancel()
         await asyncio.gather(controllers, return_exceptions=True)
+        await listener.close()
         await runner.cleanup()
         await store.close()
         if server.audit is not None:
@@ -218,13 +250,13 @@ def _build_request(
 ) -> web.BaseRequest:
     return web.BaseRequest(
         message, payload, protocol, writer, task, asyncio.get_running_loop(),
-        client_max_size=MAX_BODY_BYTES,
+        client_max_size=requests.MAX_BODY_BYTES,
     )  # fmt: skip
 
 
-def _tls_context(options: Options) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(options.client_ca))
-    context.load_cert_chain(options.tls_cert, options.tls_key)
+def _tls_context(options: ApiServerOptions) -> ssl.SSLContext:
+    context = tls_settings.server_context(options.tls_cert, options.tls_key)
+    context.load_verify_locations(options.client_ca)
     # A client without a certificate may still have a token.
     context.verify_mode = ssl.CERT_OPTIONAL
     return context

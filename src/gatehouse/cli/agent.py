@@ -12,12 +12,18 @@ from typing import Any
 import click
 
 from gatehouse.agent.option_help import HELP
-from gatehouse.agent.options import KEYS, Options, OptionsError, ProxyMissingError, load_options
+from gatehouse.agent.options import (
+    KEYS,
+    AgentOptions,
+    AgentOptionsError,
+    ProxyMissingError,
+    load_options,
+)
 from gatehouse.cli import logs, run
 from gatehouse.cli.errors import CLIError
 
 
-def flag(key: str) -> str:
+def option_name(key: str) -> str:
     """Return the option name of a configuration key, formed as in NGINX Agent."""
     return key.removeprefix("gatehouse.").replace(".", "-").replace("_", "-")
 
@@ -32,10 +38,10 @@ def flag(key: str) -> str:
 @click.pass_context
 def agent_command(context: click.Context, /, config: Path | None, **flags: str | None) -> None:
     """Run one NGINX or Envoy: fetch its configuration, apply it safely, report the result."""
-    given = {key: value for key in KEYS if (value := flags[flag(key).replace("-", "_")])}
+    settings = {key: value for key in KEYS if (value := flags[option_name(key).replace("-", "_")])}
     try:
-        options = load_options(os.environ, file=config, flags=given)
-    except OptionsError as error:
+        options = load_options(os.environ, file=config, flags=settings)
+    except AgentOptionsError as error:
         raise CLIError(str(error)) from error
     parameters = context.find_root().params
     logs.configure(
@@ -48,24 +54,24 @@ def agent_command(context: click.Context, /, config: Path | None, **flags: str |
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
         await _main_of(options.proxy)(options, await run.any_event(stop, leave))
 
-    run.run(part, expected=(ProxyMissingError,))
+    run.run_until_signal(part, expected=(ProxyMissingError,))
 
 
-def _main_of(proxy: str) -> Callable[[Options, asyncio.Event], Coroutine[Any, Any, None]]:
+def _main_of(proxy: str) -> Callable[[AgentOptions, asyncio.Event], Coroutine[Any, Any, None]]:
     """Return the main function of the agent for `proxy`. Imports no other proxy's agent."""
     if proxy == "envoy":
         from gatehouse.agent.envoy import main as envoy
 
-        return envoy.run
+        return envoy.run_envoy_agent
     from gatehouse.agent.nginx import main as nginx
 
-    return nginx.run
+    return nginx.run_nginx_agent
 
 
 for _key in KEYS:
     agent_command.params.append(
         click.Option(
-            [f"--{flag(_key)}"],
+            [f"--{option_name(_key)}"],
             default=None,
             help=f"{HELP[_key]} Key {_key}, variable {KEYS[_key]}.",
         )

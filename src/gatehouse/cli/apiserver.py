@@ -11,19 +11,24 @@ from typing import Any
 import click
 
 from gatehouse.apiserver import main
+from gatehouse.apiserver.http.connections import ConnectionLimits
 from gatehouse.apiserver.http.handler import Limits
 from gatehouse.apiserver.identity.static_tokens import TokenFileError
 from gatehouse.apiserver.storage import backup as transfer
 from gatehouse.apiserver.storage import encryption
 from gatehouse.apiserver.storage.backup import TransferError
 from gatehouse.apiserver.storage.encryption import EncryptionError
-from gatehouse.apiserver.storage.entries import AddressError, UnavailableError
+from gatehouse.apiserver.storage.entries import StorageAddressError, UnavailableError
 from gatehouse.cli import run
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.parameters import PATH
 from gatehouse.standalone.node import pods
 
-PATH = click.Path(path_type=Path)
-EXPECTED = (EncryptionError, TokenFileError, TransferError, UnavailableError, AddressError)
+_REQUIRED = (
+    "--storage, --tls-cert-file, --tls-private-key-file and --client-ca-file are required without "
+    "a command"
+)
+EXPECTED = (EncryptionError, TokenFileError, TransferError, UnavailableError, StorageAddressError)
 
 
 @click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
@@ -107,14 +112,29 @@ EXPECTED = (EncryptionError, TokenFileError, TransferError, UnavailableError, Ad
     "max_reads",
     default=400,
     show_default=True,
-    help="Maximum number of concurrent read requests.",
+    help="Seats for read requests. Priority levels share the seats for reads and writes.",
 )
 @click.option(
     "--max-mutating-requests-inflight",
     "max_writes",
     default=200,
     show_default=True,
-    help="Maximum number of concurrent write requests.",
+    help="Seats for write requests. Priority levels share the seats for reads and writes.",
+)
+@click.option(
+    "--max-connections-per-source",
+    "per_source",
+    default=1000,
+    show_default=True,
+    help="Maximum number of connections of one source address without an authenticated request. "
+    "The oldest is closed for a new one.",
+)
+@click.option(
+    "--max-connections-per-user",
+    "per_user",
+    default=1000,
+    show_default=True,
+    help="Maximum number of connections of one user, or of the ServiceAccounts of one namespace.",
 )
 @click.option(
     "--node-dir",
@@ -139,18 +159,16 @@ def apiserver(
     service_cidr: str,
     max_reads: int,
     max_writes: int,
+    per_source: int,
+    per_user: int,
     node_dir: Path | None,
 ) -> None:
     """Serve the embedded Kubernetes API, or run a command on its storage."""
     if context.invoked_subcommand is not None:
         return
     if storage is None or tls_cert is None or tls_key is None or client_ca is None:
-        required = (
-            "--storage, --tls-cert-file, --tls-private-key-file and --client-ca-file are required "
-            "without a command"
-        )
-        raise click.UsageError(required, context)
-    options = main.Options(
+        raise click.UsageError(_REQUIRED, context)
+    options = main.ApiServerOptions(
         storage=storage,
         bind=bind,
         tls_cert=tls_cert,
@@ -164,13 +182,14 @@ def apiserver(
         anonymous=anonymous,
         service_cidr=service_cidr,
         limits=Limits(max_reads, max_writes),
+        connection_limits=ConnectionLimits(per_source, per_user),
         pod_logs=functools.partial(pods.log_file, node_dir) if node_dir else None,
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await main.run(options, await run.any_event(stop, leave))
+        await main.run_api_server(options, await run.any_event(stop, leave))
 
-    run.run(part, expected=EXPECTED)
+    run.run_until_signal(part, expected=EXPECTED)
 
 
 _STORAGE = click.option("--storage", required=True, help="Directory (SQLite) or etcd:// URL.")
@@ -183,8 +202,8 @@ def backup(storage: str, target: Path) -> None:
     """Write all objects to a file. The server may be running."""
 
     async def work() -> None:
-        revision, records = await transfer.read(storage)
-        transfer.dump(target, revision, records)
+        revision, records = await transfer.read_backup(storage)
+        transfer.dump_backup(target, revision, records)
         click.echo(f"{len(records)} objects of revision {revision} written to {target}")
 
     _run(work)
@@ -197,8 +216,8 @@ def restore(storage: str, source: Path) -> None:
     """Restore a backup into an empty storage."""
 
     async def work() -> None:
-        revision, records = transfer.load(source)
-        count = await transfer.write(storage, revision, records)
+        revision, records = transfer.load_backup(source)
+        count = await transfer.restore_objects(storage, revision, records)
         click.echo(f"{count} objects restored into {storage}")
 
     _run(work)
@@ -213,8 +232,8 @@ def migrate(source: str, target: str) -> None:
     """Copy all objects from one storage to another."""
 
     async def work() -> None:
-        revision, records = await transfer.read(source)
-        count = await transfer.write(target, revision, records)
+        revision, records = await transfer.read_backup(source)
+        count = await transfer.restore_objects(target, revision, records)
         click.echo(f"{count} objects copied to {target}")
 
     _run(work)
@@ -223,13 +242,13 @@ def migrate(source: str, target: str) -> None:
 @apiserver.command("generate-encryption-key")
 def generate_encryption_key() -> None:
     """Print a new line for --encryption-key-file. The first line of that file encrypts."""
-    click.echo(encryption.generate())
+    click.echo(encryption.generate_key())
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         asyncio.run(work())
-    except EXPECTED as error:
+    except (*EXPECTED, OSError) as error:
         raise CLIError(str(error)) from error
 
 

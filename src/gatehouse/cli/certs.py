@@ -16,13 +16,12 @@ from rich.table import Table
 
 from gatehouse.apis import resources
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.parameters import PATH
 from gatehouse.controller.options import SERVER_NAME
-from gatehouse.dataplane.machine_identity import Machine
+from gatehouse.dataplane.machine_identity import MachineIdentity
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.standalone import pki
-
-PATH = click.Path(path_type=Path)
 
 _CHANNEL_FILES = ("ca.crt", "tls.crt", "tls.key")
 """Files of the Secret that the controller mounts."""
@@ -118,7 +117,7 @@ def machine_certificate(
     """
     _require_one_target(directory, secret)
     try:
-        uri = Machine.parse(Machine(*balancer.partition("/")[::2], name).uri).uri
+        uri = MachineIdentity.parse(MachineIdentity(*balancer.partition("/")[::2], name).uri).uri
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     target = out or Path(name)

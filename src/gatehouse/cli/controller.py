@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,27 +10,16 @@ import msgspec
 
 from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.cli import run
+from gatehouse.cli.option_values import parse_with
+from gatehouse.cli.parameters import PATH
+from gatehouse.cli.shared_options import shared_options
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
 from gatehouse.controller import plus_usage
 from gatehouse.controller.leader_election import LeadershipLostError, Lease, namespaced_name
 from gatehouse.controller.leader_label import LABEL
-from gatehouse.controller.provisioner.copied_secrets import SECRET_USES, Source
+from gatehouse.controller.provisioner.copied_secrets import SECRET_USES, SecretSource
 from gatehouse.kube.config import ConfigError
-
-PATH = click.Path(path_type=Path)
-
-
-def parse_with(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that parses an option's value and reports ValueError as a usage error."""
-
-    def callback(_: click.Context, __: click.Parameter, value: Any) -> Any:
-        try:
-            return read(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-
-    return callback
 
 
 def network_options(text: str) -> NetworkOptions:
@@ -120,27 +107,14 @@ def network_options(text: str) -> NetworkOptions:
     show_default=True,
     help="Addresses on which data planes listen: all, or those of their Service only.",
 )
-@click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
-@click.option(
-    "--allow-gateway-workload-overrides",
-    "workload_overrides",
-    is_flag=True,
-    help="Allow parameters of Gateways to set every field of spec.kubernetes, such as patches, "
-    "image and volumes. Their authors can then run any command where data planes run.",
-)
+@shared_options
 @click.option(
     "--copy-secret",
     "copies",
     multiple=True,
-    callback=parse_with(lambda values: tuple(map(Source.parse, values))),
+    callback=parse_with(lambda values: tuple(map(SecretSource.parse, values))),
     help="USE=namespace/name of a Secret that is copied to the namespaces of data planes. "
     f"USE is one of {', '.join(SECRET_USES)}. Can be repeated.",
-)
-@click.option(
-    "--rate-limit-service",
-    "limit_counter",
-    default="",
-    help="Address of the rate limit service for limits that data planes share (host:port).",
 )
 @click.option(
     "--leader-election-lease",
@@ -173,7 +147,7 @@ def network_options(text: str) -> NetworkOptions:
     "--plus-usage-report-config",
     "usage",
     default="",
-    callback=parse_with(plus_usage.parse),
+    callback=parse_with(plus_usage.parse_plus_usage),
     help="Usage reports of NGINX Plus, as JSON with endpoint, resolver, proxy, skipVerify and "
     "enforceInitialReport. Applies where a Secret is copied as license.",
 )
@@ -190,17 +164,19 @@ def network_options(text: str) -> NetworkOptions:
     show_default=True,
     help="Image of Envoy data planes.",
 )
-def controller_command(image: str, envoy_image: str, **given: Any) -> None:
+def controller_command(image: str, envoy_image: str, **arguments: Any) -> None:
     """Watch objects, configure data planes and write statuses."""
-    if bool(given["outside_bind"]) is (given["outside_ca"] is None):
+    if bool(arguments["outside_bind"]) is (arguments["outside_ca"] is None):
         raise click.UsageError("--machine-bind-address and --machine-ca-file must be set together")
     # Parameter names equal the fields of the controller's options.
-    options = controller_options.Options(**given, images={"nginx": image, "envoy": envoy_image})
+    options = controller_options.ControllerOptions(
+        **arguments, images={"nginx": image, "envoy": envoy_image}
+    )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await controller.run(options, await run.any_event(stop, leave))
+        await controller.run_controller(options, await run.any_event(stop, leave))
 
-    run.run(part, expected=(ConfigError, LeadershipLostError))
+    run.run_until_signal(part, expected=(ConfigError, LeadershipLostError))
 
 
 COMMANDS = (controller_command,)

@@ -12,10 +12,9 @@ import click
 
 from gatehouse.cli import demo_scenario, local_options, logs, run
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.parameters import PATH
 from gatehouse.standalone.state_directory import StateError
 from gatehouse.standalone.supervisor import StartError
-
-PATH = click.Path(path_type=Path)
 
 
 @click.command()
@@ -52,10 +51,12 @@ def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) 
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
         ended = await run.any_event(stop, leave)
-        result.append(await demo_scenario.run(directory, address_pool, examples, once, ended))
+        result.append(
+            await demo_scenario.run_scenario(directory, address_pool, examples, once, ended)
+        )
 
     try:
-        run.run(part, expected=(StateError, StartError, demo_scenario.DemoError))
+        run.run_until_signal(part, expected=(StateError, StartError, demo_scenario.DemoError))
     finally:
         if state_dir is None:
             shutil.rmtree(directory, ignore_errors=True)

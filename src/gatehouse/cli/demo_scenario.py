@@ -27,7 +27,7 @@ from gatehouse.kube import client as kube
 from gatehouse.standalone import echo, pki, up
 from gatehouse.standalone.state_directory import State
 
-HOST = "cafe.example.com"
+_HOST = "cafe.example.com"
 HTTP, HTTPS = 8080, 8443
 SPLIT = 400
 """Requests sent to the 90/10 split."""
@@ -64,7 +64,7 @@ class DemoResponse(msgspec.Struct, frozen=True):
     milliseconds: float
 
 
-HTTP_BASE, HTTPS_BASE = f"http://{HOST}:{HTTP}", f"https://{HOST}:{HTTPS}"
+HTTP_BASE, HTTPS_BASE = f"http://{_HOST}:{HTTP}", f"https://{_HOST}:{HTTPS}"
 EXPECTATIONS = (
     Expectation("GET", f"{HTTP_BASE}/tea", "tea: path", backend="tea"),
     Expectation("GET", f"{HTTP_BASE}/tea/green?cup=big", "tea: path", backend="tea"),
@@ -90,10 +90,12 @@ EXPECTATIONS = (
 )
 
 
-async def run(directory: Path, pool: str, examples: Path, once: bool, stop: asyncio.Event) -> bool:
+async def run_scenario(
+    directory: Path, pool: str, examples: Path, once: bool, stop: asyncio.Event
+) -> bool:
     """Carry it out; give whether every answer was right. Raises DemoError."""
     installed: asyncio.Future[State] = asyncio.get_running_loop().create_future()
-    options = up.Options(
+    options = up.InstallationOptions(
         state_dir=directory,
         api_address="127.0.0.1:0",
         agent_address="127.0.0.1:0",
@@ -103,10 +105,10 @@ async def run(directory: Path, pool: str, examples: Path, once: bool, stop: asyn
     manifests = _manifests(examples)
     ending = asyncio.Event()
     task = asyncio.create_task(
-        up.run(options, ending, lambda state, _: installed.set_result(state))
+        up.run_installation(options, ending, lambda state, _: installed.set_result(state))
     )
     try:
-        async with echo.serve(_backends(manifests)):
+        async with echo.serve_echo(_backends(manifests)):
             return await _show(task, installed, manifests, once, stop)
     finally:
         ending.set()
@@ -187,7 +189,7 @@ def _resource(kind: str) -> Resource:
 
 def _tls_secret(state: State) -> dict[str, Any]:
     """Make the listener's certificate, signed by the installation's own CA."""
-    leaf = pki.Leaf("demo", HOST, dns=(HOST,), server=True)
+    leaf = pki.InstallationCertificate("demo", _HOST, dns=(_HOST,), server=True)
     pair = state.pki.leaf(leaf)
     pki.issue(state.pki.ca(), leaf, pair, datetime.now(UTC))
     encoded = {
@@ -263,13 +265,15 @@ def _missing(current: dict[str, Any]) -> str:
     for conditions in sets:
         holding = {c["type"]: c for c in conditions if c["status"] == "True"}
         for kind in needed:
-            found = holding.get(kind)
+            condition = holding.get(kind)
             if (
-                found is None
-                or found.get("observedGeneration") != current["metadata"]["generation"]
+                condition is None
+                or condition.get("observedGeneration") != current["metadata"]["generation"]
             ):
-                said = next((c["message"] for c in conditions if c["type"] == kind), "not said yet")
-                return f"{kind} ({said})"
+                message = next(
+                    (c["message"] for c in conditions if c["type"] == kind), "not said yet"
+                )
+                return f"{kind} ({message})"
     return ""
 
 
@@ -371,7 +375,7 @@ def _print_addresses(state: State, address: str) -> None:
         f"Gateway cafe/cafe     {address} (HTTP {HTTP}, HTTPS {HTTPS})",
         f"kubeconfig            {state.kubeconfig}",
         f"kubectl               kubectl --kubeconfig {state.kubeconfig} get gateways,httproutes -A",
-        f"curl                  curl --resolve {HOST}:{HTTPS}:{address} "
+        f"curl                  curl --resolve {_HOST}:{HTTPS}:{address} "
         f"--cacert {state.pki.ca().cert} {HTTPS_BASE}/tea",
     )
     for line in lines:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from gatehouse.apis import resources
+from gatehouse.apis.objects import ReadOnlyObject
 from gatehouse.apis.resources import Resource
 from gatehouse.cli.errors import CLIError
-from gatehouse.cli.status import kubeconfig_of
+from gatehouse.cli.parameters import PATH, kubeconfig_of
 from gatehouse.compiler.frontends import hosted_apiserver
-from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, dns_records_for
+from gatehouse.compiler.frontends.hosted_apiserver.dns import DnsRecord, dns_records_for
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.kube.informer import Informer
 from gatehouse.kube.store import Changes
-
-PATH = click.Path(path_type=Path)
-
-Object = Mapping[str, Any]
 
 
 @click.group()
@@ -85,15 +81,15 @@ class _Zone:
         self._output = output
         self._nameserver = nameserver.rstrip(".")
         self._contact = contact.rstrip(".") or f"hostmaster.{origin.strip('.')}"
-        self._last: list[Record] | None = None
+        self._last: list[DnsRecord] | None = None
 
-    def write(self, servers: Iterable[Object]) -> None:
+    def write(self, servers: Iterable[ReadOnlyObject]) -> None:
         """Write the records of `servers` if they differ from those written last."""
         records = sorted(record for server in servers for record in records_of(server))
         if records == self._last:
             return
         self._last = records
-        text = hosted_apiserver.zone(self._origin, records, self._top())
+        text = hosted_apiserver.zone_file(self._origin, records, self._top())
         if self._output is None:
             click.echo(text, nl=False)
             return
@@ -110,7 +106,7 @@ class _Zone:
         return f"{soa}\n@ 3600 IN NS {self._nameserver}."
 
 
-def records_of(server: Object) -> list[Record]:
+def records_of(server: ReadOnlyObject) -> list[DnsRecord]:
     """Return the records in the status of a HostedAPIServer. Empty while it is not accepted."""
     status, spec = server.get("status") or {}, server.get("spec") or {}
     targets = [address.get("value", "") for address in status.get("addresses") or ()]

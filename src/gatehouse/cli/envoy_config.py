@@ -16,14 +16,15 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from udpa.annotations import sensitive_pb2
 
+from gatehouse.apis.objects import Object
+from gatehouse.cli.secret_digest import SecretDigest
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import REMOVE_ORDER, SIDECAR_CONFIG, Resource
+from gatehouse.dataplane.xds.resources import REMOVE_ORDER, SIDECAR_CONFIG_TYPE_URL, XdsResource
 
 if TYPE_CHECKING:
     # The import is slow, and only `dump` needs it.
     from envoy.config.core.v3 import base_pb2
-
-REDACTED = "[redacted]"
+    from google.protobuf import struct_pb2
 
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "set-cookie")
 _SECRET_FIELDS = ("envoy.extensions.filters.http.jwt_authn.v3.JwtProvider.local_jwks",)
@@ -31,8 +32,7 @@ _SECRET_FIELDS = ("envoy.extensions.filters.http.jwt_authn.v3.JwtProvider.local_
 
 _SOURCE = "envoy.config.core.v3.DataSource"
 _HEADER = "envoy.config.core.v3.HeaderValue"
-
-Object = dict[str, Any]
+_STRUCT = "google.protobuf.Struct"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -44,101 +44,116 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-def _fields(dumper: yaml.SafeDumper, found: OrderedDict[str, Any]) -> yaml.MappingNode:
-    return dumper.represent_dict(found.items())
+def _fields(dumper: yaml.SafeDumper, fields: OrderedDict[str, Any]) -> yaml.MappingNode:
+    return dumper.represent_dict(fields.items())
 
 
 _Dumper.add_representer(str, _text)
 _Dumper.add_representer(OrderedDict, _fields)
 
 
-def read(database: Path) -> list[Resource]:
+def read_accepted(database: Path) -> list[XdsResource]:
     """Return the resources that Envoy accepted last, from its agent's file. Raises OSError."""
     # The agent writes to this file. A read-only connection does not change it.
     uri = f"{database.absolute().as_uri()}?mode=ro"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
             rows = connection.execute("SELECT type_url, name, body, version FROM resources")
-            return [Resource(*row) for row in rows]
+            return [XdsResource(*row) for row in rows]
     except sqlite3.Error as error:
         raise OSError(f"{database}: {error}") from error
 
 
-def dump(resources: list[Resource]) -> str:
-    """Return resources as YAML, keyed by type and name."""
+def dump_resources(resources: list[XdsResource], digest: SecretDigest) -> str:
+    """Return resources as YAML, keyed by type and name. A digest stands for each secret."""
     # The message types must be imported before packed messages can be parsed.
     importlib.import_module("gatehouse.compiler.backends.envoy")
     by_type: dict[str, Object] = {}
     types = {type_url: place for place, type_url in enumerate(REMOVE_ORDER)}
     last = len(types)
-    for each in sorted(resources, key=lambda one: (types.get(one.type_url, last), one.key)):
-        short = each.type_url.rpartition(".")[2] if each.type_url != SIDECAR_CONFIG else "Companion"
-        by_type.setdefault(short, {})[each.name] = _to_object(each)
+    for resource in sorted(resources, key=lambda one: (types.get(one.type_url, last), one.key)):
+        short = (
+            resource.type_url.rpartition(".")[2]
+            if resource.type_url != SIDECAR_CONFIG_TYPE_URL
+            else "Companion"
+        )
+        by_type.setdefault(short, {})[resource.name] = _to_object(resource, digest)
     return yaml.dump(by_type, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
 
 
-def _to_object(resource: Resource) -> Object:
-    if resource.type_url == SIDECAR_CONFIG:
-        return _files(resource)
+def _to_object(resource: XdsResource, digest: SecretDigest) -> Object:
+    if resource.type_url == SIDECAR_CONFIG_TYPE_URL:
+        return _files(resource, digest)
     packed = any_pb2.Any(type_url=resource.type_url, value=resource.body)
     message = _unpacked(packed)
     if message is None:
         return {"unreadable": f"{len(resource.body)} bytes of {resource.type_url}"}
-    _redact(message)
-    found: Object = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return found
+    _redact(message, digest)
+    content: Object = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return content
 
 
-def _files(resource: Resource) -> Object:
+def _files(resource: XdsResource, digest: SecretDigest) -> Object:
     """Return the files of a sidecar without content, since any of them may contain secrets."""
     try:
-        found = sidecar_configs.files(resource)
+        files = sidecar_configs.sidecar_files(resource)
     except ValueError as error:
         return {"unreadable": str(error)}
-    return {"files": {path: f"{REDACTED} ({len(body)} bytes)" for path, body in found.items()}}
+    return {"files": {path: digest.mark(body, len(body)) for path, body in files.items()}}
 
 
 def _unpacked(packed: any_pb2.Any) -> Message | None:
     """Return a packed message, or None if its type is unknown or its bytes are malformed."""
     try:
-        made = symbol_database.Default().GetSymbol(packed.type_url.rpartition("/")[2])()
-        made.ParseFromString(packed.value)
+        message = symbol_database.Default().GetSymbol(packed.type_url.rpartition("/")[2])()
+        message.ParseFromString(packed.value)
     except (KeyError, DecodeError):
         return None
-    return made
+    return message
 
 
-def _redact(message: Message) -> None:
+def _redact(message: Message, digest: SecretDigest) -> None:
     """Redact key material in a message and in the messages packed in it."""
     kind = message.DESCRIPTOR.full_name
     if isinstance(message, any_pb2.Any):
-        _redact_packed(message)
+        _redact_packed(message, digest)
         return
     if kind == _HEADER:
-        _redact_header(cast("base_pb2.HeaderValue", message))
+        _redact_header(cast("base_pb2.HeaderValue", message), digest)
     if kind == _SOURCE:
         _readable(cast("base_pb2.DataSource", message))
+    if kind == _STRUCT:
+        _redact_struct(cast("struct_pb2.Struct", message), digest)
     for field, value in message.ListFields():
         if _is_secret(field):
+            mark = digest.mark(_content(message, field))
             message.ClearField(field.name)
-            _mark(message, field)
+            _mark(message, field, mark)
             continue
-        for each in _messages(field, value):
-            _redact(each)
+        for inner in _messages(field, value):
+            _redact(inner, digest)
 
 
-def _redact_header(header: base_pb2.HeaderValue) -> None:
+def _redact_header(header: base_pb2.HeaderValue, digest: SecretDigest) -> None:
     if header.key.lower() in _SECRET_HEADERS:
-        header.value, header.raw_value = REDACTED, b""
+        content = header.raw_value or header.value.encode()
+        header.value, header.raw_value = digest.mark(content), b""
 
 
-def _redact_packed(packed: any_pb2.Any) -> None:
+def _redact_struct(struct: struct_pb2.Struct, digest: SecretDigest) -> None:
+    """Redact headers in metadata."""
+    for key, value in struct.fields.items():
+        if key.lower() in _SECRET_HEADERS:
+            value.string_value = digest.mark(value.SerializeToString(deterministic=True))
+
+
+def _redact_packed(packed: any_pb2.Any, digest: SecretDigest) -> None:
     inner = _unpacked(packed)
     if inner is None:
         # It cannot be parsed and may contain key material.
         packed.CopyFrom(any_pb2.Any())
         return
-    _redact(inner)
+    _redact(inner, digest)
     packed.value = inner.SerializeToString(deterministic=True)
 
 
@@ -149,15 +164,25 @@ def _is_secret(field: FieldDescriptor) -> bool:
     return marked or field.full_name in _SECRET_FIELDS
 
 
-def _mark(message: Message, field: FieldDescriptor) -> None:
+def _content(message: Message, field: FieldDescriptor) -> bytes:
+    """Return the content of a field in the wire format."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for other, _ in message.ListFields():
+        if other.name != field.name:
+            copy.ClearField(other.name)
+    return copy.SerializeToString(deterministic=True)
+
+
+def _mark(message: Message, field: FieldDescriptor, mark: str) -> None:
     """Mark a field as redacted if its type can hold text."""
     kind = field.message_type.full_name if field.message_type is not None else ""
     if kind == _SOURCE and not field.is_repeated:
-        getattr(message, field.name).inline_string = REDACTED
+        getattr(message, field.name).inline_string = mark
     elif kind == _SOURCE:
-        getattr(message, field.name).add(inline_string=REDACTED)
+        getattr(message, field.name).add(inline_string=mark)
     elif field.type == field.TYPE_STRING and not field.is_repeated:
-        setattr(message, field.name, REDACTED)
+        setattr(message, field.name, mark)
 
 
 def _readable(source: base_pb2.DataSource) -> None:
@@ -172,7 +197,7 @@ def _messages(field: FieldDescriptor, value: Any) -> Iterator[Message]:
     if field.message_type is None:
         return
     if field.message_type.GetOptions().map_entry:
-        yield from (each for each in value.values() if hasattr(each, "ListFields"))
+        yield from (item for item in value.values() if hasattr(item, "ListFields"))
     elif field.is_repeated:
         yield from value
     else:

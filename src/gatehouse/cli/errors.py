@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gatehouse.inspection.errors import InspectionError
 
-class CLIError(Exception):
-    """Error that the user can correct. The message is shown without a traceback."""
+
+class CLIError(InspectionError):
+    """Error of a command line that the user can correct."""

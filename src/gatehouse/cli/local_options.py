@@ -10,6 +10,7 @@ import click
 
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.cli.errors import CLIError
+from gatehouse.standalone.node import data_plane_users as users
 
 
 def address_pool(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -40,9 +41,28 @@ def _is_local(pool: ipaddress.IPv4Network) -> bool:
     return True
 
 
+def data_plane_users(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Validate the user IDs of data planes. Raises BadParameter."""
+    try:
+        users.parse_range(value)
+    except users.UserRangeError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
+data_plane_users_option = click.option(
+    "--data-plane-users",
+    default=users.DEFAULT_RANGE,
+    show_default=True,
+    callback=data_plane_users,
+    metavar="FIRST-LAST|none",
+    help="User IDs of data planes if root runs this, one for each. none: data planes run as root.",
+)
+
+
 def find_nginx(named: str | None) -> Path:
     """Return the path of the NGINX to run, after probing it. Raises CLIError."""
     try:
-        return nginx_binary.probe(nginx_binary.find(named or None)).path
+        return nginx_binary.probe_nginx(nginx_binary.find_nginx_binary(named or None)).path
     except nginx_binary.NginxMissingError as error:
         raise CLIError(str(error)) from error

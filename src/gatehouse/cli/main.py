@@ -5,18 +5,23 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from importlib.metadata import metadata
 
 import click
 
 import gatehouse
 from gatehouse.cli import logs
-from gatehouse.cli.errors import CLIError
+from gatehouse.inspection.errors import InspectionError
+from gatehouse.runtime.printable import printable
 
 MODULES: Mapping[str, str] = {
     "agent": "agent",
+    "agent-config": "agent_config",
     "apiserver": "apiserver",
     "certs": "certs",
-    "config": "status",
+    "check": "check",
+    "config": "config",
+    "console": "console",
     "controller": "controller",
     "demo": "demo",
     "dns": "dns",
@@ -25,9 +30,15 @@ MODULES: Mapping[str, str] = {
     "node-proxy": "node_proxy",
     "ratelimit": "ratelimit",
     "status": "status",
+    "support": "support",
+    "top": "top",
     "up": "up",
+    "version": "version",
 }
 """Subcommand names to the module of :mod:`gatehouse.cli` whose COMMANDS contain the command."""
+
+_SUMMARY_CHARACTERS = 200
+"""More than each first sentence has: a summary is wrapped and not cut."""
 
 
 class Subcommands(click.Group):
@@ -45,6 +56,21 @@ class Subcommands(click.Group):
         commands: tuple[click.Command, ...] = module.COMMANDS
         return next(candidate for candidate in commands if candidate.name == cmd_name)
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence of each subcommand, also if its extra is not installed."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._summary(context, name)) for name in MODULES])
+
+    def _summary(self, context: click.Context, name: str) -> str:
+        try:
+            candidate = self.get_command(context, name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "gatehouse":
+                raise
+            return f"(not installed: needs the Python package {error.name!r})"
+        assert candidate is not None
+        return candidate.get_short_help_str(limit=_SUMMARY_CHARACTERS)
+
 
 @click.group(cls=Subcommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(gatehouse.__version__, prog_name="gatehouse")
@@ -58,7 +84,7 @@ class Subcommands(click.Group):
 )
 @click.option(
     "--log-format",
-    type=click.Choice(logs.FORMATS),
+    type=click.Choice(logs.LOG_FORMATS),
     default="auto",
     show_default=True,
     envvar="GATEHOUSE_LOG_FORMAT",
@@ -70,16 +96,30 @@ def command(log_level: str, log_format: str) -> None:
 
 
 def main() -> None:
-    """Run the command. Prints a CLIError as one line on stderr and exits with status 1."""
+    """Run the command.
+
+    An InspectionError, or a package of an extra that is not installed, is one line on stderr and
+    exit status 1.
+    """
     try:
-        command(standalone_mode=False)
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
+        # Click returns the exit status of a command that ends by Context.exit.
+        sys.exit(command(standalone_mode=False))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
-    except CLIError as error:
-        click.echo(f"gatehouse: {error}", err=True)
+    except InspectionError as error:
+        message = printable(str(error), keep="\n\t")
+        click.echo(f"gatehouse: {message}", err=True)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "gatehouse":
+            raise
+        extras = ", ".join(metadata("gatehouse").get_all("Provides-Extra") or ())
+        click.echo(
+            f"gatehouse: the Python package {error.name!r} is not installed; install the extra of "
+            f"this command, such as 'gatehouse[standalone]' (extras: {extras})",
+            err=True,
+        )
         sys.exit(1)

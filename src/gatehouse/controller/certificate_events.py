@@ -1,4 +1,4 @@
-"""Events for invalid certificates of UpstreamClusters, which may expire unnoticed in a status."""
+"""Events for conditions of UpstreamClusters that change without a change of the object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 from gatehouse.kube.events import Recorder
 
-CONDITION_TYPES = ("CertificateValid",)
+CONDITION_TYPES = ("CertificateValid", "ServersReady")
 """Types of the conditions that are recorded as Events."""
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gatehouse.compiler.frontends.inputs import passed
+from gatehouse.compiler.frontends.inputs import deadline_key
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 
@@ -50,7 +50,7 @@ class Deadlines:
         for deadline, was_passed in self._was_passed.items():
             if was_passed != (deadline <= now):
                 self._was_passed[deadline] = deadline <= now
-                changed |= self._put(passed(deadline), deadline <= now)
+                changed |= self._put(deadline_key(deadline), deadline <= now)
         future = (deadline for deadline in self._was_passed if deadline > now)
         self._next = min(future, default=None)
         return changed
@@ -58,7 +58,7 @@ class Deadlines:
     def _replace(self, by_object: Table[Key, tuple[int, ...]]) -> None:
         desired = {deadline for deadlines in by_object.values() for deadline in deadlines}
         for removed in self._was_passed.keys() - desired:
-            self._put(passed(removed), None)
+            self._put(deadline_key(removed), None)
             del self._was_passed[removed]
         self._was_passed |= dict.fromkeys(desired - self._was_passed.keys())
         self._by_object = by_object

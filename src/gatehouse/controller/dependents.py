@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
+from gatehouse.apis.objects import ObjectName, ReadOnlyObject
 from gatehouse.apis.resources import Resource
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
@@ -20,11 +21,9 @@ log = structlog.get_logger("gatehouse.dependents")
 
 V = TypeVar("V")
 
-Name = tuple[str, str]
-Object = Mapping[str, Any]
-Objects = Mapping[Name, Object]
+Objects = Mapping[ObjectName, ReadOnlyObject]
 
-RETRIES = BackoffPolicy(first=0.5, maximum=60.0)
+_RETRIES = BackoffPolicy(first=0.5, maximum=60.0)
 """Back-off of an object after a failed write."""
 
 
@@ -37,13 +36,15 @@ class Dependents(Generic[V]):
         resource: Resource,
         owner: Resource,
         objects: Callable[[Resource], Objects],
-        build: Callable[[Key, V], Mapping[Name, Object | None]],
+        build: Callable[[Key, V], Mapping[ObjectName, ReadOnlyObject | None]],
+        debounce: float = 0.0,
     ) -> None:
         """Create it without desired state; nothing is written before :meth:`set_desired`.
 
         ``objects`` returns the objects of a kind as last seen. ``build(owner, value)`` returns the
         desired objects of an owner by namespace and name, with a ``status`` if this controller
-        writes it. None as an object leaves it unchanged.
+        writes it. None as an object leaves it unchanged. ``debounce``: minimum time in seconds
+        between two reconciles of an object.
         """
         self._client = client
         self._resource, self._owner = resource, owner
@@ -51,8 +52,8 @@ class Dependents(Generic[V]):
         self._build = build
         self._values: Table[Key, V] | None = None
         """Desired state by owner. None before the first pass: then nothing is deleted."""
-        self._desired: dict[Name, tuple[Key, Object | None]] = {}
-        self._queue = WorkQueue(self._reconcile, RETRIES)
+        self._desired: dict[ObjectName, tuple[Key, ReadOnlyObject | None]] = {}
+        self._queue = WorkQueue(self._reconcile, _RETRIES, debounce=debounce)
         self._started = asyncio.Event()
 
     def set_desired(self, values: Table[Key, V]) -> None:
@@ -70,7 +71,7 @@ class Dependents(Generic[V]):
                 self.enqueue(name)
         self._started.set()
 
-    def enqueue(self, name: Name) -> None:
+    def enqueue(self, name: ObjectName) -> None:
         """Reconcile an object soon. Call this when it or its owner changed."""
         self._queue.add(name)
 
@@ -80,7 +81,7 @@ class Dependents(Generic[V]):
         await self._started.wait()
         await self._queue.run()
 
-    async def _reconcile(self, name: Name) -> None:
+    async def _reconcile(self, name: ObjectName) -> None:
         try:
             if name in self._desired:
                 await self._apply(name, *self._desired[name])
@@ -93,7 +94,7 @@ class Dependents(Generic[V]):
             retry_after = error.retry_after if isinstance(error, kube.ApiError) else None
             raise RetryError(retry_after) from error
 
-    async def _apply(self, name: Name, owner: Key, desired: Object | None) -> None:
+    async def _apply(self, name: ObjectName, owner: Key, desired: ReadOnlyObject | None) -> None:
         owner_object = self._objects(self._owner).get((owner[1], owner[2]))
         if owner_object is None or desired is None:
             return
@@ -117,15 +118,15 @@ class Dependents(Generic[V]):
         if result.action == "unchanged" and current is not None and "status" in desired:
             await self._write_status(current, desired["status"])
 
-    async def _write_status(self, current: Object, status: Object) -> None:
-        if not apply.covers(current.get("status"), status):
+    async def _write_status(self, current: ReadOnlyObject, status: ReadOnlyObject) -> None:
+        if not apply.is_applied(current.get("status"), status):
             await self._client.update_status(self._resource, {**current, "status": status})
 
-    async def _remove(self, name: Name) -> None:
+    async def _remove(self, name: ObjectName) -> None:
         current = self._objects(self._resource).get(name)
         if current is None:
             return
-        owner = apply.controller_of(current)
+        owner = apply.controller_reference(current)
         label = (current["metadata"].get("labels") or {}).get(apply.MANAGED_BY)
         if owner is None or owner["kind"] != self._owner.kind or label != apply.MANAGER:
             return
@@ -138,5 +139,5 @@ class Dependents(Generic[V]):
         log.debug("dependent deleted", kind=self._resource.kind, name=_text(name))
 
 
-def _text(name: Name) -> str:
+def _text(name: ObjectName) -> str:
     return "/".join(part for part in name if part)

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import structlog
 
+from gatehouse.apis.objects import ObjectName
 from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner import reconcile
 from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
-from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
 from gatehouse.controller.provisioner.owned_objects import ObjectKey, OwnedObjects
 from gatehouse.kube import client as kube
 from gatehouse.runtime.backoff import BackoffPolicy
@@ -20,23 +21,22 @@ from gatehouse.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.provisioner")
 
-Name = tuple[str, str]
 
 MAX_CONCURRENT_RECONCILES = 8
 """Number of Gateways reconciled concurrently. Most of the time is spent on waiting."""
 
-DEBOUNCE_SECONDS = 0.1
+PROVISION_DEBOUNCE_SECONDS = 0.1
 """Minimum time in seconds between the end of a reconciliation of a Gateway and the next one. Most
 changes in this time are the controller's own writes, which the watches deliver meanwhile."""
 
-RETRIES = BackoffPolicy(first=0.5, maximum=60.0)
+_RETRIES = BackoffPolicy(first=0.5, maximum=60.0)
 """Back-off of a Gateway after a failed attempt."""
 
 
 class _Done(msgspec.Struct, frozen=True):
     """Input of the last successful reconciliation of a Gateway."""
 
-    plan: Plan
+    plan: ProvisioningPlan
     settings: ProvisionerSettings
     uid: str
     generation: int
@@ -49,9 +49,9 @@ class GatewayProvisioner:
         self,
         client: kube.Client,
         settings: ProvisionerSettings,
-        current: Callable[[Name], Mapping[str, Any] | None],
-        is_retained: Callable[[Name], bool],
-        on_provisioned: Callable[[Name, ProvisioningError | None], None],
+        current: Callable[[ObjectName], Mapping[str, Any] | None],
+        is_retained: Callable[[ObjectName], bool],
+        on_provisioned: Callable[[ObjectName, ProvisioningError | None], None],
         owned: OwnedObjects | None = None,
     ) -> None:
         """Create it without Gateways.
@@ -67,15 +67,18 @@ class GatewayProvisioner:
         self._current = current
         self._is_retained = is_retained
         self._on_provisioned = on_provisioned
-        self._plans: dict[Name, Plan] = {}
-        self._done: dict[Name, _Done] = {}
+        self._plans: dict[ObjectName, ProvisioningPlan] = {}
+        self._done: dict[ObjectName, _Done] = {}
         self._queue = WorkQueue(
-            self._reconcile, RETRIES, workers=MAX_CONCURRENT_RECONCILES, debounce=DEBOUNCE_SECONDS
+            self._reconcile,
+            _RETRIES,
+            workers=MAX_CONCURRENT_RECONCILES,
+            debounce=PROVISION_DEBOUNCE_SECONDS,
         )
         self._started = False
         self._prune_due = asyncio.Event()
 
-    def set_gateways(self, plans: Mapping[Name, Plan | None]) -> None:
+    def set_gateways(self, plans: Mapping[ObjectName, ProvisioningPlan | None]) -> None:
         """Set the plans of changed Gateways; None for a Gateway that is not managed any longer.
 
         The first call must name all managed Gateways. It triggers pruning of the objects of all
@@ -91,7 +94,7 @@ class GatewayProvisioner:
             self._started = True
             self._prune_due.set()
 
-    def _remove_gateway(self, name: Name) -> None:
+    def _remove_gateway(self, name: ObjectName) -> None:
         self._plans.pop(name, None)
         self._done.pop(name, None)
         self._queue.forget(name)
@@ -109,7 +112,7 @@ class GatewayProvisioner:
     def set_copied_secrets(self, copies: tuple[CopiedSecret, ...]) -> None:
         """Set the Secrets copied beside all data planes and reconcile if they changed."""
         if copies != self._settings.copies:
-            log.info("copied secrets changed", secrets=[each.name for each in copies])
+            log.info("copied secrets changed", secrets=[copy.name for copy in copies])
             self._update_settings(copies=copies)
 
     def _update_settings(self, **settings: Any) -> None:
@@ -117,12 +120,12 @@ class GatewayProvisioner:
         for name in self._plans:
             self.enqueue(name)
 
-    def enqueue(self, gateway: Name) -> None:
+    def enqueue(self, gateway: ObjectName) -> None:
         """Reconcile a Gateway soon. Call this when its objects or its plan changed."""
         if gateway in self._plans or self._leftovers(gateway):
             self._queue.add(gateway)
 
-    def _leftovers(self, gateway: Name) -> Mapping[ObjectKey, Mapping[str, Any]]:
+    def _leftovers(self, gateway: ObjectName) -> Mapping[ObjectKey, Mapping[str, Any]]:
         """Return the known objects of a Gateway that is not managed."""
         if (
             self._owned is None
@@ -133,7 +136,7 @@ class GatewayProvisioner:
             return {}
         return self._owned.of(gateway)
 
-    def on_gateway(self, gateway: Name) -> None:
+    def on_gateway(self, gateway: ObjectName) -> None:
         """Reconcile a Gateway, unless its generation is already reconciled."""
         done, now = self._done.get(gateway), self._current(gateway)
         if done is None or now is None or _state(now) != (done.uid, done.generation):
@@ -145,7 +148,7 @@ class GatewayProvisioner:
             group.create_task(self._queue.run())
             group.create_task(self._prune_when_due())
 
-    async def _reconcile(self, name: Name) -> None:
+    async def _reconcile(self, name: ObjectName) -> None:
         if leftovers := self._leftovers(name):
             await self._remove(name, leftovers)
         gateway = self._current(name)
@@ -160,7 +163,7 @@ class GatewayProvisioner:
         done = self._done.get(name)
         prune_stale = done is None or (done.plan, done.settings) != (plan, settings)
         try:
-            outcomes = await reconcile.reconcile(
+            outcomes = await reconcile.reconcile_objects(
                 self._client,
                 gateway,
                 settings,
@@ -185,7 +188,9 @@ class GatewayProvisioner:
             self._on_provisioned(name, _quota_error(quota_message))
             log.debug("provisioned", gateway="/".join(name), outcomes=[str(o) for o in outcomes])
 
-    async def _remove(self, name: Name, leftovers: Mapping[ObjectKey, Mapping[str, Any]]) -> None:
+    async def _remove(
+        self, name: ObjectName, leftovers: Mapping[ObjectKey, Mapping[str, Any]]
+    ) -> None:
         try:
             await reconcile.remove(self._client, leftovers)
         except reconcile.ReconcileError as error:
@@ -200,9 +205,9 @@ class GatewayProvisioner:
                 await reconcile.prune_orphans(self._client, self._is_desired)
             except (kube.ApiError, reconcile.ReconcileError) as error:
                 log.warning("prune failed", error=str(error))
-                asyncio.get_running_loop().call_later(RETRIES.maximum, self._prune_due.set)
+                asyncio.get_running_loop().call_later(_RETRIES.maximum, self._prune_due.set)
 
-    def _is_desired(self, name: Name) -> bool:
+    def _is_desired(self, name: ObjectName) -> bool:
         """Return whether a Gateway keeps its objects. Evaluated per object, as plans may change."""
         return name in self._plans or self._is_retained(name)
 

@@ -18,7 +18,7 @@ from gatehouse.kube.store import Changes
 
 log = structlog.get_logger("gatehouse.controller")
 
-BUNDLE_VERSION = "gateway.networking.k8s.io/bundle-version"
+BUNDLE_VERSION_ANNOTATION = "gateway.networking.k8s.io/bundle-version"
 """Annotation of the CRDs of Gateway API: their version."""
 
 PROVISIONED = (
@@ -35,7 +35,7 @@ PROVISIONED = (
 
 def watched_resources(kinds: Kinds) -> tuple[Resource, ...]:
     """Return the resources to watch: those of front ends and of objects that Gatehouse owns."""
-    owned = (each.resource for _, each in kinds.owned)
+    owned = (owned_kind.resource for _, owned_kind in kinds.owned)
     return tuple(dict.fromkeys((*kinds.resources, *PROVISIONED, *owned)))
 
 
@@ -58,12 +58,16 @@ class Informers:
     ) -> None:
         """``kinds``: kinds of front ends."""
         watched = watched_resources(kinds)
-        required = {each.resource for each in kinds if each.required} | _REQUIRED
+        required = {kind.resource for kind in kinds if kind.required} | _REQUIRED
         self._on_crd_versions = on_crd_versions
         self._versions = gateway_api.CRDVersions()
         self.by_kind = {
             resource.kind: Informer(
-                client, resource, on_changes=on_changes, optional=resource not in required
+                client,
+                resource,
+                on_changes=on_changes,
+                optional=resource not in required,
+                announced=self._crds_are_watched,
             )
             for resource in watched
         }
@@ -110,6 +114,9 @@ class Informers:
         for _, informer in self._all():
             await informer.synced.wait()
 
+    def _crds_are_watched(self) -> bool:
+        return self._crds.synced.is_set() and not self._crds.unavailable_reason
+
     def _on_crds(self, _: Resource, changes: Changes) -> None:
         for (_namespace, name), change in changes.items():
             informer = self._by_crd.get(name)
@@ -135,7 +142,7 @@ def crd_versions(crds: Any) -> gateway_api.CRDVersions:
     versions = []
     for crd in crds:
         metadata = crd["metadata"]
-        version = (metadata.get("annotations") or {}).get(BUNDLE_VERSION)
+        version = (metadata.get("annotations") or {}).get(BUNDLE_VERSION_ANNOTATION)
         if version and metadata["name"].endswith(suffix):
             versions.append((metadata["name"], version))
     return gateway_api.CRDVersions(tuple(sorted(versions)))

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
+from gatehouse.apis.objects import ObjectName
 from gatehouse.apis.resources import PODS, Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
-from gatehouse.kube.store import Changes, Name
+from gatehouse.kube.store import Changes
 from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
 log = structlog.get_logger("gatehouse.controller")
@@ -25,11 +26,13 @@ LABEL = "gatehouse.dev/leader"
 
 VALUE = "true"
 
-RETRIES = BackoffPolicy(first=0.25, maximum=5.0, jitter=0.5)
+_RETRIES = BackoffPolicy(first=0.25, maximum=5.0, jitter=0.5)
 """Back-off after a failed write. Agents find no leader meanwhile."""
 
 
-def label_changes(pod: Name, leading: bool, labelled: Collection[Name]) -> Mapping[Name, bool]:
+def label_changes(
+    pod: ObjectName, leading: bool, labelled: Collection[ObjectName]
+) -> Mapping[ObjectName, bool]:
     """Return the Pods whose label must change: True to add it, False to remove it."""
     if not leading:
         return {pod: False} if pod in labelled else {}
@@ -40,7 +43,7 @@ def label_changes(pod: Name, leading: bool, labelled: Collection[Name]) -> Mappi
 class LeaderLabel:
     """Keeps the label on the leader's Pod only, as long as it runs."""
 
-    def __init__(self, client: kube.Client, pod: Name, leading: Callable[[], bool]) -> None:
+    def __init__(self, client: kube.Client, pod: ObjectName, leading: Callable[[], bool]) -> None:
         """``pod``: the namespace and name of the Pod that this process runs in."""
         self._client = client
         self._pod = pod
@@ -77,7 +80,7 @@ class LeaderLabel:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
             await self._informer.synced.wait()
-            backoff = Backoff(RETRIES)
+            backoff = Backoff(_RETRIES)
             while True:
                 self._wake_up.clear()
                 if await self._write():
@@ -89,7 +92,7 @@ class LeaderLabel:
     def _on_changes(self, _: Resource, __: Changes) -> None:
         self._wake_up.set()
 
-    def _changes(self) -> Mapping[Name, bool]:
+    def _changes(self) -> Mapping[ObjectName, bool]:
         return label_changes(self._pod, self._leading(), self._informer.objects.keys())
 
     async def _write(self) -> bool:

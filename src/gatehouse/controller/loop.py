@@ -17,14 +17,15 @@ import structlog
 
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.inputs import replicas
+from gatehouse.compiler.frontends.inputs import replicas_key
 from gatehouse.controller import outputs, programmed_condition
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines
 from gatehouse.controller.deferred_status import DeferredStatuses
 from gatehouse.controller.input_set import InputSet
+from gatehouse.controller.limit_use import LimitUseInputs
 from gatehouse.controller.metrics import compile_duration_histogram
-from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantines import Quarantines
 from gatehouse.controller.status_writer import StatusWriter
@@ -33,7 +34,7 @@ from gatehouse.kube.store import Changes
 
 log = structlog.get_logger("gatehouse.controller")
 
-DEBOUNCE_SECONDS = 0.01
+COMPILE_DEBOUNCE_SECONDS = 0.01
 """Quiet period in seconds after a change, so that one `kubectl apply` becomes one pass."""
 
 IDLE_SECONDS = 0.05
@@ -42,6 +43,9 @@ immediately; changes that come with it are in the next pass."""
 
 INITIAL_FETCH_TIMEOUT_SECONDS = 5.0
 """Maximum time in seconds to wait for fetched URLs before the first publication."""
+
+PREPARE_SECONDS = 10.0
+"""Pause in seconds between compile passes of a standby."""
 
 MAX_DEBOUNCE_SECONDS = 0.1
 """Maximum delay of a pass in seconds while changes keep coming."""
@@ -62,17 +66,16 @@ class Loop:
         compilation: Compilation,
         publisher: Publisher,
         statuses: StatusWriter,
-        provision: Callable[[Mapping[Key, Plan | None]], None],
-        fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
+        provision: Callable[[Mapping[Key, ProvisioningPlan | None]], None],
+        fetch: Callable[[tuple[gateway_api.UrlFetch, ...]], None],
         follow: Callable[[CompileResult], None] = lambda _: None,
         record_rejection: Callable[[Key, str], None] = lambda _, __: None,
     ) -> None:
         """Create it with empty inputs; :meth:`run` starts it.
 
         ``provision`` gets changed provisioning plans, None for Gateways not managed any longer.
-        ``fetch`` gets the URLs to fetch when they change. ``follow`` gets the result of each new
-        compile pass. ``record_rejection`` records an Event about a Gateway whose proxy rejected
-        objects.
+        ``fetch`` gets changed URLs to fetch, and ``follow`` the result of each new compile pass.
+        ``record_rejection`` records an Event about a Gateway whose proxy rejected objects.
         """
         self._compilation, self._publisher, self._statuses = compilation, publisher, statuses
         self._provision, self._fetch, self._follow = provision, fetch, follow
@@ -97,6 +100,8 @@ class Loop:
         self._deferred_statuses = DeferredStatuses()
         self._deadlines = Deadlines(compilation.put_input)
         self._rejections = InputSet(compilation.put_input)
+        self._unready_servers = InputSet(compilation.put_input)
+        self._limit_use = LimitUseInputs(compilation)
         compilation.put_input(outputs.BACK_ENDS, publisher.back_ends)
         self._quarantines = Quarantines(publisher, compilation, self._changed, record_rejection)
         self._compiled_at = -IDLE_SECONDS
@@ -110,9 +115,9 @@ class Loop:
         """Store changed objects from an informer."""
         changed = False
         for key, change in changes.items():
-            if self._compilation.put(resource.kind, key, change.new):
-                changed = True
-                self._quarantines.object_changed((resource.kind, *key), deleted=change.new is None)
+            is_input = self._compilation.put(resource.kind, key, change.new)
+            changed |= is_input
+            self._quarantines.object_seen((resource.kind, *key), change.new, changed=is_input)
             if resource.kind == "Gateway":
                 self._set_generation((resource.kind, *key), change.new)
             self._statuses.enqueue((resource.kind, *key))
@@ -141,7 +146,7 @@ class Loop:
             self._input_changed.set()
             self._wake_up.set()
 
-    def on_fetched(self, fetch: gateway_api.Fetch, fetched: gateway_api.Fetched | None) -> None:
+    def on_fetched(self, fetch: gateway_api.UrlFetch, fetched: gateway_api.Fetched | None) -> None:
         """Store a fetched URL; None if it is not desired any longer."""
         self._unfetched.discard(fetch.key)
         if self._compilation.put_input(fetch.key, fetched):
@@ -161,6 +166,22 @@ class Loop:
         """Store that a data plane of ``gateway`` (namespace/name) reported."""
         self._changed_gateways.add(("Gateway", *gateway.split("/")))
         self._wake_up.set()
+
+    def prepare(self) -> None:
+        """Compile what the informers have, without any effect.
+
+        Nothing else runs during the first pass over many objects. A leader would miss the renewal
+        of its Lease meanwhile, and so would the next one.
+        """
+        self._input_changed.clear()
+        self._compilation.prepare()
+
+    async def stay_prepared(self) -> None:
+        """Compile changes from time to time until cancelled."""
+        while True:
+            await self._input_changed.wait()
+            await asyncio.sleep(PREPARE_SECONDS)
+            self.prepare()
 
     async def run(self) -> None:
         """Run passes until cancelled. Start it only after every informer has synchronized."""
@@ -208,7 +229,7 @@ class Loop:
             return
         while self._wake_up.is_set() and time.monotonic() - started < MAX_DEBOUNCE_SECONDS:
             self._wake_up.clear()
-            await asyncio.sleep(DEBOUNCE_SECONDS)
+            await asyncio.sleep(COMPILE_DEBOUNCE_SECONDS)
         self._wake_up.set()
 
     def _run_once(self) -> None:
@@ -237,8 +258,9 @@ class Loop:
 
     def _compile_and_publish(self, previous: CompileResult) -> CompileResult:
         result = self._compile(previous)
-        if result is not previous:
-            self._changed_gateways |= {key for key, _, _ in previous.gateways.diff(result.gateways)}
+        self._stale |= self._quarantines.seed(previous.gateways, result.gateways)
+        result = self._compile(result)
+        self._changed_gateways |= {key for key, _, _ in previous.gateways.diff(result.gateways)}
         for key in sorted(self._changed_gateways):
             if key in result.gateways:
                 self._publish(key, result.gateways[key])
@@ -259,10 +281,12 @@ class Loop:
         return result
 
     def _publish(self, key: Key, compiled: CompiledGateway) -> None:
-        if compiled.gateway is not None:
+        if compiled.gateway is not None and compiled.published is not None:
             name = _name(key)
-            self._publisher.publish(name, compiled.controller, compiled.output)
-            changed = self._quarantines.published(key, compiled.gateway)
+            self._publisher.publish(
+                name, compiled.controller, compiled.output, trial=compiled.trial
+            )
+            changed = self._quarantines.published(key, compiled.published, compiled.gateway)
             rejected = (*self._publisher.rejected(name), *self._quarantines.findings(key))
             if self._rejections.update(key, outputs.by_subject(key, rejected)) or changed:
                 self._changed()
@@ -283,11 +307,13 @@ class Loop:
             self._programmed.pop(key, None)
             self._provisioning_errors.pop(key, None)
             self._rejections.update(key, {})
+            self._unready_servers.update(key, {})
+            self._limit_use.forget(key)
             capabilities = (
                 outputs.capabilities_key(controller, key)
                 for controller in self._publisher.back_ends
             )
-            for input_key in (_programming(key), replicas(key), *capabilities):
+            for input_key in (_programming(key), replicas_key(key), *capabilities):
                 self._compilation.put_input(input_key, None)
 
     def _evaluate(self, result: CompileResult) -> None:
@@ -299,9 +325,10 @@ class Loop:
                 self._changed()
             self._store_capabilities(key, result.gateways[key].controller)
             generation, first = self._first_publications[key]
-            state = programmed_condition.evaluate(
+            report = self._publisher.report(_name(key))
+            state = programmed_condition.evaluate_programmed(
                 self._programmed.get(key),
-                self._publisher.report(_name(key)),
+                report,
                 generation,
                 self._provisioning_errors.get(key),
                 served=self._publisher.confirmed_number(_name(key)) >= first,
@@ -310,7 +337,15 @@ class Loop:
             self._programmed[key] = state
             if self._compilation.put_input(_programming(key), state.state):
                 self._changed()
-            self._count_instances(key)
+            self._count_instances(key, report.names)
+            if self._limit_use.update(key, report):
+                self._changed()
+            self._store_unready_servers(key, report.unready_servers)
+
+    def _store_unready_servers(self, key: Key, unready: Mapping[str, tuple[str, ...]]) -> None:
+        inputs = {gateway_api.unready_servers_key(key, name): unready[name] for name in unready}
+        if self._unready_servers.update(key, inputs):
+            self._changed()
 
     def _store_capabilities(self, key: Key, controller: str) -> None:
         """Store the capabilities of a Gateway's instances. The last ones stay without any."""
@@ -319,9 +354,9 @@ class Loop:
         if capabilities is not None and self._compilation.put_input(input_key, capabilities):
             self._changed()
 
-    def _count_instances(self, key: Key) -> None:
+    def _count_instances(self, key: Key, names: tuple[str, ...]) -> None:
         """Store the instances of a Gateway, among which rate limits are divided."""
-        input_key, names = replicas(key), self._publisher.report(_name(key)).names
+        input_key = replicas_key(key)
         self._connected[key] = len(names)
         if self._compilation.put_input(input_key, names) and self._compilation.reads(input_key):
             self._changed()
@@ -333,7 +368,7 @@ class Loop:
             self._defer_statuses(result, now)
 
         def served(key: Key) -> int | None:
-            return self._served_number(key) if key in result.gateways else None
+            return self._publisher.served_number(_name(key)) if key in result.gateways else None
 
         for key, status in self._deferred_statuses.release_ready(
             self._changed_gateways, served, now
@@ -341,22 +376,16 @@ class Loop:
             self._statuses.set_desired(key, status)
 
     def _defer_statuses(self, result: CompileResult, now: float) -> None:
+        latest = self._publisher.latest_number
         for key, _, status in self._last.statuses.diff(result.statuses):
             if status is not None:
+                self._statuses.set_record(key, status.next_record)
                 gateways = result.attached.get(key, ())
-                awaited = {
-                    gateway: self._publisher.latest_number(_name(gateway)) for gateway in gateways
-                }
+                awaited = {gateway: latest(_name(gateway)) for gateway in gateways}
                 self._deferred_statuses.defer(key, status, awaited, now)
             else:
                 self._deferred_statuses.discard(key)
                 self._statuses.forget(key)
-
-    def _served_number(self, key: Key) -> int:
-        """Return the number of the newest publication that need not be waited for."""
-        if programmed_condition.is_settled(self._publisher.report(_name(key))):
-            return self._publisher.latest_number(_name(key))
-        return self._publisher.confirmed_number(_name(key))
 
 
 def _programming(key: Key) -> Key:

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+import gatehouse
 from gatehouse.apis import resources
 from gatehouse.apis.event_reasons import EventReason
 from gatehouse.apis.resources import Resource
@@ -17,16 +18,18 @@ from gatehouse.controller.access_violations import record_unauthorized_request
 from gatehouse.controller.agent_identity import Identities
 from gatehouse.controller.certificate_events import CertificateEvents
 from gatehouse.controller.compilation import Compilation, CompileResult
+from gatehouse.controller.condition_events import ConditionEvents
+from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.gateway_provisioner import GatewayProvisioner
 from gatehouse.controller.informers import PROVISIONED, Informers
 from gatehouse.controller.leader_election import Leadership
 from gatehouse.controller.leader_label import LeaderLabel
-from gatehouse.controller.load_balancers import LoadBalancers, is_machines
+from gatehouse.controller.load_balancers import LoadBalancers, balancer_of, is_machine
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.metrics import Metric, collector_registry
 from gatehouse.controller.options import (
     SERVER_NAME,
-    Options,
+    ControllerOptions,
     frontend_settings,
     provisioner_settings,
     read_ca_certificates,
@@ -35,15 +38,15 @@ from gatehouse.controller.owned_resources import OwnedResources
 from gatehouse.controller.pipelines import AnyPipeline, envoy_pipeline, nginx_pipeline
 from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner.copied_secrets import read_all
-from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.provisioner.owned_objects import OwnedObjects
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.status_writer import StatusWriter
-from gatehouse.controller.url_fetcher import Fetcher
+from gatehouse.controller.url_fetcher import UrlFetcher
 from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
-from gatehouse.kube.informer import RETRIES
+from gatehouse.kube.informer import INFORMER_RETRIES
 from gatehouse.kube.store import Change, Changes
 from gatehouse.runtime.backoff import Backoff
 from gatehouse.runtime.health import HealthServer
@@ -60,14 +63,15 @@ CA_POLL_SECONDS = 5.0
 
 
 class Controller:
-    """All parts of a controller and their connections. :func:`run` starts and stops them."""
+    """All parts of a controller and their connections. :func:`run_controller` starts them."""
 
-    def __init__(self, client: kube.Client, options: Options) -> None:
+    def __init__(self, client: kube.Client, options: ControllerOptions) -> None:
         self._client = client
         self._copies = options.copies
         self.leadership = Leadership(client, options.lease)
         self.serving = False
         """True if the agent channel accepts connections."""
+        self.heap = FrozenHeap()
         self._owned_objects = OwnedObjects()
         self.informers = Informers(
             client, self._on_changes, lambda versions: self.loop.on_crd_versions(versions)
@@ -84,6 +88,7 @@ class Controller:
             client,
             {resource.kind: resource for resource in combined.KINDS.with_status},
             self._current,
+            ConditionEvents(self.recorder).status_written,
         )
         self.provisioner = GatewayProvisioner(
             client,
@@ -93,8 +98,10 @@ class Controller:
             self._on_provisioned,
             self._owned_objects,
         )
-        self.fetcher = Fetcher(lambda fetch, fetched: self.loop.on_fetched(fetch, fetched))
-        self.load_balancers = LoadBalancers(client, self.informers.by_kind, self.delivery)
+        self.fetcher = UrlFetcher(lambda fetch, fetched: self.loop.on_fetched(fetch, fetched))
+        self.load_balancers = LoadBalancers(
+            client, self.informers.by_kind, self.delivery, options.nlk_namespace
+        )
         self.owned_resources = OwnedResources(
             client, lambda resource: self.informers.by_kind[resource.kind].objects
         )
@@ -106,13 +113,13 @@ class Controller:
             self.leader_label = LeaderLabel(client, options.pod, self._leads)
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
-    def _loop(self, settings: gateway_api.Settings) -> Loop:
+    def _loop(self, settings: gateway_api.ControllerSettings) -> Loop:
         pipelines: dict[str, AnyPipeline] = {
             gateway_api.NGINX: nginx_pipeline(self.delivery),
             gateway_api.ENVOY: envoy_pipeline(self.delivery.envoys),
         }
         return Loop(
-            Compilation(settings),
+            Compilation(settings, self.heap),
             Publisher(pipelines),
             self.statuses,
             self._provision,
@@ -132,19 +139,19 @@ class Controller:
         self.certificate_events.follow(result)
 
     def _on_report(self, name: str) -> None:
-        if is_machines(name):
+        if is_machine(name):
             self.load_balancers.on_machine_report()
         else:
             self.loop.on_report(name)
 
     def _published_for(self, name: str) -> Mapping[str, Any] | None:
         """Return the object whose configuration is delivered under ``name``."""
-        if is_machines(name):
-            return self.load_balancers.source_object(name)
+        if is_machine(name):
+            return self.load_balancers.source_object(balancer_of(name))
         namespace, _, bare = name.partition("/")
         return self._current(("Gateway", namespace, bare))
 
-    def _provision(self, plans: Mapping[Key, Plan | None]) -> None:
+    def _provision(self, plans: Mapping[Key, ProvisioningPlan | None]) -> None:
         self.provisioner.set_gateways({(key[1], key[2]): plan for key, plan in plans.items()})
 
     def _on_provisioned(self, name: tuple[str, str], error: ProvisioningError | None) -> None:
@@ -181,7 +188,7 @@ class Controller:
         if resource in combined.KINDS.resources:
             self.loop.on_changes(resource, changes)
         if resource is resources.SECRETS and any(
-            (each.namespace, each.name) in changes for each in self._copies
+            (copy.namespace, copy.name) in changes for copy in self._copies
         ):
             self.copy_secrets()
         self.owned_resources.on_changes(resource, changes)
@@ -212,6 +219,12 @@ class Controller:
         """Return the current metrics by name, without prefix."""
         gateways, instances = self.loop.reported()
         return {
+            "build_info": Metric(
+                1,
+                "Version of the controller.",
+                labels=("version",),
+                values={(gatehouse.__version__,): 1},
+            ),
             "leader": Metric(
                 self.leadership.leading, "1 if this controller is the leader, else 0."
             ),
@@ -255,7 +268,7 @@ async def _ensure_class(client: kube.Client, name: str, controller: str) -> None
         "metadata": {"name": name},
         "spec": {"controllerName": controller},
     }
-    backoff = Backoff(RETRIES)
+    backoff = Backoff(INFORMER_RETRIES)
     while True:
         try:
             await client.create(resources.GATEWAY_CLASSES, gateway_class)
@@ -272,7 +285,7 @@ async def _ensure_class(client: kube.Client, name: str, controller: str) -> None
             return
 
 
-async def run(options: Options, stop: asyncio.Event) -> None:
+async def run_controller(options: ControllerOptions, stop: asyncio.Event) -> None:
     """Run a controller until ``stop`` is set. Data planes keep serving when it ends."""
     async with _connect(options) as client:
         controller = Controller(client, options)
@@ -298,21 +311,25 @@ async def run(options: Options, stop: asyncio.Event) -> None:
             await controller.fetcher.close()
             await controller.delivery.stop(grace=0.0)
             await health.stop()
+            controller.heap.close()
 
 
-def _connect(options: Options) -> kube.Client:
+def _connect(options: ControllerOptions) -> kube.Client:
     if options.kubeconfig is None:
         return kube.Client.from_environment()
     return kube.Client.from_kubeconfig(options.kubeconfig)
 
 
-async def _act(controller: Controller, options: Options, client: kube.Client) -> None:
+async def _act(controller: Controller, options: ControllerOptions, client: kube.Client) -> None:
     async with asyncio.TaskGroup() as group:
         if controller.leader_label:
             group.create_task(controller.leader_label.run())
         await controller.informers.start(group)
         controller.copy_secrets()
+        controller.loop.prepare()
+        preparing = group.create_task(controller.loop.stay_prepared())
         await controller.leadership.elected()
+        preparing.cancel()
         for name, controller_name in CLASSES.items():
             await _ensure_class(client, name, controller_name)
         port = await controller.delivery.start(

@@ -12,24 +12,26 @@ from cryptography import x509
 import gatehouse
 from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.controller.leader_election import Lease
 from gatehouse.controller.plus_usage import UsageOptions, reports
-from gatehouse.controller.provisioner.copied_secrets import Source
+from gatehouse.controller.provisioner.copied_secrets import SecretSource
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings
-from gatehouse.controller.provisioner.network_policy import Server
-from gatehouse.controller.provisioner.pod import Proxy
+from gatehouse.controller.provisioner.network_policy import ReachableServer
+from gatehouse.controller.provisioner.pod import ProxyKind
+from gatehouse.controller.provisioner.pod_security import Level
 
 SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """Server name of the agent channel's certificate, and audience of the agents' tokens."""
 
-IMAGES: Mapping[Proxy, str] = {
+IMAGES: Mapping[ProxyKind, str] = {
     "nginx": f"gatehouse/nginx:{gatehouse.__version__}",
     "envoy": f"gatehouse/envoy:{gatehouse.__version__}",
 }
 """Default images of data planes."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class ControllerOptions(msgspec.Struct, frozen=True):
     """Options of a controller."""
 
     kubeconfig: Path | None
@@ -56,6 +58,14 @@ class Options(msgspec.Struct, frozen=True):
     """True if snippets of proxy configuration are allowed."""
     workload_overrides: bool = False
     """True if parameters of Gateways may set every field of ``spec.kubernetes``."""
+    resource_limits: ResourceLimits = ResourceLimits()
+    """Ceilings of what objects may claim of data planes."""
+    metadata_domains: tuple[str, ...] = ()
+    """Domains of the labels and annotations that Gateways may set on their data plane."""
+    external_names: tuple[str, ...] = ()
+    """Domains of the names that ExternalName Services may have as backends."""
+    pod_security: Level = "restricted"
+    """Pod Security Standard that Pods of data planes must meet."""
     limit_counter: str = ""
     """``host:port`` of the rate limit service (Envoy's protocol) that data planes connect to;
     empty for none."""
@@ -66,13 +76,15 @@ class Options(msgspec.Struct, frozen=True):
     label no Pod."""
     health: str = ""
     """``host:port`` of /livez, /readyz and /metrics; empty for none."""
-    copies: tuple[Source, ...] = ()
+    copies: tuple[SecretSource, ...] = ()
     """Secrets that are copied to the namespaces of data planes."""
     usage: UsageOptions = UsageOptions()
     """Usage reports of NGINX Plus. Needs a copied licence."""
     network_policy: NetworkOptions = NetworkOptions()
     """Default of data planes whose parameters do not override it; disabled by default."""
-    images: Mapping[Proxy, str] = msgspec.field(default_factory=lambda: dict(IMAGES))
+    nlk_namespace: str = "nlk"
+    """Namespace of the ConfigMaps of nginx-loadbalancer-kubernetes."""
+    images: Mapping[ProxyKind, str] = msgspec.field(default_factory=lambda: dict(IMAGES))
     """Images of data planes, by proxy."""
 
 
@@ -84,15 +96,22 @@ def read_ca_certificates(file: Path) -> str:
     return text
 
 
-def frontend_settings(options: Options) -> gateway_api.Settings:
+def frontend_settings(options: ControllerOptions) -> gateway_api.ControllerSettings:
     """Return the settings of the front ends."""
     usage = reports(options.usage, options.copies)
-    return gateway_api.Settings(
-        options.bind, options.snippets, options.limit_counter, usage, options.workload_overrides
+    return gateway_api.ControllerSettings(
+        bind=options.bind,
+        snippets=options.snippets,
+        counter=options.limit_counter,
+        usage=usage,
+        workload_overrides=options.workload_overrides,
+        limits=options.resource_limits,
+        metadata_domains=options.metadata_domains,
+        external_names=options.external_names,
     )
 
 
-def provisioner_settings(options: Options) -> ProvisionerSettings:
+def provisioner_settings(options: ControllerOptions) -> ProvisionerSettings:
     """Return the settings of the provisioner.
 
     Raises OSError if the CA file cannot be read, ValueError if it has no certificate.
@@ -109,15 +128,17 @@ def provisioner_settings(options: Options) -> ProvisionerSettings:
         network_policy=options.network_policy,
         servers=_servers(options),
         on_service_address=options.bind == "load-balancer",
+        metadata_domains=options.metadata_domains,
+        pod_security=options.pod_security,
     )
 
 
-def _servers(options: Options) -> tuple[Server, ...]:
+def _servers(options: ControllerOptions) -> tuple[ReachableServer, ...]:
     """Return the servers that data planes connect to: agent channel and rate limit service."""
     host, _, port = options.agent_advertise.rpartition(":")
     _, _, bind_port = options.agent_bind.rpartition(":")
-    servers = [Server(host, (int(port), int(bind_port)))]
+    servers = [ReachableServer(host, (int(port), int(bind_port)))]
     if options.limit_counter:
         host, _, port = options.limit_counter.rpartition(":")
-        servers.append(Server(host, (int(port),)))
+        servers.append(ReachableServer(host, (int(port),)))
     return tuple(servers)

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gatehouse.compiler.backends.fragments import Output
-from gatehouse.compiler.backends.source import Source
+from gatehouse.compiler.backends.source import GatewaySource
 from gatehouse.compiler.frontends import combined, gateway_api
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.controller.held_back import HeldBack, held_back_key, without_held_back
 from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
@@ -16,7 +18,7 @@ from gatehouse.incremental.table import Table
 BACK_ENDS: Key = ("BackEnds",)
 """Input: the query for the output of each back end, by ``controllerName`` of the GatewayClass."""
 
-OutputQuery = Callable[[Ask, Source], Output[Any, Any]]
+OutputQuery = Callable[[Ask, GatewaySource], Output[Any, Any]]
 
 FragmentKey = tuple[int, Any]
 """Key of a fragment in :attr:`Output.findings`."""
@@ -29,13 +31,13 @@ def capabilities_key(controller: str, gateway: Key) -> Key:
     return ("Capabilities", controller, *gateway[1:])
 
 
-def output(ask: Ask, gateway: Key) -> Output[Any, Any] | None:
+def gateway_output(ask: Ask, gateway: Key) -> Output[Any, Any] | None:
     """Return everything that the data planes of a Gateway need.
 
     None if the Gateway cannot be served yet, and before an instance has connected, since instances
     report their capabilities.
     """
-    controller = ask(gateway_api.controller_of, gateway)
+    controller = ask(gateway_api.class_controller, gateway)
     capabilities = capabilities_key(controller, gateway)
     back_end: OutputQuery | None = (ask.read(BACK_ENDS) or {}).get(controller)
     if back_end is None or ask.read(capabilities) is None:
@@ -43,18 +45,25 @@ def output(ask: Ask, gateway: Key) -> Output[Any, Any] | None:
     if not ask(_is_compiled, gateway):
         return None
     name = f"{gateway[1]}/{gateway[2]}"
-    return ask(back_end, Source(name, combined.compile_gateway, gateway, capabilities))
+    return ask(back_end, GatewaySource(name, published_gateway, gateway, capabilities))
+
+
+def published_gateway(ask: Ask, gateway: Key) -> GatewayConfiguration | None:
+    """Return the configuration of a Gateway without what is held back during a search."""
+    compiled = ask(combined.compile_combined_gateway, gateway)
+    held: HeldBack | None = ask.read(held_back_key(gateway))
+    return compiled if compiled is None or held is None else without_held_back(held, compiled)
 
 
 def _is_compiled(ask: Ask, gateway: Key) -> bool:
-    return ask(combined.compile_gateway, gateway) is not None
+    return ask(combined.compile_combined_gateway, gateway) is not None
 
 
-def findings(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]:
+def unsupported_findings(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]:
     """Return what the back end of a Gateway does not support of an object. Plain function."""
     keys = ask.entry(_fragments_by_subject, gateway, subject) or ()
-    found = (each for key in keys for each in ask.entry(_findings, gateway, key) or ())
-    return tuple(each for each in found if subject_of(gateway, each) == subject)
+    findings = (finding for key in keys for finding in ask.entry(_findings, gateway, key) or ())
+    return tuple(finding for finding in findings if subject_of(gateway, finding) == subject)
 
 
 def subject_of(gateway: Key, finding: Unsupported) -> Key:
@@ -63,17 +72,17 @@ def subject_of(gateway: Key, finding: Unsupported) -> Key:
     return gateway_api.key_of(finding.origin) if has_status else gateway
 
 
-def by_subject(gateway: Key, found: Iterable[Unsupported]) -> dict[Key, tuple[Unsupported, ...]]:
+def by_subject(gateway: Key, findings: Iterable[Unsupported]) -> dict[Key, tuple[Unsupported, ...]]:
     """Return rejections by a proxy as inputs, by the object whose status reports them."""
     result: dict[Key, tuple[Unsupported, ...]] = {}
-    for each in found:
-        key = gateway_api.rejections_key(gateway, subject_of(gateway, each))
-        result[key] = (*result.get(key, ()), each)
+    for finding in findings:
+        key = gateway_api.rejections_key(gateway, subject_of(gateway, finding))
+        result[key] = (*result.get(key, ()), finding)
     return result
 
 
 def _findings(ask: Ask, gateway: Key) -> Table[FragmentKey, tuple[Unsupported, ...]]:
-    generated = ask(output, gateway)
+    generated = ask(gateway_output, gateway)
     return generated.findings if generated is not None else Table()
 
 
@@ -87,5 +96,5 @@ def _grouped_by_subject(
     return group_by(ask.last(), ask(_findings, gateway), _subjects_of, presence, gateway)
 
 
-def _subjects_of(gateway: Key, _: FragmentKey, found: tuple[Unsupported, ...]) -> Iterable[Key]:
-    return (subject_of(gateway, each) for each in found)
+def _subjects_of(gateway: Key, _: FragmentKey, findings: tuple[Unsupported, ...]) -> Iterable[Key]:
+    return (subject_of(gateway, finding) for finding in findings)

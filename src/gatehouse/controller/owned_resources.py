@@ -24,7 +24,9 @@ class OwnedResources:
     def __init__(self, client: kube.Client, objects: Callable[[Resource], Objects]) -> None:
         """``objects``: returns the objects of a kind as last seen."""
         self._dependents: dict[Resource, Dependents[Any]] = {
-            owned.resource: Dependents(client, owned.resource, kind.resource, objects, owned.build)
+            owned.resource: Dependents(
+                client, owned.resource, kind.resource, objects, owned.build, owned.debounce
+            )
             for kind, owned in combined.KINDS.owned
         }
 

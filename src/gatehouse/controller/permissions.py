@@ -15,7 +15,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, external_load_balancer
 from gatehouse.compiler.frontends.kinds import Kind, Kinds
 from gatehouse.controller.informers import watched_resources
-from gatehouse.controller.provisioner.reconcile import KINDS as PROVISIONED
+from gatehouse.controller.provisioner.reconcile import OWNED_KINDS as PROVISIONED
 
 
 class Permission(NamedTuple):
@@ -27,11 +27,14 @@ class Permission(NamedTuple):
     verb: str
 
 
-KINDS: tuple[Kind, ...] = (*combined.KINDS, *external_load_balancer.FRONT_END.kinds)
+PERMITTED_KINDS: tuple[Kind, ...] = (
+    *combined.KINDS,
+    *external_load_balancer.LOAD_BALANCER_FRONT_END.kinds,
+)
 """Kinds of all front ends."""
 
 
-def watch_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
+def watch_permissions(kinds: Iterable[Kind] = PERMITTED_KINDS) -> set[Permission]:
     """Return permissions to watch objects, and to read them again after a write conflict."""
     kinds = tuple(kinds)
     watched = {*watched_resources(Kinds(*kinds)), resources.DEFINITIONS}
@@ -39,25 +42,28 @@ def watch_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
     return _all(watched, "list watch") | _all(updated, "get")
 
 
-def status_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
+def status_permissions(kinds: Iterable[Kind] = PERMITTED_KINDS) -> set[Permission]:
     """Return permissions to write statuses and Events."""
-    found = _all([resources.EVENTS], "create patch")
-    found |= {Permission("events.k8s.io", "events", verb) for verb in ("create", "patch")}
+    rules = _all([resources.EVENTS], "create patch")
     for kind in kinds:
-        found |= _all([kind.resource], kind.status_verb, "status")
-        found |= _all([each.resource for each in kind.owned if each.has_status], "update", "status")
-    return found
+        rules |= _all([kind.resource], kind.status_verb, "status")
+        rules |= _all(
+            [owned_kind.resource for owned_kind in kind.owned if owned_kind.has_status],
+            "update",
+            "status",
+        )
+    return rules
 
 
-def write_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
+def write_permissions(kinds: Iterable[Kind] = PERMITTED_KINDS) -> set[Permission]:
     """Return permissions for provisioned objects, except Secrets, and for owned objects."""
     kinds = tuple(kinds)
     written = [resource for resource in PROVISIONED if resource is not resources.SECRETS]
     written += [owned.resource for kind in kinds for owned in kind.owned]
-    found = _all(written, "get list create update delete")
+    rules = _all(written, "get list create update delete")
     for kind in kinds:
-        found |= _all([kind.resource], " ".join(kind.verbs))
-    return found
+        rules |= _all([kind.resource], " ".join(kind.verbs))
+    return rules
 
 
 def secret_copy_permissions() -> set[Permission]:
@@ -80,7 +86,7 @@ def leader_label_permissions() -> set[Permission]:
     return _all([resources.PODS], "list watch patch")
 
 
-def all_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
+def all_permissions(kinds: Iterable[Kind] = PERMITTED_KINDS) -> set[Permission]:
     """Return all permissions of a controller with front ends for these kinds."""
     kinds = tuple(kinds)
     return (
@@ -94,7 +100,7 @@ def all_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
     )
 
 
-def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+def rbac_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
     """Return permissions as RBAC rules, one for each group and set of verbs."""
     verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
     for permission in permissions:

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from gatehouse.compiler.ir.settings import UsageReports
-from gatehouse.controller.provisioner.copied_secrets import Source
+from gatehouse.compiler.ir.proxy_settings import NginxUsageReports
+from gatehouse.controller.provisioner.copied_secrets import SecretSource
 from gatehouse.controller.provisioner.pod import DATA_DIR, PLUS_DIR
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]"
@@ -32,7 +32,7 @@ class UsageOptions(
     """True if NGINX serves traffic only after a first successful report."""
 
 
-def parse(text: str) -> UsageOptions:
+def parse_plus_usage(text: str) -> UsageOptions:
     """Parse the options from JSON. Raises ValueError."""
     options = msgspec.json.decode(text or "{}", type=UsageOptions)
     for name, value in (
@@ -45,13 +45,13 @@ def parse(text: str) -> UsageOptions:
     return options
 
 
-def reports(options: UsageOptions, copies: Collection[Source]) -> UsageReports | None:
+def reports(options: UsageOptions, copies: Collection[SecretSource]) -> NginxUsageReports | None:
     """Return the usage report settings for the IR; None without a copied licence."""
     uses = {source.use for source in copies}
     if "license" not in uses:
         return None
     ca_dir, client_dir = (f"{PLUS_DIR}/{use}" for use in ("usage-ca", "usage-client"))
-    return UsageReports(
+    return NginxUsageReports(
         license=f"{PLUS_DIR}/license/license.jwt",
         state=f"{DATA_DIR}/state",
         endpoint=options.endpoint,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-from gatehouse.compiler.frontends.gateway_api import ProgrammedInput
+from gatehouse.compiler.frontends.gateway_api import ProgrammedInput, Reason
 from gatehouse.dataplane.delivery import DataPlaneReport
 
 
@@ -28,7 +26,7 @@ class ProgrammedState(msgspec.Struct, frozen=True):
     """The newest generation of the Gateway that was confirmed."""
 
 
-def evaluate(
+def evaluate_programmed(
     previous: ProgrammedState | None,
     report: DataPlaneReport,
     generation: int,
@@ -55,7 +53,8 @@ def evaluate(
         )
     if report.error:
         return ProgrammedState(
-            ProgrammedInput(programmed=False, reason="Invalid", message=report.error), confirmed
+            ProgrammedInput(programmed=False, reason=Reason.NOT_PROGRAMMED, message=report.error),
+            confirmed,
         )
     still_programmed = (
         previous is not None and previous.state.programmed and confirmed == generation
@@ -80,7 +79,7 @@ def evaluate(
 
 
 def _unprovisioned(error: ProvisioningError) -> ProgrammedInput:
-    reason: Literal["NoResources", "Pending"] = "NoResources" if error.quota_exceeded else "Pending"
+    reason = Reason.NO_RESOURCES if error.quota_exceeded else Reason.PENDING
     return ProgrammedInput(programmed=False, reason=reason, message=error.message)
 
 

@@ -12,6 +12,7 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
 from gatehouse.controller.outputs import OutputQuery
 from gatehouse.controller.pipelines import AnyPipeline
+from gatehouse.controller.programmed_condition import is_settled
 from gatehouse.dataplane.delivery import DataPlaneReport
 
 
@@ -25,6 +26,8 @@ class _Published(msgspec.Struct):
     """Number by version, of versions that an instance may still confirm."""
     version: str = ""
     """The newest version."""
+    trial: bool = False
+    """True if the newest version is a trial."""
 
 
 class Publisher:
@@ -44,24 +47,37 @@ class Publisher:
         """Return the capabilities of the connected instances of a gateway; None without any."""
         return self._pipelines[controller].capabilities(name)
 
-    def publish(self, name: str, controller: str, output: Output[Any, Any] | None) -> None:
-        """Publish the output of a gateway if it changed. None: there is nothing to publish yet."""
+    def publish(
+        self,
+        name: str,
+        controller: str,
+        output: Output[Any, Any] | None,
+        *,
+        trial: bool = False,
+    ) -> None:
+        """Publish the output of a gateway if it changed. None: there is nothing to publish yet.
+
+        ``trial``: no instance that serves may serve it.
+        """
         published = self._published.get(name)
         if published is None or published.controller != controller:
             # Numbers continue on another pipeline: a deferred status may wait for an earlier one.
             newest = self.latest_number(name)
             self.withdraw(name)
             published = self._published[name] = _Published(controller, newest)
-        if output is None or output.content.version == published.version:
+        if output is None:
+            return
+        content = output.content.as_trial() if trial else output.content
+        if content.version == published.version:
             return
         confirmed = self.confirmed_number(name)
         confirmable = {
             version: number for version, number in published.numbers.items() if number >= confirmed
         }
         published.newest += 1
-        published.version = output.content.version
+        published.version, published.trial = content.version, trial
         published.numbers = {**confirmable, published.version: published.newest}
-        self._pipelines[controller].delivery.publish(name, output.content)
+        self._pipelines[controller].delivery.publish(name, content)
 
     def rejected(self, name: str) -> tuple[Unsupported, ...]:
         """Return what instances of a gateway rejected while they serve the rest."""
@@ -77,12 +93,17 @@ class Publisher:
             return DataPlaneReport(gateway=name, desired="")
         return self._pipelines[published.controller].delivery.report(name)
 
-    def trace(self, gateway: ir.Gateway, message: str) -> tuple[Suspect, ...]:
-        """Return the parts of a Gateway that a proxy's error message is about."""
-        published = self._published.get(gateway.name)
+    def trace(
+        self, name: str, gateway: ir.GatewayConfiguration, message: str
+    ) -> tuple[Suspect, ...]:
+        """Return the parts of a configuration that a proxy's error message is about.
+
+        ``name``: that by which it is published.
+        """
+        published = self._published.get(name)
         if published is None:
             return ()
-        return self._pipelines[published.controller].trace(gateway, message)
+        return self._pipelines[published.controller].trace(name, gateway, message)
 
     def latest_number(self, name: str) -> int:
         """Return the number of the newest publication of a Gateway; 0 before the first."""
@@ -92,13 +113,21 @@ class Publisher:
     def confirmed_number(self, name: str) -> int:
         """Return the number of the newest publication that every instance has reached.
 
-        0 without instances.
+        0 without instances, and during trials: nothing is known to be served.
         """
         published = self._published.get(name)
-        if published is None:
+        if published is None or published.trial:
             return 0
         confirmed = self.report(name).confirmed
         return min((published.numbers.get(version, 0) for version in confirmed), default=0)
+
+    def served_number(self, name: str) -> int:
+        """Return the number of the newest publication that need not be waited for."""
+        published = self._published.get(name)
+        trial = published is not None and published.trial
+        if not trial and is_settled(self.report(name)):
+            return self.latest_number(name)
+        return self.confirmed_number(name)
 
     def withdraw_except(self, names: set[str]) -> None:
         """Withdraw every Gateway that is not among ``names``."""

@@ -1,21 +1,27 @@
-"""Quarantines of all Gateways: fed by reports, stored as inputs of compile passes."""
+"""Quarantines of all Gateways and external machines: fed by reports, stored as inputs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import structlog
 
+from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.change_log import ChangeLog
+from gatehouse.controller.compilation import CompiledGateway
 from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantine import Quarantine
+from gatehouse.controller.stored_verdicts import StatusHistory, StoredVerdicts
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
+from gatehouse.incremental.table import Table
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -23,26 +29,91 @@ PORT_RETRY_SECONDS = 10.0
 """Time in seconds after which a port that could not be bound is tried again: the program that
 holds it is not seen."""
 
-NAMED_MAX = 5
+_HOLDERS = ("Secret", "ConfigMap")
+"""Kinds of objects that hold certificates and other credentials."""
+
+LEFT_OUT = "left out because the proxy rejected the configuration"
+"""Part of the message of a Gateway's condition, before the names of the objects."""
+
+MAX_NAMED_OBJECTS = 5
 """Maximum number of objects in a message."""
 
 
+def process_report(quarantine: Quarantine, report: DataPlaneReport) -> bool:
+    """Process the report of a Gateway: one instance that rejects a version is sufficient."""
+    changed = []
+    if quarantine.versions.good is None:
+        serving, trials = report.serving, report.takes_trials
+        changed.append(quarantine.connected(report.proxies, serving=serving, trials=trials))
+    instances, confirmed = report.instances, report.confirmed
+    if quarantine.trial:
+        instances = tuple(instance for instance in instances if instance.takes_trials)
+        confirmed = frozenset(instance.confirmed for instance in instances)
+    if not instances:
+        return quarantine.abort()
+    changed += [
+        quarantine.rejected(version, message, instance.proxy, origins)
+        for instance in instances
+        for version, message, origins in _rejections(instance)
+    ]
+    rejected = [rejection.origins for instance in instances for rejection in instance.rejected]
+    changed.append(quarantine.confirmed(confirmed, rejected))
+    return any(changed)
+
+
+def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, ...]]]:
+    """Return the rejections of an instance: version, message and origins of what was rejected."""
+    rejections: list[tuple[str, str, tuple[Origin, ...]]] = [
+        (instance.desired, rejection.reason, rejection.origins)
+        for rejection in instance.rejected
+        if all(origin.part or origin.kind in _HOLDERS for origin in rejection.origins)
+    ]
+    if instance.rejected_version:
+        rejections.append((instance.rejected_version, instance.rejection, ()))
+    return rejections
+
+
+def _name(gateway: Key) -> str:
+    return f"{gateway[1]}/{gateway[2]}"
+
+
+class Compiler(Protocol):
+    """The methods of a compilation that quarantines use."""
+
+    def put_input(self, key: Key, value: Any) -> bool:
+        """Store an input; None removes it. Return whether it changed."""
+
+    def spec_of(self, key: Key) -> Any:
+        """Return the present spec of an object; None if it does not exist."""
+
+    def reads(self, key: Key) -> bool:
+        """Return whether the last pass read an input."""
+
+
 class Quarantines:
-    """The quarantine of each Gateway whose configuration was published."""
+    """The quarantine of each Gateway, or load balancer, whose configuration was published."""
 
     def __init__(
         self,
         publisher: Publisher,
-        compilation: Compilation,
+        compiler: Compiler,
         changed: Callable[[], None],
         record: Callable[[Key, str], None],
+        name_of: Callable[[Key], str] = _name,
+        history: Callable[[Key], StatusHistory] | None = None,
     ) -> None:
         """``changed`` is called when an input changed only because time has passed. ``record``
-        records an Event about a Gateway."""
-        self._publisher, self._compilation = publisher, compilation
+        records an Event about a Gateway. ``name_of`` returns the name by which it is published.
+        ``history`` returns the history of an object; by default, statuses tell it."""
+        self._publisher, self._compiler = publisher, compiler
         self._changed, self._record = changed, record
-        self._inputs = InputSet(compilation.put_input)
+        self._name_of = name_of
+        self._inputs = InputSet(compiler.put_input)
         self._by_gateway: dict[Key, Quarantine] = {}
+        self._holding: set[Key] = set()
+        """Gateways of which something is left out."""
+        self._changes, self._verdicts = ChangeLog(), StoredVerdicts()
+        self._history = history or self._verdicts.history
         self._timers: dict[Key, asyncio.TimerHandle] = {}
 
     def findings(self, gateway: Key) -> tuple[Unsupported, ...]:
@@ -55,20 +126,50 @@ class Quarantines:
         quarantine = self._by_gateway.get(gateway)
         return describe(quarantine.left_out) if quarantine is not None else ""
 
-    def published(self, gateway: Key, configuration: ir.Gateway) -> bool:
-        """Store what was published last. Return whether inputs changed."""
-        version = self._publisher.report(_name(gateway)).desired
+    def published(
+        self,
+        gateway: Key,
+        configuration: ir.GatewayConfiguration,
+        compiled: ir.GatewayConfiguration,
+    ) -> bool:
+        """Store what was published last. Return whether inputs changed.
+
+        ``compiled``: the configuration before parts were held back.
+        """
+        version = self._publisher.report(self._name_of(gateway)).desired
         if not version:
             return False
         quarantine = self._by_gateway.get(gateway)
         if quarantine is None:
             quarantine = self._new(gateway)
             self._by_gateway[gateway] = quarantine
-        return quarantine.published(version, configuration) and self._store(gateway, quarantine)
+        changed = quarantine.published(version, configuration, compiled)
+        return changed and self._store(gateway, quarantine)
+
+    def seed(self, before: Table[Key, CompiledGateway], now: Table[Key, CompiledGateway]) -> bool:
+        """Leave out of new Gateways what an earlier controller left out.
+
+        Return whether inputs changed.
+        """
+        changed = False
+        for key, _, compiled in before.diff(now):
+            if compiled is None or compiled.gateway is None or key in self._by_gateway:
+                continue
+            quarantine = self._by_gateway[key] = self._new(key)
+            if quarantine.seed(compiled.gateway, self._verdicts.rejections(key)):
+                changed |= self._store(key, quarantine)
+        return changed
 
     def _new(self, gateway: Key) -> Quarantine:
-        compilation = self._compilation
-        return Quarantine(gateway, self._publisher.trace, compilation.spec_of, compilation.reads)
+        compiler = self._compiler
+        return Quarantine(
+            gateway,
+            partial(self._publisher.trace, self._name_of(gateway)),
+            compiler.spec_of,
+            compiler.reads,
+            self._changes,
+            self._history,
+        )
 
     def reported(self, gateway: Key) -> bool:
         """Process the current report of a Gateway. Return whether inputs changed."""
@@ -76,32 +177,48 @@ class Quarantines:
         if quarantine is None:
             return False
         before = quarantine.left_out
-        if not _process(quarantine, self._publisher.report(_name(gateway))):
+        if not process_report(quarantine, self._publisher.report(self._name_of(gateway))):
             return False
         new = tuple(origin for origin in quarantine.left_out if origin not in before)
         if new:
-            log.warning("configuration rejected", gateway=_name(gateway), left_out=describe(new))
+            log.warning(
+                "configuration rejected", gateway=self._name_of(gateway), left_out=describe(new)
+            )
             self._record(gateway, describe(new))
         self._follow_ports(gateway, quarantine)
         return self._store(gateway, quarantine)
 
+    def object_seen(self, key: Key, raw: Mapping[str, Any] | None, *, changed: bool) -> None:
+        """Process an object as read from the API server; None for ``raw``: deleted.
+
+        ``changed``: it is an input of compile passes that changed.
+        """
+        self._verdicts.record(key, raw)
+        if changed:
+            self.object_changed(key, deleted=raw is None)
+
     def object_changed(self, key: Key, *, deleted: bool) -> None:
         """Process a change or deletion of an object that is an input of compile passes."""
-        for gateway, quarantine in self._by_gateway.items():
-            quarantine.object_changed(key)
-            if deleted and quarantine.forget(key):
+        if key[0] not in gateway_api.ROUTE_KINDS:
+            self._changes.record(key)
+        for gateway in tuple(self._holding) if deleted else ():
+            quarantine = self._by_gateway[gateway]
+            if quarantine.forget(key):
                 self._store(gateway, quarantine)
 
     def withdraw(self, gateway: Key) -> None:
         """Forget a Gateway that is served no longer."""
         self._by_gateway.pop(gateway, None)
+        self._holding.discard(gateway)
         self._inputs.update(gateway, {})
         timer = self._timers.pop(gateway, None)
         if timer is not None:
             timer.cancel()
 
     def _store(self, gateway: Key, quarantine: Quarantine) -> bool:
-        return self._inputs.update(gateway, quarantine.inputs)
+        inputs = quarantine.inputs
+        (self._holding.add if inputs else self._holding.discard)(gateway)
+        return self._inputs.update(gateway, inputs)
 
     def _follow_ports(self, gateway: Key, quarantine: Quarantine) -> None:
         if quarantine.ports and gateway not in self._timers:
@@ -121,36 +238,9 @@ def describe(origins: Sequence[Origin]) -> str:
     objects = tuple(dict.fromkeys(o if o.port else o.whole for o in origins))
     if not objects:
         return ""
-    named = ", ".join(str(origin) for origin in objects[:NAMED_MAX])
-    more = f" and {len(objects) - NAMED_MAX} more" if len(objects) > NAMED_MAX else ""
+    named = ", ".join(str(origin) for origin in objects[:MAX_NAMED_OBJECTS])
+    more = (
+        f" and {len(objects) - MAX_NAMED_OBJECTS} more" if len(objects) > MAX_NAMED_OBJECTS else ""
+    )
     count = f"{len(objects)} object{'s' if len(objects) > 1 else ''}"
-    return f"{count} left out because the proxy rejected the configuration: {named}{more}"
-
-
-def _process(quarantine: Quarantine, report: DataPlaneReport) -> bool:
-    if not report.instances:
-        return quarantine.abort()
-    changed = [
-        quarantine.rejected(version, message, instance.proxy, origins)
-        for instance in report.instances
-        for version, message, origins in _rejections(instance)
-    ]
-    if not any(instance.rejected for instance in report.instances):
-        changed.append(quarantine.confirmed(report.confirmed))
-    return any(changed)
-
-
-def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, ...]]]:
-    """Return the rejections of an instance: version, message and origins of what was rejected."""
-    found: list[tuple[str, str, tuple[Origin, ...]]] = [
-        (instance.desired, rejection.reason, rejection.origins)
-        for rejection in instance.rejected
-        if all(origin.part or origin.kind == "Secret" for origin in rejection.origins)
-    ]
-    if instance.rejected_version:
-        found.append((instance.rejected_version, instance.rejection, ()))
-    return found
-
-
-def _name(gateway: Key) -> str:
-    return f"{gateway[1]}/{gateway[2]}"
+    return f"{count} {LEFT_OUT}: {named}{more}"

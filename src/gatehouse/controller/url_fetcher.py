@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterable
 import aiohttp
 import structlog
 
-from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
+from gatehouse.compiler.frontends.gateway_api import Fetched, UrlFetch
 from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
 log = structlog.get_logger("gatehouse.fetching")
 
-MAX_BYTES = 1 << 20
+MAX_FETCHED_BYTES = 1 << 20
 """Maximum size of a response in bytes."""
 
-TIMEOUT = 10.0
+_TIMEOUT_SECONDS = 10.0
 """Timeout of one fetch in seconds."""
 
-RETRIES = BackoffPolicy(first=1.0, maximum=60.0)
+URL_RETRIES = BackoffPolicy(first=1.0, maximum=60.0)
 """Back-off after a failed fetch."""
 
-OnFetched = Callable[[Fetch, Fetched | None], None]
+OnFetched = Callable[[UrlFetch, Fetched | None], None]
 
 
-class Fetcher:
+class UrlFetcher:
     """Fetches the desired URLs periodically and calls ``on_fetched`` with each changed result.
 
     A result stays valid when a later fetch fails, so that an outage of the server does not lock
@@ -36,9 +36,9 @@ class Fetcher:
 
     def __init__(self, on_fetched: OnFetched) -> None:
         self._on_fetched = on_fetched
-        self._tasks: dict[Fetch, asyncio.Task[None]] = {}
+        self._tasks: dict[UrlFetch, asyncio.Task[None]] = {}
 
-    def set_desired(self, fetches: Iterable[Fetch]) -> None:
+    def set_desired(self, fetches: Iterable[UrlFetch]) -> None:
         """Replace the set of desired fetches: start new ones, stop the others."""
         desired = set(fetches)
         for fetch in self._tasks.keys() - desired:
@@ -60,14 +60,14 @@ class Fetcher:
 class _PeriodicFetch:
     """Periodic fetch of one URL."""
 
-    def __init__(self, fetch: Fetch, on_fetched: OnFetched) -> None:
+    def __init__(self, fetch: UrlFetch, on_fetched: OnFetched) -> None:
         self._fetch = fetch
         self._on_fetched = on_fetched
         self._last: Fetched | None = None
         self._tag = ""
 
     async def run(self) -> None:
-        backoff = Backoff(RETRIES)
+        backoff = Backoff(URL_RETRIES)
         while True:
             try:
                 self._report(await self._fetch_once())
@@ -92,7 +92,7 @@ class _PeriodicFetch:
         Raises ValueError for other statuses than 200 and for a response that is too large.
         """
         trust = ssl.create_default_context(cadata=self._fetch.trust or None)
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
         headers = {"If-None-Match": self._tag} if self._tag and self._last else {}
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
@@ -104,10 +104,10 @@ class _PeriodicFetch:
                 return self._last
             if response.status != 200:
                 raise ValueError(f"HTTP status {response.status}")
-            content = await response.content.read(MAX_BYTES + 1)
-            while len(content) <= MAX_BYTES and not response.content.at_eof():
-                content += await response.content.read(MAX_BYTES + 1 - len(content))
-            if len(content) > MAX_BYTES:
-                raise ValueError(f"response is larger than {MAX_BYTES} bytes")
+            content = await response.content.read(MAX_FETCHED_BYTES + 1)
+            while len(content) <= MAX_FETCHED_BYTES and not response.content.at_eof():
+                content += await response.content.read(MAX_FETCHED_BYTES + 1 - len(content))
+            if len(content) > MAX_FETCHED_BYTES:
+                raise ValueError(f"response is larger than {MAX_FETCHED_BYTES} bytes")
             self._tag = response.headers.get("ETag", "")
             return Fetched(content)

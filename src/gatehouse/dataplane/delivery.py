@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 import msgspec
 
+from gatehouse.dataplane import features
+from gatehouse.dataplane.limit_use import LimitUse
 from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.unready_servers import UnreadyServers
 from gatehouse.dataplane.upstream_name import UpstreamName
 
 Content_contra = TypeVar("Content_contra", contravariant=True)
@@ -44,10 +49,18 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """Rejected content. A version is confirmed if everything else of it is served."""
     unhealthy: str = ""
     """Reason why the proxy serves nothing; empty if no problem is known."""
+    unready_servers: UnreadyServers = MappingProxyType({})
+    """Kube-apiservers that are not ready at this instance."""
+    limit_use: LimitUse | None = None
+    """Use of shared limits; None if it has not been reported."""
     rejected_version: str = ""
     """Version that its proxy rejected last; empty after it confirmed another one."""
     rejection: str = ""
     """Error message of the proxy about that version."""
+    serving: bool = False
+    """True if it is known to serve some version, of this process or an earlier one."""
+    takes_trials: bool = False
+    """True if it gets trials: it only tests them, or serves nothing and does not become ready."""
 
 
 class InstanceCapabilities(msgspec.Struct, frozen=True):
@@ -85,6 +98,21 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
         """Versions that instances confirmed. Contains "" if an instance has not confirmed any."""
         return frozenset(instance.confirmed for instance in self.instances)
 
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """Kinds and versions of the proxies, sorted."""
+        return tuple(sorted({instance.proxy for instance in self.instances}))
+
+    @property
+    def serving(self) -> bool:
+        """True if an instance is known to serve some version."""
+        return any(instance.serving for instance in self.instances)
+
+    @property
+    def takes_trials(self) -> bool:
+        """True if an instance gets trials."""
+        return any(instance.takes_trials for instance in self.instances)
+
     @cached_property
     def equipment(self) -> frozenset[InstanceCapabilities]:
         """Capabilities that instances have reported; usually the same for all."""
@@ -109,6 +137,40 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
             if instance.unhealthy:
                 return f"{instance.instance}: {instance.unhealthy}"
         return ""
+
+    @cached_property
+    def unready_servers(self) -> Mapping[str, tuple[str, ...]]:
+        """Servers that are not ready at an instance, as messages by name of the UpstreamCluster."""
+        counts = Counter(
+            (cluster, server, reason)
+            for instance in self.instances
+            for cluster, reasons in instance.unready_servers.items()
+            for server, reason in reasons.items()
+        )
+        messages: dict[str, tuple[str, ...]] = {}
+        for (cluster, server, reason), count in sorted(counts.items()):
+            some = f" (at {count} of {len(self.instances)} data planes)"
+            message = f"{server}: {reason}{some if count < len(self.instances) else ''}"
+            messages[cluster] = (*messages.get(cluster, ()), message)
+        return messages
+
+    @cached_property
+    def sharing(self) -> frozenset[str]:
+        """Names of the instances whose agents serve shares of limits."""
+        return frozenset(
+            instance.instance
+            for instance in self.instances
+            if features.LIMIT_SHARES in instance.features
+        )
+
+    @cached_property
+    def limit_use(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+        """Use of shared limits by UpstreamCluster, instance and schema."""
+        result: dict[str, dict[str, Mapping[str, int]]] = {}
+        for instance in self.instances:
+            for cluster, use in (instance.limit_use or {}).items():
+                result.setdefault(cluster, {})[instance.instance] = use
+        return result
 
     @cached_property
     def rejected(self) -> tuple[tuple[Origin, str], ...]:

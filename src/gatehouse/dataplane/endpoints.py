@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 import msgspec
 
-DIRECTORY = "gatehouse/endpoints"
+from gatehouse.dataplane import ip_addresses
+
+_DIRECTORY = "gatehouse/endpoints"
 """Directory of endpoint files. A file is named like the upstream in DNS or in the NGINX Plus
 API."""
 
@@ -17,7 +18,7 @@ STREAM_DIRECTORY = "gatehouse/stream-upstreams"
 _FILE = re.compile(r".+\.json")
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class WeightedEndpoint(msgspec.Struct, frozen=True):
     """Address of an upstream server and its weight."""
 
     address: str
@@ -26,7 +27,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         # This check also prevents injection into the NGINX configuration.
-        ipaddress.ip_address(self.address)
+        ip_addresses.ip_address(self.address)
         if not (0 < self.port < 65536 and 0 < self.weight < 65536):
             raise ValueError(f"port {self.port} or weight {self.weight} is out of range")
 
@@ -37,25 +38,25 @@ class Endpoint(msgspec.Struct, frozen=True):
         return f"{host}:{self.port}"
 
 
-Endpoints = tuple[Endpoint, ...]
+Endpoints = tuple[WeightedEndpoint, ...]
 
 
-def name_of(path: str) -> str:
+def upstream_of(path: str) -> str:
     """Return the upstream that an endpoint file is for, or "" for any other file."""
     directory, _, name = path.rpartition("/")
-    return name.removesuffix(".json") if directory == DIRECTORY and _FILE.fullmatch(name) else ""
+    return name.removesuffix(".json") if directory == _DIRECTORY and _FILE.fullmatch(name) else ""
 
 
-def path_of(name: str) -> str:
+def endpoints_path(name: str) -> str:
     """Return the path of an upstream's endpoint file."""
-    return f"{DIRECTORY}/{name}.json"
+    return f"{_DIRECTORY}/{name}.json"
 
 
-def stream_file(name: str) -> str:
+def stream_endpoints_file(name: str) -> str:
     """Return the path of an upstream's configuration if it is a ``stream {}`` upstream."""
     return f"{STREAM_DIRECTORY}/{name}.conf"
 
 
-def decode(content: bytes) -> Endpoints:
+def parse_endpoints(content: bytes) -> Endpoints:
     """Parse an endpoint file. Raises msgspec.DecodeError."""
     return msgspec.json.decode(content, type=Endpoints)

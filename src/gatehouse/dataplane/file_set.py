@@ -51,6 +51,12 @@ class File(msgspec.Struct, frozen=True):
         return f"File({self.path!r}, {len(self.content)} bytes, {self.digest})"
 
 
+TRIAL_PATH = "gatehouse/trial"
+"""Path of the file that makes a file set a trial. NGINX does not read it."""
+
+_TRIAL = File.make(TRIAL_PATH, "This file set is a trial. It must not be served.\n")
+
+
 class FileSet:
     """An immutable set of files with a version that depends on their paths and digests alone."""
 
@@ -80,6 +86,15 @@ class FileSet:
         updated = FileSet.__new__(FileSet)
         updated._set_files(self.files.updated(added, removed), total)
         return updated
+
+    @property
+    def trial(self) -> bool:
+        """True if instances must only test the file set, or not become ready with it."""
+        return TRIAL_PATH in self.files
+
+    def as_trial(self) -> FileSet:
+        """Return the same file set as a trial."""
+        return self.changed([_TRIAL])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileSet) and self.version == other.version

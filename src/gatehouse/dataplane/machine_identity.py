@@ -17,7 +17,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL.pattern}(\.{_LABEL.pattern})*")
 
 
-class Machine(msgspec.Struct, frozen=True):
+class MachineIdentity(msgspec.Struct, frozen=True):
     """One machine of one ExternalLoadBalancer."""
 
     namespace: str
@@ -31,7 +31,7 @@ class Machine(msgspec.Struct, frozen=True):
         return f"{_PREFIX}{self.namespace}/{self.balancer}/{self.host}"
 
     @classmethod
-    def parse(cls, uri: str) -> Machine:
+    def parse(cls, uri: str) -> MachineIdentity:
         """Parse the URI of a certificate. Raises ValueError if it does not name a machine."""
         parts = uri.removeprefix(_PREFIX).split("/")
         if not uri.startswith(_PREFIX) or len(parts) != 3:

@@ -36,7 +36,7 @@ _SECONDS = {
 }
 
 
-class Server(msgspec.Struct, frozen=True):
+class PlusServer(msgspec.Struct, frozen=True):
     """A server with all parameters. The defaults are those of NGINX."""
 
     server: str
@@ -54,26 +54,26 @@ class Server(msgspec.Struct, frozen=True):
 
 
 DEFAULTS: Mapping[str, Any] = dict(
-    zip(Server.__struct_fields__[1:], Server.__struct_defaults__, strict=True)
+    zip(PlusServer.__struct_fields__[1:], PlusServer.__struct_defaults__, strict=True)
 )
 
 _TIMES = ("fail_timeout", "slow_start")
 _WORDS = tuple(name for name in DEFAULTS if name not in _TIMES)
 
 
-def differing(desired: Server, observed: Server) -> frozenset[str]:
+def differing_parameters(desired: PlusServer, observed: PlusServer) -> frozenset[str]:
     """Return the names of the parameters that differ. Times compare by value: ``60s`` is ``1m``."""
     if desired is observed or desired == observed:
         return frozenset()
     names = [name for name in _WORDS if getattr(desired, name) != getattr(observed, name)]
     for name in _TIMES:
         before, after = getattr(desired, name), getattr(observed, name)
-        if before != after and parse_seconds(before) != parse_seconds(after):
+        if before != after and parse_nginx_time(before) != parse_nginx_time(after):
             names.append(name)
     return frozenset(names)
 
 
-def parse_seconds(duration: str) -> float:
+def parse_nginx_time(duration: str) -> float:
     """Return an NGINX time in seconds, or NaN (which equals nothing) for an invalid one."""
     parts = _DURATION.findall(duration)
     if not parts or "".join(number + unit for number, unit in parts) != duration:
@@ -84,13 +84,13 @@ def parse_seconds(duration: str) -> float:
 class Upstream:
     """Complete desired state of an upstream."""
 
-    def __init__(self, name: UpstreamName, servers: Iterable[Server]) -> None:
+    def __init__(self, name: UpstreamName, servers: Iterable[PlusServer]) -> None:
         self.name = name
         self.servers = tuple(servers)
         """Addresses are distinct."""
 
     @cached_property
-    def by_address(self) -> Mapping[str, Server]:
+    def by_address(self) -> Mapping[str, PlusServer]:
         """The servers by address."""
         return {server.server: server for server in self.servers}
 

@@ -37,13 +37,24 @@ NO_ORIGIN = Origin("", "", "")
 """Origin of configuration that no object describes."""
 
 
-def of_gateway(gateway: str) -> Origin:
+def gateway_origin(gateway: str) -> Origin:
     """Return the origin of a Gateway. ``gateway``: ``namespace/name``."""
     namespace, _, name = gateway.partition("/")
     return Origin("Gateway", namespace, name)
 
 
-def of_port(gateway: str, port: int) -> Origin:
+def port_origin(gateway: str, port: int) -> Origin:
     """Return the origin of a port of a Gateway, which several listeners may share."""
     namespace, _, name = gateway.partition("/")
     return Origin("Gateway", namespace, name, port=port)
+
+
+def object_of(key: tuple[str, ...]) -> Origin:
+    """Return the origin of the object with a key."""
+    return port_of(key, 0)
+
+
+def port_of(key: tuple[str, ...], port: int) -> Origin:
+    """Return the origin of a port of the object with a key."""
+    kind, namespace, name = key
+    return Origin(kind, namespace, name, port=port)

@@ -6,13 +6,13 @@ from typing import Literal
 
 import msgspec
 
-Context = Literal["http", "stream"]
+UpstreamContext = Literal["http", "stream"]
 
 
 class UpstreamName(msgspec.Struct, frozen=True, order=True):
     """Name of an upstream. The contexts ``http`` and ``stream`` are separate name spaces."""
 
-    context: Context
+    context: UpstreamContext
     name: str
 
     def __str__(self) -> str:

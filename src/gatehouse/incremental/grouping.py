@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gatehouse.incremental.table import Table, difference
+from gatehouse.incremental.table import Table, table_difference
 
 K = TypeVar("K", bound=Any)
 V = TypeVar("V")
@@ -81,7 +81,7 @@ class Union(msgspec.Struct, Generic[K, V], frozen=True):
     whole: Table[K, V]
 
 
-def union(last: Union[K, V] | None, sources: tuple[Table[K, V], ...]) -> Union[K, V]:
+def merge_tables(last: Union[K, V] | None, sources: tuple[Table[K, V], ...]) -> Union[K, V]:
     """Merge tables. ``last`` is the previous result, if there is one."""
     if len(sources) == 1:
         return Union(sources, sources[0])
@@ -121,11 +121,11 @@ def derive(
         last = Derived(Table(), about, Table())
     new, gone = {}, []
     for key, _, value in last.source.diff(source):
-        made = make(about, key, value) if value is not None else None
-        if made is None:
+        derived = make(about, key, value) if value is not None else None
+        if derived is None:
             gone.append(key)
-        elif last.table.get(key) != made:
-            new[key] = made
+        elif last.table.get(key) != derived:
+            new[key] = derived
     return Derived(source, about, last.table.updated(new, gone))
 
 
@@ -150,7 +150,7 @@ def by_key(
     new: dict[K, V] = {}
     gone: set[K] = set()
     for name in last.sources.keys() | sources.keys():
-        added, removed = difference(last.sources.get(name, ()), sources.get(name, ()))
+        added, removed = table_difference(last.sources.get(name, ()), sources.get(name, ()))
         new |= {key_of(name, item): item for item in added}
         gone |= {key_of(name, item) for item in removed}
     return Keyed(sources, last.table.updated(new, gone - new.keys()))

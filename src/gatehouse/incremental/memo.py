@@ -9,6 +9,13 @@ from typing import Any
 
 from gatehouse.incremental.snapshot import Key
 
+MAX_HEIGHT = 100_000
+"""Height that only queries reach which depend on themselves."""
+
+
+class QueryCycleError(RuntimeError):
+    """A query called itself, directly or through other queries."""
+
 
 class Memo:
     """A cached result with its dependencies and its callers."""
@@ -39,28 +46,46 @@ class Memo:
         self.value: Any = None
         self.error: Exception | None = None
         self.traceback: TracebackType | None = None
-        self.reads: frozenset[Read] = frozenset()
+        self.reads: tuple[Read, ...] = ()
         self.calls: tuple[Memo, ...] = ()
         self.callers: set[Memo] = set()
         self.tables: tuple[Memo, ...] = ()
         """Memos of tables of which it depends on some entries only."""
-        self.entry_callers: set[Memo] = set()
+        self.entry_callers: set[Memo] | None = None
         """Memos that depend on some entries of the result only."""
 
     def __lt__(self, other: Memo) -> bool:
         return self.height < other.height
 
-    def failure(self) -> Exception | None:
+    def failure(self) -> Exception:
         """Return the exception with its original traceback, because each raise extends the
-        traceback."""
-        return self.error.with_traceback(self.traceback) if self.error is not None else None
+        traceback. Call it only if there is an ``error``."""
+        assert self.error is not None
+        return self.error.with_traceback(self.traceback)
+
+
+def raise_height(memo: Memo, height: int) -> None:
+    """Raise a memo to a greater height, and all that depend on it above it.
+
+    Stale memos stay where they are: their dependencies may be others after their next run.
+    """
+    memo.height = height
+    pending = [memo]
+    while pending:
+        callee = pending.pop()
+        for caller in (*callee.callers, *(callee.entry_callers or ())):
+            if caller.height <= callee.height and not caller.stale and caller is not memo:
+                caller.height = callee.height + 1
+                if caller.height > MAX_HEIGHT:
+                    raise QueryCycleError(f"{caller.function.__name__} depends on itself")
+                pending.append(caller)
 
 
 Read = Key | tuple[Memo, Any]
 """An input, or an entry of a table: the memo of the table and the key."""
 
-height_of = attrgetter("height")
-"""Returns the height of a memo."""
+height_of, stale_of, value_of, error_of = map(attrgetter, ("height", "stale", "value", "error"))
+"""Return an attribute of a memo."""
 
 
 class Frame:
@@ -71,6 +96,6 @@ class Frame:
     def __init__(self, last: Any = None) -> None:
         """``last``: the previous value of the query."""
         self.last = last
-        self.reads: set[Read] = set()
+        self.reads: dict[Read, None] = {}
         self.tables: dict[Memo, None] = {}
         self.calls: dict[Memo, None] = {}

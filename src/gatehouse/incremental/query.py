@@ -18,13 +18,27 @@ property tests: incremental and full results must be equal.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
+from itertools import compress, count, repeat
+from math import inf
+from operator import is_not
 from typing import Any, TypeVar
 
 from gatehouse.incremental.grouping import Derived, derive
-from gatehouse.incremental.memo import Frame, Memo, Read, height_of
+from gatehouse.incremental.memo import (
+    Frame,
+    Memo,
+    QueryCycleError,
+    Read,
+    error_of,
+    height_of,
+    raise_height,
+    stale_of,
+    value_of,
+)
 from gatehouse.incremental.snapshot import Index, Key, Snapshot
 from gatehouse.incremental.table import Chunk, Table
 
@@ -35,8 +49,14 @@ V = TypeVar("V")
 K = TypeVar("K")
 
 
-class QueryCycleError(RuntimeError):
-    """A query called itself, directly or through other queries."""
+class _TooEarlyError(BaseException):
+    """A running query called one that may still change in this pass, and has to run after it.
+
+    No query may catch it, so that no query ever sees results of two snapshots.
+    """
+
+    def __init__(self, height: int) -> None:
+        self.height = height
 
 
 class Ask:
@@ -48,7 +68,7 @@ class Ask:
     def read(self, key: Key) -> Any:
         """Read an input: the object at ``key`` (None if absent) or the keys of an index bucket."""
         engine = self._engine
-        engine._frames[-1].reads.add(key)
+        engine._frames[-1].reads[key] = None
         return engine.snapshot.get(key)
 
     def last(self) -> Any:
@@ -65,13 +85,12 @@ class Ask:
         """
         engine = self._engine
         # As Engine._lookup, without the price of another call: this runs most often of all.
-        by_argument = engine._memos.get(function)
-        memo = by_argument.get(argument) if by_argument is not None else None
-        if memo is None or memo.stale or (engine._stale and len(engine._frames) == 1):
+        memo = engine._memos[function].get(argument)
+        if memo is None or memo.stale or memo.height > engine._current_height:
             memo = engine._lookup(function, argument)
         engine._frames[-1].calls[memo] = None
         if memo.error is not None:
-            raise memo.failure() or memo.error
+            raise memo.failure()
         value: V = memo.value
         return value
 
@@ -88,13 +107,12 @@ class Ask:
         """
         arguments = tuple(arguments)
         memos = self._engine._queries(function, arguments)
-        values: list[V] = [memo.value for memo in memos]
-        for index, memo in enumerate(memos):
-            if memo.error is not None:
-                error = memo.failure() or memo.error
-                if failed is None:
-                    raise error
-                values[index] = failed(arguments[index], error)
+        values: list[V] = [*map(value_of, memos)]
+        for index in compress(count(), map(error_of, memos)):
+            error = memos[index].failure()
+            if failed is None:
+                raise error
+            values[index] = failed(arguments[index], error)
         return values
 
     def map(
@@ -109,7 +127,7 @@ class Ask:
         Each chunk of the table is a query of its own, so that only chunks with a change run again.
         ``failed``: as in :meth:`each`.
         """
-        chunks = [(function, chunk, failed) for chunk in table.chunks]
+        chunks = zip(repeat(function), table.chunks, repeat(failed))
         return Table.joined(self.each(_map_chunk, chunks))
 
     def map_keys(
@@ -135,9 +153,9 @@ class Ask:
         memo = engine._lookup(table, argument)
         frame = engine._frames[-1]
         frame.tables[memo] = None
-        frame.reads.add((memo, key))
+        frame.reads[memo, key] = None
         if memo.error is not None:
-            raise memo.failure() or memo.error
+            raise memo.failure()
         value: V | None = memo.value.get(key)
         return value
 
@@ -156,8 +174,15 @@ def _with_key(argument: Hashable, key: Any, _: object) -> tuple[Any, Any]:
 def _map_chunk(ask: Ask, argument: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[Any, Any]:
     function, chunk, failed = argument
     values = ask.each(function, chunk.stored, failed)
-    keys = [key for key, value in zip(chunk.ordered, values, strict=True) if value is not None]
-    return Chunk(tuple(keys), tuple([value for value in values if value is not None]))
+    present = [*map(is_not, values, repeat(None))]
+    if all(present):
+        # Tables with the same keys share them.
+        return Chunk(chunk.ordered, tuple(values))
+    return Chunk(tuple(compress(chunk.ordered, present)), tuple(compress(values, present)))
+
+
+_MISSING = Memo(_map_chunk, None)
+"""Stands for a query that has not run. Always stale."""
 
 
 class Engine:
@@ -172,10 +197,12 @@ class Engine:
         self.snapshot = snapshot
         self.runs = 0
         """Number of query bodies that have run so far, for tests and metrics."""
-        self._memos: dict[Callable[[Ask, Any], Any], dict[Hashable, Memo]] = {}
+        self._memos: dict[Callable[[Ask, Any], Any], dict[Hashable, Memo]] = defaultdict(dict)
         self._readers: dict[Read, set[Memo]] = {}
         self._stale: list[tuple[int, Memo]] = []
         """A heap by height."""
+        self._current_height: float = inf
+        """Memos up to this height are stale or up to date. Others may become stale in this pass."""
         self._roots: dict[Memo, None] = {}
         """Memos that the last pass called directly."""
         self._orphans: dict[Memo, None] = {}
@@ -220,16 +247,31 @@ class Engine:
             if not memo.stale:
                 memo.stale = True
                 heappush(self._stale, (memo.height, memo))
+                self._current_height = self._stale[0][0]
 
     def _run_stale(self) -> None:
         """Run the stale memos, the lowest first, so that their callees are up to date.
 
-        A memo that gains a new dependency may have to run once more.
+        A memo that gains a higher dependency runs after it.
         """
         while self._stale:
-            _, memo = heappop(self._stale)
+            try:
+                while self._stale:
+                    self._current_height, memo = heappop(self._stale)
+                    if memo.stale and (memo.callers or memo.entry_callers or memo in self._roots):
+                        self._run(memo)
+            except _TooEarlyError as early:
+                raise_height(memo, max(memo.height, early.height + 1))
+                heappush(self._stale, (memo.height, memo))
+        self._current_height = inf
+
+    def _check_order(self, height: int) -> None:
+        """Raise _TooEarlyError if a memo of this height may still become stale in this pass."""
+        while self._stale and self._stale[0][0] < height:
+            _, memo = self._stale[0]
             if memo.stale and (memo.callers or memo.entry_callers or memo in self._roots):
-                self._run(memo)
+                raise _TooEarlyError(height)
+            heappop(self._stale)
 
     def _drop_orphans(self) -> None:
         """Drop the memos without callers, and those that only they called."""
@@ -239,23 +281,26 @@ class Engine:
                 continue
             if self._memos[memo.function].get(memo.argument) is memo:
                 del self._memos[memo.function][memo.argument]
-            self._set_dependencies(memo, frozenset(), (), ())
+            self._set_dependencies(memo, (), (), ())
+            # A traceback refers to the memo, so that only the garbage collector would free both.
+            memo.error = memo.traceback = None
 
     def _set_dependencies(
         self,
         memo: Memo,
-        reads: frozenset[Read],
+        reads: tuple[Read, ...],
         calls: tuple[Memo, ...],
         tables: tuple[Memo, ...],
     ) -> None:
         """Replace the dependencies of ``memo``."""
-        for key in memo.reads - reads:
-            readers = self._readers[key]
-            readers.discard(memo)
-            if not readers:
-                del self._readers[key]
-        for key in reads - memo.reads:
-            self._readers.setdefault(key, set()).add(memo)
+        if reads != memo.reads:
+            for key in {*memo.reads}.difference(reads):
+                readers = self._readers[key]
+                readers.discard(memo)
+                if not readers:
+                    del self._readers[key]
+            for key in {*reads}.difference(memo.reads):
+                self._readers.setdefault(key, set()).add(memo)
         if calls != memo.calls:
             before, after = set(memo.calls), set(calls)
             for gone in before - after:
@@ -265,37 +310,46 @@ class Engine:
                 new.callers.add(memo)
         if tables != memo.tables:
             for gone in memo.tables:
-                gone.entry_callers.discard(memo)
+                if gone.entry_callers is not None:
+                    gone.entry_callers.discard(memo)
                 self._orphans[gone] = None
             for new in tables:
+                new.entry_callers = new.entry_callers or set()
                 new.entry_callers.add(memo)
         memo.reads, memo.calls, memo.tables = reads, calls, tables
-        memo.height = 1 + max(map(height_of, (*calls, *tables)), default=0)
+        height = 1 + max(map(height_of, (*calls, *tables)), default=0)
+        if height > memo.height and (memo.callers or memo.entry_callers):
+            raise_height(memo, height)
+        memo.height = height
 
     def _lookup(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> Memo:
         """Return the up-to-date memo of a query."""
-        if self._stale and len(self._frames) == 1:
+        if len(self._frames) > 1:
+            memo = self._run_memo(function, argument)
+            if memo.height > self._current_height:
+                self._check_order(memo.height)
+            return memo
+        while True:
             self._run_stale()
-        return self._run_memo(function, argument)
+            with suppress(_TooEarlyError):
+                return self._run_memo(function, argument)
 
     def _queries(
         self, function: Callable[[Ask, Any], Any], arguments: tuple[Hashable, ...]
     ) -> list[Memo]:
         if self._stale and len(self._frames) == 1:
             self._run_stale()
-        by_argument = self._memos.setdefault(function, {})
-        memos = [
-            memo
-            if (memo := by_argument.get(argument)) is not None and not memo.stale
-            else self._run_memo(function, argument)
-            for argument in arguments
-        ]
+        memos = [*map(self._memos[function].get, arguments, repeat(_MISSING))]
+        for index in compress(count(), map(stale_of, memos)):
+            memos[index] = self._lookup(function, arguments[index])
+        if self._stale:
+            self._check_order(max(map(height_of, memos), default=0))
         self._frames[-1].calls.update(dict.fromkeys(memos))
         return memos
 
     def _run_memo(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> Memo:
         """Return the memo of a query whose result is missing or stale, after running it."""
-        by_argument = self._memos.setdefault(function, {})
+        by_argument = self._memos[function]
         memo = by_argument.get(argument)
         if memo is None:
             memo = by_argument[argument] = Memo(function, argument)
@@ -321,15 +375,15 @@ class Engine:
             self._running.discard(memo)
         self.runs += 1
         memo.stale = False
-        self._set_dependencies(
-            memo, frozenset(frame.reads), tuple(frame.calls), tuple(frame.tables)
-        )
+        self._set_dependencies(memo, tuple(frame.reads), tuple(frame.calls), tuple(frame.tables))
         if memo.has_result and error is None and memo.error is None and value == memo.value:
             return
         if memo.entry_callers:
             self._mark_entry_callers(memo, value)
         memo.has_result, memo.value, memo.error = True, value, error
         memo.traceback = error.__traceback__ if error is not None else None
+        # The traceback refers to this frame.
+        error = None
         self._mark(memo.callers)
 
     def _mark_entry_callers(self, memo: Memo, value: Any) -> None:
@@ -338,4 +392,4 @@ class Engine:
             for key, _, _ in memo.value.diff(value):
                 self._mark(self._readers.get((memo, key), ()))
         else:
-            self._mark(memo.entry_callers)
+            self._mark(memo.entry_callers or ())

@@ -49,6 +49,10 @@ class Snapshot:
             self._buckets[key] = bucket
         return bucket
 
+    def __len__(self) -> int:
+        """Return the number of objects."""
+        return len(self._objects)
+
     def keys(self, kind: str) -> list[Key]:
         """List the keys of all objects of ``kind``, sorted."""
         return sorted(key for key in self._objects if key[0] == kind)
@@ -67,13 +71,25 @@ class Snapshot:
             touched.add(key)
             before, after = self._memberships(key[0], old), self._memberships(key[0], new)
             for bucket in before ^ after:
-                self._pending_moves.setdefault(bucket, {})[key] = bucket in after
+                self._move(bucket, key, added=bucket in after)
                 touched.add(bucket)
             if new is None:
                 del self._objects[key]
             else:
                 self._objects[key] = new
         return frozenset(touched)
+
+    def _move(self, bucket: Key, key: Key, *, added: bool) -> None:
+        """Record a move for the next read. A bucket that nothing reads keeps no deleted objects."""
+        moves = self._pending_moves.setdefault(bucket, {})
+        if moves.pop(key, None) is None:
+            moves[key] = added
+        # Without a move of this key, the bucket is as at the last read.
+        is_empty = len(moves) == len(self._buckets.get(bucket, _EMPTY)) and not any(moves.values())
+        if is_empty:
+            self._buckets.pop(bucket, None)
+        if is_empty or not moves:
+            del self._pending_moves[bucket]
 
     def _memberships(self, kind: str, value: Any) -> set[Key]:
         if value is None:

@@ -9,28 +9,30 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
-from itertools import chain, takewhile
-from operator import and_, eq, is_, itemgetter, truth
-from typing import Any, TypeVar
+from itertools import chain, filterfalse, takewhile
+from operator import and_, attrgetter, eq, is_, itemgetter, truth
+from typing import Any, TypeVar, overload
 
 K = TypeVar("K", bound=Any)
 V = TypeVar("V")
 T = TypeVar("T")
 
-CHUNK = 64
+CHUNK_ITEMS = 32
 """Average number of entries in a chunk."""
 
 
 class Chunk(Mapping[K, V]):
     """Consecutive entries, sorted by key. Compares by identity."""
 
-    __slots__ = ("ordered", "stored")
+    __slots__ = ("first", "ordered", "stored")
 
     def __init__(self, keys: tuple[K, ...], values: tuple[V, ...]) -> None:
         self.ordered = keys
         """The keys, sorted."""
         self.stored = values
         """The values, in the order of the keys."""
+        self.first = keys[0] if keys else None
+        """The first key; None if the chunk is empty."""
 
     def __getitem__(self, key: K) -> V:
         index = bisect_left(self.ordered, key)
@@ -51,24 +53,26 @@ class Chunk(Mapping[K, V]):
         return zip(self.ordered, self.stored, strict=True)
 
 
+_first_of, _keys_of, _values_of = map(attrgetter, ("first", "ordered", "stored"))
+
+
 class Table(Mapping[K, V]):
     """An immutable sorted map; see the module's docstring."""
 
-    __slots__ = ("_firsts", "_length", "chunks")
+    __slots__ = ("_length", "chunks")
 
     def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
         self._build(_cut(dict(entries)))
 
     def _build(self, chunks: Iterable[Chunk[K, V]]) -> None:
-        self.chunks = tuple(chunks)
-        self._firsts = [chunk.ordered[0] for chunk in self.chunks]
+        self.chunks = tuple(filter(_keys_of, chunks))
         self._length: int | None = None
 
     @classmethod
     def joined(cls, chunks: Iterable[Chunk[K, V]]) -> Table[K, V]:
         """Build a table from chunks in the order of their keys. Empty chunks are dropped."""
         table: Table[K, V] = cls.__new__(cls)
-        table._build([chunk for chunk in chunks if chunk.ordered])
+        table._build(chunks)
         return table
 
     @classmethod
@@ -81,15 +85,30 @@ class Table(Mapping[K, V]):
             raise KeyError(key)
         return self.chunks[self._chunk_index(key)][key]
 
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+
+    @overload
+    def get(self, key: K, /, default: V | T) -> V | T: ...
+
+    def get(self, key: K, /, default: T | None = None) -> V | T | None:
+        """Return the value of a key, or the default. One call, since queries read so many."""
+        if self.chunks:
+            chunk = self.chunks[max(0, bisect_right(self.chunks, key, key=_first_of) - 1)]
+            index = bisect_left(chunk.ordered, key)
+            if index < len(chunk.ordered) and chunk.ordered[index] == key:
+                return chunk.stored[index]
+        return default
+
     def _chunk_index(self, key: K) -> int:
-        return max(0, bisect_right(self._firsts, key) - 1)
+        return max(0, bisect_right(self.chunks, key, key=_first_of) - 1)
 
     def __iter__(self) -> Iterator[K]:
-        return chain.from_iterable(chunk.ordered for chunk in self.chunks)
+        return chain.from_iterable(map(_keys_of, self.chunks))
 
     def __len__(self) -> int:
         if self._length is None:
-            self._length = sum([len(chunk.ordered) for chunk in self.chunks])
+            self._length = sum(map(len, map(_keys_of, self.chunks)))
         return self._length
 
     def __bool__(self) -> bool:
@@ -144,10 +163,12 @@ class Table(Mapping[K, V]):
     def diff(self, later: Table[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
         """Yield the key, old and new value of entries whose value is another object in
         ``later``."""
-        old = _apart(self, later)
+        columns = _apart(self, later)
         # Most entries of a changed chunk are the same: they are skipped without a look at each.
-        first = _agreement(*old)
-        keys, values, new_keys, new_values = (each[first:] for each in old)
+        rest = slice(_agreement(*columns), None)
+        keys, values, new_keys, new_values = map(itemgetter(rest), columns)
+        if not (keys or new_keys):
+            return
         last = _agreement(*map(reversed, (keys, values, new_keys, new_values)))
         end, new_end = len(keys) - last, len(new_keys) - last
         new = dict(zip(new_keys[:new_end], new_values[:new_end], strict=True))
@@ -180,7 +201,7 @@ class Values(ValuesView[V]):
         self.table = table
 
     def __iter__(self) -> Iterator[V]:
-        return chain.from_iterable(chunk.stored for chunk in self.table.chunks)
+        return chain.from_iterable(map(_values_of, self.table.chunks))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Values) and (self is other or self.table == other.table)
@@ -198,7 +219,7 @@ class _Items(ItemsView[K, V]):
         return chain.from_iterable(chunk.entries() for chunk in self._table.chunks)
 
 
-def difference(before: Collection[T], after: Collection[T]) -> tuple[list[T], list[T]]:
+def table_difference(before: Collection[T], after: Collection[T]) -> tuple[list[T], list[T]]:
     """Return the objects of ``after`` that are not in ``before``, and the reverse."""
     if before is after:
         return [], []
@@ -219,15 +240,11 @@ def _apart(mine: Table[Any, Any], other: Table[Any, Any]) -> _Apart:
     """Return keys and values of the chunks that two tables do not share, of both tables."""
     if mine.chunks == other.chunks:
         return (), (), (), ()
-    shared = {*mine.chunks} & {*other.chunks}
-    keys: list[list[Any]] = [[], []]
-    values: list[list[Any]] = [[], []]
-    for number, chunks in enumerate((mine.chunks, other.chunks)):
-        for chunk in chunks:
-            if chunk not in shared:
-                keys[number] += chunk.ordered
-                values[number] += chunk.stored
-    return keys[0], values[0], keys[1], values[1]
+    shared = {*mine.chunks}.intersection(other.chunks).__contains__
+    old, new = [*filterfalse(shared, mine.chunks)], [*filterfalse(shared, other.chunks)]
+    join = chain.from_iterable
+    old_keys, old_values = [*join(map(_keys_of, old))], [*join(map(_values_of, old))]
+    return old_keys, old_values, [*join(map(_keys_of, new))], [*join(map(_values_of, new))]
 
 
 def _agreement(
@@ -252,7 +269,7 @@ def _cut(entries: Mapping[K, V | None]) -> Iterator[Chunk[K, V]]:
             continue
         keys.append(key)
         values.append(value)
-        if hash(key) % CHUNK == 0:
+        if hash(key) % CHUNK_ITEMS == 0:
             yield Chunk(tuple(keys), tuple(values))
             keys, values = [], []
     if keys:

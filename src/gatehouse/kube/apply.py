@@ -20,11 +20,11 @@ APPLIED = "gatehouse.dev/last-applied-fields"
 Fields that are in it but not in the new manifest are removed.
 """
 
-ATTEMPTS = 4
+_ATTEMPTS = 4
 """Maximum number of attempts against concurrent writes of others."""
 
 
-class WriteResult(msgspec.Struct, frozen=True):
+class ObjectWriteResult(msgspec.Struct, frozen=True):
     """Result of a write of one object."""
 
     kind: str
@@ -61,7 +61,7 @@ async def create_or_update(
     adjust: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
     must_recreate: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = never_replace,
     last_seen: Mapping[str, Any] | _Unknown | None = UNKNOWN,
-) -> WriteResult:
+) -> ObjectWriteResult:
     """Create an object, or set the fields of ``desired`` and leave all others unchanged.
 
     Fields that an earlier manifest set and ``desired`` does not are removed.
@@ -84,10 +84,10 @@ async def create_or_update(
         except (AlreadyExists, Conflict, NotFound) as error:
             # Another client wrote between read and write. NotFound may also mean that the namespace
             # does not exist; reading again does not help then, so that it is raised.
-            if attempt == ATTEMPTS or (isinstance(error, NotFound) and attempt > 1):
+            if attempt == _ATTEMPTS or (isinstance(error, NotFound) and attempt > 1):
                 raise
         else:
-            return WriteResult(resource.kind, namespace, name, action)
+            return ObjectWriteResult(resource.kind, namespace, name, action)
 
 
 async def _read(
@@ -121,9 +121,9 @@ async def _attempt(
         await client.create(resource, desired)
         return "updated"
     pruned = without_stale(current, desired, _applied_fields(current))
-    if pruned == current and covers(current, desired):
+    if pruned == current and is_applied(current, desired):
         return "unchanged"
-    await client.update(resource, merged(pruned, desired))
+    await client.update(resource, merge_desired(pruned, desired))
     return "updated"
 
 
@@ -200,7 +200,7 @@ def _check_owned(
             f"{name} exists and is not managed by Gatehouse (label {MANAGED_BY} is"
             f" {label or 'missing'!r}, must be {MANAGER!r}): delete it, or rename the owner"
         )
-    other, own = controller_of(current), controller_of(desired)
+    other, own = controller_reference(current), controller_reference(desired)
     if other and own and (other["kind"], other["name"]) != (own["kind"], own["name"]):
         raise NotOwnedError(
             f"{name} exists and is owned by {other['kind']} {other['name']!r}:"
@@ -208,7 +208,7 @@ def _check_owned(
         )
 
 
-def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def controller_reference(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the ownerReference with ``controller: true``, or None."""
     for reference in obj.get("metadata", {}).get("ownerReferences") or ():
         if reference.get("controller"):
@@ -217,7 +217,7 @@ def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def covers(current: Any, desired: Any) -> bool:
+def is_applied(current: Any, desired: Any) -> bool:
     """Return whether everything in ``desired`` is in ``current`` with the same value.
 
     Lists must have the same length. Their items are compared in the same way, since servers also
@@ -226,13 +226,13 @@ def covers(current: Any, desired: Any) -> bool:
     match desired:
         case Mapping():
             return isinstance(current, Mapping) and all(
-                key in current and covers(current[key], value) for key, value in desired.items()
+                key in current and is_applied(current[key], value) for key, value in desired.items()
             )
         case list() | tuple():
             return (
                 isinstance(current, list)
                 and len(current) == len(desired)
-                and all(covers(c, d) for c, d in zip(current, desired, strict=True))
+                and all(is_applied(c, d) for c, d in zip(current, desired, strict=True))
             )
         case bool() | None:
             return current is desired
@@ -240,7 +240,7 @@ def covers(current: Any, desired: Any) -> bool:
             return bool(current == desired)
 
 
-def merged(current: Any, desired: Any) -> Any:
+def merge_desired(current: Any, desired: Any) -> Any:
     """Return ``current`` overlaid with ``desired``: maps are merged, lists replaced.
 
     A list item that needs no change keeps fields that the server added, such as the node port of a
@@ -251,7 +251,7 @@ def merged(current: Any, desired: Any) -> Any:
             base = current if isinstance(current, Mapping) else {}
             result = {key: copy.deepcopy(value) for key, value in base.items()}
             for key, value in desired.items():
-                result[key] = merged(base.get(key), value)
+                result[key] = merge_desired(base.get(key), value)
             return result
         case list() | tuple():
             items = current if isinstance(current, list) else []
@@ -262,4 +262,4 @@ def merged(current: Any, desired: Any) -> Any:
 
 def _merged_item(items: list[Any], index: int, item: Any) -> Any:
     candidate = _matching_item(items, index, item)
-    return copy.deepcopy(candidate if covers(candidate, item) else item)
+    return copy.deepcopy(candidate if is_applied(candidate, item) else item)

@@ -13,10 +13,11 @@ from typing import Any, Self, TypeVar
 import aiohttp
 import msgspec
 
-from gatehouse.apis.resources import SERVICE_ACCOUNTS, TOKEN_REVIEWS, Resource
-from gatehouse.kube import config, paths
+from gatehouse.apis.objects import Object
+from gatehouse.apis.resources import PODS, SERVICE_ACCOUNTS, TOKEN_REVIEWS, Resource
+from gatehouse.kube import config, paths, pod_exec, token_review
 from gatehouse.kube.config import Configuration
-from gatehouse.kube.connection import CONNECT_TIMEOUT, Connection, unreachable
+from gatehouse.kube.connection import API_CONNECT_TIMEOUT_SECONDS, Connection, unreachable
 from gatehouse.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -29,6 +30,8 @@ from gatehouse.kube.errors import (
     Unauthorized,
     Unavailable,
 )
+from gatehouse.kube.pod_exec import CommandResult
+from gatehouse.kube.token_review import TokenReviewStatus
 from gatehouse.kube.watch_decoder import WatchEvent, decoded_batches
 
 __all__ = [
@@ -51,17 +54,17 @@ __all__ = [
 
 T = TypeVar("T")
 
-Object = dict[str, Any]
-"""A Kubernetes object as decoded from JSON."""
 
 WATCH_SLACK = 30.0
 """Seconds beyond a watch's own timeout after which a silent connection counts as dead."""
 
 _AS = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-METADATA = {False: "application/json", True: f"{_AS.format('List')},{_AS.format('')}"}
-"""``Accept`` header by ``metadata_only``."""
+_LIST_ACCEPT = {False: "application/json", True: _AS.format("List")}
+_WATCH_ACCEPT = {False: "application/json", True: _AS.format("")}
+"""``Accept`` headers by ``metadata_only``. A watch that also accepts lists ends at its first event:
+kube-apiserver uses the first type of the header, whatever the object is."""
 
-MERGE_PATCH = "application/merge-patch+json"
+_MERGE_PATCH = "application/merge-patch+json"
 
 
 class ListResult(msgspec.Struct, frozen=True):
@@ -72,18 +75,6 @@ class ListResult(msgspec.Struct, frozen=True):
     """A watch from this version gets every later change and none that is in ``items``."""
 
 
-class TokenReviewStatus(msgspec.Struct, frozen=True):
-    """Result of a TokenReview."""
-
-    authenticated: bool
-    username: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = {}
-    audiences: tuple[str, ...] = ()
-    error: str = ""
-
-
 class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -92,24 +83,6 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 class _ListBody(msgspec.Struct):
     items: list[Object] | None = None
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: dict[str, tuple[str, ...]] = {}
-
-
-class _ReviewStatus(msgspec.Struct):
-    authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
-    audiences: tuple[str, ...] = ()
-    error: str = ""
-
-
-class _Review(msgspec.Struct):
-    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
 class _IssuedStatus(msgspec.Struct, rename="camel"):
@@ -176,19 +149,19 @@ class Client:
         If the server compacts the revision of the first page before the last is read, everything is
         read again without pages. So the result always belongs to one revision.
         """
-        query = _selectors(label_selector, field_selector)
+        query = paths.selectors(label_selector, field_selector)
         path = paths.collection(resource, namespace)
         try:
-            return await self._pages(resource, path, query, limit, METADATA[metadata_only])
+            return await self._pages(resource, path, query, limit, _LIST_ACCEPT[metadata_only])
         except Gone:
-            return await self._pages(resource, path, query, 0, METADATA[metadata_only])
+            return await self._pages(resource, path, query, 0, _LIST_ACCEPT[metadata_only])
 
     async def _pages(
         self, resource: Resource, path: str, query: Mapping[str, str], limit: int, accept: str
     ) -> ListResult:
         items: Sequence[Object] = ()
-        token = ""
-        while True:
+        token: str | None = None
+        while token != "":
             page = {**query, **({"limit": str(limit)} if limit else {})}
             if token:
                 page["continue"] = token
@@ -196,8 +169,6 @@ class Client:
             body = _decode(response, _ListBody)
             items = [*items, *(body.items or ())]
             token = body.metadata.continue_
-            if not token:
-                break
         for item in items:
             # Lists of built-in kinds contain apiVersion and kind only on the list.
             item.setdefault("apiVersion", resource.api_version)
@@ -207,18 +178,18 @@ class Client:
     async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Create an object in its own namespace. Raises AlreadyExists."""
         namespace = obj.get("metadata", {}).get("namespace", "")
-        body = {**_type_meta(resource), **obj}
+        body = {**resource.type_meta, **obj}
         return await self._object("POST", paths.collection(resource, namespace), body=body)
 
     async def update(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Replace an object. Raises Conflict if its resourceVersion is set and not the newest."""
-        body = {**_type_meta(resource), **obj}
-        return await self._object("PUT", paths.path_of(resource, obj), body=body)
+        body = {**resource.type_meta, **obj}
+        return await self._object("PUT", paths.path_of_object(resource, obj), body=body)
 
     async def update_status(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Replace only the status of an object."""
-        body = {**_type_meta(resource), **obj}
-        return await self._object("PUT", paths.path_of(resource, obj, "status"), body=body)
+        body = {**resource.type_meta, **obj}
+        return await self._object("PUT", paths.path_of_object(resource, obj, "status"), body=body)
 
     async def patch(
         self,
@@ -227,7 +198,7 @@ class Client:
         patch: Any,
         namespace: str = "",
         subresource: str = "",
-        content_type: str = MERGE_PATCH,
+        content_type: str = _MERGE_PATCH,
     ) -> Object:
         """Patch an object, with a JSON merge patch unless ``content_type`` is another type."""
         path = paths.object_path(resource, namespace, name, subresource)
@@ -300,18 +271,18 @@ class Client:
         """Like :meth:`watch`, but yield events in batches as received, at least one in each."""
         # Random, so that clients that connected together do not reconnect together.
         timeout = timeout_seconds or random.randint(300, 600)  # noqa: S311 (not for secrets)
-        query = _selectors(label_selector, field_selector) | {
+        query = paths.selectors(label_selector, field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout),
         }
         limits = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_TIMEOUT, sock_read=timeout + WATCH_SLACK
+            total=None, sock_connect=API_CONNECT_TIMEOUT_SECONDS, sock_read=timeout + WATCH_SLACK
         )
         path = paths.collection(resource, namespace)
         response = await self._connection.open(
-            "GET", path, query=query, timeout=limits, accept=METADATA[metadata_only]
+            "GET", path, query=query, timeout=limits, accept=_WATCH_ACCEPT[metadata_only]
         )
         try:
             async with aclosing(decoded_batches(response.content)) as batches:
@@ -349,40 +320,35 @@ class Client:
 
     async def review_token(self, token: str, audiences: Sequence[str]) -> TokenReviewStatus:
         """Review a token. It is authenticated only if it is for one of ``audiences``."""
-        body = {
-            "apiVersion": TOKEN_REVIEWS.api_version,
-            "kind": TOKEN_REVIEWS.kind,
-            "spec": {"token": token, "audiences": [*audiences]},
-        }
+        body = token_review.review_request(token, audiences)
         response = await self._connection.request(
             "POST", paths.collection(TOKEN_REVIEWS, None), body=body
         )
-        status = _decode(response, _Review).status
-        # An API server that ignores audiences responds without them. Then the token may be for any
-        # audience (authentication.k8s.io/v1 TokenReviewStatus.audiences).
-        audience_matches = not audiences or not {*audiences}.isdisjoint(status.audiences)
-        return TokenReviewStatus(
-            authenticated=status.authenticated and audience_matches,
-            username=status.user.username,
-            uid=status.user.uid,
-            groups=status.user.groups,
-            extra=status.user.extra,
-            audiences=status.audiences,
-            error=status.error or ("" if audience_matches else "the token is for another audience"),
+        return token_review.review_status(_decode(response, token_review.Review), audiences)
+
+    async def server_version(self) -> Object:
+        """Return the version of the API server, such as ``gitVersion``."""
+        return await self._object("GET", "/version")
+
+    async def get_from_pod(self, namespace: str, name: str, port: str, path: str) -> str:
+        """Return a page of a Pod's HTTP server, which the API server reads (``pods/proxy``)."""
+        page = paths.object_path(PODS, namespace, f"{name}:{port}", f"proxy/{path}")
+        return (await self._connection.request("GET", page, accept="*/*")).decode(
+            "utf-8", "replace"
         )
+
+    async def exec_in_pod(
+        self, namespace: str, name: str, container: str, command: Sequence[str]
+    ) -> CommandResult:
+        """Run a command in a container (``pods/exec``). Raises ApiError if it does not run."""
+        path = paths.object_path(PODS, namespace, name, "exec")
+        return await pod_exec.run_in_container(self._connection, path, container, command)
 
     async def _object(
         self, method: str, path: str, *, body: Any = None, content_type: str = "application/json"
     ) -> Object:
-        return _decode(
-            await self._connection.request(method, path, body=body, content_type=content_type),
-            Object,
-        )
-
-
-def _type_meta(resource: Resource) -> Object:
-    """Return the type metadata that API servers require in every object."""
-    return {"apiVersion": resource.api_version, "kind": resource.kind}
+        data = await self._connection.request(method, path, body=body, content_type=content_type)
+        return _decode(data, Object)
 
 
 def _decode(body: bytes, kind: type[T]) -> T:
@@ -392,8 +358,3 @@ def _decode(body: bytes, kind: type[T]) -> T:
         raise Unavailable(
             0, "MalformedAnswer", f"invalid response of the API server: {error}"
         ) from error
-
-
-def _selectors(labels: str, fields: str) -> dict[str, str]:
-    selectors = {"labelSelector": labels, "fieldSelector": fields}
-    return {name: value for name, value in selectors.items() if value}

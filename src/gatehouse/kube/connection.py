@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -13,15 +13,18 @@ import yarl
 
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import CredentialError
-from gatehouse.kube.errors import Unauthorized, Unavailable, error_from_response
+from gatehouse.kube.errors import ApiError, Unauthorized, Unavailable, error_from_response
 
 log = structlog.get_logger("gatehouse.kube")
 
-REQUEST_TIMEOUT = 30.0
+REQUEST_TIMEOUT_SECONDS = 30.0
 """Timeout in seconds of a request except a watch. A list of 5,000 routes takes less than 1 s."""
 
-CONNECT_TIMEOUT = 10.0
+API_CONNECT_TIMEOUT_SECONDS = 10.0
 """Timeout in seconds of a connection to the server, including TLS."""
+
+Query = Mapping[str, str] | Sequence[tuple[str, str]]
+"""Query of a URL. A sequence may have a name several times."""
 
 
 class Connection:
@@ -60,13 +63,15 @@ class Connection:
         method: str,
         path: str,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Query | None = None,
         body: Any = None,
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> bytes:
         """Send a request. Return the body of a 2xx response; raise the ApiError of any other."""
-        limits = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
+        limits = aiohttp.ClientTimeout(
+            total=REQUEST_TIMEOUT_SECONDS, sock_connect=API_CONNECT_TIMEOUT_SECONDS
+        )
         response = await self.open(
             method,
             path,
@@ -89,7 +94,7 @@ class Connection:
         path: str,
         *,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (per socket operation, not a deadline)
-        query: Mapping[str, str] | None = None,
+        query: Query | None = None,
         body: Any = None,
         content_type: str = "application/json",
         accept: str = "application/json",
@@ -113,21 +118,61 @@ class Connection:
             self._configuration.tokens.invalidate()
         raise error_from_response(response.status, response.headers, text)
 
+    async def open_websocket(
+        self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket, whose messages have any size. Raises ApiError if it is rejected."""
+        configuration = self._configuration
+        try:
+            token = await configuration.tokens.token()
+            return await self._opened().ws_connect(
+                yarl.URL(configuration.server + path, encoded=True).with_query(query),
+                protocols=protocols,
+                headers={"Authorization": f"Bearer {token}"} if token else None,
+                proxy=configuration.proxy or None,
+                server_hostname=configuration.server_name or None,
+                max_msg_size=0,
+            )
+        except CredentialError as error:
+            raise Unauthorized(0, "NoCredentials", str(error)) from error
+        except aiohttp.WSServerHandshakeError as error:
+            raise await self._handshake_error(path, query, error) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise unreachable(configuration.server, error) from error
+
+    async def _handshake_error(
+        self, path: str, query: Sequence[tuple[str, str]], error: aiohttp.WSServerHandshakeError
+    ) -> ApiError:
+        """Return the reason why the server rejected a WebSocket.
+
+        aiohttp drops the body, which has the reason. The server rejects the same request without
+        the upgrade for the same reason, if it rejects it with the same status.
+        """
+        try:
+            await self.request("GET", path, query=query)
+        except ApiError as rejection:
+            if rejection.status == error.status:
+                return rejection
+        return error_from_response(error.status, error.headers or {}, b"")
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("client is not open: use it with 'async with'")
+        return self._session
+
     async def _send(
         self,
         method: str,
         path: str,
-        query: Mapping[str, str],
+        query: Query,
         data: bytes | None,
         headers: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> aiohttp.ClientResponse:
-        if self._session is None:
-            raise RuntimeError("client is not open: use it with 'async with'")
-        configuration = self._configuration
+        session, configuration = self._opened(), self._configuration
         try:
             token = await configuration.tokens.token()
-            response = await self._session.request(
+            response = await session.request(
                 method,
                 yarl.URL(configuration.server + path, encoded=True).with_query(query),
                 data=data,

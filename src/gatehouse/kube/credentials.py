@@ -12,11 +12,11 @@ from typing import Protocol
 
 import msgspec
 
-FILE_LIFETIME = 60.0
+FILE_LIFETIME_SECONDS = 60.0
 """Time in seconds for which a token read from a file is cached. A kubelet replaces the file at 80 %
 of the token's lifetime (at least 10 minutes), so that the cached token is never expired."""
 
-EXEC_TIMEOUT = 60.0
+EXEC_TIMEOUT_SECONDS = 60.0
 """Timeout of a credential plug-in in seconds; plug-ins may open a browser."""
 
 
@@ -59,7 +59,7 @@ class TokenFile:
 
     async def token(self) -> str:
         """Return the file's content, at most one minute old."""
-        if self._clock() - self._read_at >= FILE_LIFETIME:
+        if self._clock() - self._read_at >= FILE_LIFETIME_SECONDS:
             try:
                 self._value = self._path.read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError) as error:
@@ -138,7 +138,7 @@ class ExecToken:
         except OSError as error:
             raise CredentialError(f"credential plugin {plugin.command}: {error}") from error
         try:
-            async with asyncio.timeout(EXEC_TIMEOUT):
+            async with asyncio.timeout(EXEC_TIMEOUT_SECONDS):
                 output, _ = await process.communicate()
         except BaseException as error:
             if process.returncode is None:
@@ -146,7 +146,8 @@ class ExecToken:
                 await process.wait()
             if isinstance(error, TimeoutError):
                 raise CredentialError(
-                    f"credential plugin {plugin.command} timed out after {EXEC_TIMEOUT:.0f} s"
+                    f"credential plugin {plugin.command} timed out after "
+                    f"{EXEC_TIMEOUT_SECONDS:.0f} s"
                 ) from error
             raise
         if process.returncode:

@@ -12,22 +12,16 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
+from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import EVENTS
-from gatehouse.kube.client import (
-    AlreadyExists,
-    ApiError,
-    Client,
-    NotFound,
-    Object,
-    Unavailable,
-)
+from gatehouse.kube.client import AlreadyExists, ApiError, Client, NotFound, Unavailable
 
 log = structlog.get_logger("gatehouse.kube.events")
 
-CACHE_SIZE = 1024
+_CACHE_SIZE = 1024
 """Maximum number of distinct Events in the aggregator; the least recently recorded is evicted."""
 
-MESSAGE_LIMIT = 1024
+MAX_EVENT_MESSAGE_CHARACTERS = 1024
 """Maximum length of ``message`` in characters that API servers accept."""
 
 FLUSH_SECONDS = 1.0
@@ -36,7 +30,7 @@ FLUSH_SECONDS = 1.0
 RETRYABLE_STATUS = frozenset({0, 429, 503})
 """HTTP statuses (0 without a response) after which a write is retried."""
 
-UNAVAILABLE_PAUSE = 5.0
+UNAVAILABLE_PAUSE_SECONDS = 5.0
 """Delay in seconds before the next write to an unavailable server."""
 
 
@@ -70,7 +64,7 @@ class EventCount(msgspec.Struct):
 class EventAggregator:
     """Counts equal Events. No I/O; callers pass the time."""
 
-    def __init__(self, capacity: int = CACHE_SIZE) -> None:
+    def __init__(self, capacity: int = _CACHE_SIZE) -> None:
         self._capacity = capacity
         self._counts: OrderedDict[EventKey, EventCount] = OrderedDict()
 
@@ -162,7 +156,7 @@ class Recorder:
             uid=metadata.get("uid", ""),
             type=type_,
             reason=reason,
-            message=message[:MESSAGE_LIMIT],
+            message=message[:MAX_EVENT_MESSAGE_CHARACTERS],
         )
         self._aggregator.add(key, self._wall())
         self._wake_up.set()
@@ -177,7 +171,7 @@ class Recorder:
                 await self.flush()
             except Unavailable as error:
                 log.debug("events delayed", error=str(error))
-                pause = max(pause, UNAVAILABLE_PAUSE, error.retry_after or 0.0)
+                pause = max(pause, UNAVAILABLE_PAUSE_SECONDS, error.retry_after or 0.0)
                 self._wake_up.set()
             await asyncio.sleep(pause)
 

@@ -10,17 +10,21 @@ from contextlib import aclosing
 
 import structlog
 
+from gatehouse.apis.objects import Object, ObjectName
 from gatehouse.apis.resources import Resource
 from gatehouse.kube.client import ApiError, Client, Forbidden, Gone, NotFound
-from gatehouse.kube.store import Changes, Name, Object, Store
+from gatehouse.kube.store import Changes, Store
 from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
 log = structlog.get_logger("gatehouse.kube.informer")
 
 OnChanges = Callable[[Resource, Changes], None]
 
-RETRIES = BackoffPolicy(first=1.0, maximum=30.0, jitter=0.5)
+INFORMER_RETRIES = BackoffPolicy(first=1.0, maximum=30.0, jitter=0.5)
 """Back-off after a failed request."""
+
+ANNOUNCED_RETRIES = BackoffPolicy(first=1.0, maximum=600.0, jitter=0.5)
+"""Back-off for a kind that is not served, if something else reports when it may be."""
 
 MIN_WATCH_SECONDS = 1.0
 """Minimum duration in seconds of a watch without events. A shorter one counts as failed, so that a
@@ -42,7 +46,8 @@ class Informer:
     first list, after ``objects`` is updated. It must not block. An exception of it ends ``run``.
     ``optional``: a resource that the server does not serve, or forbids ``max_forbidden`` times,
     counts as one without objects until it is served. ``metadata_only``: objects have only
-    metadata, for kinds with large content.
+    metadata, for kinds with large content. ``announced``: return whether :meth:`retry_now` is
+    called when the server may serve a missing kind, so that it is rarely listed until then.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Informer:
         optional: bool = False,
         max_forbidden: int = MAX_FORBIDDEN_RETRIES,
         metadata_only: bool = False,
+        announced: Callable[[], bool] = lambda: False,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,20 +73,30 @@ class Informer:
         self._optional = optional
         self._max_forbidden = max_forbidden
         self._metadata_only = metadata_only
+        self._announced = announced
         self._retry_now = asyncio.Event()
         self._forbidden_count = 0
-        self._backoff = backoff or Backoff(RETRIES)
+        self._backoff = backoff or Backoff(INFORMER_RETRIES)
         self._clock = clock
         self._store = Store()
         self.synced = asyncio.Event()
         """Set when the first list is in ``objects``; never cleared."""
+        self.answered = asyncio.Event()
+        """Set when the first list or error has arrived; never cleared."""
         self.unavailable_reason = ""
         """Why the kind cannot be watched; empty while it is watched."""
+        self.interruption = ""
+        """Error of the last request if it failed; empty if it succeeded."""
 
     @property
-    def objects(self) -> Mapping[Name, Object]:
+    def objects(self) -> Mapping[ObjectName, Object]:
         """Return the objects as last seen, by (namespace, name). Do not change them."""
         return self._store.objects
+
+    @property
+    def forbidden(self) -> bool:
+        """Return whether the kind cannot be watched for lack of permission."""
+        return self._forbidden_count >= self._max_forbidden
 
     def retry_now(self) -> None:
         """End a back-off now. Call this when the server may serve the kind now."""
@@ -132,7 +148,7 @@ class Informer:
     def _on_available(self) -> None:
         if self.unavailable_reason:
             log.info("kind available", **self._where())
-        self.unavailable_reason, self._forbidden_count = "", 0
+        self.unavailable_reason, self.interruption, self._forbidden_count = "", "", 0
 
     def _definition(self) -> str:
         resource = self._resource
@@ -148,6 +164,7 @@ class Informer:
         )
         self._on_available()
         self._publish(self._store.replace(result.items, result.resource_version))
+        self.answered.set()
         if not self.synced.is_set():
             log.debug("informer synchronized", **self._where(), objects=len(result.items))
             self.synced.set()
@@ -171,6 +188,7 @@ class Informer:
             await self._pause(None)
         else:
             self._backoff.succeeded()
+            self.interruption = ""
 
     def _publish(self, changes: Changes) -> None:
         if changes:
@@ -178,7 +196,11 @@ class Informer:
 
     async def _pause(self, error: ApiError | None) -> None:
         delay = self._backoff.failed(error.retry_after if error else None)
+        if isinstance(error, NotFound) and self._announced():
+            delay = max(delay, ANNOUNCED_RETRIES.delay(self._backoff.failures))
         message = str(error) if error else "the server closed the watch immediately"
+        self.interruption = message
+        self.answered.set()
         reported = isinstance(error, NotFound | Forbidden) and self.unavailable_reason
         log_method = log.debug if reported else log.warning
         log_method("watch interrupted", **self._where(), error=message, retry_in=round(delay, 2))

@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 import structlog
 
+from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import LEASES
-from gatehouse.kube.client import AlreadyExists, ApiError, Client, Conflict, NotFound, Object
+from gatehouse.kube.client import AlreadyExists, ApiError, Client, Conflict, NotFound
 
 log = structlog.get_logger("gatehouse.kube.leader_election")
 
 
-class Timing(msgspec.Struct, frozen=True):
+class LeaseTiming(msgspec.Struct, frozen=True):
     """Durations in seconds; defaults are those of Kubernetes components."""
 
     duration: float = 15.0
@@ -73,12 +74,12 @@ def observe(
     return LeaseObservation(holder, renewed, now)
 
 
-def decide(
+def decide_lease(
     lease: Mapping[str, Any] | None,
     identity: str,
     observed: LeaseObservation,
     now: float,
-    timing: Timing,
+    timing: LeaseTiming,
 ) -> Decision:
     """Return what to do with the Lease. ``observed`` must include this state of it."""
     if lease is None:
@@ -102,7 +103,7 @@ def lease_spec(
     identity: str,
     decision: Create | Acquire | Renew,
     now: datetime,
-    timing: Timing,
+    timing: LeaseTiming,
 ) -> Object:
     """Return the ``spec`` to write. Times are MicroTime, which always has six digits."""
     timestamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -138,7 +139,7 @@ class Elector:
         identity: str,
         on_change: Callable[[bool], None],
         *,
-        timing: Timing | None = None,
+        timing: LeaseTiming | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -147,11 +148,13 @@ class Elector:
         self._name = name
         self._identity = identity
         self._on_change = on_change
-        self._timing = timing or Timing()
+        self._timing = timing or LeaseTiming()
         self._clock = clock
         self._wall = wall
         self._observed = LeaseObservation()
         self._renewed_at = float("-inf")
+        self._held: Object | None = None
+        """The Lease as last written. A renewal sends it, so that it needs no read."""
         self.leading = False
 
     @property
@@ -175,7 +178,11 @@ class Elector:
         timing = self._timing
         seconds_left = timing.renew_deadline
         if self.leading:
-            seconds_left = max(0.0, self._renewed_at + timing.renew_deadline - self._clock())
+            seconds_left = self._renewed_at + timing.renew_deadline - self._clock()
+        if seconds_left <= 0:
+            # The process was suspended or busy. If no other one has acquired the Lease since, it
+            # renews it: two controllers that take long to start must not replace each other.
+            seconds_left = timing.retry
         try:
             async with asyncio.timeout(seconds_left):
                 await self.step()
@@ -187,17 +194,20 @@ class Elector:
             self._set(False)
 
     async def step(self) -> Decision:
-        """Read the Lease and act on it once. Return the decision. Raises ApiError."""
+        """Act on the Lease once. Return the decision. Raises ApiError."""
         started = self._clock()
-        lease = await self._read()
+        lease = self._held or await self._read()
         self._observed = observe(lease, self._observed, self._clock())
-        decision = decide(lease, self._identity, self._observed, self._clock(), self._timing)
+        decision = decide_lease(lease, self._identity, self._observed, self._clock(), self._timing)
         if isinstance(decision, Wait):
             self._set(False)
             return decision
         try:
-            await self._write(lease, decision)
+            self._held = await self._write(lease, decision)
         except (Conflict, AlreadyExists, NotFound):
+            if self._held is not None:
+                self._held = None
+                return await self.step()
             # Another process was faster. Leadership ends at the deadline, not here.
             return decision
         # The time before the write: others count from when they see it, which is later.
@@ -211,15 +221,16 @@ class Elector:
         except NotFound:
             return None
 
-    async def _write(self, lease: Object | None, decision: Create | Acquire | Renew) -> None:
+    async def _write(self, lease: Object | None, decision: Create | Acquire | Renew) -> Object:
         spec = (lease or {}).get("spec") or {}
         new_spec = lease_spec(spec, self._identity, decision, self._wall(), self._timing)
         if lease is None:
             metadata = {"name": self._name, "namespace": self._namespace}
             kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
-            await self._client.create(LEASES, {**kind, "metadata": metadata, "spec": new_spec})
-        else:
-            await self._client.update(LEASES, {**lease, "spec": new_spec})
+            return await self._client.create(
+                LEASES, {**kind, "metadata": metadata, "spec": new_spec}
+            )
+        return await self._client.update(LEASES, {**lease, "spec": new_spec})
 
     async def _release(self) -> None:
         with contextlib.suppress(ApiError, TimeoutError):

@@ -1,4 +1,4 @@
-"""URL paths of collections and objects. A name can never lead to another path. No I/O."""
+"""URL paths and queries of collections. A name can never lead to another path. No I/O."""
 
 from __future__ import annotations
 
@@ -23,12 +23,18 @@ def object_path(resource: Resource, namespace: str, name: str, subresource: str 
     return resource.path(namespace_segment, _segment(resource, "name", name), subresource)
 
 
-def path_of(resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> str:
+def path_of_object(resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> str:
     """Return the path of an object from its metadata."""
     metadata = obj.get("metadata", {})
     return object_path(
         resource, metadata.get("namespace", ""), metadata.get("name", ""), subresource
     )
+
+
+def selectors(labels: str, fields: str) -> dict[str, str]:
+    """Return the query that selects objects of a collection; empty selectors select all."""
+    pairs = (("labelSelector", labels), ("fieldSelector", fields))
+    return {name: value for name, value in pairs if value}
 
 
 def _segment(resource: Resource, field: str, value: str) -> str:

@@ -10,12 +10,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from gatehouse.apis.objects import Object, ObjectName
 from gatehouse.kube.watch_decoder import WatchEvent
-
-Name = tuple[str, str]
-"""Namespace (empty for cluster-scoped objects) and name."""
-
-Object = dict[str, Any]
 
 
 class Change(NamedTuple):
@@ -27,11 +23,11 @@ class Change(NamedTuple):
     """The object now; None if it was deleted."""
 
 
-Changes = dict[Name, Change]
+Changes = dict[ObjectName, Change]
 """The changes of one batch: at most one for each object."""
 
 
-def name_of(obj: Mapping[str, Any]) -> Name:
+def _name_of(obj: Mapping[str, Any]) -> ObjectName:
     """Return the namespace and name of an object."""
     metadata = obj["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
@@ -41,15 +37,15 @@ class Store:
     """The objects of one collection at one resource version."""
 
     def __init__(self) -> None:
-        self._objects: dict[Name, Object] = {}
-        self.objects: Mapping[Name, Object] = MappingProxyType(self._objects)
+        self._objects: dict[ObjectName, Object] = {}
+        self.objects: Mapping[ObjectName, Object] = MappingProxyType(self._objects)
         """Live view. Objects in it are never changed, only replaced."""
         self.resource_version = ""
         """Version to watch from; empty if a list is required first."""
 
     def replace(self, items: Iterable[Object], resource_version: str) -> Changes:
         """Apply a complete list. Return the changes; objects missing in it count as deleted."""
-        fresh = {name_of(item): item for item in items}
+        fresh = {_name_of(item): item for item in items}
         changes: Changes = {}
         for name, item in fresh.items():
             old = self._objects.get(name)
@@ -70,7 +66,7 @@ class Store:
                 self.resource_version = version
             if event.type in ("BOOKMARK", "ERROR"):
                 continue
-            name = name_of(event.object)
+            name = _name_of(event.object)
             old = self._objects.get(name)
             if name in changes:
                 # An object that is created and deleted within one batch has no other old state.

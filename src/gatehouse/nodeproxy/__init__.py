@@ -2,14 +2,15 @@
 
 Pods connect to the addresses that their kube-apiserver advertises, which no machine of their
 cluster has. On each node an interface gets these addresses. A local proxy (HAProxy, or NGINX's
-stream module) accepts the connections and forwards them to the gateway of the hosting cluster, with
-a PROXY header that names the original destination. TLS is passed through.
+stream module, or Envoy) accepts the connections and forwards them to the gateway of the hosting
+cluster. A PROXY header or a CONNECT request names the original destination. TLS is passed through.
 
 - ``options``: checked options.
 - ``main``: start-up, reconciliation and shutdown.
 - ``network_interface``, ``conntrack``: interface with the addresses, and rules that disable
   connection tracking. ``node_network``: both together.
-- ``haproxy``, ``nginx``: configurations. ``proxies``: selection. ``supervisor``: the process.
+- ``haproxy``, ``nginx``, ``envoy``: configurations. ``proxies``: selection.
+  ``supervisor``: the process.
 - ``socket_stats``, ``metrics``: kernel socket counts, and metrics.
 - ``commands``: execution of commands.
 - ``manifests``, ``coredns``: objects to install in the hosted cluster.

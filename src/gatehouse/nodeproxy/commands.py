@@ -16,7 +16,7 @@ class CommandMissingError(CommandError):
     """The command is not installed on this node."""
 
 
-async def run(*words: str, stdin: str = "") -> str:
+async def run_command(*words: str, stdin: str = "") -> str:
     """Run a command with `stdin` as its input. Return its output. Raises CommandError."""
     try:
         process = await asyncio.create_subprocess_exec(

@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from gatehouse.nodeproxy.commands import CommandError, run
-from gatehouse.nodeproxy.options import Address, Tracking
+from gatehouse.nodeproxy.commands import CommandError, run_command
+from gatehouse.nodeproxy.options import IPAddress, Tracking
 
 TABLE = "gatehouse-node-proxy"
 
@@ -30,7 +30,7 @@ class Rules(Protocol):
         """Remove all rules. Return what was changed. Raises CommandError."""
 
 
-def rules(kind: Tracking, addresses: Sequence[Address], port: int) -> Rules | None:
+def conntrack_rules(kind: Tracking, addresses: Sequence[IPAddress], port: int) -> Rules | None:
     """Return the rules of a kind, or None for `keep`. `auto` prefers nftables if nft is installed.
 
     Raises CommandError if neither nft nor iptables is installed.
@@ -51,7 +51,7 @@ def rules(kind: Tracking, addresses: Sequence[Address], port: int) -> Rules | No
 class Nftables:
     """A table owned by Gatehouse, replaced as a whole when it differs."""
 
-    def __init__(self, addresses: tuple[Address, ...], port: int) -> None:
+    def __init__(self, addresses: tuple[IPAddress, ...], port: int) -> None:
         self._addresses = addresses
         self._port = port
         self._listed = ""
@@ -63,7 +63,7 @@ class Nftables:
         if listed and (listed == self._listed or _words(listed) == _words(self.table())):
             return []
         # Create the table if it is missing, delete it, and create it again in one transaction.
-        await run(
+        await run_command(
             "nft", "-f", "-", stdin=f"table inet {TABLE}\ndelete table inet {TABLE}\n{self.table()}"
         )
         self._listed = await _list_table()
@@ -73,7 +73,7 @@ class Nftables:
         """Remove the table."""
         if not await _list_table():
             return []
-        await run("nft", "delete", "table", "inet", TABLE)
+        await run_command("nft", "delete", "table", "inet", TABLE)
         return ["removed nftables rules"]
 
     def table(self) -> str:
@@ -93,8 +93,8 @@ class Nftables:
         families = {4: "ip", 6: "ip6"}
         port = f"tcp {side}port {self._port}"
         return "".join(
-            f"    {families[each.version]} {side}addr {each} {port} {verdict}\n"
-            for each in self._addresses
+            f"    {families[address.version]} {side}addr {address} {port} {verdict}\n"
+            for address in self._addresses
         )
 
 
@@ -109,15 +109,15 @@ def _words(text: str) -> list[str]:
 
 async def _list_table() -> str:
     """Return the table as listed by the kernel. Empty if it does not exist."""
-    tables = json.loads(await run("nft", "-json", "list", "tables"))["nftables"]
-    present = {each["table"]["name"] for each in tables if "table" in each}
-    return await run("nft", "list", "table", "inet", TABLE) if TABLE in present else ""
+    tables = json.loads(await run_command("nft", "-json", "list", "tables"))["nftables"]
+    present = {table["table"]["name"] for table in tables if "table" in table}
+    return await run_command("nft", "list", "table", "inet", TABLE) if TABLE in present else ""
 
 
 class Iptables(msgspec.Struct, frozen=True):
     """Rules in shared chains. Missing ones are inserted at the top."""
 
-    addresses: tuple[Address, ...]
+    addresses: tuple[IPAddress, ...]
     port: int
 
     async def ensure(self) -> list[str]:
@@ -127,7 +127,7 @@ class Iptables(msgspec.Struct, frozen=True):
             for table, chain, *rule in self.rules(address):
                 if not await _has(_command(address), table, chain, rule):
                     words = ("-t", table, "-I", chain, "1", *rule)
-                    await run(_command(address), "-w", "5", *words)
+                    await run_command(_command(address), "-w", "5", *words)
                     changes.append(f"added {' '.join(words)}")
         return changes
 
@@ -138,11 +138,11 @@ class Iptables(msgspec.Struct, frozen=True):
             for table, chain, *rule in self.rules(address):
                 while await _has(_command(address), table, chain, rule):
                     words = ("-t", table, "-D", chain, *rule)
-                    await run(_command(address), "-w", "5", *words)
+                    await run_command(_command(address), "-w", "5", *words)
                     changes.append(f"removed {' '.join(words)}")
         return changes
 
-    def rules(self, address: Address) -> tuple[tuple[str, ...], ...]:
+    def rules(self, address: IPAddress) -> tuple[tuple[str, ...], ...]:
         """Return the rules of an address: table, chain, and arguments of the rule."""
         to = ("-p", "tcp", "-d", str(address), "--dport", str(self.port))
         responses = ("-p", "tcp", "-s", str(address), "--sport", str(self.port))
@@ -156,13 +156,13 @@ class Iptables(msgspec.Struct, frozen=True):
         )
 
 
-def _command(address: Address) -> str:
+def _command(address: IPAddress) -> str:
     return "iptables" if address.version == 4 else "ip6tables"
 
 
 async def _has(command: str, table: str, chain: str, rule: Sequence[str]) -> bool:
     try:
-        await run(command, "-w", "5", "-t", table, "-C", chain, *rule)
+        await run_command(command, "-w", "5", "-t", table, "-C", chain, *rule)
     except CommandError as error:
         if "does a matching rule exist" in str(error):
             return False

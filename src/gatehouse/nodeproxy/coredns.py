@@ -8,30 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gatehouse.nodeproxy.options import Address
+from gatehouse.nodeproxy.options import IPAddress
 
 SERIAL = 2017042745
 """Serial number, which is irrelevant because the zone is never transferred."""
 
-TTL = 30
+DNS_TTL_SECONDS = 30
 _UNUSED = 1_209_600
 """Refresh, retry and expiry in seconds (14 days), which are not used."""
 
 ZONE_FILE = "/etc/coredns/custom/kubernetes.zone"
 
 
-def zone(addresses: Sequence[Address], domain: str = "cluster.local") -> str:
+def service_zone(addresses: Sequence[IPAddress], domain: str = "cluster.local") -> str:
     """Return the zone file of `kubernetes.default.svc.<domain>`.
 
     The zone has only that name. A wider zone would hide all other Services of the namespace.
     """
     records = "".join(
-        f"@ {TTL} IN {'A' if each.version == 4 else 'AAAA'} {each}\n" for each in addresses
+        f"@ {DNS_TTL_SECONDS} IN {'A' if address.version == 4 else 'AAAA'} {address}\n"
+        for address in addresses
     )
     return (
         f"$ORIGIN {_origin(domain)}\n"
-        f"@ {TTL} IN SOA local. hostmaster.invalid. {SERIAL} {_UNUSED} {_UNUSED} {_UNUSED} {TTL}\n"
-        f"@ {TTL} IN NS local.\n"
+        f"@ {DNS_TTL_SECONDS} IN SOA local. hostmaster.invalid. "
+        f"{SERIAL} {_UNUSED} {_UNUSED} {_UNUSED} {DNS_TTL_SECONDS}\n"
+        f"@ {DNS_TTL_SECONDS} IN NS local.\n"
         f"{records}"
     )
 
@@ -42,7 +44,7 @@ def corefile(domain: str = "cluster.local", file: str = ZONE_FILE) -> str:
 {_origin(domain)}:8053 {{
     errors
     file {file}
-    cache {TTL}
+    cache {DNS_TTL_SECONDS}
 }}
 .:8053 {{
     errors
@@ -51,11 +53,11 @@ def corefile(domain: str = "cluster.local", file: str = ZONE_FILE) -> str:
     kubernetes {domain} in-addr.arpa ip6.arpa {{
         pods insecure
         fallthrough in-addr.arpa ip6.arpa
-        ttl {TTL}
+        ttl {DNS_TTL_SECONDS}
     }}
     prometheus :9153
     forward . /etc/resolv.conf
-    cache {TTL}
+    cache {DNS_TTL_SECONDS}
     loop
     reload
     loadbalance

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from gatehouse.nodeproxy.options import Options
+from gatehouse.nodeproxy.options import NodeProxyOptions
 
-CONNECT_SECONDS = 5
+_CONNECT_SECONDS = 5
 IDLE_HOURS = 24
 """Idle timeout of a connection in hours, because watches may be idle for long."""
 
 
-def configuration(options: Options, status: str) -> str:
+def haproxy_configuration(options: NodeProxyOptions, status: str) -> str:
     """Return the configuration file. `status` is the path of the metrics socket.
 
     All values have been checked with the options: addresses, a port, a DNS name.
     """
     binds = "".join(
-        f"    bind {_bracketed(str(each))}:{options.port}\n" for each in options.addresses
+        f"    bind {_bracketed(str(address))}:{options.port}\n" for address in options.addresses
     )
     named = options.gateway.address is None
     gateway = f"{_bracketed(options.gateway.host)}:{options.gateway.port}"
@@ -33,7 +33,7 @@ defaults
     option dontlognull
     option clitcpka
     option srvtcpka
-    timeout connect {CONNECT_SECONDS}s
+    timeout connect {_CONNECT_SECONDS}s
     timeout client {IDLE_HOURS}h
     timeout server {IDLE_HOURS}h
     timeout tunnel {IDLE_HOURS}h

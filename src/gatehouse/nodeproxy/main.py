@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 
 import structlog
 
@@ -12,28 +11,29 @@ from gatehouse.nodeproxy import network_interface, proxies, socket_stats
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.metrics import NodeMetrics
 from gatehouse.nodeproxy.node_network import NodeNetwork
-from gatehouse.nodeproxy.options import Options
-from gatehouse.nodeproxy.supervisor import Supervisor
+from gatehouse.nodeproxy.options import NodeProxyOptions
+from gatehouse.nodeproxy.supervisor import LocalProxySupervisor
+from gatehouse.runtime import open_files
 from gatehouse.runtime.health import HealthServer
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
-DEBOUNCE_SECONDS = 0.05
+_DEBOUNCE_SECONDS = 0.05
 """Debounce time in seconds, because changes come in groups."""
 
-RETRY_SECONDS = 2.0
+_RETRY_SECONDS = 2.0
 """Time in seconds until the next attempt after a failure."""
 
 
-async def run(options: Options, stop: asyncio.Event) -> None:
+async def run_node_proxy(options: NodeProxyOptions, stop: asyncio.Event) -> None:
     """Serve until `stop` is set.
 
     Raises OptionsError, CommandError or OSError if it cannot start.
     """
-    _raise_limit()
+    open_files.raise_limit()
     proxy = proxies.choose(options)
     node = NodeNetwork(options)
-    supervisor = Supervisor(proxy, options.directory)
+    supervisor = LocalProxySupervisor(proxy, options.directory)
     # The configuration test does not bind, but needs the address families.
     await node.ensure()
     await supervisor.prepare()
@@ -52,7 +52,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     await server.start(options.probes)
     tasks = [
         asyncio.create_task(supervisor.run()),
-        asyncio.create_task(reconcile(node, options.interval)),
+        asyncio.create_task(_reconcile(node, options.interval)),
     ]
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -70,7 +70,10 @@ async def run(options: Options, stop: asyncio.Event) -> None:
 
 
 async def _shut_down(
-    options: Options, node: NodeNetwork, supervisor: Supervisor, tasks: list[asyncio.Task[None]]
+    options: NodeProxyOptions,
+    node: NodeNetwork,
+    supervisor: LocalProxySupervisor,
+    tasks: list[asyncio.Task[None]],
 ) -> None:
     """Stop the proxy after its connections. Remove the network configuration if configured."""
     running, reconciling = tasks
@@ -84,17 +87,17 @@ async def _shut_down(
         await node.remove()
 
 
-async def reconcile(node: NodeNetwork, interval: float) -> None:
+async def _reconcile(node: NodeNetwork, interval: float) -> None:
     """Reconcile the node's network at each change and after each interval, until cancelled."""
     woken = asyncio.Event()
     watching = asyncio.create_task(_watch(woken))
     try:
         while True:
-            pause = RETRY_SECONDS if node.problem else interval
+            pause = _RETRY_SECONDS if node.problem else interval
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await woken.wait()
-            await asyncio.sleep(DEBOUNCE_SECONDS)
+            await asyncio.sleep(_DEBOUNCE_SECONDS)
             woken.clear()
             with contextlib.suppress(CommandError):
                 await node.ensure()
@@ -111,21 +114,14 @@ async def _watch(woken: asyncio.Event) -> None:
                 woken.set()
         except CommandError as error:
             log.warning("network changes not watched", error=str(error))
-        await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
-def _raise_limit() -> None:
-    """Raise the limit of open files to the maximum: each proxied connection needs two."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-async def set_up(options: Options) -> list[str]:
+async def set_up(options: NodeProxyOptions) -> list[str]:
     """Configure the node's network once. Return what was changed. Raises CommandError."""
     return await NodeNetwork(options).ensure()
 
 
-async def clean_up(options: Options) -> list[str]:
+async def clean_up(options: NodeProxyOptions) -> list[str]:
     """Remove the network configuration. Return what was changed. Raises CommandError."""
     return await NodeNetwork(options).remove()

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from gatehouse.nodeproxy import coredns
-from gatehouse.nodeproxy.options import Options
+from gatehouse.nodeproxy.options import NodeProxyOptions
 
-Manifest = dict[str, Any]
+_Manifest = dict[str, Any]
 
 PRIORITY = "system-node-critical"
 LOCK = "/run/xtables.lock"
@@ -31,7 +31,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     domain: str = "cluster.local"
 
 
-def manifests(options: Options, installation: Installation) -> list[Manifest]:
+def manifests(options: NodeProxyOptions, installation: Installation) -> list[_Manifest]:
     """Return the objects in the order to apply them."""
     objects = [_service_account(installation), _daemon_set(options, installation)]
     if installation.kubernetes_service == "service":
@@ -41,10 +41,10 @@ def manifests(options: Options, installation: Installation) -> list[Manifest]:
     return objects
 
 
-def master_service(options: Options) -> list[Manifest]:
+def master_service(options: NodeProxyOptions) -> list[_Manifest]:
     """Return the Service `kubernetes` and EndpointSlices with the advertised addresses."""
     ports = [{"name": "https", "port": options.port, "protocol": "TCP"}]
-    families = [f"IPv{each.version}" for each in options.addresses]
+    families = [f"IPv{address.version}" for address in options.addresses]
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -73,21 +73,21 @@ def master_service(options: Options) -> list[Manifest]:
     return [service, *slices]
 
 
-def _zone(options: Options, installation: Installation) -> Manifest:
+def _zone(options: NodeProxyOptions, installation: Installation) -> _Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "coredns-kubernetes-name", "namespace": installation.namespace},
         "data": {
             "Corefile": coredns.corefile(installation.domain),
-            coredns.ZONE_FILE.rpartition("/")[2]: coredns.zone(
+            coredns.ZONE_FILE.rpartition("/")[2]: coredns.service_zone(
                 options.addresses, installation.domain
             ),
         },
     }
 
 
-def _service_account(installation: Installation) -> Manifest:
+def _service_account(installation: Installation) -> _Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -96,7 +96,7 @@ def _service_account(installation: Installation) -> Manifest:
     }
 
 
-def _metadata(installation: Installation) -> Manifest:
+def _metadata(installation: Installation) -> _Manifest:
     return {
         "name": installation.name,
         "namespace": installation.namespace,
@@ -111,7 +111,7 @@ def _labels(installation: Installation) -> dict[str, str]:
     }
 
 
-def _daemon_set(options: Options, installation: Installation) -> Manifest:
+def _daemon_set(options: NodeProxyOptions, installation: Installation) -> _Manifest:
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -128,8 +128,8 @@ def _daemon_set(options: Options, installation: Installation) -> Manifest:
     }
 
 
-def _pod(options: Options, installation: Installation) -> Manifest:
-    pod: Manifest = {
+def _pod(options: NodeProxyOptions, installation: Installation) -> _Manifest:
+    pod: _Manifest = {
         "serviceAccountName": installation.name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -152,15 +152,17 @@ def _pod(options: Options, installation: Installation) -> Manifest:
         shared = {"name": "lock", "hostPath": {"path": LOCK, "type": "FileOrCreate"}}
         pod["volumes"].append(shared)
     if installation.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": each} for each in installation.pull_secrets]
+        pod["imagePullSecrets"] = [
+            {"name": pull_secret} for pull_secret in installation.pull_secrets
+        ]
     return pod
 
 
-def _needs_lock(options: Options) -> bool:
+def _needs_lock(options: NodeProxyOptions) -> bool:
     return options.tracking in ("auto", "iptables")
 
 
-def _containers(options: Options, installation: Installation) -> Manifest:
+def _containers(options: NodeProxyOptions, installation: Installation) -> _Manifest:
     flags = _flags(options)
     mounts = [{"name": "run", "mountPath": str(options.directory)}]
     if _needs_lock(options):
@@ -190,7 +192,7 @@ def _containers(options: Options, installation: Installation) -> Manifest:
     }
 
 
-def _security(*capabilities: str) -> Manifest:
+def _security(*capabilities: str) -> _Manifest:
     return {
         # Only root has the capabilities of a container.
         "runAsUser": 0,
@@ -200,7 +202,7 @@ def _security(*capabilities: str) -> Manifest:
     }
 
 
-def _probe(options: Options, path: str, period: int, failures: int) -> Manifest:
+def _probe(options: NodeProxyOptions, path: str, period: int, failures: int) -> _Manifest:
     host, _, port = options.probes.rpartition(":")
     return {
         "httpGet": {"host": host.strip("[]") or "127.0.0.1", "path": path, "port": int(port)},
@@ -210,20 +212,22 @@ def _probe(options: Options, path: str, period: int, failures: int) -> Manifest:
     }
 
 
-def _flags(options: Options) -> list[str]:
+def _flags(options: NodeProxyOptions) -> list[str]:
     """Return the options that differ from their defaults as flags."""
     defaults = {
         field.encode_name: field.default
-        for field in msgspec.structs.fields(Options)
+        for field in msgspec.structs.fields(NodeProxyOptions)
         if not field.required
     }
-    arguments = [f"--address={each}" for each in options.addresses]
+    arguments = [f"--address={address}" for address in options.addresses]
     arguments.append(f"--gateway={options.gateway}")
     named = {
         "port": options.port,
         "interface": options.interface,
         "link": options.link,
         "tracking": options.tracking,
+        "transport": options.transport,
+        "destination": options.destination,
         "proxy": options.proxy,
         "connections": options.connections,
         "interval": options.interval,

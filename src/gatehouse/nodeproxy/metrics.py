@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gatehouse.nodeproxy import socket_stats
 from gatehouse.nodeproxy.node_network import NodeNetwork
-from gatehouse.nodeproxy.options import Options
-from gatehouse.nodeproxy.supervisor import Supervisor
+from gatehouse.nodeproxy.options import NodeProxyOptions
+from gatehouse.nodeproxy.supervisor import LocalProxySupervisor
 from gatehouse.runtime import prometheus, unix_http
 from gatehouse.runtime.prometheus import Sample
 
@@ -19,7 +19,11 @@ class NodeMetrics:
     """Metrics of the node, followed by those of the proxy if it is HAProxy."""
 
     def __init__(
-        self, options: Options, node: NodeNetwork, supervisor: Supervisor, proxy: Path
+        self,
+        options: NodeProxyOptions,
+        node: NodeNetwork,
+        supervisor: LocalProxySupervisor,
+        proxy: Path,
     ) -> None:
         """`proxy`: metrics socket of HAProxy."""
         self._options, self._node, self._supervisor = options, node, supervisor
@@ -27,7 +31,7 @@ class NodeMetrics:
 
     async def text(self) -> bytes:
         """Return the /metrics page."""
-        own = prometheus.text(self.samples())
+        own = prometheus.format_samples(self.samples())
         return (own + (await unix_http.get(self._proxy, "/metrics") or "")).encode()
 
     def samples(self) -> Iterator[Sample]:
@@ -45,7 +49,7 @@ class NodeMetrics:
             "proxy_up": ("1 if the local proxy runs, else 0.", self._supervisor.running),
             "connections": (
                 "Established connections to the advertised addresses.",
-                socket_stats.established(self._options),
+                socket_stats.established_connections(self._options),
             ),
         }
         counters = {

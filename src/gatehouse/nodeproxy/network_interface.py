@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.nodeproxy.commands import CommandError, CommandMissingError, run
-from gatehouse.nodeproxy.options import Address, LinkKind
+from gatehouse.nodeproxy.commands import CommandError, CommandMissingError, run_command
+from gatehouse.nodeproxy.options import IPAddress, LinkKind
 
 _SILENT: dict[LinkKind, tuple[str, ...]] = {"dummy": (), "bridge": ("mcast_snooping", "0")}
 """Options that keep a bridge from sending multicast reports with the address as source."""
@@ -27,14 +27,16 @@ class Link(msgspec.Struct, frozen=True):
 
     name: str
     kind: LinkKind
-    addresses: tuple[Address, ...]
+    addresses: tuple[IPAddress, ...]
 
     async def ensure(self) -> list[str]:
         """Reconcile the interface. Return the changes as text. Raises CommandError."""
         done = []
         state = await _show()
         if self.name not in state:
-            await run("ip", "link", "add", self.name, "type", self.kind, *_SILENT[self.kind])
+            await run_command(
+                "ip", "link", "add", self.name, "type", self.kind, *_SILENT[self.kind]
+            )
             done.append(f"created interface {self.name}")
             state = await _show()
         elif (kind := state[self.name].kind) != self.kind:
@@ -53,7 +55,7 @@ class Link(msgspec.Struct, frozen=True):
                 await _remove(self.name, address)
                 done.append(f"removed {address} from {self.name}")
         if not state[self.name].up:
-            await run("ip", "link", "set", self.name, "up")
+            await run_command("ip", "link", "set", self.name, "up")
             done.append(f"set {self.name} up")
         return done
 
@@ -67,10 +69,10 @@ class Link(msgspec.Struct, frozen=True):
             return []
         if state.kind != self.kind:
             raise CommandError(f"interface {self.name} not removed: not managed by Gatehouse")
-        await run("ip", "link", "del", self.name)
+        await run_command("ip", "link", "del", self.name)
         return [f"removed interface {self.name}"]
 
-    async def _remove_elsewhere(self, address: Address, state: dict[str, _State]) -> list[str]:
+    async def _remove_elsewhere(self, address: IPAddress, state: dict[str, _State]) -> list[str]:
         """Remove an address of an earlier installation from all other interfaces."""
         done = []
         for name, interface in state.items():
@@ -79,12 +81,12 @@ class Link(msgspec.Struct, frozen=True):
                 done.append(f"removed {address} from {name}")
         return done
 
-    async def _add(self, address: Address) -> None:
+    async def _add(self, address: IPAddress) -> None:
         words = ["ip", "addr", "replace", f"{address}/{address.max_prefixlen}", "dev", self.name]
         if address.version == 6:
             # No other machine has it, so skip duplicate address detection to bind it at once.
             words.append("nodad")
-        await run(*words, "scope", "global")
+        await run_command(*words, "scope", "global")
 
 
 async def changes() -> AsyncIterator[None]:
@@ -111,19 +113,21 @@ async def changes() -> AsyncIterator[None]:
 class _State(msgspec.Struct, frozen=True):
     kind: str
     up: bool
-    addresses: frozenset[Address]
+    addresses: frozenset[IPAddress]
 
 
 async def _show() -> dict[str, _State]:
-    links: list[dict[str, Any]] = json.loads(await run("ip", "-json", "-details", "addr") or "[]")
+    links: list[dict[str, Any]] = json.loads(
+        await run_command("ip", "-json", "-details", "addr") or "[]"
+    )
     return {
         link["ifname"]: _State(
             link.get("linkinfo", {}).get("info_kind", ""),
             "UP" in link.get("flags", ()),
             frozenset(
-                ipaddress.ip_address(each["local"])
-                for each in link.get("addr_info", ())
-                if "local" in each
+                ipaddress.ip_address(entry["local"])
+                for entry in link.get("addr_info", ())
+                if "local" in entry
             ),
         )
         for link in links
@@ -131,8 +135,10 @@ async def _show() -> dict[str, _State]:
     }
 
 
-async def _remove(name: str, address: Address) -> None:
-    links: list[dict[str, Any]] = json.loads(await run("ip", "-json", "addr", "show", "dev", name))
-    for each in links[0].get("addr_info", ()):
-        if each.get("local") == str(address):
-            await run("ip", "addr", "del", f"{address}/{each['prefixlen']}", "dev", name)
+async def _remove(name: str, address: IPAddress) -> None:
+    links: list[dict[str, Any]] = json.loads(
+        await run_command("ip", "-json", "addr", "show", "dev", name)
+    )
+    for entry in links[0].get("addr_info", ()):
+        if entry.get("local") == str(address):
+            await run_command("ip", "addr", "del", f"{address}/{entry['prefixlen']}", "dev", name)

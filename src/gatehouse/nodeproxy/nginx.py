@@ -5,29 +5,29 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from gatehouse.nodeproxy.options import Options
+from gatehouse.nodeproxy.options import NodeProxyOptions
 
-WORKERS = 2
+_WORKERS = 2
 
 
 class NoNameServerError(Exception):
     """The gateway is a DNS name, and the node has no name server."""
 
 
-def configuration(options: Options, nameservers: Sequence[str]) -> str:
+def nginx_configuration(options: NodeProxyOptions, nameservers: Sequence[str]) -> str:
     """Return the configuration file. All values have been checked with the options.
 
     Raises NoNameServerError.
     """
     listens = "".join(
-        f"        listen {_bracketed(str(each))}:{options.port} so_keepalive=on;\n"
-        for each in options.addresses
+        f"        listen {_bracketed(str(address))}:{options.port} so_keepalive=on;\n"
+        for address in options.addresses
     )
     # Two connections per client, and some for NGINX itself.
-    connections = 2 * options.connections // WORKERS + 64
+    connections = 2 * options.connections // _WORKERS + 64
     return f"""\
 daemon off;
-worker_processes {WORKERS};
+worker_processes {_WORKERS};
 worker_rlimit_nofile {2 * connections};
 worker_shutdown_timeout 30s;
 pid nginx.pid;
@@ -64,7 +64,7 @@ def nameservers(resolv_conf: str) -> list[str]:
     return servers
 
 
-def _resolver(options: Options, servers: Sequence[str]) -> str:
+def _resolver(options: NodeProxyOptions, servers: Sequence[str]) -> str:
     if options.gateway.address is not None:
         return ""
     if not servers:
@@ -76,7 +76,7 @@ def _resolver(options: Options, servers: Sequence[str]) -> str:
     )
 
 
-def _target(options: Options) -> str:
+def _target(options: NodeProxyOptions) -> str:
     return str(options.gateway) if options.gateway.address is not None else "$gateway"
 
 

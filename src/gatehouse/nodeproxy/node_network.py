@@ -9,7 +9,7 @@ import structlog
 from gatehouse.nodeproxy import conntrack
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.network_interface import Link
-from gatehouse.nodeproxy.options import Options
+from gatehouse.nodeproxy.options import NodeProxyOptions
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
@@ -17,10 +17,10 @@ log = structlog.get_logger("gatehouse.nodeproxy")
 class NodeNetwork:
     """The managed part of the node's network."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: NodeProxyOptions) -> None:
         """Raises CommandError if the requested conntrack rules are not supported."""
         self._link = Link(options.interface, options.link, options.addresses)
-        self._rules = conntrack.rules(options.tracking, options.addresses, options.port)
+        self._rules = conntrack.conntrack_rules(options.tracking, options.addresses, options.port)
         self.problem = "not checked yet"
         """Reason why the node's network is not as desired. Empty if it is."""
         self.checks = 0

@@ -6,31 +6,33 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from gatehouse.nodeproxy.options import Address, Options
+from gatehouse.nodeproxy.options import IPAddress, NodeProxyOptions
 
 _ESTABLISHED, _LISTEN = "01", "0A"
 """TCP states in the kernel's notation."""
 
 
-def addresses_without_listener(options: Options) -> str:
+def addresses_without_listener(options: NodeProxyOptions) -> str:
     """Return the addresses without a listener, as text. Empty if all have one."""
     counts = in_state(_LISTEN, options)
-    return ", ".join(str(each) for each, sockets in counts.items() if not sockets)
+    return ", ".join(str(address) for address, sockets in counts.items() if not sockets)
 
 
-def established(options: Options) -> int:
+def established_connections(options: NodeProxyOptions) -> int:
     """Return the number of connections to the advertised addresses."""
     return sum(in_state(_ESTABLISHED, options).values())
 
 
-def in_state(state: str, options: Options) -> dict[Address, int]:
+def in_state(state: str, options: NodeProxyOptions) -> dict[IPAddress, int]:
     """Return the number of sockets in a state on each advertised address."""
     return count(state, options.addresses, options.port, _tables())
 
 
-def count(state: str, addresses: Iterable[Address], port: int, tables: str) -> dict[Address, int]:
+def count(
+    state: str, addresses: Iterable[IPAddress], port: int, tables: str
+) -> dict[IPAddress, int]:
     """Return the number of sockets by address from tables in the format of /proc/net/tcp."""
-    ends = {f"{_hexadecimal(each)}:{port:04X}": each for each in addresses}
+    ends = {f"{_hexadecimal(address)}:{port:04X}": address for address in addresses}
     counts = dict.fromkeys(ends.values(), 0)
     for line in tables.splitlines():
         words = line.split()
@@ -39,7 +41,7 @@ def count(state: str, addresses: Iterable[Address], port: int, tables: str) -> d
     return counts
 
 
-def _hexadecimal(address: Address) -> str:
+def _hexadecimal(address: IPAddress) -> str:
     """Return an address in the kernel's notation: 32-bit words in host byte order."""
     packed = address.packed
     return "".join(

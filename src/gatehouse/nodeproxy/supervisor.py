@@ -9,38 +9,36 @@ from pathlib import Path
 
 import structlog
 
-from gatehouse.nodeproxy.commands import run
-from gatehouse.nodeproxy.proxies import METRICS_SOCKET, Proxy
-from gatehouse.runtime import procfs, watched_process
+from gatehouse.nodeproxy.commands import run_command
+from gatehouse.nodeproxy.proxies import METRICS_SOCKET, STOP_SIGNALS, LocalProxy
+from gatehouse.runtime import private_files, procfs, watched_process
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.runtime.supervised_process import SupervisedProcess
 from gatehouse.runtime.watched_process import WatchedProcess
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
-RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=10.0)
+_RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=10.0)
 """Back-off between starts of a proxy that keeps dying."""
 
 DRAIN_SECONDS = 25.0
 """Drain timeout in seconds at shutdown."""
 
 
-class Supervisor(SupervisedProcess):
+class LocalProxySupervisor(SupervisedProcess):
     """Owner of the proxy process of one directory."""
 
-    def __init__(self, proxy: Proxy, directory: Path) -> None:
-        super().__init__("proxy", RESTARTS, log.bind(kind=proxy.kind))
+    def __init__(self, proxy: LocalProxy, directory: Path) -> None:
+        super().__init__("proxy", _RESTARTS, log.bind(kind=proxy.kind))
         self._proxy = proxy
         self._directory = directory
 
     async def prepare(self) -> None:
         """Write the configuration and test it with the proxy. Raises CommandError or OSError."""
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_files.make_private_dir(self._directory)
         file = self._directory / self._proxy.file
-        staged = file.with_suffix(".new")
-        staged.write_text(self._proxy.text)
-        staged.replace(file)
-        await run(*self._proxy.check(self._directory))
+        private_files.replace_private_file(file, self._proxy.text.encode())
+        await run_command(*self._proxy.check(self._directory))
 
     async def adopt(self) -> None:
         """Adopt a proxy that runs with this configuration. Drain those with another one."""
@@ -51,10 +49,9 @@ class Supervisor(SupervisedProcess):
                     self.adopt_process(WatchedProcess(pid))
                 else:
                     # It keeps its connections, and its port is free at once.
-                    stop_signal = signal.SIGUSR1 if file.startswith("haproxy") else signal.SIGQUIT
-                    os.kill(pid, stop_signal)
+                    os.kill(pid, _stop_signal(file))
                     draining.append(file)
-        for stale in self._directory.glob("*.conf"):
+        for stale in self._directory.glob("*-*.*"):
             if stale.name != self._proxy.file and stale.name not in draining:
                 stale.unlink()
 
@@ -63,7 +60,9 @@ class Supervisor(SupervisedProcess):
         if self._proxy.kind == "haproxy":
             with contextlib.suppress(FileNotFoundError):
                 (self._directory / METRICS_SOCKET).unlink()
-        return watched_process.start(self._proxy.command(self._directory), cwd=self._directory)
+        return watched_process.start_watched(
+            self._proxy.command(self._directory), cwd=self._directory
+        )
 
     async def quit(self) -> None:
         """Drain connections for at most `DRAIN_SECONDS`, then stop the proxy.
@@ -74,13 +73,18 @@ class Supervisor(SupervisedProcess):
         self.process = None
 
 
+def _stop_signal(file: str) -> signal.Signals:
+    """Return the signal for a graceful shutdown of the proxy with this configuration file."""
+    return next(number for kind, number in STOP_SIGNALS.items() if file.startswith(kind))
+
+
 def _running(directory: Path) -> list[tuple[int, str]]:
     """Return pid and configuration file name of each proxy started from this directory."""
     proxies = []
-    for pid, words in procfs.running(("haproxy", "nginx")):
+    for pid, words in procfs.running(tuple(STOP_SIGNALS)):
         if words and words[0] == "nginx:" and "master" not in words:
             continue
         for word in words:
-            if word.startswith(f"{directory}/") and word.endswith(".conf"):
+            if word.startswith(f"{directory}/") and word.endswith((".conf", ".json")):
                 proxies.append((pid, Path(word).name))
     return proxies

@@ -12,7 +12,7 @@ import msgspec
 from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.service.ratelimit.v3 import rls_pb2
 
-ENTRIES = ("cluster", "schema", "rate", "burst")
+_ENTRIES = ("cluster", "schema", "rate", "burst")
 
 MAX_TOKENS = 10**9
 """Maximum rate or burst. Redis calculates in doubles, which are still exact to a microsecond's
@@ -41,17 +41,17 @@ def take_requests(request: rls_pb2.RateLimitRequest) -> list[TakeRequest]:
         raise MalformedDescriptorError(
             f"descriptors: number must be 1 to {MAX_DESCRIPTORS}, is {len(request.descriptors)}"
         )
-    return [_take_request(request, each) for each in request.descriptors]
+    return [_take_request(request, descriptor) for descriptor in request.descriptors]
 
 
 def _take_request(
     request: rls_pb2.RateLimitRequest, descriptor: ratelimit_pb2.RateLimitDescriptor
 ) -> TakeRequest:
     entries = {entry.key: entry.value for entry in descriptor.entries}
-    if len(entries) != len(descriptor.entries) or entries.keys() != set(ENTRIES):
+    if len(entries) != len(descriptor.entries) or entries.keys() != set(_ENTRIES):
         names = ", ".join(entry.key for entry in descriptor.entries) or "none"
         raise MalformedDescriptorError(
-            f"descriptor: entries must be {', '.join(ENTRIES)}, are {names}"
+            f"descriptor: entries must be {', '.join(_ENTRIES)}, are {names}"
         )
     if not entries["cluster"] or not entries["schema"]:
         raise MalformedDescriptorError("descriptor: cluster or schema is empty")

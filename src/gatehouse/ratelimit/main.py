@@ -18,32 +18,29 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from gatehouse.ratelimit.metrics import ServiceMetrics
-from gatehouse.ratelimit.service import SERVICE, RateLimitService
+from gatehouse.ratelimit.service import RATE_LIMIT_SERVICE, RateLimitService
 from gatehouse.ratelimit.token_buckets import MAX_CONCURRENT_BATCHES, TokenBuckets
+from gatehouse.runtime import grpc_limits
 from gatehouse.runtime.certificate_watcher import CertificateWatcher
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
 
 log = structlog.get_logger("gatehouse.counter")
 
-GRACE_SECONDS = 5.0
+_GRACE_SECONDS = 5.0
 """Time in seconds to finish received requests at shutdown."""
 
-OPTIONS = (
-    # Two servers on one port would each silently get a part of the data planes.
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_concurrent_streams", 1000),
-    ("grpc.max_receive_message_length", 1 << 16),
+_OPTIONS = (
+    *grpc_limits.server_options(1 << 16, max_streams=1000),
     ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_permit_without_calls", 1),
 )
 
 
-class AddressError(Exception):
+class RedisUrlError(Exception):
     """The URL of Redis is invalid. The message contains the reason."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class RateLimitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the rate limit service."""
 
     redis: str
@@ -60,8 +57,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     client_ca: Path | None = None
 
 
-async def run(
-    options: Options,
+async def run_rate_limit_service(
+    options: RateLimitOptions,
     stop: asyncio.Event,
     listening: Callable[[int], None] = lambda _port: None,
 ) -> None:
@@ -80,14 +77,14 @@ async def run(
     probes = HealthServer(lambda: "ending" if stop.is_set() else "", page_of(metrics.registry))
     async with contextlib.AsyncExitStack() as ends:
         ends.push_async_callback(client.aclose)
-        ends.push_async_callback(server.stop, GRACE_SECONDS)
+        ends.push_async_callback(server.stop, _GRACE_SECONDS)
         ends.push_async_callback(probes.stop)
         if options.health:
             await probes.start(options.health)
         await ends.enter_async_context(_running(buckets))
         await buckets.probe()
         await server.start()
-        for service in ("", SERVICE):
+        for service in ("", RATE_LIMIT_SERVICE):
             await state.set(service, health_pb2.HealthCheckResponse.SERVING)
         log.info("counting", listen=options.listen, port=port, redis=_redacted(options.redis))
         listening(port)
@@ -95,7 +92,7 @@ async def run(
         await state.enter_graceful_shutdown()
         await asyncio.sleep(options.shutdown_delay_seconds)
         # Stopped before the Redis client that it uses.
-        await server.stop(GRACE_SECONDS)
+        await server.stop(_GRACE_SECONDS)
     log.info("stopped")
 
 
@@ -109,7 +106,7 @@ async def _running(buckets: TokenBuckets) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _client(options: Options) -> redis.asyncio.Redis:
+def _client(options: RateLimitOptions) -> redis.asyncio.Redis:
     try:
         return redis.asyncio.Redis.from_url(
             options.redis,
@@ -121,7 +118,7 @@ def _client(options: Options) -> redis.asyncio.Redis:
             client_name="gatehouse-counter",
         )
     except (ValueError, TypeError) as error:
-        raise AddressError(f"--redis {_redacted(options.redis)}: {error}") from error
+        raise RedisUrlError(f"--redis {_redacted(options.redis)}: {error}") from error
 
 
 def _redacted(url: str) -> str:
@@ -133,14 +130,14 @@ def _redacted(url: str) -> str:
 def _server(
     buckets: TokenBuckets, metrics: ServiceMetrics, state: health.aio.HealthServicer
 ) -> grpc.aio.Server:
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(options=_OPTIONS)
     service = RateLimitService(buckets, metrics)
     rls_pb2_grpc.add_RateLimitServiceServicer_to_server(service, server)
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     return server
 
 
-def _bind(server: grpc.aio.Server, options: Options) -> int:
+def _bind(server: grpc.aio.Server, options: RateLimitOptions) -> int:
     try:
         if options.tls_cert is None or options.tls_key is None:
             return server.add_insecure_port(options.listen)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 _NAME = "gatehouse_ratelimit"
 
@@ -38,7 +38,7 @@ class ServiceMetrics:
         self._seconds = Histogram(
             f"{_NAME}_request_duration_seconds",
             "Duration of requests.",
-            buckets=BUCKETS,
+            buckets=_BUCKETS,
             registry=self.registry,
         )
 

@@ -17,7 +17,7 @@ from gatehouse.ratelimit.token_buckets import TakeResult, TokenBuckets
 
 log = structlog.get_logger("gatehouse.counter")
 
-SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
+RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 
 LOG_INTERVAL_SECONDS = 60.0
 """Minimum interval in seconds between log entries for malformed requests, because one may follow
@@ -26,7 +26,9 @@ each user request."""
 _Response = rls_pb2.RateLimitResponse
 _Limit = _Response.RateLimit
 
-Context: TypeAlias = "grpc.aio.ServicerContext[rls_pb2.RateLimitRequest, rls_pb2.RateLimitResponse]"
+_Context: TypeAlias = (
+    "grpc.aio.ServicerContext[rls_pb2.RateLimitRequest, rls_pb2.RateLimitResponse]"
+)
 
 
 class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
@@ -39,7 +41,7 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
         self._logged_at = 0.0
 
     async def ShouldRateLimit(  # name of the protocol
-        self, request: rls_pb2.RateLimitRequest, context: Context
+        self, request: rls_pb2.RateLimitRequest, context: _Context
     ) -> rls_pb2.RateLimitResponse:
         """Return whether a request is over any of its limits."""
         begun = time.monotonic()
@@ -49,8 +51,8 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
             self._log_malformed(str(error), context.peer())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         results = await asyncio.gather(*map(self._buckets.take, takes))
-        statuses = [self._status(*each) for each in zip(takes, results, strict=True)]
-        over = any(each.code == _Response.OVER_LIMIT for each in statuses)
+        statuses = [self._status(*entry) for entry in zip(takes, results, strict=True)]
+        over = any(status.code == _Response.OVER_LIMIT for status in statuses)
         self._metrics.answered(time.monotonic() - begun)
         return _Response(
             overall_code=_Response.OVER_LIMIT if over else _Response.OK, statuses=statuses

@@ -19,7 +19,7 @@ from gatehouse.ratelimit.redis_health import RedisHealth
 
 log = structlog.get_logger("gatehouse.counter")
 
-SCRIPT = (resources.files("gatehouse.ratelimit") / "bucket.lua").read_text(encoding="utf-8")
+_SCRIPT = (resources.files("gatehouse.ratelimit") / "bucket.lua").read_text(encoding="utf-8")
 
 BATCH_SIZE = 256
 """Maximum number of take requests in one message to Redis."""
@@ -119,14 +119,16 @@ class TokenBuckets:
         except NoScriptError:
             # Redis does not have the script, or restarted. The first command fails, so none was
             # executed.
-            self._sha = await self._client.script_load(SCRIPT)
+            self._sha = await self._client.script_load(_SCRIPT)
             return await self._send(requests)
 
     async def _send(self, requests: Sequence[TakeRequest]) -> list[TakeResult]:
         async with self._client.pipeline(transaction=False) as pipe:
-            for each in requests:
-                key = f"{self._prefix}:{each.bucket}"
-                pipe.evalsha(self._sha or "0" * 40, 1, key, each.rate, each.burst, each.tokens)
+            for request in requests:
+                key = f"{self._prefix}:{request.bucket}"
+                pipe.evalsha(
+                    self._sha or "0" * 40, 1, key, request.rate, request.burst, request.tokens
+                )
             results: list[Any] = await pipe.execute()
         return [TakeResult(bool(passed), left, wait / 1000) for passed, left, wait in results]
 

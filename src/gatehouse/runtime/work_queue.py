@@ -23,7 +23,7 @@ class RetryError(Exception):
 class WorkQueue(Generic[K]):
     """Deduplicating queue of keys.
 
-    - A key that is queued is not added again.
+    - A key that is queued is not added again. Urgent keys are processed before others.
     - Each key is processed by one worker at a time. A key that is added while it is processed is
       processed again.
     - A key whose work raises RetryError is processed again after the key's own back-off. If it is
@@ -46,24 +46,26 @@ class WorkQueue(Generic[K]):
         self._work, self._retries = work, retries
         self._workers, self._debounce = workers, debounce
         self._ready: dict[K, None] = {}
+        self._urgent: dict[K, None] = {}
         self._active: set[K] = set()
         """Keys that are processed now, or were processed less than `debounce` seconds ago."""
-        self._added_meanwhile: set[K] = set()
-        """Active keys that must be processed again."""
+        self._added_meanwhile: dict[K, bool] = {}
+        """Active keys that must be processed again; True for urgent ones."""
         self._backoffs: dict[K, Backoff] = {}
         self._pending_retries: dict[K, asyncio.TimerHandle] = {}
         self._timers: set[asyncio.TimerHandle] = set()
-        self._woken = asyncio.Event()
+        self._idle: list[asyncio.Future[None]] = []
+        """Workers that wait for a key."""
         self._stopping = False
 
-    def add(self, key: K) -> None:
+    def add(self, key: K, *, urgent: bool = False) -> None:
         """Queue a key. A queue that stops ignores it."""
         if self._stopping:
             return
         if key in self._active:
-            self._added_meanwhile.add(key)
+            self._added_meanwhile[key] = urgent or self._added_meanwhile.get(key, False)
         else:
-            self._enqueue(key)
+            self._enqueue(key, urgent=urgent)
 
     def add_after(self, key: K, seconds: float) -> None:
         """Queue a key after a delay in seconds. Call this while the event loop runs."""
@@ -81,7 +83,7 @@ class WorkQueue(Generic[K]):
     def stop(self) -> None:
         """Let :meth:`run` return when all queued keys are processed. Delays and retries end."""
         self._stopping = True
-        self._woken.set()
+        self._wake(self._workers)
 
     async def run(self) -> None:
         """Process keys until stopped or cancelled. The queue is empty afterwards.
@@ -97,8 +99,9 @@ class WorkQueue(Generic[K]):
 
     async def _process_keys(self) -> None:
         while await self._has_next():
-            key = next(iter(self._ready))
-            del self._ready[key]
+            ready = self._urgent or self._ready
+            key = next(iter(ready))
+            del ready[key]
             self._active.add(key)
             await self._process(key)
             if self._debounce:
@@ -108,11 +111,11 @@ class WorkQueue(Generic[K]):
 
     async def _has_next(self) -> bool:
         """Wait for a key. Return False if the queue stops and there is none."""
-        while not self._ready:
+        while not (self._urgent or self._ready):
             if self._stopping and not self._added_meanwhile:
                 return False
-            self._woken.clear()
-            await self._woken.wait()
+            self._idle.append(asyncio.get_running_loop().create_future())
+            await self._idle[-1]
         return True
 
     async def _process(self, key: K) -> None:
@@ -137,14 +140,23 @@ class WorkQueue(Generic[K]):
     def _release(self, key: K) -> None:
         self._active.discard(key)
         if key in self._added_meanwhile:
-            self._added_meanwhile.discard(key)
-            self._enqueue(key)
+            self._enqueue(key, urgent=self._added_meanwhile.pop(key))
         elif self._stopping:
-            self._woken.set()
+            self._wake(self._workers)
 
-    def _enqueue(self, key: K) -> None:
-        self._ready[key] = None
-        self._woken.set()
+    def _enqueue(self, key: K, *, urgent: bool) -> None:
+        if urgent or key in self._urgent:
+            self._ready.pop(key, None)
+            self._urgent[key] = None
+        else:
+            self._ready[key] = None
+        self._wake(1)
+
+    def _wake(self, workers: int) -> None:
+        for idle in self._idle[:workers]:
+            if not idle.done():
+                idle.set_result(None)
+        del self._idle[:workers]
 
     def _call_later(self, seconds: float, call: Callable[[K], None], key: K) -> None:
         def on_time() -> None:
@@ -159,6 +171,6 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         for state in (self._timers, self._pending_retries, self._backoffs):
             state.clear()
-        for keys in (self._ready, self._active, self._added_meanwhile):
+        for keys in (self._ready, self._urgent, self._active, self._added_meanwhile, self._idle):
             keys.clear()
         self._stopping = False

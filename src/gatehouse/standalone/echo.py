@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 @contextlib.asynccontextmanager
-async def serve(backends: dict[tuple[str, int], str]) -> AsyncIterator[None]:
+async def serve_echo(backends: dict[tuple[str, int], str]) -> AsyncIterator[None]:
     """Serve a backend on each ``(address, port)`` with the given name until the context exits."""
     runners: list[web.AppRunner] = []
     try:

@@ -11,16 +11,20 @@ LOWEST = 20000
 """Lowest port to use. Well-known services use lower ones."""
 TRIES = 100
 
+_returned: set[tuple[str, int]] = set()
+
 
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a free port of ``host`` outside the range of outgoing connections.
 
     A port chosen by the kernel may be used by a connection before its server starts or restarts.
-    If connections may use every port, the kernel chooses nevertheless.
+    If connections may use every port, the kernel chooses nevertheless. A process gets each port
+    once: the server that it was chosen for may not have started yet.
     """
     ports = range(LOWEST, _lowest_ephemeral_port())
     for port in random.sample(ports, k=min(TRIES, len(ports))):
-        if is_free(host, port):
+        if (host, port) not in _returned and is_free(host, port):
+            _returned.add((host, port))
             return port
     with socket.socket(_family(host)) as probe:
         probe.bind((host, 0))

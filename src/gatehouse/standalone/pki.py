@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,8 +13,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from gatehouse.runtime import private_files
+
 CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
+CLOCK_SKEW = timedelta(minutes=5)
+"""Tolerated difference between the clocks of this machine and of one that verifies certificates."""
+
 RENEW_BEFORE = timedelta(days=60)
 """Remaining lifetime below which a certificate is renewed."""
 
@@ -23,14 +27,14 @@ CONTROLLER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """DNS name of the agent channel."""
 
 
-class Pair(msgspec.Struct, frozen=True):
+class KeyPair(msgspec.Struct, frozen=True):
     """Paths of a certificate and its key, both PEM."""
 
     cert: Path
     key: Path
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class InstallationCertificate(msgspec.Struct, frozen=True):
     """A certificate that the installation needs."""
 
     name: str
@@ -43,23 +47,24 @@ class Leaf(msgspec.Struct, frozen=True):
     server: bool = False
 
 
-APISERVER = Leaf(
+APISERVER = InstallationCertificate(
     "apiserver",
     "gatehouse-apiserver",
     dns=("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
     ips=("127.0.0.1", "::1"),
     server=True,
 )
-CHANNEL = Leaf(
+CHANNEL = InstallationCertificate(
     "channel",
     "gatehouse-controller",
     dns=(CONTROLLER_NAME, "localhost"),
     ips=("127.0.0.1", "::1"),
     server=True,
 )
-ADMIN = Leaf("admin", "gatehouse-admin", organizations=("system:masters",))
-CONTROLLER = Leaf("controller", "system:gatehouse:controller")
-NODE = Leaf("node", "system:gatehouse:node")
+ADMIN = InstallationCertificate("admin", "gatehouse-admin", organizations=("system:masters",))
+CONTROLLER_CERTIFICATE = InstallationCertificate("controller", "system:gatehouse:controller")
+NODE_CERTIFICATE = InstallationCertificate("node", "system:gatehouse:node")
+LEAVES = (APISERVER, CHANNEL, ADMIN, CONTROLLER_CERTIFICATE, NODE_CERTIFICATE)
 
 
 class Pki:
@@ -68,11 +73,11 @@ class Pki:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def ca(self) -> Pair:
+    def ca(self) -> KeyPair:
         """Return the paths of the CA."""
         return self._pair("ca")
 
-    def leaf(self, leaf: Leaf) -> Pair:
+    def leaf(self, leaf: InstallationCertificate) -> KeyPair:
         """Return the paths of a certificate."""
         return self._pair(leaf.name)
 
@@ -84,10 +89,13 @@ class Pki:
     def ensure(self, *, now: datetime | None = None) -> None:
         """Create or renew certificates and keys that are missing or expire soon."""
         time = now or datetime.now(UTC)
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_files.make_private_dir(self._directory, marker="ca.crt")
+        for pair in (self.ca(), *map(self.leaf, LEAVES)):
+            private_files.restrict_file(pair.key)
+        private_files.restrict_file(self.token_key)
         if not _is_current(self.ca().cert, time):
             _write_ca(self.ca(), time)
-        for leaf in (APISERVER, CHANNEL, ADMIN, CONTROLLER, NODE):
+        for leaf in LEAVES:
             if not _is_current(self.leaf(leaf).cert, time) or not _is_signed_by(
                 self.leaf(leaf), self.ca()
             ):
@@ -95,8 +103,8 @@ class Pki:
         if not self.token_key.exists():
             _write_key(self.token_key, ec.generate_private_key(ec.SECP256R1()))
 
-    def _pair(self, name: str) -> Pair:
-        return Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+    def _pair(self, name: str) -> KeyPair:
+        return KeyPair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
 
 
 def ensure_channel(
@@ -107,9 +115,11 @@ def ensure_channel(
     A certificate is issued if it is missing, expires soon, is not signed by the CA, or has other
     names. Return the expiry of each file written.
     """
-    ca = Pair(directory / "ca.crt", directory / "ca.key")
-    pair = Pair(directory / "tls.crt", directory / "tls.key")
+    ca = KeyPair(directory / "ca.crt", directory / "ca.key")
+    pair = KeyPair(directory / "tls.crt", directory / "tls.key")
     written: dict[str, datetime] = {}
+    for key in (ca.key, pair.key):
+        private_files.restrict_file(key)
     if not _is_current(ca.cert, now) or not ca.key.exists():
         _write_ca(ca, now)
         written[ca.cert.name] = _expiry(ca.cert)
@@ -119,7 +129,9 @@ def ensure_channel(
         and _names(pair.cert) == {*names, *addresses}
     )
     if not valid:
-        leaf = Leaf("tls", names[0], dns=tuple(names), ips=tuple(addresses), server=True)
+        leaf = InstallationCertificate(
+            "tls", names[0], dns=tuple(names), ips=tuple(addresses), server=True
+        )
         issue(ca, leaf, pair, now)
         written[pair.cert.name] = _expiry(pair.cert)
     return written
@@ -133,18 +145,19 @@ def ensure_machine(
     ``authority``: directory of ``ca.crt`` and ``ca.key``. Return the expiry of each file written.
     Raises OSError, or ValueError for an invalid CA.
     """
-    ca = Pair(authority / "ca.crt", authority / "ca.key")
-    pair = Pair(directory / "tls.crt", directory / "tls.key")
+    ca = KeyPair(authority / "ca.crt", authority / "ca.key")
+    pair = KeyPair(directory / "tls.crt", directory / "tls.key")
     written: dict[str, datetime] = {}
     ca_certificate = ca.cert.read_bytes()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_files.restrict_file(pair.key)
     ca_copy = directory / "ca.crt"
     if not ca_copy.exists() or ca_copy.read_bytes() != ca_certificate:
         _write(ca_copy, ca_certificate, 0o644)
         written[ca_copy.name] = _expiry(ca_copy)
     if not (_is_current(pair.cert, now) and _is_signed_by(pair, ca) and _names(pair.cert) == {uri}):
         # No subject: an API server that trusts the same CA must not see a user in it.
-        issue(ca, Leaf("tls", "", uri=uri), pair, now)
+        issue(ca, InstallationCertificate("tls", "", uri=uri), pair, now)
         written[pair.cert.name] = _expiry(pair.cert)
     return written
 
@@ -166,7 +179,7 @@ def _names(path: Path) -> set[str]:
     return {*alt_names.get_values_for_type(x509.DNSName), *uris, *addresses}
 
 
-def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
+def issue(ca: KeyPair, leaf: InstallationCertificate, pair: KeyPair, now: datetime) -> None:
     """Issue a certificate signed by ``ca`` and write it with its key.
 
     ``now`` sets the start of validity (``LEAF_LIFE`` long). Files are replaced atomically; the key
@@ -186,7 +199,7 @@ def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + LEAF_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -205,7 +218,7 @@ def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
     _write(pair.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
-def _write_ca(pair: Pair, now: datetime) -> None:
+def _write_ca(pair: KeyPair, now: datetime) -> None:
     """Create or renew a CA certificate. An existing key is kept, so issued ones stay valid."""
     key = _existing_key(pair.key) or ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gatehouse-ca")])
@@ -215,7 +228,7 @@ def _write_ca(pair: Pair, now: datetime) -> None:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + CA_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -248,7 +261,7 @@ def _is_current(path: Path, now: datetime) -> bool:
     return certificate.not_valid_after_utc - now > RENEW_BEFORE
 
 
-def _is_signed_by(pair: Pair, ca: Pair) -> bool:
+def _is_signed_by(pair: KeyPair, ca: KeyPair) -> bool:
     certificate = x509.load_pem_x509_certificate(pair.cert.read_bytes())
     issuer = x509.load_pem_x509_certificate(ca.cert.read_bytes())
     try:
@@ -276,11 +289,4 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    staged = path.with_name(f".{path.name}")
-    staged.unlink(missing_ok=True)
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.rename(path)
+    private_files.replace_private_file(path, content, mode, durable=True)

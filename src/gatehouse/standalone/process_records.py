@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.runtime import watched_process
+from gatehouse.runtime import private_files, watched_process
 from gatehouse.runtime.watched_process import WatchedProcess
 
 PR_SET_PDEATHSIG = 1
 
 
-class Record(msgspec.Struct, frozen=True):
+class ProcessRecord(msgspec.Struct, frozen=True):
     """A process, identified by PID and start time, since PIDs are reused."""
 
     pid: int
@@ -24,7 +24,7 @@ class Record(msgspec.Struct, frozen=True):
     """Clock ticks after boot, field 22 of /proc/<pid>/stat."""
 
     def alive(self) -> bool:
-        """Return whether this process still runs."""
+        """Return whether the recorded process still runs; False if another one has its PID."""
         return start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> None:
@@ -42,13 +42,13 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def start(
+def start_recorded(
     path: Path, command: Sequence[str], *, env: Mapping[str, str], output: Path | None = None
 ) -> WatchedProcess:
     """Start a process and write its record to ``path``. Raises OSError; then no process runs."""
-    process = watched_process.start(command, env=env, output=output)
+    process = watched_process.start_watched(command, env=env, output=output)
     try:
-        _write(Record(process.pid, start_time(process.pid) or 0), path)
+        _write(ProcessRecord(process.pid, start_time(process.pid) or 0), path)
     except OSError:
         # Without a record, a later supervisor would not find it.
         process.signal(signal.SIGKILL)
@@ -56,16 +56,14 @@ def start(
     return process
 
 
-def _write(entry: Record, path: Path) -> None:
-    staged = path.with_name(f".{path.name}")
-    staged.write_bytes(msgspec.json.encode(entry))
-    staged.rename(path)
+def _write(entry: ProcessRecord, path: Path) -> None:
+    private_files.replace_private_file(path, msgspec.json.encode(entry))
 
 
-def recorded(path: Path) -> Record | None:
+def recorded(path: Path) -> ProcessRecord | None:
     """Return the process recorded at ``path``; None if it does not run."""
     try:
-        entry = msgspec.json.decode(path.read_bytes(), type=Record)
+        entry = msgspec.json.decode(path.read_bytes(), type=ProcessRecord)
     except (OSError, msgspec.DecodeError):
         return None
     return entry if entry.alive() else None
@@ -78,7 +76,7 @@ def end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
 
 
-def adopt(path: Path) -> WatchedProcess | None:
+def adopt_process(path: Path) -> WatchedProcess | None:
     """Return the process recorded at ``path``; None if it does not run."""
     entry = recorded(path)
     if entry is None:

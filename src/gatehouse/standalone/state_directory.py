@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import msgspec
+import structlog
 import yaml
 
+from gatehouse.runtime import private_files
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
+
+log = structlog.get_logger("gatehouse.up")
 
 
 class StateError(Exception):
@@ -29,6 +32,8 @@ class Addresses(msgspec.Struct):
 
     api: str = ""
     agent: str = ""
+    health: str = ""
+    """Health and metrics of the controller; empty: not served."""
 
 
 class State:
@@ -37,7 +42,7 @@ class State:
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
         self.pki = pki.Pki(self.directory / "pki")
-        self._lock: int | None = None
+        self._lock = contextlib.ExitStack()
 
     @property
     def kubeconfig(self) -> Path:
@@ -69,46 +74,58 @@ class State:
         """Records of running processes."""
         return self.directory / "run"
 
-    def acquire(self) -> None:
-        """Create and lock the directory. Raises StateError if it is locked or cannot be used."""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.run.mkdir(exist_ok=True)
-            self.node.mkdir(exist_ok=True)
-            self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StateError(f"state directory {self.directory}: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StateError(f"{self.directory} is in use by another `gatehouse up`") from error
+    def acquire(self, groups: Container[int] = ()) -> None:
+        """Create and lock the directory. Raises StateError if it is locked or cannot be used.
 
-    def addresses(self, api: str, agent: str) -> Addresses:
+        ``groups``: groups of data planes, whose files they can still read.
+        """
+        try:
+            if private_files.make_private_dir(
+                self.directory, marker="pki", tree=True, groups=groups
+            ):
+                log.warning("state was readable by other users", directory=str(self.directory))
+            for directory in (self.run, self.node):
+                private_files.make_private_dir(directory)
+            self._lock.enter_context(private_files.locked(self.directory / "lock"))
+        except private_files.LockedError as error:
+            raise StateError(f"{self.directory} is in use by another `gatehouse up`") from error
+        except OSError as error:
+            reason = error.strerror or error
+            raise StateError(f"state directory {self.directory}: {reason}") from error
+
+    @property
+    def addresses_file(self) -> Path:
+        """File with the addresses in use."""
+        return self.directory / "addresses.json"
+
+    def stored_addresses(self) -> Addresses:
+        """Return the addresses of the last start; empty before the first."""
+        if not self.addresses_file.exists():
+            return Addresses()
+        return msgspec.json.decode(self.addresses_file.read_bytes(), type=Addresses)
+
+    def addresses(self, api: str, agent: str, health: str = "") -> Addresses:
         """Return the addresses to use. For port 0 the first start selects a port and keeps it."""
-        path = self.directory / "addresses.json"
-        stored = Addresses()
-        if path.exists():
-            stored = msgspec.json.decode(path.read_bytes(), type=Addresses)
+        stored = self.stored_addresses()
         addresses = Addresses(
-            api=_with_port(api, stored.api), agent=_with_port(agent, stored.agent)
+            api=_with_port(api, stored.api),
+            agent=_with_port(agent, stored.agent),
+            health=_with_port(health, stored.health) if health else "",
         )
-        path.write_bytes(msgspec.json.encode(addresses))
+        private_files.replace_private_file(self.addresses_file, msgspec.json.encode(addresses))
         return addresses
 
     def write_kubeconfigs(self, server: str) -> None:
         """Write the kubeconfigs of user, controller and node for the API server at ``server``."""
         for path, leaf in (
             (self.kubeconfig, pki.ADMIN),
-            (self.controller_kubeconfig, pki.CONTROLLER),
-            (self.node_kubeconfig, pki.NODE),
+            (self.controller_kubeconfig, pki.CONTROLLER_CERTIFICATE),
+            (self.node_kubeconfig, pki.NODE_CERTIFICATE),
         ):
             text = yaml.safe_dump(self._kubeconfig(server, leaf), sort_keys=False)
-            staged = path.with_name(f".{path.name}")
-            staged.touch(mode=0o600)
-            staged.write_text(text, encoding="utf-8")
-            staged.rename(path)
+            private_files.replace_private_file(path, text.encode())
 
-    def _kubeconfig(self, server: str, leaf: pki.Leaf) -> dict[str, object]:
+    def _kubeconfig(self, server: str, leaf: pki.InstallationCertificate) -> dict[str, object]:
         pair = self.pki.leaf(leaf)
         cluster = {"server": server, "certificate-authority": str(self.pki.ca().cert)}
         user = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}

@@ -20,16 +20,16 @@ from gatehouse.standalone import process_records
 
 log = structlog.get_logger("gatehouse.up")
 
-RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=30.0)
+_RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=30.0)
 """Back-off between starts of a process that keeps exiting."""
 
-GRACE_SECONDS = 40.0
+_GRACE_SECONDS = 40.0
 """Grace period of a process in seconds; the node needs 30 s for its data planes."""
 
-LEFTOVER_GRACE = 5.0
+LEFTOVER_GRACE_SECONDS = 5.0
 """Time in seconds to wait for the exit of killed leftovers."""
 
-ATTEMPTS = 3
+_ATTEMPTS = 3
 """Number of exits of a process before all are ready after which the start fails."""
 
 
@@ -37,7 +37,7 @@ class StartError(Exception):
     """Raised if a process does not start; its own log has the reason."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class ControlPlaneProcess(msgspec.Struct, frozen=True):
     """One process of the control plane."""
 
     name: str
@@ -50,8 +50,8 @@ class Part(msgspec.Struct, frozen=True):
 class PartProcess(SupervisedProcess):
     """Owner of the process of one part, recorded in directory ``run``."""
 
-    def __init__(self, part: Part, run: Path) -> None:
-        super().__init__("process", RESTARTS, log.bind(part=part.name))
+    def __init__(self, part: ControlPlaneProcess, run: Path) -> None:
+        super().__init__("process", _RESTARTS, log.bind(part=part.name))
         self.part = part
         self._path = run / f"{part.name}.json"
 
@@ -61,32 +61,32 @@ class PartProcess(SupervisedProcess):
         # exec of a process with threads.
         command = [sys.executable, "-m", "gatehouse", *self.part.arguments]
         environment = {**os.environ, "GATEHOUSE_SUPERVISED": "1"}
-        return process_records.start(self._path, command, env=environment)
+        return process_records.start_recorded(self._path, command, env=environment)
 
     async def end(self, number: signal.Signals) -> None:
         """End the process if it runs, within the grace period."""
         process = self.process
         if process is None or process.exited.is_set():
             return
-        if not await process.end(number, GRACE_SECONDS):
-            self._log.warning("process killed", after_seconds=GRACE_SECONDS)
+        if not await process.end(number, _GRACE_SECONDS):
+            self._log.warning("process killed", after_seconds=_GRACE_SECONDS)
         await process.kill()
         self._log.info("process stopped")
 
     async def end_leftover(self) -> None:
         """Kill the process of a killed supervisor. Data planes keep running."""
-        process = process_records.adopt(self._path)
+        process = process_records.adopt_process(self._path)
         if process is not None:
             self._log.info("killing leftover process", pid=process.pid)
             # Not SIGTERM: the node would stop the data planes, too.
-            await process.end(signal.SIGKILL, LEFTOVER_GRACE)
+            await process.end(signal.SIGKILL, LEFTOVER_GRACE_SECONDS)
 
 
-class Supervisor:
+class ControlPlaneSupervisor:
     """Starts processes in the given order and stops them in reverse order."""
 
     def __init__(
-        self, parts: Sequence[Part], run: Path, leaving: asyncio.Event | None = None
+        self, parts: Sequence[ControlPlaneProcess], run: Path, leaving: asyncio.Event | None = None
     ) -> None:
         """``leaving``: if it is set by the time of the end, data planes go on."""
         self._leaving = leaving or asyncio.Event()
@@ -126,7 +126,7 @@ class Supervisor:
 
     def _check(self, process: PartProcess) -> None:
         """Abandon a start after too many exits of a process."""
-        if process.restarts >= ATTEMPTS and not self._ready:
+        if process.restarts >= _ATTEMPTS and not self._ready:
             process.ending.set()
             self._given_up.set()
 

@@ -12,8 +12,9 @@ import msgspec
 import structlog
 
 from gatehouse.standalone import pki
+from gatehouse.standalone.node.data_plane_users import DEFAULT_RANGE, effective_range
 from gatehouse.standalone.state_directory import Addresses, State, split_address
-from gatehouse.standalone.supervisor import Part, Supervisor
+from gatehouse.standalone.supervisor import ControlPlaneProcess, ControlPlaneSupervisor
 
 log = structlog.get_logger("gatehouse.up")
 
@@ -27,28 +28,31 @@ RENEW_SECONDS = 6 * 3600.0
 """Interval in seconds between checks of certificates."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class InstallationOptions(msgspec.Struct, frozen=True):
     """Options of an installation."""
 
     state_dir: Path
     api_address: str = "127.0.0.1:16443"
     agent_address: str = "127.0.0.1:16444"
+    health_address: str = "127.0.0.1:0"
+    """``host:port`` of the controller's health and metrics; empty: not served."""
     outside_address: str = ""
     """``host:port`` of the agent channel for external machines; empty for none."""
     address_pool: str = "127.100.0.0/16"
     nginx: str = ""
-    snippets: bool = False
-    workload_overrides: bool = False
-    """True if parameters of Gateways may set every field of ``spec.kubernetes``."""
+    controller_arguments: tuple[str, ...] = ()
+    """Further arguments of the controller's command line."""
     storage: str = ""
     """Storage of the API server; empty for SQLite in the state directory."""
     encryption_keys: Path | None = None
+    data_plane_users: str = DEFAULT_RANGE
+    """User IDs of data planes, or ``none``. Has an effect only as root."""
     log_level: str = "info"
     log_format: str = "auto"
 
 
-async def run(
-    options: Options,
+async def run_installation(
+    options: InstallationOptions,
     stop: asyncio.Event,
     on_ready: Callable[[State, str], None],
     leaving: asyncio.Event | None = None,
@@ -59,12 +63,13 @@ async def run(
     Raises StateError if the directory cannot be used.
     """
     state = State(options.state_dir)
-    state.acquire()
+    users = effective_range(options.data_plane_users)
+    state.acquire(users.ids if users else ())
     state.pki.ensure()
-    addresses = state.addresses(options.api_address, options.agent_address)
+    addresses = state.addresses(options.api_address, options.agent_address, options.health_address)
     server = f"https://{addresses.api}"
     state.write_kubeconfigs(server)
-    supervisor = Supervisor(_processes(options, state, addresses), state.run, leaving)
+    supervisor = ControlPlaneSupervisor(_processes(options, state, addresses), state.run, leaving)
     renewal = asyncio.create_task(_renew(state))
     try:
         await supervisor.run(stop, lambda: on_ready(state, server))
@@ -83,7 +88,9 @@ async def _renew(state: State) -> None:
             log.warning("certificates not renewed", error=str(error))
 
 
-def _processes(options: Options, state: State, addresses: Addresses) -> list[Part]:
+def _processes(
+    options: InstallationOptions, state: State, addresses: Addresses
+) -> list[ControlPlaneProcess]:
     common = ("--log-level", options.log_level, "--log-format", options.log_format)
     ca = state.pki.ca().cert
 
@@ -92,7 +99,7 @@ def _processes(options: Options, state: State, addresses: Addresses) -> list[Par
 
     apiserver = state.pki.leaf(pki.APISERVER)
     return [
-        Part(
+        ControlPlaneProcess(
             "apiserver",
             (
                 *common,
@@ -108,21 +115,24 @@ def _processes(options: Options, state: State, addresses: Addresses) -> list[Par
             ),
             api_ready,
         ),
-        Part("controller", (*common, *_controller(options, state, addresses))),
-        Part(
+        ControlPlaneProcess("controller", (*common, *_controller(options, state, addresses))),
+        ControlPlaneProcess(
             "node",
             (
                 *common,
                 "node",
                 *("--kubeconfig", str(state.node_kubeconfig), "--dir", str(state.node)),
                 *("--address-pool", options.address_pool),
+                *("--data-plane-users", options.data_plane_users),
                 *(("--nginx", options.nginx) if options.nginx else ()),
             ),
         ),
     ]
 
 
-def _controller(options: Options, state: State, addresses: Addresses) -> tuple[str, ...]:
+def _controller(
+    options: InstallationOptions, state: State, addresses: Addresses
+) -> tuple[str, ...]:
     ca, channel = state.pki.ca().cert, state.pki.leaf(pki.CHANNEL)
     return (
         "controller",
@@ -132,9 +142,9 @@ def _controller(options: Options, state: State, addresses: Addresses) -> tuple[s
         *("--agent-ca-file", str(ca), "--listener-address-mode", "load-balancer"),
         # Constant names: an upgrade must not replace proxies; only agents are replaced.
         *("--nginx-image", DATA_PLANES[0], "--envoy-image", DATA_PLANES[1]),
+        *(("--health-bind-address", addresses.health) if addresses.health else ()),
         *_outside(options.outside_address, ca),
-        *(("--snippets",) if options.snippets else ()),
-        *(("--allow-gateway-workload-overrides",) if options.workload_overrides else ()),
+        *options.controller_arguments,
     )
 
 

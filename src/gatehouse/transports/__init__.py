@@ -13,9 +13,7 @@ Never here: Kubernetes objects, front ends, or knowledge of file contents. A new
 package. If it serves NGINX agents, it builds on ``agents``.
 """
 
-import os
+from gatehouse.runtime import tls_settings
 
-# Agent connections use TLS 1.3 only. gRPC for Python has no option for that (its issue 37305)
-# except this one, which lists the cipher suites of TLS 1.2. The suite below needs a pre-shared key.
-# There is none, so every TLS 1.2 handshake fails. gRPC reads the variable at import.
-os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-PSK-CHACHA20-POLY1305"
+# gRPC reads its environment at import, which follows.
+tls_settings.require_tls_1_3_of_grpc()

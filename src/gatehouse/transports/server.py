@@ -13,6 +13,7 @@ import structlog
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.xds.resources import ResourceSet
+from gatehouse.runtime import grpc_limits
 from gatehouse.runtime.certificate_watcher import CertificateWatcher
 from gatehouse.transports.agents.call_auth import (
     CallAuthorizer,
@@ -22,13 +23,13 @@ from gatehouse.transports.agents.call_auth import (
     by_token,
 )
 from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator, IdentifyMachine
-from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.token_auth import (
     Authenticate,
+    AuthenticationUnavailable,
     Denied,
     Identity,
     TokenReviews,
-    Unavailable,
 )
 from gatehouse.transports.commander import services as commander
 from gatehouse.transports.mpi import services as mpi
@@ -41,31 +42,21 @@ __all__ = [
     "Identity",
     "AgentServer",
     "UnauthorizedRequest",
-    "Unavailable",
+    "AuthenticationUnavailable",
 ]
 
 log = structlog.get_logger("gatehouse.agents")
 
-OPTIONS = (
-    # NGINX Agent v3 pings every 20 s, even on an idle connection. gRPC's defaults close such a
-    # connection with "too_many_pings" after a minute.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 8_000),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.keepalive_permit_without_calls", 1),
+_OPTIONS = (
+    *grpc_limits.server_options(grpc_limits.MAX_RESOURCE_LIST_BYTES, max_streams=100),
     ("grpc.keepalive_time_ms", 15_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_send_message_length", -1),
     # Calls that wait to be accepted. From a thousand on, gRPC's defaults reject calls at random
     # with CANCELLED, and agent v3 does not retry these. The deadlines of the calls limit the wait
     # instead, and the number of open calls per agent is bounded.
     ("grpc.server.max_pending_requests", 1_000_000),
     ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
     ("grpc.server_max_unrequested_time_in_server", 90),
-    ("grpc.max_concurrent_streams", 100),
-    # A reconnecting Envoy sends the name and version of all its resources.
-    ("grpc.max_receive_message_length", 32 << 20),
-    # Two servers on one port would each get half of the agents.
-    ("grpc.so_reuseport", 0),
 )
 
 
@@ -110,7 +101,9 @@ class AgentServer:
         in seconds within which an agent must answer a request to apply.
         """
         self.on_report: Callable[[str], None] = lambda _gateway: None
-        self._fleet = Fleet(apply_deadline, time.monotonic, lambda gateway: self.on_report(gateway))
+        self._fleet = AgentFleet(
+            apply_deadline, time.monotonic, lambda gateway: self.on_report(gateway)
+        )
         self.on_trespass: Callable[[UnauthorizedRequest], None] = lambda _trespass: None
         """Called when a request for another Gateway's data was denied. Must not raise or block."""
         self.envoys = Envoys()
@@ -144,12 +137,12 @@ class AgentServer:
         return await self._listen(bind, identify_call, CertificateWatcher(tls_cert, tls_key, ca))
 
     async def _listen(self, bind: str, identify: Identify, certificate: CertificateWatcher) -> int:
-        server = grpc.aio.server(options=OPTIONS)
+        server = grpc.aio.server(options=_OPTIONS)
         callers = CallAuthorizer(identify, lambda request: self.on_trespass(request))
         for protocol in (
-            mpi.Services(self._fleet, callers, self._config_dir),
-            commander.Services(self._fleet, callers),
-            xds.Services(self.envoys.fleet, callers),
+            mpi.MpiServices(self._fleet, callers, self._config_dir),
+            commander.CommanderServices(self._fleet, callers),
+            xds.XdsServices(self.envoys.fleet, callers),
         ):
             server.add_generic_rpc_handlers(tuple(protocol.handlers()))
         credentials = certificate.credentials()

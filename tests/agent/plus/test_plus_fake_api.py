@@ -82,24 +82,24 @@ async def test_errors_of_first_api_versions_repeat_request(client: Client) -> No
 
 
 async def test_created_server_is_returned_with_defaults(client: Client) -> None:
-    status, made = await client.ask("POST", f"{SERVERS}/", {"server": "127.0.0.1:2000"})
-    assert (status, made) == (201, {
+    status, created = await client.ask("POST", f"{SERVERS}/", {"server": "127.0.0.1:2000"})
+    assert (status, created) == (201, {
         "id": 0, "server": "127.0.0.1:2000", "service": "", "weight": 1, "max_conns": 0,
         "max_fails": 1, "fail_timeout": "10s", "slow_start": "0s", "route": "",
         "backup": False, "down": False,
     })  # fmt: skip
-    assert await client.ask("GET", SERVERS) == (200, [made])
-    assert await client.ask("GET", f"{SERVERS}/0") == (200, made)
-    _, made = await client.ask("POST", "/9/stream/upstreams/s/servers", {"server": "[::1]:53"})
-    assert "route" not in made
+    assert await client.ask("GET", SERVERS) == (200, [created])
+    assert await client.ask("GET", f"{SERVERS}/0") == (200, created)
+    _, created = await client.ask("POST", "/9/stream/upstreams/s/servers", {"server": "[::1]:53"})
+    assert "route" not in created
 
 
 async def test_ids_are_not_used_again_and_addresses_need_not_differ(client: Client) -> None:
     for number in (0, 1):
-        _, made = await client.ask("POST", SERVERS, {"server": "10.0.0.1"})
-        assert (made["id"], made["server"]) == (number, "10.0.0.1:80")
+        _, created = await client.ask("POST", SERVERS, {"server": "10.0.0.1"})
+        assert (created["id"], created["server"]) == (number, "10.0.0.1:80")
     status, left = await client.ask("DELETE", f"{SERVERS}/1/")
-    assert (status, [each["id"] for each in left]) == (200, [0])
+    assert (status, [server["id"] for server in left]) == (200, [0])
     assert (await client.ask("POST", SERVERS, {"server": "10.0.0.1"}))[1]["id"] == 2
 
 
@@ -112,8 +112,8 @@ async def test_changes_are_written_to_state_file_and_loaded_again(
     text = "server 10.0.0.1:80 weight=3 max_fails=0 drain;\nserver 10.0.0.2:80 backup;\n"
     assert (tmp_path / "u.conf").read_text() == text
     again = Upstream("http", "u", zone="u", state=tmp_path / "u.conf")
-    shown = [server.to_api("http") for server in again.servers.values()]
-    assert shown == (await client.ask("GET", SERVERS))[1]
+    servers = [server.to_api("http") for server in again.servers.values()]
+    assert servers == (await client.ask("GET", SERVERS))[1]
     await client.ask("DELETE", f"{SERVERS}/0")
     await client.ask("DELETE", f"{SERVERS}/1")
     assert (tmp_path / "u.conf").read_text() == ""
@@ -275,7 +275,7 @@ async def test_configured_faults_affect_requests(fake: FakePlus, client: Client)
     with pytest.raises(aiohttp.ClientError):
         await client.ask("POST", SERVERS, body)
     assert await client.ask("POST", SERVERS, body) == (502, "<html>")
-    assert [each["id"] for each in (await client.ask("GET", SERVERS))[1]] == [0]
+    assert [server["id"] for server in (await client.ask("GET", SERVERS))[1]] == [0]
     assert [call.status for call in fake.change_calls()] == [500, 0, 502]
     assert fake.calls[0].body == body
 

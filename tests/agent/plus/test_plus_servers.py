@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from fakes.nginx_plus import FakePlus, Fault, Plus, Upstream
 from gatehouse.agent.nginx.plus import actions, client, metrics, server_diff, upstreams
-from gatehouse.dataplane.endpoints import Endpoint
+from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.wire.mpi.v1 import command_pb2
 
-ONE, TWO, THREE = (Endpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
+ONE, TWO, THREE = (WeightedEndpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
 
 
-def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
+def shown(*endpoints: WeightedEndpoint, **other: Any) -> list[dict[str, Any]]:
     """Return servers in the format of the API."""
     upstream = Upstream("http", "u", zone="u")
     for server in server_diff.desired_servers(endpoints):
@@ -29,19 +29,41 @@ def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("present", "desired", "expected"),
     [
-        ((ONE,), (ONE,), server_diff.Changes()),
-        ((ONE,), (ONE, TWO), server_diff.Changes(add=tuple(server_diff.desired_servers((TWO,))))),
-        ((ONE, TWO), (TWO,), server_diff.Changes(remove=(0,))),
-        ((ONE,), (TWO,), server_diff.Changes(tuple(server_diff.desired_servers((TWO,))), (), (0,))),
-        ((ONE, ONE), (ONE,), server_diff.Changes(remove=(1,))),
-        ((ONE,), (Endpoint("10.0.0.1", 80, 7),), server_diff.Changes(change=((0, {"weight": 7}),))),
-        ((Endpoint("10.0.0.1", 80, 7),), (ONE,), server_diff.Changes(change=((0, {"weight": 1}),))),
-        ((Endpoint("fd00::1", 80),), (Endpoint("fd00:0::1", 80),), server_diff.Changes()),
-        ((), (), server_diff.Changes()),
+        ((ONE,), (ONE,), server_diff.ServerChanges()),
+        (
+            (ONE,),
+            (ONE, TWO),
+            server_diff.ServerChanges(add=tuple(server_diff.desired_servers((TWO,)))),
+        ),
+        ((ONE, TWO), (TWO,), server_diff.ServerChanges(remove=(0,))),
+        (
+            (ONE,),
+            (TWO,),
+            server_diff.ServerChanges(tuple(server_diff.desired_servers((TWO,))), (), (0,)),
+        ),
+        ((ONE, ONE), (ONE,), server_diff.ServerChanges(remove=(1,))),
+        (
+            (ONE,),
+            (WeightedEndpoint("10.0.0.1", 80, 7),),
+            server_diff.ServerChanges(change=((0, {"weight": 7}),)),
+        ),
+        (
+            (WeightedEndpoint("10.0.0.1", 80, 7),),
+            (ONE,),
+            server_diff.ServerChanges(change=((0, {"weight": 1}),)),
+        ),
+        (
+            (WeightedEndpoint("fd00::1", 80),),
+            (WeightedEndpoint("fd00:0::1", 80),),
+            server_diff.ServerChanges(),
+        ),
+        ((), (), server_diff.ServerChanges()),
     ],
 )
 def test_diff_contains_only_required_changes(
-    present: tuple[Endpoint, ...], desired: tuple[Endpoint, ...], expected: server_diff.Changes
+    present: tuple[WeightedEndpoint, ...],
+    desired: tuple[WeightedEndpoint, ...],
+    expected: server_diff.ServerChanges,
 ) -> None:
     assert server_diff.diff(shown(*present), server_diff.desired_servers(desired)) == expected
 
@@ -73,7 +95,7 @@ def test_diff_leaves_addresses_of_hostname_to_nginx() -> None:
 
 ENDPOINTS = st.lists(
     st.builds(
-        Endpoint,
+        WeightedEndpoint,
         st.sampled_from(["10.0.0.1", "10.0.0.2", "fd00::1"]),
         st.just(80),
         st.integers(1, 3),
@@ -84,7 +106,7 @@ ENDPOINTS = st.lists(
 
 @given(ENDPOINTS, ENDPOINTS)
 def test_applied_diff_produces_desired_servers(
-    present: list[Endpoint], desired: list[Endpoint]
+    present: list[WeightedEndpoint], desired: list[WeightedEndpoint]
 ) -> None:
     upstream = Upstream("http", "u", zone="u")
     for server in server_diff.desired_servers(tuple(present)):
@@ -97,7 +119,7 @@ def test_applied_diff_produces_desired_servers(
     for number in difference.remove:
         upstream.remove(str(number))
     after = [server.to_api("http") for server in upstream.servers.values()]
-    once = {each.encoded: each for each in reversed(desired)}
+    once = {endpoint_server.encoded: endpoint_server for endpoint_server in reversed(desired)}
     assert server_diff.servers_match(tuple(once.values()), upstream.status()["peers"])
     assert not server_diff.diff(after, server_diff.desired_servers(tuple(desired)))
 
@@ -113,8 +135,10 @@ def struct(**server: Any) -> struct_pb2.Struct:
     return json_format.ParseDict(server, struct_pb2.Struct())
 
 
-def update(*given: struct_pb2.Struct, upstream: str = "u") -> command_pb2.NGINXPlusAction:
-    servers = command_pb2.UpdateHTTPUpstreamServers(http_upstream_name=upstream, servers=given)
+def update(*servers_sent: struct_pb2.Struct, upstream: str = "u") -> command_pb2.NGINXPlusAction:
+    servers = command_pb2.UpdateHTTPUpstreamServers(
+        http_upstream_name=upstream, servers=servers_sent
+    )
     return command_pb2.NGINXPlusAction(update_http_upstream_servers=servers)
 
 
@@ -186,14 +210,14 @@ async def test_failed_api_request_raises_error(
     monkeypatch.setattr(client, "API_TIMEOUT_SECONDS", 0.2)
     fake.faults.append(fault)
     async with fake.serving(tmp_path / "api.sock"):
-        with pytest.raises(client.PlusError, match=error):
+        with pytest.raises(client.PlusApiError, match=error):
             await client.Api(tmp_path / "api.sock").get("nginx")
 
 
 async def test_unreachable_api_raises_error(tmp_path: Path) -> None:
-    with pytest.raises(client.PlusError, match=r"none\.sock"):
+    with pytest.raises(client.PlusApiError, match=r"none\.sock"):
         await client.Api(tmp_path / "none.sock").get("nginx")
-    assert await metrics.samples(tmp_path / "none.sock") == []
+    assert (await metrics.read(tmp_path / "none.sock")).samples == []
 
 
 async def test_synchronise_ignores_server_that_is_already_removed(
@@ -205,17 +229,17 @@ async def test_synchronise_ignores_server_that_is_already_removed(
         Fault("DELETE", status=404, code="UpstreamServerNotFound", text="server not found")
     )
     async with fake.serving(socket):
-        await upstreams.synchronise(client.Api(socket), "http", "u", [])
+        await upstreams.synchronise_servers(client.Api(socket), "http", "u", [])
 
 
 async def test_metrics_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> None:
     socket = tmp_path / "api.sock"
     fake.plus.upstreams["stream", "s"].load("10.0.0.1:53 down")
     async with fake.serving(socket):
-        samples = await metrics.samples(socket)
-        shown = {
-            (each.name, *each.labels.values()): (str(each.kind), float(each.value))
-            for each in samples
+        samples = (await metrics.read(socket)).samples
+        labelled_samples = {
+            (sample.name, *sample.labels.values()): (str(sample.kind), float(sample.value))
+            for sample in samples
         }
         server, peer = "nginx_plus_http_server", "nginx_plus_stream_upstream_server"
         expected = {
@@ -224,7 +248,7 @@ async def test_metrics_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> 
             (f"{peer}_up", "s", "10.0.0.1:53"): ("gauge", 0.0),
             (f"{peer}_connections", "s", "10.0.0.1:53"): ("counter", 0.0),
         }
-        assert expected.items() <= shown.items()
+        assert expected.items() <= labelled_samples.items()
         fake.plus.stream = False
-        samples = await metrics.samples(socket)
-        assert {each.name.split("_")[2] for each in samples} == {"http"}
+        samples = (await metrics.read(socket)).samples
+        assert {sample.name.split("_")[2] for sample in samples} == {"http"}

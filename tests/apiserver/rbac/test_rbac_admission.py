@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.escalation import check_write
-from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP
+from gatehouse.apiserver.rbac.escalation import check_escalation
+from gatehouse.apiserver.rbac.rules import EVERYTHING, RBAC_GROUP
 
 Object = dict[str, Any]
 
@@ -19,8 +19,8 @@ ROOT = User("root", groups=("system:masters",))
 
 
 def rule(verb: str, resource: str, group: str = "", *names: str) -> Object:
-    made = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
-    return {**made, "resourceNames": list(names)} if names else made
+    fields = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
+    return {**fields, "resourceNames": list(names)} if names else fields
 
 
 GET_PODS, GET_NODES = rule("get", "pods"), rule("get", "nodes")
@@ -36,7 +36,7 @@ def role(*rules: Object, namespace: str = "") -> Object:
 
 
 def binding(kind: str, name: str, namespace: str = "", *subjects: str) -> Object:
-    ref = {"apiGroup": GROUP, "kind": kind, "name": name}
+    ref = {"apiGroup": RBAC_GROUP, "kind": kind, "name": name}
     return named(namespace, roleRef=ref, subjects=[{"kind": "User", "name": s} for s in subjects])
 
 
@@ -54,8 +54,8 @@ def holding(*rules: Object, namespace: str = "") -> Authorizer:
 def refused(held: Authorizer, kind: str, obj: Object, old: Object | None = None) -> str:
     """Return the message of a rejected write; empty if it is allowed."""
     try:
-        check_write(held, USER, kind, obj, old)
-    except ApiError as error:
+        check_escalation(held, USER, kind, obj, old)
+    except StatusError as error:
         return error.message
     return ""
 
@@ -69,10 +69,10 @@ def test_role_is_rejected_unless_user_has_its_rules() -> None:
     assert refused(held, "ClusterRole", role(GET_PODS)) == ""
     assert refused(held, "Role", role(GET_PODS, namespace="prod")) == ""
     assert refused(held, "ClusterRole", role(GET_PODS, GET_NODES)) == (
-        f'clusterroles.{GROUP} "x" is forbidden: {NODES}'
+        f'clusterroles.{RBAC_GROUP} "x" is forbidden: {NODES}'
     )
     assert refused(held, "Role", role(GET_NODES, namespace="prod")) == (
-        f'roles.{GROUP} "x" is forbidden: {NODES}'
+        f'roles.{RBAC_GROUP} "x" is forbidden: {NODES}'
     )
 
 
@@ -86,12 +86,12 @@ def test_namespaced_rules_can_be_granted_only_in_their_namespace() -> None:
 @pytest.mark.parametrize(
     ("held", "creates", "updates"),
     [
-        (rule("escalate", "roles", GROUP), True, True),
-        (rule("*", "roles", GROUP), True, True),
-        (rule("escalate", "roles", GROUP, "x"), False, True),
-        (rule("escalate", "roles", GROUP, "y"), False, False),
-        (rule("escalate", "clusterroles", GROUP), False, False),
-        (rule("update", "roles", GROUP), False, False),
+        (rule("escalate", "roles", RBAC_GROUP), True, True),
+        (rule("*", "roles", RBAC_GROUP), True, True),
+        (rule("escalate", "roles", RBAC_GROUP, "x"), False, True),
+        (rule("escalate", "roles", RBAC_GROUP, "y"), False, False),
+        (rule("escalate", "clusterroles", RBAC_GROUP), False, False),
+        (rule("update", "roles", RBAC_GROUP), False, False),
     ],
 )
 def test_escalate_verb_permits_granting_missing_rules(
@@ -107,7 +107,7 @@ def test_aggregation_rule_requires_cluster_admin() -> None:
     rule = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
     gathering = named(rules=[], aggregationRule=rule)
     message = (
-        f'clusterroles.{GROUP} "x" is forbidden: '
+        f'clusterroles.{RBAC_GROUP} "x" is forbidden: '
         "must have cluster-admin privileges to use the aggregationRule"
     )
     assert refused(holding(GET_PODS), "ClusterRole", gathering) == message
@@ -119,50 +119,50 @@ def test_aggregation_rule_requires_cluster_admin() -> None:
 def test_binding_is_rejected_unless_user_has_rules_of_role(old: str | None) -> None:
     before = None if old is None else binding("ClusterRole", "nodes", "prod")
     held = holding(GET_PODS)
-    wanted = binding("ClusterRole", "nodes", "prod", "u")
-    message = f'rolebindings.{GROUP} "x" is forbidden: {NODES}'
-    assert refused(held, "RoleBinding", wanted, before) == message
-    assert refused(holding(GET_PODS, GET_NODES), "RoleBinding", wanted, before) == ""
+    requested = binding("ClusterRole", "nodes", "prod", "u")
+    message = f'rolebindings.{RBAC_GROUP} "x" is forbidden: {NODES}'
+    assert refused(held, "RoleBinding", requested, before) == message
+    assert refused(holding(GET_PODS, GET_NODES), "RoleBinding", requested, before) == ""
     assert refused(held, "ClusterRoleBinding", binding("ClusterRole", "nodes")).startswith(
-        f'clusterrolebindings.{GROUP} "x" is forbidden'
+        f'clusterrolebindings.{RBAC_GROUP} "x" is forbidden'
     )
 
 
 @pytest.mark.parametrize(
     ("held", "bound"),
     [
-        (rule("bind", "clusterroles", GROUP), True),
-        (rule("bind", "clusterroles", GROUP, "nodes"), True),
-        (rule("bind", "clusterroles", GROUP, "other"), False),
-        (rule("bind", "roles", GROUP), False),
+        (rule("bind", "clusterroles", RBAC_GROUP), True),
+        (rule("bind", "clusterroles", RBAC_GROUP, "nodes"), True),
+        (rule("bind", "clusterroles", RBAC_GROUP, "other"), False),
+        (rule("bind", "roles", RBAC_GROUP), False),
         (rule("bind", "clusterroles"), False),
     ],
 )
 def test_bind_verb_permits_binding_of_role(held: Object, bound: bool) -> None:
-    wanted = binding("ClusterRole", "nodes", "prod", "u")
-    assert (refused(holding(held), "RoleBinding", wanted) == "") is bound
-    assert (refused(holding(held, namespace="prod"), "RoleBinding", wanted) == "") is bound
-    assert refused(holding(held, namespace="test"), "RoleBinding", wanted) != ""
-    assert refused(holding(held, namespace="prod"), "ClusterRoleBinding", wanted | named()) != ""
+    requested = binding("ClusterRole", "nodes", "prod", "u")
+    assert (refused(holding(held), "RoleBinding", requested) == "") is bound
+    assert (refused(holding(held, namespace="prod"), "RoleBinding", requested) == "") is bound
+    assert refused(holding(held, namespace="test"), "RoleBinding", requested) != ""
+    assert refused(holding(held, namespace="prod"), "ClusterRoleBinding", requested | named()) != ""
 
 
 def test_forbidden_error_names_its_object() -> None:
-    with pytest.raises(ApiError) as caught:
-        check_write(holding(), USER, "Role", role(GET_NODES, namespace="prod"))
+    with pytest.raises(StatusError) as caught:
+        check_escalation(holding(), USER, "Role", role(GET_NODES, namespace="prod"))
     error = caught.value
     assert (error.code, error.reason, error.kind, error.group, error.name) == (
-        (403, "Forbidden", "roles", GROUP, "x")
+        (403, "Forbidden", "roles", RBAC_GROUP, "x")
     )
 
 
 def test_binding_to_missing_role_is_rejected() -> None:
     lost = binding("ClusterRole", "lost", "prod")
-    message = f'clusterroles.{GROUP} "lost" not found'
+    message = f'clusterroles.{RBAC_GROUP} "lost" not found'
     assert refused(holding(*EVERYTHING[1:]), "RoleBinding", lost) == message
-    assert refused(holding(rule("bind", "clusterroles", GROUP)), "RoleBinding", lost) == ""
+    assert refused(holding(rule("bind", "clusterroles", RBAC_GROUP)), "RoleBinding", lost) == ""
     elsewhere = binding("Role", "nodes", "test")
     assert refused(holding(GET_NODES), "RoleBinding", elsewhere) == (
-        f'roles.{GROUP} "nodes" not found'
+        f'roles.{RBAC_GROUP} "nodes" not found'
     )
     assert refused(holding(), "ClusterRoleBinding", binding("Role", "nodes")) == (
         'unsupported role reference kind: "Role"'
@@ -177,5 +177,5 @@ def test_garbage_collector_metadata_changes_are_allowed() -> None:
 
 
 def test_system_masters_can_write_any_role() -> None:
-    check_write(Authorizer(), ROOT, "ClusterRole", role(*EVERYTHING))
-    check_write(Authorizer(), ROOT, "ClusterRoleBinding", binding("ClusterRole", "lost"))
+    check_escalation(Authorizer(), ROOT, "ClusterRole", role(*EVERYTHING))
+    check_escalation(Authorizer(), ROOT, "ClusterRoleBinding", binding("ClusterRole", "lost"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.rbac.aggregation import changed_roles, selects, union
+from gatehouse.apiserver.rbac.aggregation import aggregate_rules, changed_roles, selects_role
 
 Object = dict[str, Any]
 
@@ -16,14 +16,14 @@ def rule(resource: str) -> Object:
 
 
 def role(name: str, rules: str = "", gathers: str = "", **labels: str) -> Object:
-    made: Object = {
+    cluster_role: Object = {
         "metadata": {"name": name, "labels": labels},
         "rules": [rule(resource) for resource in rules.split()],
     }
     if gathers:
         selectors = [{"matchLabels": {label: "true"}} for label in gathers.split()]
-        made["aggregationRule"] = {"clusterRoleSelectors": selectors}
-    return made
+        cluster_role["aggregationRule"] = {"clusterRoleSelectors": selectors}
+    return cluster_role
 
 
 def expression(key: str, operator: str, *options: str) -> Object:
@@ -51,7 +51,7 @@ def expression(key: str, operator: str, *options: str) -> Object:
     ],
 )
 def test_cluster_role_selector_matches_labels(selector: Object, selected: bool) -> None:
-    assert selects(selector, {"a": "1"}) is selected
+    assert selects_role(selector, {"a": "1"}) is selected
 
 
 def test_union_is_ordered_and_without_duplicates() -> None:
@@ -63,8 +63,8 @@ def test_union_is_ordered_and_without_duplicates() -> None:
         role("d", "leases"),
         top,
     ]
-    assert union(top, others) == [rule("pods"), rule("nodes"), rule("secrets")]
-    assert union(role("plain", "pods"), others) is None
+    assert aggregate_rules(top, others) == [rule("pods"), rule("nodes"), rule("secrets")]
+    assert aggregate_rules(role("plain", "pods"), others) is None
 
 
 def test_changed_roles_aggregates_rules_transitively() -> None:

@@ -26,11 +26,13 @@ def role(*rules: Object) -> Object:
 
 def binding(ref: str, *subjects: str) -> Object:
     kind, name = ref.split("/")
-    made = []
+    rbac_subjects = []
     for subject in subjects:
         what, who, *where = subject.split("/")
-        made.append({"kind": what, "name": who} | ({"namespace": where[0]} if where else {}))
-    return {"roleRef": {"kind": kind, "name": name}, "subjects": made}
+        rbac_subjects.append(
+            {"kind": what, "name": who} | ({"namespace": where[0]} if where else {})
+        )
+    return {"roleRef": {"kind": kind, "name": name}, "subjects": rbac_subjects}
 
 
 def pods(namespace: str = "", verb: str = "get") -> Attributes:
@@ -47,7 +49,7 @@ def holding(**objects: Object) -> Authorizer:
 
 
 @pytest.mark.parametrize(
-    ("subject", "user", "shown"),
+    ("subject", "user", "description"),
     [
         ("User/alice", ALICE, 'User "alice"'),
         ("Group/dev", ALICE, 'Group "dev"'),
@@ -57,13 +59,13 @@ def holding(**objects: Object) -> Authorizer:
     ],
 )  # fmt: skip
 def test_cluster_role_binding_applies_to_all_namespaces(
-    subject: str, user: User, shown: str
+    subject: str, user: User, description: str
 ) -> None:
     held = holding(
         ClusterRole__reader=role(READ_PODS),
         ClusterRoleBinding__b=binding("ClusterRole/reader", subject),
     )
-    reason = f'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to {shown}'
+    reason = f'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to {description}'
     assert held.authorize(user, pods()) == (True, reason)
     assert held.authorize(user, pods("default")) == (True, reason)
     assert held.authorize(user, pods(verb="list")) == (False, "")
@@ -215,16 +217,16 @@ def test_object_of_wrong_scope_or_kind_is_rejected(kind: str, namespace: str) ->
 
 
 def test_decision_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    authorizer, asked = Authorizer(cache_size=2), list[Attributes]()
+    authorizer, checks = Authorizer(cache_size=2), list[Attributes]()
     decide = Authorizer._decide
 
-    def counted(self: Authorizer, user: User, wanted: Attributes) -> tuple[bool, str]:
-        asked.append(wanted)
-        return decide(self, user, wanted)
+    def counted(self: Authorizer, user: User, attributes: Attributes) -> tuple[bool, str]:
+        checks.append(attributes)
+        return decide(self, user, attributes)
 
     monkeypatch.setattr(Authorizer, "_decide", counted)
     for where in ("a", "a", "b", "b", "a", "c", "a"):
         authorizer.authorize(ALICE, pods(where))
-    assert [one.namespace for one in asked] == ["a", "b", "c", "a"]
+    assert [one.namespace for one in checks] == ["a", "b", "c", "a"]
     authorizer.authorize(User("alice"), pods("a"))
-    assert len(asked) == 5
+    assert len(checks) == 5

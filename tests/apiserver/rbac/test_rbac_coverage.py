@@ -13,9 +13,9 @@ from gatehouse.apiserver.rbac.coverage import (
     MAX_ATOMS,
     atoms,
     compact,
-    covers,
     escalation_message,
-    uncovered,
+    rules_cover,
+    uncovered_atoms,
 )
 from gatehouse.apiserver.rbac.rules import EVERYTHING, Attributes, any_allows
 
@@ -23,12 +23,12 @@ Rule = dict[str, Any]
 
 
 def rule(verbs: str, groups: str, resources: str, names: str = "") -> Rule:
-    made: Rule = {
+    fields: Rule = {
         "verbs": verbs.split(),
         "apiGroups": groups.split(),
         "resources": resources.split(),
     }
-    return {**made, "resourceNames": names.split()} if names else made
+    return {**fields, "resourceNames": names.split()} if names else fields
 
 
 def urls(verbs: str, paths: str) -> Rule:
@@ -36,7 +36,7 @@ def urls(verbs: str, paths: str) -> Rule:
 
 
 @pytest.mark.parametrize(
-    ("owner", "wanted", "covered"),
+    ("owner", "requested", "covered"),
     [
         ([rule("get", "v1", "pods")], [rule("get", "v1", "pods")], True),
         ([rule("get", "v1", "pods")], [rule("get list", "v1", "pods")], False),
@@ -71,14 +71,14 @@ def urls(verbs: str, paths: str) -> Rule:
         ([], [rule("", "v1", "pods")], True),
     ],
 )  # fmt: skip
-def test_covers_compares_rules(owner: list[Rule], wanted: list[Rule], covered: bool) -> None:
-    assert covers(owner, wanted) is covered
+def test_covers_compares_rules(owner: list[Rule], requested: list[Rule], covered: bool) -> None:
+    assert rules_cover(owner, requested) is covered
 
 
 def test_uncovered_rules_are_ordered() -> None:
     owner = [rule("get", "v1", "pods")]
-    wanted = [rule("get list", "v1", "pods nodes", "a"), urls("get", "/x")]
-    assert uncovered(owner, wanted) == [
+    requested = [rule("get list", "v1", "pods nodes", "a"), urls("get", "/x")]
+    assert uncovered_atoms(owner, requested) == [
         rule("list", "v1", "pods", "a"),
         rule("get", "v1", "nodes", "a"),
         rule("list", "v1", "nodes", "a"),
@@ -116,8 +116,8 @@ def test_rule_with_too_many_atoms_is_not_split() -> None:
     many = " ".join(str(number) for number in range(MAX_ATOMS // 2 + 1))
     big = rule("get list", "v1", many)
     halves = [rule("get", "v1", "*"), rule("list", "v1", "*")]
-    assert uncovered(halves, [big, rule("get list", "v1", "pods")]) == [big]
-    assert covers([rule("get list", "*", "*")], [big])
+    assert uncovered_atoms(halves, [big, rule("get list", "v1", "pods")]) == [big]
+    assert rules_cover([rule("get list", "*", "*")], [big])
 
 
 def some(*texts: str) -> st.SearchStrategy[list[str]]:
@@ -151,10 +151,10 @@ def concrete(atom: Rule) -> list[Attributes]:
 
 
 @given(RULES, RULES)
-def test_coverage_agrees_with_authorization(owner: list[Rule], wanted: list[Rule]) -> None:
+def test_coverage_agrees_with_authorization(owner: list[Rule], requested: list[Rule]) -> None:
     """Covered rules are allowed; every uncovered atom has a request that is not."""
-    missing = uncovered(owner, wanted)
-    for atom in (atom for rule in wanted for atom in atoms(rule)):
+    missing = uncovered_atoms(owner, requested)
+    for atom in (atom for rule in requested for atom in atoms(rule)):
         allowed = all(any_allows(owner, request) for request in concrete(atom))
         assert any_allows([atom], concrete(atom)[0])
         assert allowed is (atom not in missing)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.builtin.kinds import KINDS
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.identity.users import SYSTEM, User
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.data_planes import check_write
-from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP
+from gatehouse.apiserver.rbac.data_planes import check_data_plane_write
+from gatehouse.apiserver.rbac.rules import EVERYTHING, RBAC_GROUP
 
 Object = dict[str, Any]
 
@@ -25,7 +25,7 @@ PLAIN: Object = {"metadata": {"name": "x", "labels": {"app.kubernetes.io/managed
 
 
 def call(user: User, plural: str = "deployments", subresource: str = "") -> WriteRequest:
-    served = Registry(KINDS).stored("apps", plural)
+    served = Registry(BUILTIN_KINDS).stored("apps", plural)
     assert served is not None
     options = WriteOptions(validation="Ignore", manager="gatehouse")
     return WriteRequest(served, "ns", "x", subresource, options, user)
@@ -35,8 +35,8 @@ def bound(kind: str, namespace: str) -> Authorizer:
     """Build an authorizer that grants cluster-admin to TENANT."""
     authorizer = Authorizer()
     authorizer.set("ClusterRole", "", "cluster-admin", {"rules": list(EVERYTHING)})
-    reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"}
-    subjects = [{"apiGroup": GROUP, "kind": "User", "name": TENANT.name}]
+    reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"}
+    subjects = [{"apiGroup": RBAC_GROUP, "kind": "User", "name": TENANT.name}]
     binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
     authorizer.set(kind, namespace, "b", binding)
     return authorizer
@@ -47,27 +47,27 @@ def bound(kind: str, namespace: str) -> Authorizer:
 def test_user_write_to_data_plane_is_forbidden(
     plural: str, obj: Object, old: Object | None
 ) -> None:
-    with pytest.raises(ApiError) as result:
-        check_write(Authorizer(), call(TENANT, plural), obj, old)
+    with pytest.raises(StatusError) as result:
+        check_data_plane_write(Authorizer(), call(TENANT, plural), obj, old)
     assert result.value.code == 403
     assert result.value.message.startswith(f'{plural}.apps "x" is forbidden: metadata.labels[')
 
 
 def test_user_can_write_other_workloads_and_scale_data_planes() -> None:
-    check_write(Authorizer(), call(TENANT), PLAIN, None)
-    check_write(Authorizer(), call(TENANT), {"metadata": {"name": "x"}}, PLAIN)
-    check_write(Authorizer(), call(TENANT, subresource="scale"), MARKED, MARKED)
-    check_write(Authorizer(), call(TENANT, subresource="status"), MARKED, MARKED)
+    check_data_plane_write(Authorizer(), call(TENANT), PLAIN, None)
+    check_data_plane_write(Authorizer(), call(TENANT), {"metadata": {"name": "x"}}, PLAIN)
+    check_data_plane_write(Authorizer(), call(TENANT, subresource="scale"), MARKED, MARKED)
+    check_data_plane_write(Authorizer(), call(TENANT, subresource="status"), MARKED, MARKED)
 
 
 @pytest.mark.parametrize(
     "user", [User("system:gatehouse:controller"), User("u", groups=("system:masters",)), SYSTEM]
 )
 def test_controller_and_administrators_can_write_data_planes(user: User) -> None:
-    check_write(Authorizer(), call(user), MARKED, None)
+    check_data_plane_write(Authorizer(), call(user), MARKED, None)
 
 
 def test_cluster_admin_in_one_namespace_cannot_write_data_planes() -> None:
-    check_write(bound("ClusterRoleBinding", ""), call(TENANT), MARKED, None)
-    with pytest.raises(ApiError):
-        check_write(bound("RoleBinding", "ns"), call(TENANT), MARKED, None)
+    check_data_plane_write(bound("ClusterRoleBinding", ""), call(TENANT), MARKED, None)
+    with pytest.raises(StatusError):
+        check_data_plane_write(bound("RoleBinding", "ns"), call(TENANT), MARKED, None)

@@ -10,10 +10,16 @@ import pytest
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.rbac.aggregation import changed_roles
 from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.coverage import covers
-from gatehouse.apiserver.rbac.defaults import AUTOUPDATE, CONTROLLER, NODE, objects, reconcile
-from gatehouse.apiserver.rbac.rules import GROUP, Attributes
-from gatehouse.apiserver.rbac.validation import validate, with_defaults
+from gatehouse.apiserver.rbac.coverage import rules_cover
+from gatehouse.apiserver.rbac.defaults import (
+    AUTOUPDATE,
+    CONTROLLER_USER,
+    NODE_USER,
+    objects,
+    reconcile_default,
+)
+from gatehouse.apiserver.rbac.rules import RBAC_GROUP, Attributes
+from gatehouse.apiserver.rbac.validation import validate_rbac, with_defaults
 
 Object = dict[str, Any]
 GATEWAY_API = "gateway.networking.k8s.io"
@@ -25,7 +31,7 @@ def server() -> Authorizer:
     for one in [*objects(), *changed_roles(roles)]:
         held.set(one["kind"], "", one["metadata"]["name"], one)
     for name in ("admin", "edit", "view"):
-        ref = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
+        ref = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
         subjects = [{"kind": "User", "name": name}]
         held.set("RoleBinding", "prod", name, {"roleRef": ref, "subjects": subjects})
     return held
@@ -45,7 +51,7 @@ def test_default_objects_are_valid_and_distinct() -> None:
     names = set()
     for obj in objects():
         kind, metadata = obj["kind"], obj["metadata"]
-        assert validate(kind, obj) == []
+        assert validate_rbac(kind, obj) == []
         assert with_defaults(kind, obj) == obj
         assert obj["apiVersion"] == "rbac.authorization.k8s.io/v1"
         assert metadata["labels"]["kubernetes.io/bootstrapping"] == "rbac-defaults"
@@ -75,7 +81,7 @@ def test_default_objects_are_valid_and_distinct() -> None:
         ("delete tcproutes", GATEWAY_API, "edit"),
         ("update leases", "coordination.k8s.io", "edit"),
         ("update horizontalpodautoscalers", "autoscaling", "edit"),
-        ("create rolebindings", GROUP, "admin"),
+        ("create rolebindings", RBAC_GROUP, "admin"),
         ("create localsubjectaccessreviews", "authorization.k8s.io", "admin"),
         ("create snippetsfilters", "gateway.nginx.org", "admin"),
         ("list upstreamclusters", "proxy.kubegateway.io", "admin"),
@@ -85,9 +91,9 @@ def test_default_objects_are_valid_and_distinct() -> None:
         ("create endpointslices", "discovery.k8s.io", ""),
         ("update namespaces", "", ""),
         ("get nodes", "", ""),
-        ("create clusterroles", GROUP, ""),
-        ("bind roles", GROUP, ""),
-        ("escalate roles", GROUP, ""),
+        ("create clusterroles", RBAC_GROUP, ""),
+        ("bind roles", RBAC_GROUP, ""),
+        ("escalate roles", RBAC_GROUP, ""),
         ("get customresourcedefinitions", "apiextensions.k8s.io", ""),
     ],
 )
@@ -101,32 +107,32 @@ def test_user_roles_grant_expected_permissions(text: str, group: str, least: str
 @pytest.mark.parametrize(
     ("user", "text", "group", "allowed"),
     [
-        (CONTROLLER, "watch secrets", "", True),
-        (CONTROLLER, "create deployments", "apps", True),
-        (CONTROLLER, "create deployments", "", False),
-        (CONTROLLER, "delete secrets", "", True),
-        (CONTROLLER, "create gatewayclasses", GATEWAY_API, True),
-        (CONTROLLER, "update gatewayclasses", GATEWAY_API, False),
-        (CONTROLLER, "patch gatewayclasses", GATEWAY_API, False),
-        (CONTROLLER, "update gatewayclasses/status", GATEWAY_API, True),
-        (CONTROLLER, "update gateways", GATEWAY_API, False),
-        (CONTROLLER, "create events", "", True),
-        (CONTROLLER, "create events", "events.k8s.io", True),
-        (CONTROLLER, "create tokenreviews", "authentication.k8s.io", True),
-        (CONTROLLER, "create serviceaccounts/token", "", False),
-        (CONTROLLER, "create pods", "", False),
-        (NODE, "create pods", "", True),
-        (NODE, "update pods/status", "", True),
-        (NODE, "update deployments/status", "apps", True),
-        (NODE, "update deployments", "apps", False),
-        (NODE, "get secrets", "", True),
-        (NODE, "list secrets", "", False),
-        (NODE, "create serviceaccounts/token", "", True),
-        (NODE, "create events", "events.k8s.io", False),
-        (NODE, "patch pods", "", False),
-        (NODE, "update jobs/status", "batch", True),
-        (NODE, "list endpointslices", "discovery.k8s.io", False),
-        (NODE, "get gateways", GATEWAY_API, False),
+        (CONTROLLER_USER, "watch secrets", "", True),
+        (CONTROLLER_USER, "create deployments", "apps", True),
+        (CONTROLLER_USER, "create deployments", "", False),
+        (CONTROLLER_USER, "delete secrets", "", True),
+        (CONTROLLER_USER, "create gatewayclasses", GATEWAY_API, True),
+        (CONTROLLER_USER, "update gatewayclasses", GATEWAY_API, False),
+        (CONTROLLER_USER, "patch gatewayclasses", GATEWAY_API, False),
+        (CONTROLLER_USER, "update gatewayclasses/status", GATEWAY_API, True),
+        (CONTROLLER_USER, "update gateways", GATEWAY_API, False),
+        (CONTROLLER_USER, "create events", "", True),
+        (CONTROLLER_USER, "create events", "events.k8s.io", False),
+        (CONTROLLER_USER, "create tokenreviews", "authentication.k8s.io", True),
+        (CONTROLLER_USER, "create serviceaccounts/token", "", False),
+        (CONTROLLER_USER, "create pods", "", False),
+        (NODE_USER, "create pods", "", True),
+        (NODE_USER, "update pods/status", "", True),
+        (NODE_USER, "update deployments/status", "apps", True),
+        (NODE_USER, "update deployments", "apps", False),
+        (NODE_USER, "get secrets", "", True),
+        (NODE_USER, "list secrets", "", False),
+        (NODE_USER, "create serviceaccounts/token", "", True),
+        (NODE_USER, "create events", "events.k8s.io", False),
+        (NODE_USER, "patch pods", "", False),
+        (NODE_USER, "update jobs/status", "batch", True),
+        (NODE_USER, "list endpointslices", "discovery.k8s.io", False),
+        (NODE_USER, "get gateways", GATEWAY_API, False),
     ],
 )
 def test_component_roles_grant_expected_permissions(
@@ -136,7 +142,7 @@ def test_component_roles_grant_expected_permissions(
 
 
 @pytest.mark.parametrize(
-    ("group", "wanted", "allowed"),
+    ("group", "requested", "allowed"),
     [
         ("system:unauthenticated", Attributes("get", path="/version"), True),
         ("system:unauthenticated", Attributes("get", path="/apis"), False),
@@ -151,9 +157,9 @@ def test_component_roles_grant_expected_permissions(
     ],
 )  # fmt: skip
 def test_default_groups_have_expected_permissions(
-    group: str, wanted: Attributes, allowed: bool
+    group: str, requested: Attributes, allowed: bool
 ) -> None:
-    assert SERVER.authorize(User("somebody", groups=(group,)), wanted)[0] is allowed
+    assert SERVER.authorize(User("somebody", groups=(group,)), requested)[0] is allowed
 
 
 def default(kind: str, name: str) -> Object:
@@ -161,44 +167,44 @@ def default(kind: str, name: str) -> Object:
 
 
 def test_reconcile_creates_missing_objects_and_keeps_complete_objects() -> None:
-    for wanted in objects():
-        assert reconcile(None, wanted) == wanted
-        stored = copy.deepcopy(wanted)
+    for requested in objects():
+        assert reconcile_default(None, requested) == requested
+        stored = copy.deepcopy(requested)
         stored["metadata"] |= {"uid": "1", "resourceVersion": "2"}
-        assert reconcile(stored, wanted) is None
+        assert reconcile_default(stored, requested) is None
 
 
 def test_reconcile_adds_rules_and_keeps_additions() -> None:
-    wanted = default("ClusterRole", "system:basic-user")
-    stored = copy.deepcopy(wanted)
+    requested = default("ClusterRole", "system:basic-user")
+    stored = copy.deepcopy(requested)
     extra = {"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}
-    stored["rules"] = [wanted["rules"][1], extra]
+    stored["rules"] = [requested["rules"][1], extra]
     stored["metadata"] |= {"labels": {"mine": "1"}, "uid": "1"}
     before = copy.deepcopy(stored)
-    after = reconcile(stored, wanted)
+    after = reconcile_default(stored, requested)
     assert stored == before
     assert after is not None
     assert after["rules"][:2] == stored["rules"]
-    assert covers(after["rules"], wanted["rules"])
-    assert after["metadata"]["labels"] == {"mine": "1", **wanted["metadata"]["labels"]}
+    assert rules_cover(after["rules"], requested["rules"])
+    assert after["metadata"]["labels"] == {"mine": "1", **requested["metadata"]["labels"]}
     assert after["metadata"]["uid"] == "1"
-    assert reconcile(after, wanted) is None
+    assert reconcile_default(after, requested) is None
 
 
 def test_reconcile_skips_protected_objects() -> None:
-    wanted = default("ClusterRole", "system:basic-user")
-    stored = {**wanted, "rules": [], "metadata": {"annotations": {AUTOUPDATE: "false"}}}
-    assert reconcile(stored, wanted) is None
+    requested = default("ClusterRole", "system:basic-user")
+    stored = {**requested, "rules": [], "metadata": {"annotations": {AUTOUPDATE: "false"}}}
+    assert reconcile_default(stored, requested) is None
 
 
 def test_reconcile_adds_subjects() -> None:
-    wanted = default("ClusterRoleBinding", "system:public-info-viewer")
-    stored = copy.deepcopy(wanted)
+    requested = default("ClusterRoleBinding", "system:public-info-viewer")
+    stored = copy.deepcopy(requested)
     stored["subjects"] = [
         {"kind": "User", "name": "a"},
         {"kind": "Group", "name": "system:authenticated"},
     ]
-    after = reconcile(stored, wanted)
+    after = reconcile_default(stored, requested)
     assert after is not None
     assert [one["name"] for one in after["subjects"]] == [
         "a",
@@ -208,24 +214,24 @@ def test_reconcile_adds_subjects() -> None:
 
 
 def test_reconcile_replaces_binding_when_its_role_differs() -> None:
-    wanted = default("ClusterRoleBinding", "cluster-admin")
-    stored = copy.deepcopy(wanted)
+    requested = default("ClusterRoleBinding", "cluster-admin")
+    stored = copy.deepcopy(requested)
     stored["roleRef"]["name"] = "view"
     stored["metadata"]["uid"] = "1"
-    assert reconcile(stored, wanted) == wanted
+    assert reconcile_default(stored, requested) == requested
 
 
 def test_reconcile_restores_aggregation_rule() -> None:
-    wanted = default("ClusterRole", "edit")
+    requested = default("ClusterRole", "edit")
     other = {"matchLabels": {"a": "b"}}
-    stored = copy.deepcopy(wanted)
+    stored = copy.deepcopy(requested)
     stored["rules"] = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
     stored["aggregationRule"] = {"clusterRoleSelectors": [other]}
-    after = reconcile(stored, wanted)
+    after = reconcile_default(stored, requested)
     assert after is not None
-    selectors = wanted["aggregationRule"]["clusterRoleSelectors"]
+    selectors = requested["aggregationRule"]["clusterRoleSelectors"]
     assert after["aggregationRule"]["clusterRoleSelectors"] == [other, *selectors]
     assert after["rules"] == stored["rules"]
     plain = default("ClusterRole", "system:discovery")
     unwanted = {**copy.deepcopy(plain), "aggregationRule": {"clusterRoleSelectors": [other]}}
-    assert reconcile(unwanted, plain) == plain
+    assert reconcile_default(unwanted, plain) == plain

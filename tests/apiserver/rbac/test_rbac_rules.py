@@ -25,7 +25,7 @@ def ask(text: str, group: str = "", name: str = "") -> Attributes:
 
 
 @pytest.mark.parametrize(
-    ("granted", "wanted", "allowed"),
+    ("granted", "attributes", "allowed"),
     [
         (rule("get", "pods"), ask("get pods"), True),
         (rule("get", "pods"), ask("list pods"), False),
@@ -54,9 +54,9 @@ def ask(text: str, group: str = "", name: str = "") -> Attributes:
     ],
 )
 def test_resource_rule_matches_requests(
-    granted: dict[str, Any], wanted: Attributes, allowed: bool
+    granted: dict[str, Any], attributes: Attributes, allowed: bool
 ) -> None:
-    assert allows(granted, wanted) is allowed
+    assert allows(granted, attributes) is allowed
 
 
 @pytest.mark.parametrize(

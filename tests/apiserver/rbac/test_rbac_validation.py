@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.errors import Cause, invalid
-from gatehouse.apiserver.rbac.rules import GROUP
-from gatehouse.apiserver.rbac.validation import validate, with_defaults
+from gatehouse.apiserver.errors import Cause, invalid_error
+from gatehouse.apiserver.rbac.rules import RBAC_GROUP
+from gatehouse.apiserver.rbac.validation import validate_rbac, with_defaults
 
 Object = dict[str, Any]
 
@@ -45,16 +45,16 @@ def messages(causes: list[Cause]) -> list[str]:
     ],
 )  # fmt: skip
 def test_role_rules_are_validated(kind: str, rule: Object, expected: list[str]) -> None:
-    assert messages(validate(kind, {"rules": [rule]})) == expected
+    assert messages(validate_rbac(kind, {"rules": [rule]})) == expected
 
 
 def test_role_without_rules_is_valid() -> None:
-    assert validate("Role", {}) == validate("ClusterRole", {"rules": None}) == []
+    assert validate_rbac("Role", {}) == validate_rbac("ClusterRole", {"rules": None}) == []
 
 
 def test_validation_message_equals_that_of_kubernetes() -> None:
-    causes = validate("Role", {"rules": [RULE, RULE | {"verbs": []}]})
-    assert str(invalid("Role", GROUP, "x", causes)) == (
+    causes = validate_rbac("Role", {"rules": [RULE, RULE | {"verbs": []}]})
+    assert str(invalid_error("Role", RBAC_GROUP, "x", causes)) == (
         'Role.rbac.authorization.k8s.io "x" is invalid: rules[1].verbs: Required value: '
         "verbs must contain at least one value"
     )
@@ -82,11 +82,11 @@ PATH = "aggregationRule.clusterRoleSelectors"
 )  # fmt: skip
 def test_aggregation_rules_are_validated(selectors: list[Object], expected: list[str]) -> None:
     obj = {"aggregationRule": {"clusterRoleSelectors": selectors}}
-    assert messages(validate("ClusterRole", obj)) == expected
+    assert messages(validate_rbac("ClusterRole", obj)) == expected
 
 
 def bound(kind: str = "ClusterRole", name: str = "view", **subject: str) -> Object:
-    ref = {"apiGroup": GROUP, "kind": kind, "name": name}
+    ref = {"apiGroup": RBAC_GROUP, "kind": kind, "name": name}
     return {"roleRef": ref, "subjects": [subject] if subject else []}
 
 
@@ -109,30 +109,30 @@ def bound(kind: str = "ClusterRole", name: str = "view", **subject: str) -> Obje
             """FieldValueInvalid roleRef.name: Invalid value: "a/b%": may not contain '%'"""]),
         ("RoleBinding", {"roleRef": {"apiGroup": "x", "kind": "Role", "name": "y"}}, [
             'FieldValueNotSupported roleRef.apiGroup: Unsupported value: "x": '
-            f'supported values: "{GROUP}"']),
+            f'supported values: "{RBAC_GROUP}"']),
         ("ClusterRoleBinding", bound(kind="ClusterRole"), []),
     ],
 )  # fmt: skip
 def test_role_references_are_validated(kind: str, obj: Object, expected: list[str]) -> None:
-    assert messages(validate(kind, obj)) == expected
+    assert messages(validate_rbac(kind, obj)) == expected
 
 
 @pytest.mark.parametrize(
     ("kind", "subject", "expected"),
     [
-        ("RoleBinding", {"kind": "User", "name": "a", "apiGroup": GROUP}, []),
-        ("RoleBinding", {"kind": "Group", "name": "a", "apiGroup": GROUP}, []),
+        ("RoleBinding", {"kind": "User", "name": "a", "apiGroup": RBAC_GROUP}, []),
+        ("RoleBinding", {"kind": "Group", "name": "a", "apiGroup": RBAC_GROUP}, []),
         ("RoleBinding", {"kind": "ServiceAccount", "name": "a"}, []),
         ("ClusterRoleBinding", {"kind": "ServiceAccount", "name": "a", "namespace": "b"}, []),
         ("ClusterRoleBinding", {"kind": "ServiceAccount", "name": "a"}, [
             "FieldValueRequired subjects[0].namespace: Required value"]),
-        ("RoleBinding", {"kind": "ServiceAccount", "name": "a", "apiGroup": GROUP}, [
-            f'FieldValueNotSupported subjects[0].apiGroup: Unsupported value: "{GROUP}": '
+        ("RoleBinding", {"kind": "ServiceAccount", "name": "a", "apiGroup": RBAC_GROUP}, [
+            f'FieldValueNotSupported subjects[0].apiGroup: Unsupported value: "{RBAC_GROUP}": '
             'supported values: ""']),
         ("RoleBinding", {"kind": "User", "name": "a", "apiGroup": "x"}, [
             'FieldValueNotSupported subjects[0].apiGroup: Unsupported value: "x": '
-            f'supported values: "{GROUP}"']),
-        ("RoleBinding", {"kind": "User", "name": "", "apiGroup": GROUP}, [
+            f'supported values: "{RBAC_GROUP}"']),
+        ("RoleBinding", {"kind": "User", "name": "", "apiGroup": RBAC_GROUP}, [
             "FieldValueRequired subjects[0].name: Required value"]),
         ("RoleBinding", {"kind": "Robot", "name": "a"}, [
             'FieldValueNotSupported subjects[0].kind: Unsupported value: "Robot": '
@@ -140,11 +140,11 @@ def test_role_references_are_validated(kind: str, obj: Object, expected: list[st
     ],
 )  # fmt: skip
 def test_subjects_are_validated(kind: str, subject: Object, expected: list[str]) -> None:
-    assert messages(validate(kind, bound() | {"subjects": [subject]})) == expected
+    assert messages(validate_rbac(kind, bound() | {"subjects": [subject]})) == expected
 
 
 def test_service_account_subject_must_be_a_dns_subdomain() -> None:
-    (cause,) = validate("RoleBinding", bound(kind="Role") | {
+    (cause,) = validate_rbac("RoleBinding", bound(kind="Role") | {
         "subjects": [{"kind": "ServiceAccount", "name": "A_b"}]
     })  # fmt: skip
     assert cause.field == "subjects[0].name"
@@ -152,12 +152,12 @@ def test_service_account_subject_must_be_a_dns_subdomain() -> None:
 
 
 def test_role_reference_is_immutable() -> None:
-    (cause,) = validate("RoleBinding", bound(name="edit"), bound(name="view"))
-    shown = f'{{"APIGroup":"{GROUP}","Kind":"ClusterRole","Name":"edit"}}'
+    (cause,) = validate_rbac("RoleBinding", bound(name="edit"), bound(name="view"))
+    reference = f'{{"APIGroup":"{RBAC_GROUP}","Kind":"ClusterRole","Name":"edit"}}'
     assert messages([cause]) == [
-        f"FieldValueInvalid roleRef: Invalid value: {shown}: cannot change roleRef"
+        f"FieldValueInvalid roleRef: Invalid value: {reference}: cannot change roleRef"
     ]
-    assert validate("RoleBinding", bound(), bound()) == []
+    assert validate_rbac("RoleBinding", bound(), bound()) == []
 
 
 def test_defaults_fill_api_groups() -> None:
@@ -170,9 +170,9 @@ def test_defaults_fill_api_groups() -> None:
         ],
     }
     filled = with_defaults("ClusterRoleBinding", written)
-    assert filled["roleRef"]["apiGroup"] == GROUP
-    assert [one.get("apiGroup") for one in filled["subjects"]] == [GROUP, GROUP, None]
-    assert validate("ClusterRoleBinding", filled) == []
+    assert filled["roleRef"]["apiGroup"] == RBAC_GROUP
+    assert [one.get("apiGroup") for one in filled["subjects"]] == [RBAC_GROUP, RBAC_GROUP, None]
+    assert validate_rbac("ClusterRoleBinding", filled) == []
     assert "apiGroup" not in written["roleRef"]
     assert with_defaults("Role", {"rules": []}) == {"rules": []}
     assert with_defaults("RoleBinding", {}) == {}

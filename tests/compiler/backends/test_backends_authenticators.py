@@ -23,7 +23,7 @@ USERS = Oidc(
 ROUTE = ir.Route(
     "a/b/0/0", ir.Match(), ir.Redirect(), authentication=USERS, origin=match_of("a/b/0/0")
 )
-GATEWAY = ir_gateway.Gateway(
+GATEWAY = ir_gateway.GatewayConfiguration(
     "shop/web", listeners=(ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("", (ROUTE,)),)),)
 )
 
@@ -32,13 +32,13 @@ GATEWAY = ir_gateway.Gateway(
 @pytest.mark.parametrize("authenticators", [True, False])
 def test_requests_are_rejected_without_authenticator(module: bool, authenticators: bool) -> None:
     modules = ("http_auth_request_module",) if module else ()
-    capabilities = nginx.Capabilities.parse("1.31.3", modules, authenticators=authenticators)
-    generated = nginx.Generator(capabilities).generate(GATEWAY)
+    capabilities = nginx.NginxCapabilities.parse("1.31.3", modules, authenticators=authenticators)
+    generated = nginx.NginxGenerator(capabilities).generate(GATEWAY)
     able = module and authenticators
-    assert {each.origin for each in generated.unsupported} == (
+    assert {item.origin for item in generated.unsupported} == (
         set() if able else {match_of("a/b/0/0")}
     )
-    assert (config.FILE in generated.file_set.files) is able
+    assert (config.AUTHENTICATORS_FILE in generated.file_set.files) is able
     (server,) = (
         file.content.decode()
         for path, file in generated.file_set.files.items()
@@ -49,7 +49,7 @@ def test_requests_are_rejected_without_authenticator(module: bool, authenticator
 
 
 def test_common_capabilities_require_authenticator_of_all_agents() -> None:
-    able = nginx.Capabilities.parse("1.31.3", authenticators=True)
-    common = nginx.Capabilities.common([able, nginx.Capabilities.parse("1.31.3")])
+    able = nginx.NginxCapabilities.parse("1.31.3", authenticators=True)
+    common = nginx.NginxCapabilities.common([able, nginx.NginxCapabilities.parse("1.31.3")])
     assert common is not None
     assert not common.authenticators

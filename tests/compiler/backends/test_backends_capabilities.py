@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gatehouse.compiler.backends.nginx import Capabilities, upstreams
+from gatehouse.compiler.backends.nginx import NginxCapabilities, upstreams
 from gatehouse.compiler.ir.settings import Balancing, UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.origin import Origin
@@ -13,9 +13,9 @@ PLUS = "nginx/1.29.3 (nginx-plus-r36-p1)"
 
 
 def test_nginx_plus_release_is_parsed_from_version() -> None:
-    assert Capabilities.parse(PLUS).plus == 36
-    assert Capabilities.parse(PLUS).version == (1, 29, 3)
-    assert Capabilities.parse("nginx/1.31.3").plus == 0
+    assert NginxCapabilities.parse(PLUS).plus == 36
+    assert NginxCapabilities.parse(PLUS).version == (1, 29, 3)
+    assert NginxCapabilities.parse("nginx/1.31.3").plus == 0
 
 
 @pytest.mark.parametrize(
@@ -25,22 +25,24 @@ def test_nginx_plus_release_is_parsed_from_version() -> None:
 def test_state_files_are_used_when_agent_sets_servers_by_api(
     named: bool, actions: bool, directory: str
 ) -> None:
-    known = Capabilities.parse(PLUS, named_endpoints=named, api_actions=actions)
+    known = NginxCapabilities.parse(PLUS, named_endpoints=named, api_actions=actions)
     assert (known.state_files, known.resolving_upstreams) == (directory, False)
 
 
 def test_nginx_plus_has_servers_in_configuration_without_such_agent() -> None:
-    assert Capabilities.parse(PLUS).state_files == ""
-    assert Capabilities.parse("nginx/1.31.3", api_actions=True).state_files == ""
+    assert NginxCapabilities.parse(PLUS).state_files == ""
+    assert NginxCapabilities.parse("nginx/1.31.3", api_actions=True).state_files == ""
 
 
 def test_common_capabilities_are_those_of_all_instances() -> None:
-    ours = Capabilities.parse(PLUS, named_endpoints=True, api_actions=True)
-    other = Capabilities.parse("1.29.3 (nginx-plus-r33)", api_actions=True)
-    both = Capabilities.common([ours, other])
+    ours = NginxCapabilities.parse(PLUS, named_endpoints=True, api_actions=True)
+    other = NginxCapabilities.parse("1.29.3 (nginx-plus-r33)", api_actions=True)
+    both = NginxCapabilities.common([ours, other])
     assert both is not None
     assert (both.plus, both.state_files) == (33, "/var/lib/nginx/state")
-    mixed = Capabilities.common([ours, Capabilities.parse("1.31.3", named_endpoints=True)])
+    mixed = NginxCapabilities.common(
+        [ours, NginxCapabilities.parse("1.31.3", named_endpoints=True)]
+    )
     assert mixed is not None
     assert (mixed.plus, mixed.state_files) == (0, "")
 
@@ -63,16 +65,16 @@ FASTER_OF_TWO = Balancing("random", choice="least-time", response="header")
 def test_balancing_method_is_omitted_when_nginx_rejects_it(
     version: str, method: Balancing, missing: str
 ) -> None:
-    capabilities = Capabilities.parse(version)
+    capabilities = NginxCapabilities.parse(version)
     source = Origin("UpstreamSettingsPolicy", "ns", "p", "loadBalancingMethod")
     settings = UpstreamSettings(balancing=method, sources=(("balancing", source),))
-    unsupported = upstreams.unsupported(settings, capabilities)
+    unsupported = upstreams.unsupported_upstream(settings, capabilities)
     expected = [UnsupportedSetting(source, f"requires {missing}")] if missing else []
     assert unsupported == expected
     assert bool(upstreams.balancing(settings, capabilities)) == (not missing)
 
 
 def test_nginx_plus_checks_tokens_itself() -> None:
-    assert Capabilities.parse(PLUS).jwt
-    assert not Capabilities.parse("1.25.1 (nginx-plus-r24)").jwt
-    assert not Capabilities.parse("1.31.3").jwt
+    assert NginxCapabilities.parse(PLUS).jwt
+    assert not NginxCapabilities.parse("1.25.1 (nginx-plus-r24)").jwt
+    assert not NginxCapabilities.parse("1.31.3").jwt

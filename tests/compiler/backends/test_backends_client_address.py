@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from differential import proxies
 from differential.proxies import PORT, Runner
 from fakes.envoy_serving import backend, host, plain, route_to
+from fakes.loopback import loopback_network
 from gatehouse.compiler.backends.envoy import client_ip
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
@@ -44,7 +44,7 @@ async def seen(
     runner: Runner, known: ClientAddress, directory: Path, source: str, **request: bytes
 ) -> str | None:
     """Return the client address that a backend receives, or None if the connection is closed."""
-    address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
+    address = f"{loopback_network()}.1"
     async with backend("a") as endpoint:
         cluster = ir.Cluster("a", (endpoint,))
         edge = DataPlaneSettings(client_address=known)
@@ -56,11 +56,19 @@ async def seen(
 
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
-@pytest.mark.parametrize("trusted", ["127.0.8.1", "127.0.8.0/24", "0.0.0.0/0"])
+@pytest.mark.parametrize(
+    "trusted",
+    [
+        ("127.0.8.1",),
+        ("127.0.8.0/24",),
+        ("0.0.0.0/0",),
+        pytest.param(("127.0.8.1", "127.0.8.1/32", "127.0.8.1"), id="one network three times"),
+    ],
+)
 async def test_client_address_comes_from_trusted_proxy(
-    runner: Runner, trusted: str, tmp_path: Path
+    runner: Runner, trusted: tuple[str, ...], tmp_path: Path
 ) -> None:
-    known = ClientAddress("proxy-protocol", (trusted,))
+    known = ClientAddress("proxy-protocol", trusted)
     assert await seen(runner, known, tmp_path, "127.0.8.1", first=PROXY) == "203.0.113.9"
 
 
@@ -100,18 +108,18 @@ async def test_forwarded_header_is_used_from_trusted_addresses_only(
 
 
 def test_every_chain_is_restricted_to_trusted_proxies() -> None:
-    made = listener_pb2.Listener(
+    listener = listener_pb2.Listener(
         filter_chains=[listener_components_pb2.FilterChain(name="a")],
         default_filter_chain=listener_components_pb2.FilterChain(name="else"),
     )
     known = ClientAddress("proxy-protocol", ("10.0.0.0/8", "2001:db8::1"))
-    client_ip.admit(made, DataPlaneSettings(client_address=known))
-    assert not made.HasField("default_filter_chain")
-    found = {
+    client_ip.admit(listener, DataPlaneSettings(client_address=known))
+    assert not listener.HasField("default_filter_chain")
+    ranges = {
         chain.name: [
-            (each.address_prefix, each.prefix_len.value)
-            for each in chain.filter_chain_match.direct_source_prefix_ranges
+            (direct_source_prefix_range.address_prefix, direct_source_prefix_range.prefix_len.value)
+            for direct_source_prefix_range in chain.filter_chain_match.direct_source_prefix_ranges
         ]
-        for chain in made.filter_chains
+        for chain in listener.filter_chains
     }
-    assert found == {key: [("10.0.0.0", 8), ("2001:db8::1", 128)] for key in ["a", "else"]}
+    assert ranges == {key: [("10.0.0.0", 8), ("2001:db8::1", 128)] for key in ["a", "else"]}

@@ -8,7 +8,7 @@ from fakes.origins import match_of
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.dataplane.origin import Origin, of_port
+from gatehouse.dataplane.origin import Origin, port_origin
 from gatehouse.sidecars.tls_connector import config
 
 TLS = ir.BackendTls("front.internal", "", (ir.SubjectName("uri", "spiffe://real"),))
@@ -19,7 +19,7 @@ HTTP = ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("", (ROUTE,)),))
 WHOLE = ir_gateway.L4Host("", (ir_gateway.L4Backend("c-tcp"),))
 TCP = ir_gateway.L4Listener(9000, "TCP", (WHOLE,))
 ENDPOINTS = (ir.Endpoint("127.0.0.1", 9443),)
-GATEWAY = ir_gateway.Gateway(
+GATEWAY = ir_gateway.GatewayConfiguration(
     "shop/web",
     bind_address="127.0.0.1",
     listeners=(HTTP,),
@@ -33,17 +33,17 @@ GATEWAY = ir_gateway.Gateway(
 
 @pytest.mark.parametrize(
     ("connectors", "unsupported"),
-    [(True, set()), (False, {match_of("a/b/0/0"), of_port("shop/web", 9000)})],
+    [(True, set()), (False, {match_of("a/b/0/0"), port_origin("shop/web", 9000)})],
 )
 def test_missing_connector_is_reported(connectors: bool, unsupported: set[Origin]) -> None:
-    capabilities = nginx.Capabilities.parse("1.31.3", connectors=connectors)
-    generated = nginx.Generator(capabilities).generate(GATEWAY)
-    assert {each.origin for each in generated.unsupported} == unsupported
-    assert (config.FILE in generated.file_set.files) == connectors
+    capabilities = nginx.NginxCapabilities.parse("1.31.3", connectors=connectors)
+    generated = nginx.NginxGenerator(capabilities).generate(GATEWAY)
+    assert {item.origin for item in generated.unsupported} == unsupported
+    assert (config.CONNECTORS_FILE in generated.file_set.files) == connectors
 
 
 def test_common_capabilities_require_connector_of_all_agents() -> None:
-    able = nginx.Capabilities.parse("1.31.3", connectors=True)
-    common = nginx.Capabilities.common([able, nginx.Capabilities.parse("1.31.3")])
+    able = nginx.NginxCapabilities.parse("1.31.3", connectors=True)
+    common = nginx.NginxCapabilities.common([able, nginx.NginxCapabilities.parse("1.31.3")])
     assert common is not None
     assert not common.connectors

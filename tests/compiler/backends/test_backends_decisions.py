@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterable
 
-from gatehouse.compiler.backends.nginx.decision_plan import CHUNK, Candidate
-from gatehouse.compiler.backends.nginx.directives import Directive
-from gatehouse.compiler.backends.nginx.map_chains import MAX_DEPTH, chain
-from gatehouse.compiler.backends.nginx.match_conditions import Condition, conditions
+from gatehouse.compiler.backends.nginx import names
+from gatehouse.compiler.backends.nginx.decision_plan import CHUNK_STEPS, Candidate
+from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode
+from gatehouse.compiler.backends.nginx.if_chains import first_match_ifs
+from gatehouse.compiler.backends.nginx.locations import LocationTarget, locations
+from gatehouse.compiler.backends.nginx.map_chains import MAX_CHAIN_DEPTH, first_match_chain
+from gatehouse.compiler.backends.nginx.match_conditions import MatchCondition, match_conditions
+from gatehouse.compiler.backends.nginx.route_context import ServedRoute
 from gatehouse.compiler.ir import http as ir
 
 WORDS = (
@@ -22,12 +27,14 @@ REQUESTED = (
     "%c3%89", "va%6cue-3", "Va%6Cue-3", "z" * 5000, "v,v", "v, v", "x" * 301,
 )  # fmt: skip
 
+QUERY = names.variable("query", "q")
+
 
 class Nginx:
     """Evaluates maps as NGINX does, and records the nesting depth."""
 
     def __init__(self, maps: tuple[Directive, ...], variables: dict[str, str]) -> None:
-        self._maps = {each.arguments[1]: each for each in maps}
+        self._maps = {directive.arguments[1]: directive for directive in maps}
         self._given = {f"${name}": value for name, value in variables.items()}
         self._known: dict[str, str] = {}
         self.deepest = 0
@@ -39,13 +46,15 @@ class Nginx:
             return self._given[name]
         self.deepest = max(self.deepest, depth)
         if name not in self._known:
-            found = self._maps[name]
-            looked_at = self.value(found.arguments[0], depth + 1)
-            self._known[name] = self.value(self._row(found, looked_at), depth + 1)
+            variable_map = self._maps[name]
+            looked_at = self.value(variable_map.arguments[0], depth + 1)
+            self._known[name] = self.value(self._row(variable_map, looked_at), depth + 1)
         return self._known[name]
 
-    def _row(self, found: Directive, looked_at: str) -> str:
-        rows = [each for each in found.block or () if isinstance(each, Directive)]
+    def _row(self, variable_map: Directive, looked_at: str) -> str:
+        rows = [
+            directive for directive in variable_map.block or () if isinstance(directive, Directive)
+        ]
         otherwise, patterns = "", list[tuple[str, str]]()
         keys: dict[bytes, str] = {}
         for row in rows:
@@ -66,6 +75,52 @@ class Nginx:
         return next(held, otherwise)
 
 
+class IfProgram:
+    """Runs the directives of a location as NGINX does."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self._variables = variables | {"gh_dollar": "$"}
+
+    def destination(self, directives: Iterable[DirectiveNode]) -> str:
+        """Return the location that requests are led to; empty: none."""
+        target = "@none"
+        for directive in directives:
+            assert isinstance(directive, Directive)
+            match directive.name:
+                case "set":
+                    name, value = directive.arguments
+                    self._variables[name[1:]] = self._text(value)
+                case "if" if self._holds(*directive.arguments):
+                    if reached := self.destination(directive.block or ()):
+                        return reached
+                case "error_page":
+                    target = directive.arguments[-1]
+                case "return":
+                    return target if directive.arguments == ("418",) else "@none"
+        return ""
+
+    def _holds(self, variable: str, operator: str, operand: str) -> bool:
+        value = self._variables.get(variable.removeprefix("($"), "")
+        text = operand.removesuffix(")")
+        if operator == "=":
+            return value == self._text(text)
+        match = _matches(_unescaped(text[1:-1]), value)
+        for name, group in (match.groupdict() if match else {}).items():
+            self._variables[name] = group.encode("latin-1").decode(errors="surrogateescape")
+        return match is not None
+
+    def _text(self, token: str) -> str:
+        """Return a token with its variables replaced."""
+        text = _unescaped(token.removeprefix('"').removesuffix('"'))
+        return re.sub(
+            r"\$(?:\{(\w+)\}|(\w+))", lambda m: self._variables.get(m[1] or m[2], ""), text
+        )
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text)
+
+
 def _matches(pattern: str, value: str) -> re.Match[str] | None:
     """NGINX's expressions match bytes, and name groups as Perl does."""
     text = pattern.replace("(?<gh", "(?P<gh").encode().decode("latin-1")
@@ -74,16 +129,16 @@ def _matches(pattern: str, value: str) -> re.Match[str] | None:
 
 def _linear(candidates: list[Candidate], variables: dict[str, str], otherwise: str) -> str:
     for candidate in candidates:
-        if all(_holds(each, variables) for each in candidate.conditions):
+        if all(_holds(condition, variables) for condition in candidate.conditions):
             return candidate.destination
     return otherwise
 
 
-def _holds(condition: Condition, variables: dict[str, str]) -> bool:
-    found = _matches(condition.pattern, variables.get(condition.variable, ""))
-    if found is not None:
-        variables.update(found.groupdict())
-    return found is not None
+def _holds(condition: MatchCondition, variables: dict[str, str]) -> bool:
+    match = _matches(condition.pattern, variables.get(condition.variable, ""))
+    if match is not None:
+        variables.update(match.groupdict())
+    return match is not None
 
 
 def _match(rng: random.Random, words: tuple[str, ...]) -> ir.Match:
@@ -106,15 +161,19 @@ def _candidates(rng: random.Random) -> list[Candidate]:
     words = rng.choice((WORDS, MANY, (*WORDS, *MANY)))
     alike = rng.random() < 0.5
     first = _match(rng, words)
-    found = []
+    result = []
     for number in range(rng.randint(1, 60)):
         match = _match(rng, words)
         while alike and [h.name for h in match.headers] != [h.name for h in first.headers]:
             match = _match(rng, words)
         # A value that is compared in parts uses variables that only PCRE can name.
-        held = tuple(each for each in conditions(match) if "(?<" not in each.pattern)
-        found.append(Candidate(f"@{number}", held))
-    return found
+        held = tuple(
+            match_condition
+            for match_condition in match_conditions(match)
+            if "(?<" not in match_condition.pattern
+        )
+        result.append(Candidate(f"@{number}", held))
+    return result
 
 
 def test_plan_selects_first_matching_candidate() -> None:
@@ -122,10 +181,12 @@ def test_plan_selects_first_matching_candidate() -> None:
     hits = 0
     for _ in range(300):
         candidates = _candidates(rng)
-        found = chain("scope", candidates, "@none")
-        named = {e.variable for each in candidates for e in each.conditions} - {"request_method"}
+        chain_plan = first_match_chain("scope", candidates, "@none")
+        named = {e.variable for candidate in candidates for e in candidate.conditions} - {
+            "request_method"
+        }
         for _ in range(40):
-            near = [e for each in candidates for e in each.conditions]
+            near = [e for candidate in candidates for e in candidate.conditions]
             variables = dict.fromkeys(named, "")
             variables |= {name: rng.choice(REQUESTED) for name in named if rng.random() < 0.7}
             variables |= {
@@ -134,21 +195,24 @@ def test_plan_selects_first_matching_candidate() -> None:
                 if e.value
             }
             variables["request_method"] = rng.choice(("GET", "POST", "get", "PUT"))
-            nginx = Nginx(found.maps, variables)
-            wanted = _linear(candidates, dict(variables), "@none")
-            assert nginx.value(found.destination) == wanted, (candidates, variables)
-            assert nginx.deepest <= MAX_DEPTH
-            hits += wanted != "@none"
+            nginx = Nginx(chain_plan.maps, variables)
+            expected = _linear(candidates, dict(variables), "@none")
+            assert nginx.value(chain_plan.destination) == expected, (candidates, variables)
+            assert nginx.deepest <= MAX_CHAIN_DEPTH
+            ifs = first_match_ifs(candidates, names.NOT_FOUND)
+            variables["args"] = f"p=v&q={variables.get(QUERY, '')}&q=other"
+            assert IfProgram(variables).destination(ifs) == expected
+            hits += expected != "@none"
     assert hits > 2000
 
 
-def _asked(*named: tuple[str, str]) -> tuple[Condition, ...]:
-    return conditions(ir.Match(headers=tuple(ir.ValueMatch(*each) for each in named)))
+def _asked(*named: tuple[str, str]) -> tuple[MatchCondition, ...]:
+    return match_conditions(ir.Match(headers=tuple(ir.ValueMatch(*header) for header in named)))
 
 
 def test_values_of_one_header_require_two_maps() -> None:
     candidates = [Candidate(f"@{n}", _asked(("x-a", f"v{n}"))) for n in range(200)]
-    assert len(chain("scope", candidates, "@none").maps) == 2
+    assert len(first_match_chain("scope", candidates, "@none").maps) == 2
 
 
 def test_shared_condition_is_evaluated_once() -> None:
@@ -158,15 +222,45 @@ def test_shared_condition_is_evaluated_once() -> None:
         for m in range(10)
     ]
     # One for x-a; two for x-c, which has fewer values, and two for x-b under each of them.
-    assert len(chain("scope", candidates, "@none").maps) == 1 + 2 + 10 * 2
+    assert len(first_match_chain("scope", candidates, "@none").maps) == 1 + 2 + 10 * 2
 
 
 def test_alternating_values_do_not_increase_depth() -> None:
     candidates = [
         Candidate(f"@{n}-{value}", _asked((f"x-{n}", value))) for n in range(600) for value in "ab"
     ]
-    maps = chain("scope", candidates, "@none").maps
-    assert len(maps) == 600 + 600 * 2 // CHUNK - 1
+    maps = first_match_chain("scope", candidates, "@none").maps
+    assert len(maps) == 600 + 600 * 2 // CHUNK_STEPS - 1
     nginx = Nginx(maps, {f"http_x_{n}": "" for n in range(599)} | {"http_x_599": "b"})
-    assert nginx.value(chain("scope", candidates, "@none").destination) == "@599-b"
-    assert nginx.deepest <= MAX_DEPTH
+    assert nginx.value(first_match_chain("scope", candidates, "@none").destination) == "@599-b"
+    assert nginx.deepest <= MAX_CHAIN_DEPTH
+
+
+def test_few_conditions_need_no_map() -> None:
+    targets = [
+        LocationTarget(ir.PathPrefix("/"), _asked((f"x-{n}", "a"), ("y", "b")), _served(f"@{n}"))
+        for n in range(20)
+    ]
+    blocks, maps = locations("scope", targets)
+    assert maps == []
+    # One comparison of both values for each candidate.
+    assert sum(node.name == "if" for node in _directives(blocks[0])) == 20
+
+
+def test_maps_that_many_locations_share_stay() -> None:
+    conditions = _asked(("x", "a"))
+    paths = [
+        LocationTarget(ir.PathExact(f"/{n}"), conditions, _served(f"@p{n}")) for n in range(40)
+    ]
+    regexes = [LocationTarget(ir.PathRegex(f"/.*{n}"), (), _served(f"@r{n}")) for n in range(10)]
+    blocks, maps = locations("scope", [*paths, *regexes])
+    assert len(maps) == 10 + 40
+    assert all(node.name != "if" for location in blocks for node in _directives(location))
+
+
+def _served(destination: str) -> ServedRoute:
+    return ServedRoute(destination, ())
+
+
+def _directives(location: Directive) -> list[Directive]:
+    return [node for node in location.block or () if isinstance(node, Directive)]

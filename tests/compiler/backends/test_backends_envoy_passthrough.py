@@ -22,7 +22,11 @@ from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import Destination, L4Backend, L4Host, ProxyProtocolListener
 from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
-from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    LISTENER_TYPE_URL,
+)
 
 pytestmark = pytest.mark.process
 
@@ -36,9 +40,9 @@ def authority() -> Iterator[Authority]:
 @pytest.fixture
 def trust(authority: Authority) -> ssl.SSLContext:
     """TLS context that verifies only the CA: the same server may have any name."""
-    made = ssl.create_default_context(cafile=str(authority.file))
-    made.check_hostname = False
-    return made
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.check_hostname = False
+    return context
 
 
 @contextlib.asynccontextmanager
@@ -48,26 +52,28 @@ async def servers(authority: Authority, *names: str) -> AsyncIterator[list[Serve
 
 
 def named(hostname: str, *clusters: str, sources: Sequence[str] = ()) -> L4Host:
-    backends = tuple(L4Backend(each) for each in clusters)
+    backends = tuple(L4Backend(cluster) for cluster in clusters)
     return L4Host(hostname, backends, sources=tuple(sources))
 
 
-def clusters(*found: Server) -> tuple[ir.Cluster, ...]:
-    return tuple(ir.Cluster(each.name, (each.endpoint,), "tcp") for each in found)
+def clusters(*upstreams: Server) -> tuple[ir.Cluster, ...]:
+    return tuple(ir.Cluster(server.name, (server.endpoint,), "tcp") for server in upstreams)
 
 
-def outside(hosts: Sequence[L4Host], *found: Server) -> ir_gateway.Gateway:
+def outside(hosts: Sequence[L4Host], *upstreams: Server) -> ir_gateway.GatewayConfiguration:
     ordered = tuple(sorted(hosts, key=lambda host: host.hostname))
     stream = ir_gateway.L4Listener(8443, "TLS", ordered)
-    return ir_gateway.Gateway("ns/gw", l4_listeners=(stream,), clusters=clusters(*found))
+    return ir_gateway.GatewayConfiguration(
+        "ns/gw", l4_listeners=(stream,), clusters=clusters(*upstreams)
+    )
 
 
 def inside(
-    destinations: Sequence[Destination], *found: Server, proxies: Sequence[str] = ()
-) -> ir_gateway.Gateway:
+    destinations: Sequence[Destination], *upstreams: Server, proxies: Sequence[str] = ()
+) -> ir_gateway.GatewayConfiguration:
     tunnel = ProxyProtocolListener(8443, tuple(destinations), tuple(proxies))
-    return ir_gateway.Gateway(
-        "ns/gw", proxy_protocol_listeners=(tunnel,), clusters=clusters(*found)
+    return ir_gateway.GatewayConfiguration(
+        "ns/gw", proxy_protocol_listeners=(tunnel,), clusters=clusters(*upstreams)
     )
 
 
@@ -87,7 +93,7 @@ async def test_sni_selects_cluster_and_other_connections_are_closed(
 
 async def test_client_certificate_reaches_server(authority: Authority) -> None:
     async with (
-        apiserver(authority, "a", "api.a.test", wanted=True) as a,
+        apiserver(authority, "a", "api.a.test", needs_certificate=True) as a,
         serving(outside([named("api.a.test", "a")], a)) as served,
     ):
         trust = ssl.create_default_context(cafile=str(authority.file))
@@ -104,19 +110,20 @@ async def test_added_or_removed_hostname_changes_a_cluster_and_no_listener(
         hosts = [named(""), named("api.a.test", "a")]
         async with serving(outside(hosts, a)) as served:
             address = (served.address, 8443)
-            kept = await connect(address, trust, "api.a.test")
+            connection = await connect(address, trust, "api.a.test")
             changed = await served.serve(outside([*hosts, named("api.b.test", "b")], a, b))
             assert changed == {
-                (CLUSTER, "sni/8443/api.b.test"), (ENDPOINTS, "sni/8443/api.b.test"),
-            }  # fmt: skip
+                (CLUSTER_TYPE_URL, "sni/8443/api.b.test"),
+                (ENDPOINTS_TYPE_URL, "sni/8443/api.b.test"),
+            }
             assert await server_name_at(address, trust, "api.b.test") == "b"
             moved = await served.serve(outside([*hosts, named("api.b.test", "a")], a))
-            assert {type_url for type_url, _ in moved} == {ENDPOINTS}
+            assert {type_url for type_url, _ in moved} == {ENDPOINTS_TYPE_URL}
             assert await server_name_at(address, trust, "api.b.test") == "a"
             await served.serve(outside(hosts, a))
             assert await server_name_at(address, trust, "api.b.test") == ""
-            assert await kept.echo("still here") == "still here"
-            kept.close()
+            assert await connection.echo("still here") == "still here"
+            connection.close()
 
 
 async def test_hostnames_under_wildcards_have_their_own_chains(
@@ -131,7 +138,7 @@ async def test_hostnames_under_wildcards_have_their_own_chains(
         ]
         async with serving(outside(hosts, a, b, c)) as served:
             address = (served.address, 8443)
-            kept = await connect(address, trust, "api.b.other")
+            connection = await connect(address, trust, "api.b.other")
             assert await server_name_at(address, trust, "api.a.test") == "a"
             assert await server_name_at(address, trust, "other.test") == "c"
             assert await server_name_at(address, trust, "x.no.test") == ""
@@ -143,8 +150,8 @@ async def test_hostnames_under_wildcards_have_their_own_chains(
                 assert await server_name_at(address, trust, "api.b.other") == "b"
                 assert await server_name_at(address, trust, "other.test") == ("c" if wide else "")
                 assert await server_name_at(address, trust, None) == ("c" if wide else "")
-            assert await kept.echo("still here") == "still here"
-            kept.close()
+            assert await connection.echo("still here") == "still here"
+            connection.close()
 
 
 async def test_sources_are_enforced_without_closing_other_connections(
@@ -156,7 +163,7 @@ async def test_sources_are_enforced_without_closing_other_connections(
         other = [*open_[:2], named("api.b.test", "b", sources=("127.0.8.1/32", "127.0.7.0/24"))]
         async with serving(outside(open_, a, b)) as served:
             address = (served.address, 8443)
-            kept = await connect(address, trust, "api.a.test")
+            connection = await connect(address, trust, "api.a.test")
 
             async def reached(source: str) -> str:
                 return await server_name_at(address, trust, "api.b.test", source=source)
@@ -168,11 +175,13 @@ async def test_sources_are_enforced_without_closing_other_connections(
                 (open_, ["127.0.8.2", "127.0.9.1"], []),
             ):
                 await served.serve(outside(hosts, a, b))
-                assert [await reached(each) for each in good] == ["b"] * len(good)
-                assert [await reached(each) for each in bad] == [""] * len(bad)
+                assert [await reached(client_address) for client_address in good] == ["b"] * len(
+                    good
+                )
+                assert [await reached(client_address) for client_address in bad] == [""] * len(bad)
                 assert await server_name_at(address, trust, "api.a.test", source="127.0.8.1") == "a"
-            assert await kept.echo("still here") == "still here"
-            kept.close()
+            assert await connection.echo("still here") == "still here"
+            connection.close()
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["by-name", "for-all-names"])
@@ -212,12 +221,14 @@ async def test_restricted_hostname_has_no_cluster_of_the_shared_chain(
     async with servers(authority, "b") as (b,):
         hosts = [named(""), named("api.b.test", "b", sources=("127.0.9.0/24",))]
         async with serving(outside(hosts, b)) as served:
-            told = served.generated.resources
-            assert [n for n in told.by_type[CLUSTER] if n.startswith("sni/")] == []
-            served.running.ads.publish(told.changed(gone=[(LISTENER, "tcp/8443")]))
+            resources = served.generated.resources
+            assert [n for n in resources.by_type[CLUSTER_TYPE_URL] if n.startswith("sni/")] == []
+            served.running.ads.publish(resources.changed(gone=[(LISTENER_TYPE_URL, "tcp/8443")]))
             await served.running.ads.settled()
             bare = served.generator.generate(outside([named("")])).resources
-            served.running.ads.publish(told.changed(new=bare.by_type[LISTENER].values()))
+            served.running.ads.publish(
+                resources.changed(new=bare.by_type[LISTENER_TYPE_URL].values())
+            )
             await served.running.ads.settled()
             address = (served.address, 8443)
             assert await server_name_at(address, trust, "api.b.test", source="127.0.9.1") == ""
@@ -285,10 +296,10 @@ async def test_sources_are_compared_with_trusted_address(
     peer: str, server: str,
 ) -> None:  # fmt: skip
     sources = ("127.0.7.0/24", "192.0.2.0/24")
-    wanted = (Destination("10.1.2.3", 443, "a", sources), Destination("10.1.2.4", 443, "b"))
+    destinations = (Destination("10.1.2.3", 443, "a", sources), Destination("10.1.2.4", 443, "b"))
     async with (
         servers(authority, "a", "b") as (a, b),
-        serving(inside(wanted, a, b, proxies=proxies)) as served,
+        serving(inside(destinations, a, b, proxies=proxies)) as served,
     ):
         address = (served.address, 8443)
 
@@ -310,22 +321,22 @@ async def test_changed_destination_keeps_other_connections(
         other = apiservers.version_1("192.0.2.1", "10.1.2.9", 443)
         async with serving(inside(WANTED[:1], a)) as served:
             address = (served.address, 8443)
-            kept = await connect(address, trust, None, header=header)
+            connection = await connect(address, trust, None, header=header)
             more = (WANTED[0], Destination("10.1.2.9", 443, "b"))
             changed = await served.serve(inside(more, a, b))
-            assert {type_url for type_url, _ in changed} == {CLUSTER, ENDPOINTS}
+            assert {type_url for type_url, _ in changed} == {CLUSTER_TYPE_URL, ENDPOINTS_TYPE_URL}
             assert await server_name_at(address, trust, None, header=other) == "b"
             await served.serve(inside(WANTED[:1], a))
             assert await server_name_at(address, trust, None, header=other) == ""
-            assert await kept.echo("still here") == "still here"
-            kept.close()
+            assert await connection.echo("still here") == "still here"
+            connection.close()
 
 
 async def test_ports_do_not_share_hostnames(authority: Authority, trust: ssl.SSLContext) -> None:
     async with servers(authority, "a", "b") as (a, b):
         first = outside([named("api.a.test", "a")], a, b)
         second = ir_gateway.L4Listener(9443, "TLS", (named("api.b.test", "b"),))
-        gateway = ir_gateway.Gateway(
+        gateway = ir_gateway.GatewayConfiguration(
             "ns/gw", l4_listeners=(*first.l4_listeners, second), clusters=first.clusters
         )
         async with serving(gateway) as served:
@@ -339,10 +350,12 @@ async def test_connections_are_balanced_or_closed_without_endpoints(
 ) -> None:
     async with servers(authority, "a", "b") as (a, b):
 
-        def of(*found: Server) -> ir_gateway.Gateway:
+        def of(*upstreams: Server) -> ir_gateway.GatewayConfiguration:
             whole = outside([named("api.test", "one")])
-            one = ir.Cluster("one", tuple(sorted(each.endpoint for each in found)), "tcp")
-            return ir_gateway.Gateway("ns/gw", l4_listeners=whole.l4_listeners, clusters=(one,))
+            one = ir.Cluster("one", tuple(sorted(server.endpoint for server in upstreams)), "tcp")
+            return ir_gateway.GatewayConfiguration(
+                "ns/gw", l4_listeners=whole.l4_listeners, clusters=(one,)
+            )
 
         async with serving(of()) as served:
             address = (served.address, 8443)
@@ -357,23 +370,25 @@ async def test_connections_are_balanced_or_closed_without_endpoints(
 
 
 def _worlds(
-    kept: list[Server], spare: Server, number: int
+    upstreams: list[Server], spare: Server, number: int
 ) -> tuple[list[L4Host], list[Destination]]:
     """Return the hosts and destinations after so many changes, beside the constant ones.
 
     They have hostnames with and without sources, wildcards that cover none of those, and
     destinations.
     """
-    hosts = [named(""), *(named(f"api.{each.name}.test", each.name) for each in kept)]
-    wanted = [Destination(f"10.8.0.{n}", 443, each.name) for n, each in enumerate(kept)]
+    hosts = [named(""), *(named(f"api.{server.name}.test", server.name) for server in upstreams)]
+    destinations = [
+        Destination(f"10.8.0.{n}", 443, server.name) for n, server in enumerate(upstreams)
+    ]
     for back in range(number % 7):
         sources = ("127.0.0.0/8",) if (number + back) % 3 == 0 else ()
         hosts.append(named(f"n{number - back}.test", spare.name, sources=sources))
         address = f"10.9.{number // 200}.{number % 200 + back}"
-        wanted.append(Destination(address, 443, spare.name, sources))
+        destinations.append(Destination(address, 443, spare.name, sources))
     if number % 5 == 0:
         hosts.append(named("*.wide.test", spare.name))
-    return hosts, wanted
+    return hosts, destinations
 
 
 @pytest.mark.long
@@ -383,16 +398,16 @@ async def test_connections_survive_hostname_changes_and_draining(
     """200 connections, 100 changes in 10 s; Envoy closes drained connections after a second."""
     async with servers(authority, "a", "b", "spare", "moved") as (a, b, spare, moved):
 
-        def after(number: int) -> ir_gateway.Gateway:
-            hosts, wanted = _worlds([a, b], spare, number)
+        def after(number: int) -> ir_gateway.GatewayConfiguration:
+            hosts, destinations = _worlds([a, b], spare, number)
             ends = spare.endpoint, moved.endpoint
             rotating = ir.Cluster("spare", (ends[number % 2],), "tcp")
             # The destination of the open connections changes too.
             first = ir.Cluster("a", tuple(sorted((a.endpoint, ends[1])[: 1 + number % 2])), "tcp")
-            return ir_gateway.Gateway(
+            return ir_gateway.GatewayConfiguration(
                 "ns/gw",
                 l4_listeners=outside(hosts).l4_listeners,
-                proxy_protocol_listeners=(ProxyProtocolListener(9443, tuple(wanted)),),
+                proxy_protocol_listeners=(ProxyProtocolListener(9443, tuple(destinations)),),
                 clusters=(first, *clusters(b), rotating),
             )
 
@@ -408,12 +423,14 @@ async def test_connections_survive_hostname_changes_and_draining(
             for number in range(1, 101):
                 await served.serve(after(number))
                 some = held[number % 10 :: 10]
-                assert [await each.echo("here") for each in some] == ["here"] * len(some)
+                assert [await connection.echo("here") for connection in some] == ["here"] * len(
+                    some
+                )
                 await asyncio.sleep(max(0.0, begun + number * 0.1 - time.monotonic()))
             await asyncio.sleep(3)
-            assert [await each.echo("still") for each in held] == ["still"] * len(held)
-            for each in held:
-                each.close()
+            assert [await connection.echo("still") for connection in held] == ["still"] * len(held)
+            for connection in held:
+                connection.close()
 
 
 async def test_removed_chain_closes_only_its_connections(
@@ -424,11 +441,11 @@ async def test_removed_chain_closes_only_its_connections(
         hosts = [named("api.a.test", "a"), named("api.b.test", "b", sources=("127.0.0.0/8",))]
         async with serving(outside(hosts, a, b), drain=1) as served:
             address = (served.address, 8443)
-            kept = await connect(address, trust, "api.a.test")
+            connection = await connect(address, trust, "api.a.test")
             ended = await connect(address, trust, "api.b.test")
             await served.serve(outside(hosts[:1], a))
             await asyncio.sleep(3)
-            assert await kept.echo("here") == "here"
+            assert await connection.echo("here") == "here"
             with pytest.raises(ConnectionRejected):
                 await ended.echo("here")
-            kept.close()
+            connection.close()

@@ -19,7 +19,7 @@ from fakes.authority import Authority
 from fakes.envoy_serving import Served, host, listening, route_to, serving
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.dataplane.xds.resources import SECRET
+from gatehouse.dataplane.xds.resources import SECRET_TYPE_URL
 
 pytestmark = pytest.mark.process
 
@@ -36,7 +36,7 @@ def authority(directory: Path) -> Authority:
 
 
 def certificate(authority: Authority, name: str, *dns: str) -> ir_gateway.Certificate:
-    chain, key = authority.issue(name, *(x509.DNSName(each) for each in dns))
+    chain, key = authority.issue(name, *(x509.DNSName(dns_name) for dns_name in dns))
     secret = ir_gateway.SecretBytes(key.read_bytes())
     return ir_gateway.Certificate(name, chain.read_bytes(), secret)
 
@@ -52,11 +52,11 @@ def answers(name: str, status: int, listener: str, certificate: str) -> ir.Virtu
 
 def secure(
     hosts: list[ir.VirtualHost], *certificates: ir_gateway.Certificate, **more: object
-) -> ir_gateway.Gateway:
+) -> ir_gateway.GatewayConfiguration:
     validation = more.pop("client_validation", None)
-    ordered = tuple(sorted(hosts, key=lambda each: each.hostname))
+    ordered = tuple(sorted(hosts, key=lambda virtual_host: virtual_host.hostname))
     listener = ir_gateway.Listener(8443, "HTTPS", ordered, validation)  # type: ignore[arg-type]
-    return ir_gateway.Gateway(
+    return ir_gateway.GatewayConfiguration(
         "ns/gw", listeners=(listener,), certificates=certificates, **more  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -64,10 +64,10 @@ def secure(
 async def status(
     served: Served, trust: ssl.SSLContext, name: str, sni: str, path: str = "/"
 ) -> int:
-    found = await served.ask(
+    reply = await served.ask(
         name, path, port=8443, scheme="https", ssl=trust, server_hostname=sni
     )  # fmt: skip
-    return found[0]
+    return reply[0]
 
 
 async def shown(served: Served, trust: ssl.SSLContext, sni: str) -> str:
@@ -78,11 +78,11 @@ async def shown(served: Served, trust: ssl.SSLContext, sni: str) -> str:
         )
     except (ConnectionError, ssl.SSLError):
         return ""
-    found = writer.get_extra_info("peercert")
+    peer_certificate = writer.get_extra_info("peercert")
     writer.close()
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         await writer.wait_closed()
-    return str(found["subject"][0][0][1])
+    return str(peer_certificate["subject"][0][0][1])
 
 
 async def test_sni_selects_certificate_and_listener(
@@ -127,7 +127,7 @@ async def test_renewed_certificate_changes_only_its_secret(authority: Authority)
             served.address, 8443, ssl=trust, server_hostname="a.test"
         )
         changed = await served.serve(secure([answers("a.test", 200, "a.test", "new")], new))
-        assert changed == {(SECRET, "certificate/8443/a.test/0")}
+        assert changed == {(SECRET_TYPE_URL, "certificate/8443/a.test/0")}
 
         async def renewed() -> bool:
             return await shown(served, trust, "a.test") == "new"
@@ -172,7 +172,7 @@ async def test_backend_certificates_are_verified(authority: Authority, directory
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(authority.file)
     mine = certificate(authority, "mine")
-    found = ir_gateway.TrustBundle("t", authority.pem)
+    bundle = ir_gateway.TrustBundle("t", authority.pem)
     uri, other = ir.SubjectName("uri", "spiffe://in/me"), ir.SubjectName("dns", "out.test")
     cases = {
         "/name": (ir.BackendTls("in.test", "t", (), "mine"), 200),
@@ -184,11 +184,13 @@ async def test_backend_certificates_are_verified(authority: Authority, directory
     with https_server.serving(context) as port:
         clusters = {path: proven(tls, ir.Endpoint("127.0.0.1", port))
                     for path, (tls, _) in cases.items()}  # fmt: skip
-        routes = [route_to(each.name, f"ns/r{path}/0", path) for path, each in clusters.items()]
+        routes = [
+            route_to(cluster.name, f"ns/r{path}/0", path) for path, cluster in clusters.items()
+        ]
         listener = ir_gateway.Listener(8080, "HTTP", (host("a.test", *routes),))
-        gateway = ir_gateway.Gateway(
+        gateway = ir_gateway.GatewayConfiguration(
             "ns/gw", listeners=(listener,), clusters=tuple(clusters.values()),
-            certificates=(mine,), trust_bundles=(found,),
+            certificates=(mine,), trust_bundles=(bundle,),
         )  # fmt: skip
         async with serving(gateway) as served:
             for path, (_, expected) in cases.items():
@@ -280,7 +282,7 @@ async def test_tcp_and_udp_are_balanced_by_weight(authority: Authority) -> None:
             pairs = zip(names, shares, strict=True)
             return (ir_gateway.L4Host("", tuple(ir_gateway.L4Backend(*p) for p in pairs)),)
 
-        gateway = ir_gateway.Gateway(
+        gateway = ir_gateway.GatewayConfiguration(
             "ns/gw",
             l4_listeners=(
                 ir_gateway.L4Listener(9000, "TCP", by_weight("one", "two")),
@@ -292,12 +294,12 @@ async def test_tcp_and_udp_are_balanced_by_weight(authority: Authority) -> None:
             ),
         )  # fmt: skip
         async with serving(gateway) as served:
-            seen: Counter[bytes] = Counter()
+            counts: Counter[bytes] = Counter()
             for _ in range(100):
                 reader, writer = await asyncio.open_connection(served.address, 9000)
-                seen[await reader.readexactly(3)] += 1
+                counts[await reader.readexactly(3)] += 1
                 writer.close()
-            assert seen[b"one"] > seen[b"two"] > 0
+            assert counts[b"one"] > counts[b"two"] > 0
             answered: Counter[bytes] = Counter()
             loop = asyncio.get_running_loop()
             for _ in range(100):

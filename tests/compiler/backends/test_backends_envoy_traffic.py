@@ -17,6 +17,7 @@ from fakes.origins import match_of
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authorization, Basic, Claim, Jwt, Requirement
 from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
+from gatehouse.compiler.ir.proxy_settings import EnvoyClientSettings
 from gatehouse.compiler.ir.settings import (
     Attribute,
     ClientSettings,
@@ -26,7 +27,7 @@ from gatehouse.compiler.ir.settings import (
 )
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin
-from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SCOPE
+from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, ENDPOINTS_TYPE_URL, SCOPE_TYPE_URL
 
 USERS = Origin("AuthenticationFilter", "ns", "users", "basic.secretRef")
 
@@ -64,12 +65,14 @@ async def test_internal_headers_are_removed_in_both_directions() -> None:
         async with serving(plain(hosts, [ir.Cluster("c", (endpoint,))])) as served:
             sent = {"x-gh-scope": "8080/-/b.example", "x-envoy-upstream-rq-timeout-ms": "1"}
             for name in ("a.example", "x.w", "X.W"):
-                status, headers, seen = await served.ask(name, headers=sent)
-                told = {key for key, _ in seen["headers"]}
+                status, headers, echo = await served.ask(name, headers=sent)
+                received = {key for key, _ in echo["headers"]}
                 assert status == 200
-                assert not {key for key in {*headers, *told} if key.startswith(("x-gh", "x-envoy"))}
-                assert {"x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"} <= told
-                assert "x-request-id" not in told
+                assert not {
+                    key for key in {*headers, *received} if key.startswith(("x-gh", "x-envoy"))
+                }
+                assert {"x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"} <= received
+                assert "x-request-id" not in received
 
 
 async def test_values_are_never_expanded_as_formats() -> None:
@@ -82,10 +85,10 @@ async def test_values_are_never_expanded_as_formats() -> None:
     async with backend("one") as endpoint:
         gateway = plain([host("a.example", route)], [ir.Cluster("c", (endpoint,))])
         async with serving(gateway) as served:
-            _, headers, seen = await served.ask("a.example", headers={"x-secret": "told"})
-            told = dict(seen["headers"])
-            assert [headers["x-a"], headers["x-b"], told["x-a"], told["x-b"]] == [value] * 4
-            assert seen["target"] == "/%5C1/%25REQ(x)%25"
+            _, headers, echo = await served.ask("a.example", headers={"x-secret": "told"})
+            received = dict(echo["headers"])
+            assert [headers["x-a"], headers["x-b"], received["x-a"], received["x-b"]] == [value] * 4
+            assert echo["target"] == "/%5C1/%25REQ(x)%25"
 
 
 @pytest.mark.parametrize("name", ["a.example", "*.example", ""])
@@ -126,19 +129,21 @@ async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name
             assert await status("/token", token(exp=1)) == 401
             assert await status("/staff", token(groups=["guests"])) == 403
             assert await status("/staff", token(groups=["guests", "staff"])) == 200
-            said = token(groups="staff") | {"X-Groups": "forged"}
-            _, _, seen = await served.ask("a.example", "/staff", headers=said)
-            assert dict(seen["headers"])["x-groups"] == "staff"
+            request_headers = token(groups="staff") | {"X-Groups": "forged"}
+            _, _, echo = await served.ask("a.example", "/staff", headers=request_headers)
+            assert dict(echo["headers"])["x-groups"] == "staff"
             why = "users that cannot log in: 1. Envoy supports only {SHA} and {PLAIN} passwords"
             assert served.generated.unsupported == (
                 Unsupported(match_of("ns/b/0/0"), why, served=True, setting=USERS),
             )
-            [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]
+            [scope] = [
+                e for e in served.generated.resources.by_type[SCOPE_TYPE_URL].values() if e.secret
+            ]
             assert hashed not in repr(scope)
 
 
 @pytest.mark.parametrize(
-    ("claim", "value", "told"),
+    ("claim", "value", "received"),
     [
         ("groups", "staff", "staff"),
         ("groups", ["staff", "a b"], "staff,a b"),
@@ -154,7 +159,7 @@ async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name
         ("groups", "one\r\nX-Evil: two", "one X-Evil: two"),
     ],
 )
-async def test_claim_header_has_text_value(claim: str, value: object, told: str) -> None:
+async def test_claim_header_has_text_value(claim: str, value: object, received: str) -> None:
     key = b"0123456789abcdef0123456789abcdef"
     encoded = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
     keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
@@ -163,12 +168,14 @@ async def test_claim_header_has_text_value(claim: str, value: object, told: str)
     route = route_to("c", authentication=Jwt("r", "keys", authorization=rules))
     files = (SecretFile("keys", SecretBytes(keys)),)
     async with backend("one") as endpoint:
-        made = plain([host("a.example", route)], [ir.Cluster("c", (endpoint,))], secrets=files)
-        async with serving(made) as served:
+        configuration = plain(
+            [host("a.example", route)], [ir.Cluster("c", (endpoint,))], secrets=files
+        )
+        async with serving(configuration) as served:
             text = jwt.encode({"exp": 2**32, claim: value}, key, "HS256")
             headers = {"Authorization": f"Bearer {text}", "X-Told": "forged"}
-            status, _, seen = await served.ask("a.example", headers=headers)
-            assert (status, dict(seen["headers"]).get("x-told")) == (200, told)
+            status, _, echo = await served.ask("a.example", headers=headers)
+            assert (status, dict(echo["headers"]).get("x-told")) == (200, received)
 
 
 async def test_realm_comes_from_filter_or_backend() -> None:
@@ -186,8 +193,10 @@ async def test_realm_comes_from_filter_or_backend() -> None:
     ]
     good = {"Authorization": "Basic " + base64.b64encode(b"me:secret").decode(), "x": "y"}
     async with listening(refuse) as endpoint:
-        made = plain([host("a.example", *routes)], [ir.Cluster("c", (endpoint,))], secrets=(users,))
-        async with serving(made) as served:
+        configuration = plain(
+            [host("a.example", *routes)], [ir.Cluster("c", (endpoint,))], secrets=(users,)
+        )
+        async with serving(configuration) as served:
             _, headers, _ = await served.ask("a.example", "/asked", headers={"x": "y"})
             assert headers["www-authenticate"] == 'Basic realm="a \\"b\\" %REQ(x)% \\\\"'
             for path in ("/asked", "/open"):
@@ -196,7 +205,9 @@ async def test_realm_comes_from_filter_or_backend() -> None:
 
 
 async def test_long_bodies_are_rejected_with_and_without_content_length() -> None:
-    limited = Settings(client=ClientSettings(body_size=10))
+    limited = Settings(
+        client=ClientSettings(body_size=10, envoy=EnvoyClientSettings(whole_body=10))
+    )
     async with backend("one") as endpoint:
         hosts = [host("*.example", route_to("c", settings=limited))]
         async with serving(plain(hosts, [ir.Cluster("c", (endpoint,))])) as served:
@@ -238,8 +249,8 @@ async def test_response_for_unreachable_backends_follows_the_ir() -> None:
         async with serving(plain([host("a.example", *routes)], clusters)) as served:
             assert (await served.ask("a.example", "/broken"))[0] == 500
             assert (await served.ask("a.example", "/idle"))[0] == 503
-            seen = Counter([(await served.ask("a.example", "/half"))[0] for _ in range(60)])
-            assert set(seen) == {200, 500}
+            statuses = Counter([(await served.ask("a.example", "/half"))[0] for _ in range(60)])
+            assert set(statuses) == {200, 500}
 
 
 async def test_timeouts_and_retries_are_applied() -> None:
@@ -266,10 +277,10 @@ async def test_timeouts_and_retries_are_applied() -> None:
     async with listening(answer) as endpoint:
         gateway = plain([host("a.example", *routes)], [ir.Cluster("c", (endpoint,))])
         async with serving(gateway) as served:
-            found = {
+            statuses = {
                 r: (await served.ask("a.example", r))[0] for r in ("/slow", "/slower", "/slowest")
             }
-            assert found == {"/slow": 504, "/slower": 504, "/slowest": 504}
+            assert statuses == {"/slow": 504, "/slower": 504, "/slowest": 504}
             assert calls["/slowest"] == 3
             assert (await served.ask("a.example", "/twice"))[0] == 200
             assert (await served.ask("a.example", "/once"))[0] == 503
@@ -288,16 +299,16 @@ async def test_session_stays_on_its_endpoint(kind: str) -> None:
             else:
                 sent = {"X-Session": headers["x-session"]}
             answers = [(await served.ask("a.example", headers=sent))[2] for _ in range(20)]
-            assert {each["service"] for each in answers} == {first["service"]}
+            assert {answer["service"] for answer in answers} == {first["service"]}
             others = [(await served.ask("a.example"))[2]["service"] for _ in range(20)]
             assert set(others) == {"one", "two"}
 
 
 async def test_requests_are_mirrored() -> None:
-    seen: asyncio.Queue[str] = asyncio.Queue()
+    heads: asyncio.Queue[str] = asyncio.Queue()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.put_nowait((await reader.readuntil(b"\r\n\r\n")).decode())
+        heads.put_nowait((await reader.readuntil(b"\r\n\r\n")).decode())
         writer.write(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n")
 
     async with listening(answer) as copy, backend("one") as endpoint:
@@ -305,7 +316,7 @@ async def test_requests_are_mirrored() -> None:
         hosts = [host("a.example", route_to("c", mirrors=(ir.Mirror("m"),)))]
         async with serving(plain(hosts, clusters)) as served:
             assert (await served.ask("a.example", "/p?q=1"))[0] == 200
-            head = await asyncio.wait_for(seen.get(), 10)
+            head = await asyncio.wait_for(heads.get(), 10)
             assert head.startswith("GET /p?q=1 HTTP/1.1\r\nhost: a.example\r\n")
 
 
@@ -331,14 +342,16 @@ async def test_route_change_is_one_resource_and_closes_no_connection() -> None:
 
                 assert await ask() == "one"
                 hosts[7] = host("h7.example", route_to("d"))
-                assert await served.serve(plain(hosts, others)) == {(SCOPE, "8080/-/h7.example")}
+                assert await served.serve(plain(hosts, others)) == {
+                    (SCOPE_TYPE_URL, "8080/-/h7.example")
+                }
 
                 async def moved() -> bool:
                     return await ask() == "two"
 
                 await served.until(moved)
                 others = [ir.Cluster("c", (one,)), ir.Cluster("d", (one,))]
-                assert await served.serve(plain(hosts, others)) == {(ENDPOINTS, "d")}
+                assert await served.serve(plain(hosts, others)) == {(ENDPOINTS_TYPE_URL, "d")}
 
                 async def back() -> bool:
                     return await ask() == "one"
@@ -346,8 +359,8 @@ async def test_route_change_is_one_resource_and_closes_no_connection() -> None:
                 await served.until(back)
                 changed = await served.serve(plain(hosts[:7], others[:1]))
                 assert changed == {
-                    (CLUSTER, "d"), (ENDPOINTS, "d"),
-                    *((SCOPE, f"8080/-/h{number}.example") for number in range(7, 20)),
+                    (CLUSTER_TYPE_URL, "d"), (ENDPOINTS_TYPE_URL, "d"),
+                    *((SCOPE_TYPE_URL, f"8080/-/h{number}.example") for number in range(7, 20)),
                 }  # fmt: skip
 
                 async def gone() -> bool:

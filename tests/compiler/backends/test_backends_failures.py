@@ -18,21 +18,21 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin
 
-NGINX = nginx.Capabilities.parse("1.31.3", ("http_v2_module", "http_ssl_module"))
-ENVOY = envoy.Capabilities()
+NGINX = nginx.NginxCapabilities.parse("1.31.3", ("http_v2_module", "http_ssl_module"))
+ENVOY = envoy.EnvoyCapabilities()
 
-Generate = Callable[[ir.Gateway], tuple[Unsupported, ...]]
-
-
-def to_nginx(gateway: ir.Gateway) -> tuple[Unsupported, ...]:
-    return nginx.Generator(NGINX).generate(gateway).unsupported
+Generate = Callable[[ir.GatewayConfiguration], tuple[Unsupported, ...]]
 
 
-def to_envoy(gateway: ir.Gateway) -> tuple[Unsupported, ...]:
-    return envoy.Generator(ENVOY).generate(gateway).unsupported
+def to_nginx(gateway: ir.GatewayConfiguration) -> tuple[Unsupported, ...]:
+    return nginx.NginxGenerator(NGINX).generate(gateway).unsupported
 
 
-def compiled(rules: list[dict[str, Any]]) -> ir.Gateway:
+def to_envoy(gateway: ir.GatewayConfiguration) -> tuple[Unsupported, ...]:
+    return envoy.EnvoyGenerator(ENVOY).generate(gateway).unsupported
+
+
+def compiled(rules: list[dict[str, Any]]) -> ir.GatewayConfiguration:
     engine_with_route = engine("HTTPRoute", rules)
     metadata = {
         "name": "s-1", "namespace": "n", "labels": {"kubernetes.io/service-name": "s"},
@@ -43,7 +43,7 @@ def compiled(rules: list[dict[str, Any]]) -> ir.Gateway:
         "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}],
         "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}],
     }
-    value = gateway_api.decode("EndpointSlice", endpoint_slice)
+    value = gateway_api.decode_gateway_api_object("EndpointSlice", endpoint_slice)
     engine_with_route.commit({("EndpointSlice", "n", "s-1"): value})
     with engine_with_route.compile() as ask:
         gateway = ask(gateway_api.compile_gateway, GATEWAY)
@@ -56,19 +56,20 @@ def rule(path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("generate", "module"), [(to_nginx, nginx_actions), (to_envoy, envoy_actions)]
+    ("generate", "module", "function"),
+    [(to_nginx, nginx_actions, "action_locations"), (to_envoy, envoy_actions, "apply_action")],
 )
 def test_defect_in_the_action_of_a_route_is_a_finding_about_that_route(
-    generate: Generate, module: Any, monkeypatch: pytest.MonkeyPatch
+    generate: Generate, module: Any, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serve = module.serve
+    serve = getattr(module, function)
 
     def defective(*arguments: Any) -> Any:
         if any("/bad" in repr(argument) for argument in arguments):
             raise KeyError("missing")
         return serve(*arguments)
 
-    monkeypatch.setattr(module, "serve", defective)
+    monkeypatch.setattr(module, function, defective)
     (finding,) = generate(compiled([rule("/bad"), rule("/good")]))
     assert finding.origin == Origin("HTTPRoute", "n", "r", "rules[0].matches[0]")
     assert finding.reason == "internal error: KeyError: 'missing'"
@@ -76,7 +77,7 @@ def test_defect_in_the_action_of_a_route_is_a_finding_about_that_route(
 
 @pytest.mark.parametrize(
     ("generate", "module", "function"),
-    [(to_nginx, nginx_upstreams, "upstream"), (to_envoy, envoy_clusters, "cluster")],
+    [(to_nginx, nginx_upstreams, "upstream"), (to_envoy, envoy_clusters, "build_cluster")],
 )
 def test_defect_in_a_cluster_is_a_finding_about_its_service(
     generate: Generate, module: Any, function: str, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ import yarl
 
 from fakes.kube_serving import ALL, EVERYTHING, HOST, World, world
 from gatehouse.agent.envoy import kube_metrics
-from gatehouse.agent.envoy.metrics import FAMILIES
+from gatehouse.agent.envoy.metrics import CONVERTED, FAMILIES
 from gatehouse.compiler.backends.envoy.kube_apiserver import stats
 from gatehouse.compiler.ir import kube_apiserver as ir
 
@@ -22,11 +22,17 @@ pytestmark = pytest.mark.process
 
 OTHER = "b.kube.test"
 
+PAGE, RAW_PAGE = (
+    f"http://envoy/stats/prometheus?usedonly&filter={quote(chosen, safe='')}"
+    for chosen in (CONVERTED, FAMILIES)
+)
+"""The requests of an agent."""
+
 
 @pytest_asyncio.fixture
 async def one() -> AsyncIterator[World]:
-    async with world() as found:
-        yield found
+    async with world() as proxy:
+        yield proxy
 
 
 Series = dict[str, float]
@@ -34,26 +40,25 @@ Series = dict[str, float]
 
 async def counted(one: World, family: str) -> Series:
     """Scrape like an agent; return the values of a metric family by labels."""
-    path = f"http://envoy/stats/prometheus?usedonly&filter={quote(FAMILIES, safe='')}"
     connector = aiohttp.UnixConnector(str(one.directory / "admin.sock"))
     async with (
         aiohttp.ClientSession(connector=connector) as http,
-        http.get(yarl.URL(path, encoded=True)) as answer,
+        http.get(yarl.URL(PAGE, encoded=True)) as answer,
     ):
         text = kube_metrics.convert(await answer.text())
-    found = re.findall(rf"^gatehouse_kube_{family}{{(.*)}} (\S+)$", text, re.M)
-    return {labels: float(value) for labels, value in found}
+    samples = re.findall(rf"^gatehouse_kube_{family}{{(.*)}} (\S+)$", text, re.M)
+    return {labels: float(value) for labels, value in samples}
 
 
 async def until(one: World, family: str, expected: Series) -> None:
     """Wait until a family has exactly these values: requests are counted after their response."""
-    found: Series = {}
+    values: Series = {}
     try:
         async with asyncio.timeout(20):
-            while (found := await counted(one, family)) != expected:
+            while (values := await counted(one, family)) != expected:
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        assert found == expected
+        assert values == expected
 
 
 def labels(**values: str) -> str:
@@ -84,10 +89,10 @@ REQUESTS = [
 
 
 async def test_metric_labels_are_bounded_for_client_input(one: World) -> None:
-    named = ir.Rule(
+    named = ir.DispatchRule(
         ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.Names(("a\"\\\n", "things")), ir.ANY, ir.NONE
     )  # fmt: skip
-    await one.serve(one.cluster(ir.Policy((named,)), ALL))
+    await one.serve(one.cluster(ir.DispatchPolicy((named,)), ALL))
     expected: Series = {}
     for method, path, verb, resource in REQUESTS:
         assert (await one.ask(one.client("alice-of-users"), path, method)).status == 200
@@ -121,11 +126,11 @@ async def test_metrics_have_response_codes_of_clients(one: World) -> None:
 
 
 async def test_rejection_metrics_have_reasons(one: World) -> None:
-    def policy(resource: str, schema: str = "", *servers: str) -> ir.Policy:
-        rule = ir.Rule(
+    def policy(resource: str, schema: str = "", *servers: str) -> ir.DispatchPolicy:
+        rule = ir.DispatchRule(
             ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.Names((resource,)), ir.ANY, ir.NONE
         )  # fmt: skip
-        return ir.Policy((rule,), servers, schema)
+        return ir.DispatchPolicy((rule,), servers, schema)
 
     none = ir.FlowSchema('no"ne', ir.InFlight(0))
     slow = ir.FlowSchema("slow", ir.TokenBucket(1, 1))
@@ -165,9 +170,9 @@ async def test_rejection_metrics_have_reasons(one: World) -> None:
 async def test_long_running_requests_are_counted_while_active(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats, "PERIOD", 0.6)
+    monkeypatch.setattr(stats, "STATS_PERIOD_SECONDS", 0.6)
     schema = ir.FlowSchema("s", ir.InFlight(9))
-    logged = ir.Policy((EVERYTHING,), schema="s", logged=True)
+    logged = ir.DispatchPolicy((EVERYTHING,), schema="s", logged=True)
     await one.serve(one.cluster(logged, schemas=(schema,)))
     watches = []
     for _ in range(2):
@@ -193,16 +198,16 @@ async def test_long_running_requests_are_counted_while_active(
     watches[0].close()
     one.upstream.release()
     await until(one, "longrunning_requests", {watching: 1, waiting: 0})
-    await until(one, "inflight_requests", {each: 1.0 if "schema" not in each else 0.0
-                                            for each in flight})  # fmt: skip
+    await until(one, "inflight_requests", {label_names: 1.0 if "schema" not in label_names else 0.0
+                                            for label_names in flight})  # fmt: skip
     ended = {about(one, "watch", "pods", schema="s"): 1.0,
              about(one, "get", "secrets", schema="s"): 1.0}  # fmt: skip
     await until(one, "requests_total", ended)
 
 
 async def test_server_health_metric_follows_readiness(one: World) -> None:
-    away = ir.Server("https://away", "127.0.0.1", 1)
-    here = ir.Server("https://one", "127.0.0.1", one.upstream.port)
+    away = ir.KubeApiServer("https://away", "127.0.0.1", 1)
+    here = ir.KubeApiServer("https://one", "127.0.0.1", one.upstream.port)
     await one.serve(one.cluster(servers=(away, here)))
     server = labels(cluster=HOST, server=f"127.0.0.1:{one.upstream.port}")
     gone = labels(cluster=HOST, server="127.0.0.1:1")
@@ -235,6 +240,23 @@ async def test_metrics_of_a_cluster_are_bounded(
     for resource in ("pods", "secrets", "nodes", "services", "endpoints", "leases"):
         assert (await connection.ask(f"/api/v1/{resource}")).status == 200
     await connection.ask("/api/v1/pods")
-    expected = {about(one, "list", each): 1.0 for each in ("pods", "secrets", "nodes")}
+    expected = {
+        about(one, "list", resource_name): 1.0 for resource_name in ("pods", "secrets", "nodes")
+    }
     expected[about(one, "list", "pods")] = 2.0
     await until(one, "requests_total", expected)
+
+
+async def test_metric_names_do_not_contain_cluster_names(one: World) -> None:
+    limits = (ir.FlowSchema("s.limit", ir.InFlight(5)),)
+    await one.serve(one.cluster(ir.DispatchPolicy((EVERYTHING,), schema="s.limit"), schemas=limits))
+    assert (await one.ask(one.client("alice"))).status == 200
+    connector = aiohttp.UnixConnector(str(one.directory / "admin.sock"))
+    async with (
+        aiohttp.ClientSession(connector=connector) as http,
+        http.get(yarl.URL(RAW_PAGE, encoded=True)) as answer,
+    ):
+        text = await answer.text()
+    names = set(re.findall(r"^# TYPE (\S+)", text, re.M))
+    assert {"envoy_http_downstream_rq_total", "envoy_cluster_upstream_rq_total"} <= names
+    assert not [name for name in names if "test" in name or "s_limit" in name]

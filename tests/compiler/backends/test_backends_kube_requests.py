@@ -17,14 +17,14 @@ from gatehouse.compiler.ir import kube_apiserver as ir
 pytestmark = pytest.mark.process
 
 _TABLE = Path(__file__).parents[1] / "frontends" / "upstream_cluster" / "request_infos.json"
-LOGGED = ir.Policy((EVERYTHING,), logged=True)
+LOGGED = ir.DispatchPolicy((EVERYTHING,), logged=True)
 
 Found = dict[str, Any] | int
 
 
 def table() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(_TABLE.read_text())["requests"]
-    return [each for each in found if _can_come(each["method"], each["target"])]
+    entries: list[dict[str, Any]] = json.loads(_TABLE.read_text())["requests"]
+    return [entry for entry in entries if _can_come(entry["method"], entry["target"])]
 
 
 def _can_come(method: str, target: str) -> bool:
@@ -35,54 +35,54 @@ def _can_come(method: str, target: str) -> bool:
 
 @pytest_asyncio.fixture
 async def one() -> AsyncIterator[World]:
-    async with world() as found:
-        found.upstream.watched = False
-        await found.serve(found.cluster(LOGGED))
-        yield found
+    async with world() as proxy:
+        proxy.upstream.watched = False
+        await proxy.serve(proxy.cluster(LOGGED))
+        yield proxy
 
 
 async def understood(one: World, requests: list[tuple[str, str]]) -> list[Found]:
     """Return, for each request, its fields in the log, or the status of its rejection."""
     connection = await one.connect(one.client("alice"))
-    found: list[Found] = []
+    result: list[Found] = []
     for method, target in requests:
         before = len(one.upstream.seen)
         answer = await connection.ask(target, method)
         if len(one.upstream.seen) == before:
-            found.append(answer.status)
+            result.append(answer.status)
             if answer.headers.get("connection") == "close":
                 connection = await one.connect(one.client("alice"))
             continue
         # The parsed request is forwarded byte for byte.
         assert one.upstream.seen[-1][:2] == (method, target)
-        found.append({})
-    forwarded = sum(isinstance(each, dict) for each in found)
+        result.append({})
+    forwarded = sum(isinstance(outcome, dict) for outcome in result)
     async with asyncio.timeout(20):
         while len(one.log()) < forwarded:
             await asyncio.sleep(0.05)
     lines = iter(one.log())
-    return [next(lines) if isinstance(each, dict) else each for each in found]
+    return [next(lines) if isinstance(outcome, dict) else outcome for outcome in result]
 
 
 async def test_requests_are_parsed_like_kubernetes(one: World) -> None:
     known = table()
     assert len(known) > 200
-    found = await understood(one, [(each["method"], each["target"]) for each in known])
+    outcomes = await understood(one, [(entry["method"], entry["target"]) for entry in known])
     wrong: list[tuple[dict[str, Any], Found]] = []
-    for wanted, got in zip(known, found, strict=True):
-        refused = "error" in wanted or "\0" in wanted["path"]
+    for parsed, got in zip(known, outcomes, strict=True):
+        refused = "error" in parsed or "\0" in parsed["path"]
         if isinstance(got, int) or refused:
             if not refused or got not in (400, 500):
-                wrong.append((wanted, got))
+                wrong.append((parsed, got))
             continue
-        resource = wanted.get("resource", "")
-        if wanted.get("subresource"):
-            resource += "/" + wanted["subresource"]
+        resource = parsed.get("resource", "")
+        if parsed.get("subresource"):
+            resource += "/" + parsed["subresource"]
         keys = "verb", "group", "namespace", "name", "path"
-        expected = {"resource": resource, **{key: wanted.get(key, "") for key in keys}}
+        expected = {"resource": resource, **{key: parsed.get(key, "") for key in keys}}
         actual = {key: got[key] for key in expected}
         if actual != expected:
-            wrong.append((wanted, actual))
+            wrong.append((parsed, actual))
     assert not wrong, "\n".join(map(str, wrong))
 
 

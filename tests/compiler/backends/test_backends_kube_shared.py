@@ -28,7 +28,7 @@ class Counter(rls_pb2_grpc.RateLimitServiceServicer):
     async def ShouldRateLimit(self, request: Any, _: Any) -> Any:
         assert request.domain == "gatehouse"
         [descriptor] = request.descriptors
-        self.asked.append({each.key: each.value for each in descriptor.entries})
+        self.asked.append({entry.key: entry.value for entry in descriptor.entries})
         self.left -= 1
         return _CODES(overall_code=_CODES.OK if self.left >= 0 else _CODES.OVER_LIMIT)
 
@@ -50,22 +50,25 @@ async def test_shared_limit_is_checked_after_local_limit() -> None:
         ir.FlowSchema("own", ir.TokenBucket(1, 100)),
         ir.FlowSchema("s", ir.TokenBucket(1, 5), ir.TokenBucket(7, 9)),
     )
-    pods = ir.Rule(verbs=ir.ANY, groups=ir.ANY, resources=ir.Names(("pods",)))
-    policies = ir.Policy((pods,), schema="s"), ir.Policy((EVERYTHING,), schema="own")
+    pods = ir.DispatchRule(verbs=ir.ANY, groups=ir.ANY, resources=ir.Names(("pods",)))
+    policies = (
+        ir.DispatchPolicy((pods,), schema="s"),
+        ir.DispatchPolicy((EVERYTHING,), schema="own"),
+    )
     async with world() as one, counting(3) as (counter, where, server):
         await one.serve(one.cluster(*policies, schemas=schemas), counter=where)
         alice = one.client("alice")
-        found = [await one.ask(alice, "/api/v1/pods") for _ in range(9)]
-        codes = [each.status for each in found]
+        responses = [await one.ask(alice, "/api/v1/pods") for _ in range(9)]
+        codes = [response.status for response in responses]
         # Three pass; the service rejects two; the rest exceeds the local token bucket.
         assert codes == [200] * 3 + [429] * 6
         assert 5 <= len(counter.asked) <= 6
         expected = {"cluster": HOST, "schema": "s", "rate": "7", "burst": "9"}
-        assert all(each == expected for each in counter.asked)
-        for each in found[3:]:
-            assert each.headers["retry-after"] == "1"
-            assert each.document["reason"] == "TooManyRequests"
-            assert "flowControl(name=s," in each.document["message"]
+        assert all(limit == expected for limit in counter.asked)
+        for response in responses[3:]:
+            assert response.headers["retry-after"] == "1"
+            assert response.document["reason"] == "TooManyRequests"
+            assert "flowControl(name=s," in response.document["message"]
         assert (await one.ask(alice, "/version")).status == 200
         # Without a service only the limit of one data plane applies.
         await server.stop(0)

@@ -64,7 +64,7 @@ def _named(name: str, source: random.Random, values: tuple[str, ...]) -> ir.Valu
 
 def _rank(route: ir.Route) -> tuple[int, int, bool, int, int, str]:
     match = route.match
-    kinds = (ir.PathExact, ir.PathPrefix, ir.PathRegex)
+    kinds = (ir.PathExact, ir.PathRegex, ir.PathPrefix)
     length = len(match.path.value)
     return (
         kinds.index(type(match.path)),
@@ -120,11 +120,13 @@ def cases() -> list[Case]:
 def port(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     chosen = free_port()
     hosts = tuple(ir.VirtualHost(case.hostname, tuple(case.routes)) for case in cases)
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         "ns/gw", "127.0.0.1", (ir_gateway.Listener(chosen, "HTTP", hosts),)
     )
-    binary = nginx_binary.probe(nginx_binary.find(None))
-    generated = nginx.Generator(nginx.Capabilities.parse(str(binary.version))).generate(gateway)
+    binary = nginx_binary.probe_nginx(nginx_binary.find_nginx_binary(None))
+    generated = nginx.NginxGenerator(nginx.NginxCapabilities.parse(str(binary.version))).generate(
+        gateway
+    )
     assert generated.unsupported == ()
     directory = tmp_path_factory.mktemp("nginx")
     for path, file in generated.file_set.files.items():
@@ -175,8 +177,10 @@ def test_nginx_selects_the_specified_route(cases: list[Case], port: int) -> None
             response.read()
             location = response.headers.get("Location", "")
             answer = location.split("/")[2].split(":")[0] if location else str(response.status)
-            wanted = expected(case, method, path, headers, query)
-            if answer != wanted:
-                wrong.append(f"{case.hostname} {method} {target} {headers}: {answer}, not {wanted}")
+            decision = expected(case, method, path, headers, query)
+            if answer != decision:
+                wrong.append(
+                    f"{case.hostname} {method} {target} {headers}: {answer}, not {decision}"
+                )
     connection.close()
     assert wrong == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
@@ -14,23 +13,26 @@ import pytest
 
 from fakes.apiservers import apiserver, server_name_at, version_1
 from fakes.authority import Authority
+from fakes.loopback import loopback_network
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import Destination, L4Backend, L4Host, ProxyProtocolListener
 from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
-from gatehouse.dataplane.origin import of_port
+from gatehouse.dataplane.origin import port_origin
 
 pytestmark = pytest.mark.process
 
-ADDRESS = (f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1", 8443)
+ADDRESS = (f"{loopback_network()}.1", 8443)
 
 
 @contextlib.asynccontextmanager
-async def serving(gateway: ir_gateway.Gateway) -> AsyncIterator[None]:
-    binary = nginx_binary.probe(nginx_binary.find(None))
-    generated = nginx.Generator(nginx.Capabilities.parse(str(binary.version))).generate(gateway)
+async def serving(gateway: ir_gateway.GatewayConfiguration) -> AsyncIterator[None]:
+    binary = nginx_binary.probe_nginx(nginx_binary.find_nginx_binary(None))
+    generated = nginx.NginxGenerator(nginx.NginxCapabilities.parse(str(binary.version))).generate(
+        gateway
+    )
     assert generated.unsupported == ()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -65,11 +67,11 @@ async def test_tls_passes_through_and_sources_are_enforced(tmp_path: Path) -> No
             L4Host("api.a.test", (L4Backend("a"),)),
             L4Host("api.b.test", (L4Backend("b"),), sources=("127.0.9.0/24",)),
         )
-        gateway = ir_gateway.Gateway(
+        gateway = ir_gateway.GatewayConfiguration(
             "ns/gw",
             ADDRESS[0],
             l4_listeners=(ir_gateway.L4Listener(ADDRESS[1], "TLS", hosts),),
-            clusters=tuple(ir.Cluster(each.name, (each.endpoint,), "tcp") for each in (a, b)),
+            clusters=tuple(ir.Cluster(server.name, (server.endpoint,), "tcp") for server in (a, b)),
         )
         async with serving(gateway):
             assert await server_name_at(ADDRESS, trust, "api.a.test", source="127.0.8.1") == "a"
@@ -86,7 +88,7 @@ async def test_source_in_proxy_header_counts_from_trusted_proxy(tmp_path: Path) 
     known = ClientAddress("proxy-protocol", ("127.0.8.0/24",))
     async with apiserver(authority, "b") as b:
         host = L4Host("api.b.test", (L4Backend("b"),), sources=("203.0.113.0/24",))
-        gateway = ir_gateway.Gateway(
+        gateway = ir_gateway.GatewayConfiguration(
             "ns/gw",
             ADDRESS[0],
             settings=DataPlaneSettings(client_address=known),
@@ -108,8 +110,8 @@ async def test_source_in_proxy_header_counts_from_trusted_proxy(tmp_path: Path) 
 
 def test_proxy_protocol_port_is_not_supported() -> None:
     tunnel = ProxyProtocolListener(8443, (Destination("10.1.2.3", 443, "a"),))
-    gateway = ir_gateway.Gateway(
+    gateway = ir_gateway.GatewayConfiguration(
         "ns/gw", proxy_protocol_listeners=(tunnel,), clusters=(ir.Cluster("a", (), "tcp"),)
     )
-    generated = nginx.Generator(nginx.Capabilities.parse("1.31.0")).generate(gateway)
-    assert [each.origin for each in generated.unsupported] == [of_port("ns/gw", 8443)]
+    generated = nginx.NginxGenerator(nginx.NginxCapabilities.parse("1.31.0")).generate(gateway)
+    assert [item.origin for item in generated.unsupported] == [port_origin("ns/gw", 8443)]

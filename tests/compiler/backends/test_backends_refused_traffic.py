@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from differential import echoes, proxies
 from differential.proxies import PORT, Runner
+from fakes.loopback import loopback_network
 from fakes.one_route import BACKEND, GATEWAY, Object, engine
 from gatehouse.compiler.frontends import gateway_api
 
@@ -32,8 +32,8 @@ async def served(
     runner: Runner, kind: str, rules: list[Object], endpoint: int, directory: Path
 ) -> AsyncIterator[str]:
     """Serve a route to the endpoint's port; yield the proxy's address."""
-    address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
-    found = engine(kind, rules, port=PORT)
+    address = f"{loopback_network()}.1"
+    compiler = engine(kind, rules, port=PORT)
     labels = {"kubernetes.io/service-name": "s"}
     slice_ = {
         "metadata": {"name": "s-1", "namespace": "n", "labels": labels},
@@ -42,8 +42,8 @@ async def served(
         "endpoints": [{"addresses": ["127.0.0.1"]}],
     }
     key = ("EndpointSlice", "n", "s-1")
-    found.commit({key: gateway_api.decode("EndpointSlice", slice_)})
-    with found.compile() as ask:
+    compiler.commit({key: gateway_api.decode_gateway_api_object("EndpointSlice", slice_)})
+    with compiler.compile() as ask:
         gateway = ask(gateway_api.compile_gateway, GATEWAY)
     assert gateway is not None
     bound = msgspec.structs.replace(gateway, bind_address=address)
@@ -94,8 +94,8 @@ async def test_share_of_invalid_backend_is_unavailable(runner: Runner, tmp_path:
         echoes.calls("127.0.0.1") as port,
         served(runner, "GRPCRoute", rules, port, tmp_path) as address,
     ):
-        seen = [await called(address) for _ in range(40)]
-    assert set(seen) == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+        statuses = [await called(address) for _ in range(40)]
+    assert set(statuses) == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -128,11 +128,11 @@ async def test_grpc_error_response_is_trailers_only(runner: Runner, tmp_path: Pa
 async def test_request_body_is_never_parsed_as_request(
     runner: Runner, edit: Object, tmp_path: Path
 ) -> None:
-    seen: list[bytes] = []
+    chunks: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
-            seen.append(data)
+            chunks.append(data)
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
@@ -145,4 +145,4 @@ async def test_request_body_is_never_parsed_as_request(
     async with server, served(runner, "HTTPRoute", rules, port, tmp_path) as address:
         reply = await plain(address, head % len(body) + body)
     assert reply.startswith(b"HTTP/1.1 500 ")
-    assert seen == []
+    assert chunks == []

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fakes.one_route import BACKEND, GATEWAY, engine
+from fakes.upstream_worlds import authority
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.proxy_settings import NginxUpstreamSettings
+from gatehouse.compiler.ir.settings import UpstreamSettings
 from gatehouse.compiler.ir.unsupported import Suspect
-from gatehouse.dataplane.origin import Origin, of_port
+from gatehouse.dataplane.origin import Origin, port_origin
 from gatehouse.incremental.query import Key
 
 SLICE = ("EndpointSlice", "n", "s-1")
@@ -29,7 +35,7 @@ ENDPOINTS = {
 
 pytestmark = pytest.mark.process
 
-CAPABILITIES = nginx.Capabilities.parse("1.31.3", ("http_v2_module", "http_ssl_module"))
+CAPABILITIES = nginx.NginxCapabilities.parse("1.31.3", ("http_v2_module", "http_ssl_module"))
 Rule = dict[str, Any]
 
 WIDE = r"/\x{263a}"
@@ -45,21 +51,24 @@ GOOD: list[Rule] = [
 """Rules around the bad one."""
 
 
-def compiled(rule: Rule, *others: tuple[Key, dict[str, Any]]) -> ir.Gateway:
+def compiled(
+    rule: Rule, *others: tuple[Key, dict[str, Any]], secrets: Mapping[Key, Any] | None = None
+) -> ir.GatewayConfiguration:
     """Compile a route whose fifth rule is ``rule``."""
-    found = engine("HTTPRoute", [*GOOD[:4], rule, *GOOD[4:]], *others)
-    found.commit({SLICE: gateway_api.decode("EndpointSlice", ENDPOINTS)})
-    settings = gateway_api.Settings(bind="any", snippets=True)
-    found.commit({gateway_api.SETTINGS_KEY: settings})
-    with found.compile() as ask:
+    compiler = engine("HTTPRoute", [*GOOD[:4], rule, *GOOD[4:]], *others)
+    compiler.commit(secrets or {})
+    compiler.commit({SLICE: gateway_api.decode_gateway_api_object("EndpointSlice", ENDPOINTS)})
+    settings = gateway_api.ControllerSettings(bind="any", snippets=True)
+    compiler.commit({gateway_api.SETTINGS_KEY: settings})
+    with compiler.compile() as ask:
         gateway = ask(gateway_api.compile_gateway, GATEWAY)
     assert gateway is not None
     return gateway
 
 
-def error_of(gateway: ir.Gateway, directory: Path) -> str:
+def error_of(gateway: ir.GatewayConfiguration, directory: Path) -> str:
     """Return the message of NGINX about a configuration, as an agent reports it."""
-    generated = nginx.Generator(CAPABILITIES).generate(gateway)
+    generated = nginx.NginxGenerator(CAPABILITIES).generate(gateway)
     assert not generated.unsupported, generated.unsupported
     for path, file in generated.file_set.files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +77,15 @@ def error_of(gateway: ir.Gateway, directory: Path) -> str:
     (directory / "nginx.conf").write_text(
         f"pid {directory}/pid; {main} events {{}} http {{ include gatehouse/http.conf; }}"
     )
-    command = [str(nginx_binary.find(None)), "-t", "-q", "-e", "stderr", "-p", str(directory)]
+    command = [
+        str(nginx_binary.find_nginx_binary(None)),
+        "-t",
+        "-q",
+        "-e",
+        "stderr",
+        "-p",
+        str(directory),
+    ]
     done = subprocess.run(
         [*command, "-c", str(directory / "nginx.conf")],
         capture_output=True, text=True, check=False,
@@ -133,22 +150,146 @@ def test_snippet_is_traced_to_its_policy(context: str, tmp_path: Path) -> None:
     assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(Origin(*key)),)
 
 
-def test_certificate_is_traced_to_its_secret() -> None:
-    origins = Origin("Secret", "n", "a"), Origin("Secret", "n", "b")
-    gateway = ir.Gateway(
-        "n/gw",
-        certificates=tuple(
-            ir.Certificate(f"cert-{each.name}", b"", ir.SecretBytes(b""), each) for each in origins
-        ),
+@pytest.mark.parametrize("context", ["http", "http.server", "http.server.location"])
+def test_unknown_variable_is_traced_to_the_snippets_that_use_it(
+    context: str, tmp_path: Path
+) -> None:
+    """NGINX names no file for this error."""
+    bad, other = ("SnippetsFilter", "n", "s"), ("SnippetsPolicy", "n", "other")
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw"}
+    good = {"targetRefs": [target], **snippet(context, "add_header X-Longer $nowhere_host;")}
+    defined = snippet("http", "map $uri $nowhere_host { default 1; }")
+    good["snippets"] += defined["snippets"] if context != "http" else []
+    if context == "http":
+        good["snippets"][0]["value"] += " map $uri $nowhere_host { default 1; }"
+    gateway = compiled(
+        filtered("s"), (bad, snippet(context, "add_header X-Bad a${nowhere}b;")), (other, good)
     )
-    message = 'cannot load certificate "/x/gatehouse/tls/cert-b.crt": PEM_read_bio() failed'
-    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(origins[1]),)
+    message = error_of(gateway, tmp_path)
+    assert " in " not in message
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(Origin(*bad)),)
+
+
+def test_error_of_an_upstream_accuses_only_its_policy() -> None:
+    proxy = Origin("NginxProxy", "n", "innocent")
+    gateway = compiled(rule())
+    settings = msgspec.structs.replace(gateway.settings, origins=(proxy,))
+    gateway = msgspec.structs.replace(gateway, settings=settings)
+    (cluster,) = gateway.clusters
+    message = f"nginx: [emerg] bad in /x/gatehouse/upstreams/{cluster.name}.conf:2"
+    assert nginx.suspects(gateway, CAPABILITIES, message) == ()
+    policy = Origin("UpstreamSettingsPolicy", "n", "p")
+    own = UpstreamSettings(
+        nginx=NginxUpstreamSettings(memory=1),
+        sources=(("nginx.memory", policy.field("zoneSize")),),
+    )
+    gateway = msgspec.structs.replace(
+        gateway, clusters=(msgspec.structs.replace(cluster, settings=own),)
+    )
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(policy),)
+
+
+def test_error_of_an_l4_listener_is_traced_to_its_route() -> None:
+    route = Origin("TCPRoute", "n", "r")
+    listener = ir.L4Listener(90, "TCP", (ir.L4Host("", origin=route),))
+    gateway = ir.GatewayConfiguration("n/gw", l4_listeners=(listener,))
+    message = "nginx: [emerg] bad in /x/gatehouse/streams/90-tcp.conf:3"
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(route),)
+    hosts = tuple(ir.L4Host(name, origin=route) for name in ("a.example", "b.example"))
+    listener = ir.L4Listener(90, "TLS", hosts)
+    gateway = ir.GatewayConfiguration("n/gw", l4_listeners=(listener,))
+    message = message.replace("tcp", "tls")
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(port_origin("n/gw", 90)),)
+
+
+CREDENTIALS = ir.GatewayConfiguration(
+    "n/gw",
+    certificates=tuple(
+        ir.Certificate(f"cert-{name}", b"", ir.SecretBytes(b""), Origin("Secret", "n", name))
+        for name in "ab"
+    ),
+    trust_bundles=(ir.TrustBundle("ca-a", b"", (Origin("ConfigMap", "n", "a"),)),),
+    secrets=(ir.SecretFile("auth-a", ir.SecretBytes(b""), Origin("Secret", "n", "users")),),
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "name", "credential"),
+    [
+        ('cannot load certificate "/x/gatehouse/tls/cert-b.crt": PEM', "Secret", "b", "cert-b"),
+        ('SSL_CTX_load_verify_locations("gatehouse/tls/ca-a.pem")', "ConfigMap", "a", "ca-a"),
+        ("authenticator: filter n/f: gatehouse/secrets/auth-a: PEM", "Secret", "users", "auth-a"),
+    ],
+)
+def test_file_of_a_credential_is_traced_to_the_object_that_holds_it(
+    message: str, kind: str, name: str, credential: str
+) -> None:
+    suspect = Suspect(Origin(kind, "n", name), credential=credential)
+    assert nginx.suspects(CREDENTIALS, CAPABILITIES, message) == (suspect,)
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        "in /x/gatehouse/servers/80-any-e3b0c442.conf:9 ",
+        "/x/gatehouse/tls/cert-a.crt",
+        "bind() to 0.0.0.0:80 failed",
+    ],
+)
+def test_text_of_an_object_does_not_accuse_another(quoted: str, tmp_path: Path) -> None:
+    """NGINX quotes unknown directives, which may look like the place of something else."""
+    key = ("SnippetsFilter", "n", "s")
+    gateway = compiled(filtered("s"), (key, snippet("http.server.location", f'"{quoted}" on;')))
+    message = error_of(gateway, tmp_path)
+    assert quoted in message
+    gateway = msgspec.structs.replace(gateway, certificates=CREDENTIALS.certificates)
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(Origin(*key)),)
+
+
+def test_ca_certificates_are_traced_to_their_config_map(tmp_path: Path) -> None:
+    references = [{"group": "", "kind": "ConfigMap", "name": "ca"}]
+    policy = {
+        "targetRefs": [{"group": "", "kind": "Service", "name": "s"}],
+        "validation": {"hostname": "s.example", "caCertificateRefs": references},
+    }
+    data = {"metadata": {}, "data": {"ca.crt": authority().pem.decode()}}
+    held: dict[Key, Any] = {
+        ("ConfigMap", "n", "ca"): gateway_api.decode_gateway_api_object("ConfigMap", data)
+    }
+    gateway = compiled(rule(), (("BackendTLSPolicy", "n", "p"), policy), secrets=held)
+    (bundle,) = gateway.trust_bundles
+    broken = msgspec.structs.replace(bundle, pem=b"no certificate")
+    gateway = msgspec.structs.replace(gateway, trust_bundles=(broken,))
+    message = error_of(gateway, tmp_path)
+    suspect = Suspect(Origin("ConfigMap", "n", "ca"), credential=bundle.name)
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (suspect,)
+
+
+def test_authentication_is_traced_to_its_filter() -> None:
+    key = ("AuthenticationFilter", "n", "f")
+    reference = {"group": "gateway.nginx.org", "kind": key[0], "name": key[2]}
+    bad = rule(filters=[{"type": "ExtensionRef", "extensionRef": reference}])
+    spec = {"type": "Basic", "basic": {"realm": "r", "secretRef": {"name": "users"}}}
+    users = base64.b64encode(b"ann:x").decode()
+    secret = gateway_api.decode_gateway_api_object(
+        "Secret", {"metadata": {}, "data": {"auth": users}}
+    )
+    gateway = compiled(bad, (key, spec), secrets={("Secret", "n", "users"): secret})
+    files = nginx.NginxGenerator(CAPABILITIES).generate(gateway).file_set.files
+    path, number = next(
+        (path, number)
+        for path, file in files.items()
+        for number, line in enumerate(file.content.decode(errors="replace").splitlines(), 1)
+        if "auth_basic_user_file" in line
+    )
+    message = f"nginx: [emerg] bad in /x/{path}:{number}"
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(Origin(*key)),)
 
 
 def test_port_that_cannot_be_bound_is_traced_to_the_port() -> None:
     gateway = compiled(rule())
     message = "nginx: [emerg] bind() to 0.0.0.0:80 failed (98: Address already in use)"
-    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(of_port("n/gw", 80)),)
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(port_origin("n/gw", 80)),)
     assert nginx.suspects(gateway, CAPABILITIES, message.replace(":80", ":81")) == ()
 
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import pytest
 
 from gatehouse.compiler.backends.nginx import usage_reporting as block
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.directives import write
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
+from gatehouse.compiler.backends.nginx.directives import format_directives
 from gatehouse.compiler.backends.nginx.snippets import outermost
 from gatehouse.controller import plus_usage
-from gatehouse.controller.provisioner.copied_secrets import Source
+from gatehouse.controller.provisioner.copied_secrets import SecretSource
 
-LICENSE = [Source.parse("license=system/plus")]
-R33, R36 = (Capabilities.parse(f"1.27.2 (nginx-plus-r{release})") for release in (33, 36))
+LICENSE = [SecretSource.parse("license=system/plus")]
+R33, R36 = (NginxCapabilities.parse(f"1.27.2 (nginx-plus-r{release})") for release in (33, 36))
 
 
 def test_no_mgmt_block_without_licence() -> None:
-    assert plus_usage.reports(plus_usage.parse('{"endpoint": "nim.example"}'), []) is None
+    assert (
+        plus_usage.reports(plus_usage.parse_plus_usage('{"endpoint": "nim.example"}'), []) is None
+    )
 
 
 def test_licence_alone_keeps_defaults_of_nginx_plus() -> None:
-    found = plus_usage.reports(plus_usage.parse(""), LICENSE)
-    assert write(block.directives(found, R36)) == (
+    reports = plus_usage.reports(plus_usage.parse_plus_usage(""), LICENSE)
+    assert format_directives(block.directives(reports, R36)) == (
         "mgmt {\n"
         '    license_token "/etc/gatehouse/plus/license/license.jwt";\n'
         '    state_path "/var/lib/gatehouse/state";\n'
@@ -31,27 +33,27 @@ def test_licence_alone_keeps_defaults_of_nginx_plus() -> None:
 
 @pytest.mark.parametrize("version", ["1.31.3", "1.25.5 (nginx-plus-r32)"])
 def test_no_mgmt_block_for_releases_without_licence(version: str) -> None:
-    found = plus_usage.reports(plus_usage.parse('{"proxy": "p:1"}'), LICENSE)
-    capabilities = Capabilities.parse(version)
-    assert block.directives(found, capabilities) == []
-    assert block.unsupported(found, capabilities) == []
+    reports = plus_usage.reports(plus_usage.parse_plus_usage('{"proxy": "p:1"}'), LICENSE)
+    capabilities = NginxCapabilities.parse(version)
+    assert block.directives(reports, capabilities) == []
+    assert block.unsupported_usage_reporting(reports, capabilities) == []
 
 
 def test_unsupported_usage_proxy_is_omitted_and_reported() -> None:
-    found = plus_usage.reports(
-        plus_usage.parse('{"proxy": "p:1", "endpoint": "nim.example"}'), LICENSE
+    reports = plus_usage.reports(
+        plus_usage.parse_plus_usage('{"proxy": "p:1", "endpoint": "nim.example"}'), LICENSE
     )
-    text = write(block.directives(found, R33))
+    text = format_directives(block.directives(reports, R33))
     assert "proxy" not in text
     assert '"endpoint=nim.example"' in text
-    assert block.unsupported(found, R33) == [
+    assert block.unsupported_usage_reporting(reports, R33) == [
         "usage reports through a proxy require NGINX Plus R34 or newer"
     ]
-    assert block.unsupported(found, R36) == []
+    assert block.unsupported_usage_reporting(reports, R36) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"endpoint": "a; }"}', "endpoint"),
         ('{"endpoint": "https://nim.example"}', "endpoint"),
@@ -63,9 +65,9 @@ def test_unsupported_usage_proxy_is_omitted_and_reported() -> None:
         ("{", "truncated"),
     ],
 )
-def test_invalid_options_are_rejected_by_name(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        plus_usage.parse(text)
+def test_invalid_options_are_rejected_by_name(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plus_usage.parse_plus_usage(text)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ WIDGET: Key = ("Widget", "ns", "w")
 CREATED = "2026-01-01T00:00:00Z"
 
 
-class Widget(meta.Resource, frozen=True):
+class Widget(meta.KubernetesObject, frozen=True):
     """The view of a kind that only this test has."""
 
     size: int = 0
@@ -53,7 +53,7 @@ def attached(_: Ask, gateway: Key) -> Mapping[tuple[Key, str], int]:
     return {(gateway, "l"): 2}
 
 
-def extend(_: Ask, __: Key, gateway: ir.Gateway) -> ir.Gateway:
+def extend(_: Ask, __: Key, gateway: ir.GatewayConfiguration) -> ir.GatewayConfiguration:
     assert not gateway.l4_listeners
     return msgspec.structs.replace(gateway, l4_listeners=(ir.L4Listener(9, "TCP", ()),))
 
@@ -78,7 +78,7 @@ FRONT_END = FrontEnd(
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A copy of the module `combined` that joins Gateway API with the front end of this test."""
-    monkeypatch.setattr(hosted_apiserver, "FRONT_END", FRONT_END)
+    monkeypatch.setattr(hosted_apiserver, "HOSTED_API_SERVER_FRONT_END", FRONT_END)
     spec = importlib.util.spec_from_file_location("joined", combined.__file__)
     assert spec is not None
     assert spec.loader is not None
@@ -90,7 +90,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def engine(joined: ModuleType) -> Engine:
     result = Engine(Snapshot(joined.INDEXES))
-    result.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
+    result.commit({gateway_api.SETTINGS_KEY: gateway_api.ControllerSettings(bind="any")})
     listener = {"name": "l", "port": 80, "protocol": "HTTP"}
     objects: dict[Key, dict[str, Any]] = {
         ("GatewayClass", "", "c"): {"spec": {"controllerName": gateway_api.ENVOY}},
@@ -99,27 +99,27 @@ def engine(joined: ModuleType) -> Engine:
     }
     for key, body in objects.items():
         metadata = {"name": key[2], "namespace": key[1], "creationTimestamp": CREATED}
-        result.commit({key: joined.decode(key[0], {"metadata": metadata, **body})})
+        result.commit({key: joined.decode_object(key[0], {"metadata": metadata, **body})})
     return result
 
 
 def test_front_end_adds_to_gateway(joined: ModuleType, engine: Engine) -> None:
     with engine.compile() as ask:
-        gateway = ask(joined.compile_gateway, GATEWAY)
-    assert [each.name for each in gateway.clusters] == ["widgets-of-gw"]
-    assert [each.port for each in gateway.l4_listeners] == [9]
+        gateway = ask(joined.compile_combined_gateway, GATEWAY)
+    assert [cluster.name for cluster in gateway.clusters] == ["widgets-of-gw"]
+    assert [l4_listener.port for l4_listener in gateway.l4_listeners] == [9]
 
 
 def test_objects_of_front_end_count_as_attached(joined: ModuleType, engine: Engine) -> None:
     with engine.compile() as ask:
-        (listener,) = ask(joined.status, GATEWAY).listeners
+        (listener,) = ask(joined.desired_status, GATEWAY).listeners
     assert listener.attached == 2
 
 
 def test_status_of_front_end_is_merged_by_its_record(joined: ModuleType, engine: Engine) -> None:
     with engine.compile() as ask:
-        found = ask.map(joined.status, ask(joined.subjects, ""))[WIDGET]
-    merged = joined.merge_status("Widget", None, found, CREATED)
+        desired = ask.map(joined.desired_status, ask(joined.status_subjects, ""))[WIDGET]
+    merged = joined.merge_combined_status("Widget", None, desired, CREATED)
     assert merged == {"size": 3, "since": CREATED}
 
 
@@ -127,7 +127,7 @@ def test_status_of_front_end_is_deferred_and_has_deadlines(
     joined: ModuleType, engine: Engine
 ) -> None:
     with engine.compile() as ask:
-        serving = ask.map(joined.gateways_of, ask(joined.subjects, ""))
+        serving = ask.map(joined.gateways_of_attached, ask(joined.status_subjects, ""))
         deadlines = ask.map(joined.deadlines, ask.read(DEADLINE_SUBJECTS))
     assert dict(serving.items()) == {WIDGET: (GATEWAY,)}
     assert dict(deadlines.items()) == {WIDGET: (3,)}

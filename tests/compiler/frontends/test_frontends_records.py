@@ -15,7 +15,7 @@ def test_each_kind_belongs_to_one_front_end() -> None:
 
 
 def test_each_plural_belongs_to_one_kind() -> None:
-    names = [(each.group, each.plural) for each in combined.KINDS.resources]
+    names = [(resource.group, resource.plural) for resource in combined.KINDS.resources]
     assert len(set(names)) == len(names)
 
 

@@ -14,7 +14,7 @@ from fakes import virtual_time
 from fakes.hosts import name, plus, running_host
 from fakes.load_balancer_world import World, balancer, node, port, service
 from gatehouse.cli import status_load_balancers as cli
-from gatehouse.compiler.backends.nginx_plus import Generated, generate
+from gatehouse.compiler.backends.nginx_plus import GeneratedUpstreams, generate_upstreams
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer
 from gatehouse.controller.load_balancers import status_reporter
@@ -22,7 +22,7 @@ from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server, parse_seconds
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams, PlusServer, parse_nginx_time
 from gatehouse.kube import client as kube
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
@@ -36,8 +36,8 @@ OBJECTS = (balancer(hosts=[{"url": url} for url in URLS]), node("n", "10.0.0.1")
 
 def said(*reports: HostReport, version: str = "v2") -> dict[str, dict[str, Any]]:
     compiled = World(*OBJECTS).compiled()
-    status = front.status(compiled, {}, version, reports, 3)
-    return {each["type"]: each for each in status["conditions"]}
+    status = front.balancer_status(compiled, {}, version, reports, 3)
+    return {condition["type"]: condition for condition in status["conditions"]}
 
 
 AGREES = HostReport(URLS[0], "v2")
@@ -65,34 +65,40 @@ AGREES = HostReport(URLS[0], "v2")
 def test_programmed_reports_versions_of_all_hosts(
     second: HostReport, status: str, reason: str, message: str
 ) -> None:
-    found = said(AGREES, second)["Programmed"]
-    assert (found["status"], found["reason"], found["message"]) == (status, reason, message)
-    assert found["observedGeneration"] == 3
+    programmed = said(AGREES, second)["Programmed"]
+    assert (programmed["status"], programmed["reason"], programmed["message"]) == (
+        status,
+        reason,
+        message,
+    )
+    assert programmed["observedGeneration"] == 3
 
 
 def test_transition_time_is_kept_and_equal_status_is_not_written() -> None:
     compiled = World(*OBJECTS).compiled()
-    pending = front.status(compiled, {}, "v2", [AGREES, HostReport(URLS[1])], 1)
-    first = front.merged({"conditions": [{"type": "Other"}]}, pending, NOW)
+    pending = front.balancer_status(compiled, {}, "v2", [AGREES, HostReport(URLS[1])], 1)
+    first = front.merge_balancer_status({"conditions": [{"type": "Other"}]}, pending, NOW)
     assert first is not None
-    assert front.merged(first, pending, "later") is None
-    done = front.status(compiled, {}, "v2", [AGREES, HostReport(URLS[1], "v2")], 1)
-    second = front.merged(first, done, "later")
+    assert front.merge_balancer_status(first, pending, "later") is None
+    done = front.balancer_status(compiled, {}, "v2", [AGREES, HostReport(URLS[1], "v2")], 1)
+    second = front.merge_balancer_status(first, done, "later")
     assert second is not None
-    times = {each["type"]: each.get("lastTransitionTime") for each in second["conditions"]}
+    times = {
+        condition["type"]: condition.get("lastTransitionTime") for condition in second["conditions"]
+    }
     assert times == {"Other": None, "Accepted": NOW, "Programmed": "later"}
 
 
 async def test_metrics_of_every_host_are_exported() -> None:
     compiled = World(*OBJECTS).compiled()
-    async with fleet(plus("http/web"), plus()) as (found, fakes, hosts):
+    async with fleet(plus("http/web"), plus()) as (plus_fleet, fakes, hosts):
         assert isinstance(compiled.balancer, LoadBalancer)
-        holdings = generate(compiled.balancer).desired
+        holdings = generate_upstreams(compiled.balancer).desired
         known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), compiled, {})
-        found.want({known.name: (hosts, holdings)})
+        plus_fleet.want({known.name: (hosts, holdings)})
         await until(lambda: held(fakes[0]) == ["10.0.0.1:30080"])
         await until(lambda: fakes[1].calls != [] and fakes[1].calls[-1].status == 404)
-        collected = collector_registry(lambda: host_metrics([known], found))
+        collected = collector_registry(lambda: host_metrics([known], plus_fleet))
         server, where = HealthServer(lambda: "", page_of(collected)), free_port()
         await server.start(f"127.0.0.1:{where}")
         try:
@@ -118,22 +124,24 @@ def test_number_of_events_of_a_failing_host_is_limited() -> None:
     known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), world.compiled(), {})
     failing = tuple((f"http/u{number}", "404 UpstreamNotFound: no") for number in range(500))
     known.reports[URLS[0]] = HostReport(URLS[0], failing=failing)
-    told = [
-        each for each in status_reporter._problems(known) if each.reason == "UpstreamSyncFailed"
+    reported = [
+        problem
+        for problem in status_reporter._problems(known)
+        if problem.reason == "UpstreamSyncFailed"
     ]
-    assert len(told) == status_reporter.MAX_EVENTS + 1
-    assert told[-1].message == f"{URLS[0]}: more upstreams failed; Events show the first 10"
+    assert len(reported) == status_reporter.MAX_EVENTS + 1
+    assert reported[-1].message == f"{URLS[0]}: more upstreams failed; Events show the first 10"
 
 
 def test_status_table_has_a_row_for_each_host() -> None:
     compiled = World(*OBJECTS).compiled()
     behind = HostReport(URLS[1], "v1", "nginx/1.29.3", 9, failing=(("http/x", "404 A: b"),))
-    status = front.status(
+    status = front.balancer_status(
         compiled, {name("http/web"): ("Service", "a", "b")}, "v2", [AGREES, behind], 1
     )
     refused = {"conditions": [{"type": "Accepted", "status": "False", "message": "no Secret"}]}
     console = Console(width=160, record=True, file=StringIO())
-    console.print(cli.table([("nlk/edge", status), ("nlk/bad", refused)]))
+    console.print(cli.hosts_table([("nlk/edge", status), ("nlk/bad", refused)]))
     rows = [line.split("│")[1:-1] for line in console.export_text().splitlines() if "nlk/" in line]
     cells = [[cell.strip() for cell in row] for row in rows]
     assert cells == [
@@ -145,10 +153,10 @@ def test_status_table_has_a_row_for_each_host() -> None:
 
 def test_unchanged_servers_keep_identity() -> None:
     world = World(*OBJECTS, service("other", port("nlk-other", 30081)))
-    generated: list[Generated] = []
+    generated: list[GeneratedUpstreams] = []
 
     def rendered() -> DesiredUpstreams:
-        generated.append(generate(world.plus(), generated[-1] if generated else None))
+        generated.append(generate_upstreams(world.plus(), generated[-1] if generated else None))
         return generated[-1].desired
 
     first = rendered()
@@ -161,7 +169,10 @@ def test_unchanged_servers_keep_identity() -> None:
     assert second.upstreams[name("http/other")].servers == ()
     assert first.version != second.version
     again = rendered()
-    assert all(again.upstreams[each] is made for each, made in second.upstreams.items())
+    assert all(
+        again.upstreams[upstream_name] is upstream
+        for upstream_name, upstream in second.upstreams.items()
+    )
     world.own()
     assert rendered().version == second.version, "an upstream that was emptied is no news"
 
@@ -169,29 +180,31 @@ def test_unchanged_servers_keep_identity() -> None:
 @pytest.mark.parametrize(
     ("context", "says"),
     [
-        ("http", Server("10.0.0.1:30080", drain=True)),
-        ("stream", Server("10.0.0.1:30080", down=True)),
+        ("http", PlusServer("10.0.0.1:30080", drain=True)),
+        ("stream", PlusServer("10.0.0.1:30080", down=True)),
     ],
 )
-def test_draining_uses_the_field_of_the_context(context: str, says: Server) -> None:
+def test_draining_uses_the_field_of_the_context(context: str, says: PlusServer) -> None:
     world = World(
         balancer(nodes={"unschedulablePolicy": "Drain"}),
         node("n", "10.0.0.1", cordoned=True),
         service(annotations={"nginxinc.io/nlk-web": context}),
     )
-    found = world.plus()
-    assert generate(found).desired.upstreams[name(f"{context}/web")].servers == (says,)
+    plus_balancer = world.plus()
+    assert generate_upstreams(plus_balancer).desired.upstreams[name(f"{context}/web")].servers == (
+        says,
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("10s", 10), ("1m", 60), ("1h30m", 5400), ("500ms", 0.5), ("7", 7)]
 )
 def test_nginx_times_are_parsed_to_seconds(text: str, value: float) -> None:
-    assert parse_seconds(text) == value
+    assert parse_nginx_time(text) == value
 
 
 def test_invalid_time_is_unequal_to_any_time() -> None:
-    assert parse_seconds("soon") != parse_seconds("soon")
+    assert parse_nginx_time("soon") != parse_nginx_time("soon")
 
 
 async def test_host_that_stores_different_values_is_reported() -> None:

@@ -19,8 +19,9 @@ from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings, desired
-from gatehouse.controller.provisioner.network_policy import Server
+from gatehouse.controller.provisioner.network_policy import ReachableServer
 from gatehouse.controller.provisioner.patches import PatchError
+from gatehouse.controller.provisioner.pod_security import Level
 
 HERE = Path(__file__).parent / "cases"
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
@@ -36,7 +37,10 @@ SETTINGS = ProvisionerSettings(
 WITH_POLICIES = msgspec.structs.replace(
     SETTINGS,
     network_policy=NetworkOptions(enable=True),
-    servers=(Server("control.system.svc", (443, 8443)), Server("192.0.2.7", (8081,))),
+    servers=(
+        ReachableServer("control.system.svc", (443, 8443)),
+        ReachableServer("192.0.2.7", (8081,)),
+    ),
 )
 COPIES = (
     CopiedSecret(
@@ -66,7 +70,9 @@ def made(case: str) -> str:
     text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
     # Most cases are about what is made of a field, wherever it is allowed.
     overrides = "limited" not in case
-    compilation = Compilation(gateway_api.Settings(bind="any", workload_overrides=overrides))
+    compilation = Compilation(
+        gateway_api.ControllerSettings(bind="any", workload_overrides=overrides)
+    )
     gateways: dict[tuple[str, str], dict[str, Any]] = {}
     for kind, raw in [*admitted_objects(BASE), *admitted_objects(text)]:
         metadata = raw["metadata"]
@@ -76,20 +82,21 @@ def made(case: str) -> str:
             gateways[key] = {**raw, "metadata": {**metadata, "uid": f"uid-of-{key[1]}"}}
     copies = COPIES if "copied" in case else ()
     settings = WITH_POLICIES if "network-policies" in case else SETTINGS
-    settings = msgspec.structs.replace(settings, copies=copies)
-    shown: list[Any] = []
+    level: Level = "privileged" if overrides else "restricted"
+    settings = msgspec.structs.replace(settings, copies=copies, pod_security=level)
+    documents: list[Any] = []
     for (_, *name), plan in compilation.run().plans.items():
         if plan.waiting:
-            shown.append({"gateway": name[1], "waiting": plan.waiting})
+            documents.append({"gateway": name[1], "waiting": plan.waiting})
             continue
         try:
-            found = [obj for _, obj in desired(gateways[(name[0], name[1])], settings, plan)]
+            objects = [obj for _, obj in desired(gateways[(name[0], name[1])], settings, plan)]
         except PatchError as error:
-            shown.append({"gateway": name[1], "refused": str(error)})
+            documents.append({"gateway": name[1], "refused": str(error)})
             continue
         about = "NetworkPolicy" if "network-policies" in case else ""
-        shown += [each for each in found if about in each["kind"]]
-    return yaml.dump_all(shown, Dumper=Plain, sort_keys=True, width=100)
+        documents += [obj for obj in objects if about in obj["kind"]]
+    return yaml.dump_all(documents, Dumper=Plain, sort_keys=True, width=100)
 
 
 class Plain(yaml.SafeDumper):
@@ -104,7 +111,7 @@ def test_provisioned_objects_match_expected_objects(
     case: str, request: pytest.FixtureRequest
 ) -> None:
     expected = HERE / case / "objects.yaml"
-    found = made(case)
+    text = made(case)
     if request.config.getoption("--refresh-golden"):
-        expected.write_text(found, encoding="utf-8")
-    assert expected.read_text(encoding="utf-8") == found
+        expected.write_text(text, encoding="utf-8")
+    assert expected.read_text(encoding="utf-8") == text

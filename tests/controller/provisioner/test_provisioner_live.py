@@ -27,9 +27,9 @@ from gatehouse.apis.resources import (
 )
 from gatehouse.controller.gateway_provisioner import GatewayProvisioner
 from gatehouse.controller.programmed_condition import ProvisioningError
-from gatehouse.controller.provisioner.copied_secrets import CopiedSecret, Source, read_all
-from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.controller.provisioner.reconcile import reconcile
+from gatehouse.controller.provisioner.copied_secrets import CopiedSecret, SecretSource, read_all
+from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
+from gatehouse.controller.provisioner.reconcile import reconcile_objects
 from gatehouse.kube import client as kube
 
 # So that no other controller of the API server writes to what is made.
@@ -51,11 +51,11 @@ class Live:
         )
 
     def trouble(self) -> str:
-        found = self.told.get(NAME)
-        return found.message if found else ""
+        finding = self.told.get(NAME)
+        return finding.message if finding else ""
 
     async def gateway(self, name: str = "g") -> None:
-        made = await self.client.create(
+        created = await self.client.create(
             GATEWAYS,
             {
                 "metadata": {"name": name, "namespace": "default"},
@@ -65,12 +65,12 @@ class Live:
                 },
             },
         )
-        self.gateways[("default", name)] = made
+        self.gateways[("default", name)] = created
 
     def plan(self, waiting: str = "", **workload: Any) -> None:
-        asked = msgspec.convert(workload, Workload)
+        workload_options = msgspec.convert(workload, Workload)
         self.provisioning.set_gateways(
-            {NAME: Plan(((80, "TCP"),), workload=asked, waiting=waiting)}
+            {NAME: ProvisioningPlan(((80, "TCP"),), workload=workload_options, waiting=waiting)}
         )
 
     async def get(self, resource: Resource, name: str = "g-c") -> dict[str, Any] | None:
@@ -80,14 +80,14 @@ class Live:
             return None
 
     async def spec(self, resource: Resource) -> dict[str, Any]:
-        found = await self.get(resource)
-        return found["spec"] if found else {}
+        obj = await self.get(resource)
+        return obj["spec"] if obj else {}
 
     async def until(self, resource: Resource, holds: Callable[[Any], Any]) -> Any:
         async with asyncio.timeout(20):
-            while not holds(found := await self.get(resource)):
+            while not holds(obj := await self.get(resource)):
                 await asyncio.sleep(0.05)
-        return found
+        return obj
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
                 GATEWAY_CLASSES,
                 {"metadata": {"name": "c"}, "spec": {"controllerName": "gatehouse.dev/nginx"}},
             )
-            made = Live(client)
-            await made.gateway()
-            running = asyncio.create_task(made.provisioning.run())
-            yield made
+            estate = Live(client)
+            await estate.gateway()
+            running = asyncio.create_task(estate.provisioning.run())
+            yield estate
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await running
@@ -119,25 +119,27 @@ async def test_autoscaler_controls_replicas_and_is_deleted_when_disabled(live: L
     await live.client.patch(DEPLOYMENTS, "g-c", {"spec": {"replicas": 6}}, "default")
     live.provisioning.enqueue(NAME)
     live.plan(deployment={"autoscaling": {**scaling, "maxReplicas": 12}})
-    await live.until(AUTOSCALERS, lambda found: found["spec"]["maxReplicas"] == 12)
-    await live.until(DISRUPTION_BUDGETS, lambda found: found is None)
+    await live.until(AUTOSCALERS, lambda obj: obj["spec"]["maxReplicas"] == 12)
+    await live.until(DISRUPTION_BUDGETS, lambda obj: obj is None)
     assert (await live.spec(DEPLOYMENTS))["replicas"] == 6
     live.plan(deployment={"replicas": 3})
-    await live.until(AUTOSCALERS, lambda found: found is None)
-    await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 3)
+    await live.until(AUTOSCALERS, lambda obj: obj is None)
+    await live.until(DEPLOYMENTS, lambda obj: obj["spec"]["replicas"] == 3)
 
 
 async def test_equivalent_quantities_are_unchanged(live: Live) -> None:
     limits = {"cpu": 2, "memory": "1024Mi", "acme.com/none": "0.50"}
-    asked = {"container": {"resources": {"limits": limits}}}
-    live.plan(deployment=asked)
-    found = await live.until(DEPLOYMENTS, bool)
-    (container,) = found["spec"]["template"]["spec"]["containers"]
+    deployment_options = {"container": {"resources": {"limits": limits}}}
+    live.plan(deployment=deployment_options)
+    deployment = await live.until(DEPLOYMENTS, bool)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
     answered = {"cpu": "2", "memory": "1Gi", "acme.com/none": "500m"}
     assert container["resources"] == {"limits": answered}
-    plan = Plan(((80, "TCP"),), workload=msgspec.convert({"deployment": asked}, Workload))
-    outcomes = await reconcile(live.client, live.gateways[NAME], SETTINGS, plan)
-    assert {each.action for each in outcomes if each.kind == "Deployment"} == {"unchanged"}
+    plan = ProvisioningPlan(
+        ((80, "TCP"),), workload=msgspec.convert({"deployment": deployment_options}, Workload)
+    )
+    outcomes = await reconcile_objects(live.client, live.gateways[NAME], SETTINGS, plan)
+    assert {outcome.action for outcome in outcomes if outcome.kind == "Deployment"} == {"unchanged"}
 
 
 async def test_daemon_set_replaces_deployment_and_vice_versa(live: Live) -> None:
@@ -145,10 +147,10 @@ async def test_daemon_set_replaces_deployment_and_vice_versa(live: Live) -> None
     await live.until(DEPLOYMENTS, bool)
     live.plan(daemonSet={})
     await live.until(DAEMON_SETS, bool)
-    await live.until(DEPLOYMENTS, lambda found: found is None)
+    await live.until(DEPLOYMENTS, lambda obj: obj is None)
     live.plan()
     await live.until(DEPLOYMENTS, bool)
-    await live.until(DAEMON_SETS, lambda found: found is None)
+    await live.until(DAEMON_SETS, lambda obj: obj is None)
 
 
 async def test_reconcile_removes_unset_fields_and_reverts_user_changes(live: Live) -> None:
@@ -159,45 +161,45 @@ async def test_reconcile_removes_unset_fields_and_reverts_user_changes(live: Liv
     await live.until(DEPLOYMENTS, bool)
     live.plan(deployment={"pod": {"nodeSelector": {"a": "1"}}})
 
-    def pod(found: Any) -> Any:
-        return found["spec"]["template"]["spec"]
+    def pod(workload: Any) -> Any:
+        return workload["spec"]["template"]["spec"]
 
-    await live.until(DEPLOYMENTS, lambda found: pod(found)["nodeSelector"] == {"a": "1"})
-    await live.until(SERVICES, lambda found: "loadBalancerSourceRanges" not in found["spec"])
+    await live.until(DEPLOYMENTS, lambda obj: pod(obj)["nodeSelector"] == {"a": "1"})
+    await live.until(SERVICES, lambda obj: "loadBalancerSourceRanges" not in obj["spec"])
     await live.client.patch(
         SERVICES, "g-c", {"spec": {"externalTrafficPolicy": "Cluster"}}, "default"
     )
     live.provisioning.enqueue(NAME)
-    await live.until(SERVICES, lambda found: found["spec"]["externalTrafficPolicy"] == "Local")
+    await live.until(SERVICES, lambda obj: obj["spec"]["externalTrafficPolicy"] == "Local")
 
 
 async def test_network_policy_allows_listener_ports_until_disabled(live: Live) -> None:
     def plan(*ports: int, **options: Any) -> None:
-        asked = msgspec.convert({"networkPolicy": options}, Workload)
+        workload = msgspec.convert({"networkPolicy": options}, Workload)
         listening = tuple((port, "TCP") for port in ports)
-        live.provisioning.set_gateways({NAME: Plan(listening, workload=asked)})
+        live.provisioning.set_gateways({NAME: ProvisioningPlan(listening, workload=workload)})
 
-    def open_to_everybody(found: Any) -> list[int]:
-        first = found["spec"]["ingress"][0]
-        return [each["port"] for each in first.get("ports", ()) if "from" not in first]
+    def open_to_everybody(policy: Any) -> list[int]:
+        first = policy["spec"]["ingress"][0]
+        return [entry["port"] for entry in first.get("ports", ()) if "from" not in first]
 
     plan(80, enable=True)
     await live.until(NETWORK_POLICIES, bool)
     plan(80, 443, enable=True)
-    await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [80, 443])
+    await live.until(NETWORK_POLICIES, lambda policy: open_to_everybody(policy) == [80, 443])
     plan(443, enable=True, egressTo=[])
-    found = await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [443])
-    assert all("ports" in rule for rule in found["spec"]["egress"])
+    policy = await live.until(NETWORK_POLICIES, lambda policy: open_to_everybody(policy) == [443])
+    assert all("ports" in rule for rule in policy["spec"]["egress"])
     opened: dict[str, Any] = {"spec": {"ingress": [{}]}}
     await live.client.patch(NETWORK_POLICIES, "g-c", opened, "default")
     live.provisioning.enqueue(NAME)
-    await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [443])
+    await live.until(NETWORK_POLICIES, lambda policy: open_to_everybody(policy) == [443])
     plan(443)
-    await live.until(NETWORK_POLICIES, lambda found: found is None)
+    await live.until(NETWORK_POLICIES, lambda policy: policy is None)
     plan(443, enable=True)
     await live.until(NETWORK_POLICIES, bool)
     live.provisioning.set_gateways({NAME: None})
-    await live.until(NETWORK_POLICIES, lambda found: found is None)
+    await live.until(NETWORK_POLICIES, lambda policy: policy is None)
 
 
 async def test_invalid_network_policy_peer_is_reported_with_api_server_message(live: Live) -> None:
@@ -213,7 +215,8 @@ async def test_changed_load_balancer_class_recreates_service(live: Live) -> None
     before = await live.until(SERVICES, bool)
     live.plan(service={"loadBalancerClass": "example.com/b"})
     after = await live.until(
-        SERVICES, lambda found: found and found["spec"]["loadBalancerClass"] == "example.com/b"
+        SERVICES,
+        lambda service: service and service["spec"]["loadBalancerClass"] == "example.com/b",
     )
     assert before["metadata"]["uid"] != after["metadata"]["uid"]
 
@@ -228,7 +231,7 @@ async def test_inapplicable_patch_is_reported_and_leaves_deployment_unchanged(li
             await asyncio.sleep(0.05)
     assert (await live.get(DEPLOYMENTS)) == before
     live.plan(deployment={"replicas": 4})
-    await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 4)
+    await live.until(DEPLOYMENTS, lambda obj: obj["spec"]["replicas"] == 4)
     async with asyncio.timeout(10):
         while live.trouble():
             await asyncio.sleep(0.05)
@@ -253,11 +256,11 @@ async def test_gateway_with_missing_parameters_keeps_its_objects(live: Live) -> 
 
 
 async def test_copied_secret_is_created_updated_and_deleted_with_its_source(live: Live) -> None:
-    source = Source.parse("pull=default/registry")
+    source = SecretSource.parse("pull=default/registry")
     raw = {"metadata": {"name": "registry"}, "type": "example.com/x", "data": {"a": "MQ=="}}
 
-    def told(found: Any) -> tuple[CopiedSecret, ...]:
-        return read_all([source], lambda _: found)
+    def told(secret: Any) -> tuple[CopiedSecret, ...]:
+        return read_all([source], lambda _: secret)
 
     live.provisioning.set_copied_secrets(told(raw))
     live.plan()
@@ -266,10 +269,10 @@ async def test_copied_secret_is_created_updated_and_deleted_with_its_source(live
         return await live.get(SECRETS, "g-c-registry")
 
     async with asyncio.timeout(10):
-        while not (found := await copy()):
+        while not (copied := await copy()):
             await asyncio.sleep(0.05)
-    assert found["data"] == {"a": "MQ=="}
-    assert found["type"] == "example.com/x"
+    assert copied["data"] == {"a": "MQ=="}
+    assert copied["type"] == "example.com/x"
     spec = (await live.until(DEPLOYMENTS, bool))["spec"]["template"]["spec"]
     assert spec["imagePullSecrets"] == [{"name": "g-c-registry"}]
     live.provisioning.set_copied_secrets(told({**raw, "data": {"b": "Mg=="}}))
@@ -285,4 +288,4 @@ async def test_copied_secret_is_created_updated_and_deleted_with_its_source(live
 @pytest.mark.parametrize("text", ["pull=registry", "nothing=ns/name", "pull=a/b/c", "ns/name"])
 def test_malformed_secret_source_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
-        Source.parse(text)
+        SecretSource.parse(text)

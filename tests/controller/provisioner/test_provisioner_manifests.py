@@ -8,8 +8,12 @@ import msgspec
 import pytest
 
 from gatehouse.apis.data_plane_workload import ContainerOptions, Image
-from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings, desired
-from gatehouse.controller.provisioner.pod import Proxy, image
+from gatehouse.controller.provisioner.manifests import (
+    ProvisionerSettings,
+    ProvisioningPlan,
+    desired,
+)
+from gatehouse.controller.provisioner.pod import ProxyKind, free_health_port, image
 from gatehouse.controller.provisioner.service import Ports
 
 SETTINGS = ProvisionerSettings(
@@ -23,7 +27,7 @@ SETTINGS = ProvisionerSettings(
 
 
 PORTS: Ports = ((53, "UDP"), (80, "TCP"), (8443, "TCP"))
-PLAN = Plan(PORTS)
+PLAN = ProvisioningPlan(PORTS)
 
 
 def gateway(name: str = "cafe", **spec: Any) -> dict[str, Any]:
@@ -34,9 +38,15 @@ def gateway(name: str = "cafe", **spec: Any) -> dict[str, Any]:
 
 
 def made(
-    raw: dict[str, Any], ports: Ports = PORTS, proxy: Proxy = "nginx"
+    raw: dict[str, Any],
+    ports: Ports = PORTS,
+    proxy: ProxyKind = "nginx",
+    settings: ProvisionerSettings = SETTINGS,
 ) -> dict[str, dict[str, Any]]:
-    return {resource.kind: obj for resource, obj in desired(raw, SETTINGS, Plan(ports, proxy))}
+    return {
+        resource.kind: obj
+        for resource, obj in desired(raw, settings, ProvisioningPlan(ports, proxy))
+    }
 
 
 def container(raw: dict[str, Any], ports: Ports = PORTS) -> dict[str, Any]:
@@ -81,9 +91,9 @@ def test_infrastructure_metadata_applies_to_every_object_and_pod() -> None:
     )
     metadata = [obj["metadata"] for obj in objects.values()]
     metadata.append(objects["Deployment"]["spec"]["template"]["metadata"])
-    for each in metadata:
-        assert each["labels"]["team"] == "tea"
-        assert each["annotations"]["note"] == "x"
+    for entry in metadata:
+        assert entry["labels"]["team"] == "tea"
+        assert entry["annotations"]["note"] == "x"
 
 
 def test_infrastructure_annotations_cannot_set_service_name() -> None:
@@ -204,13 +214,34 @@ def test_agent_certificate_is_mounted_from_configured_secret() -> None:
 def test_scrape_annotations_are_defaults() -> None:
     def annotations(**infrastructure: Any) -> dict[str, str]:
         raw = gateway(infrastructure=infrastructure)
-        metadata = made(raw)["Deployment"]["spec"]["template"]["metadata"]
+        allowing = msgspec.structs.replace(SETTINGS, metadata_domains=("prometheus.io",))
+        metadata = made(raw, settings=allowing)["Deployment"]["spec"]["template"]["metadata"]
         return dict(metadata["annotations"])
 
     assert annotations()["prometheus.io/scrape"] == "true"
     assert annotations()["prometheus.io/port"] == "9113"
     refused = annotations(annotations={"prometheus.io/scrape": "false"})
     assert refused["prometheus.io/scrape"] == "false"
+
+
+@pytest.mark.parametrize(("requested", "used"), [(9200, 9200), (8443, 8444), (0, 9113)])
+def test_requested_port_has_metrics_and_probes_unless_a_listener_has_it(
+    requested: int, used: int
+) -> None:
+    plan = ProvisioningPlan(PORTS, metrics_port=requested)
+    objects = {resource.kind: obj for resource, obj in desired(gateway(), SETTINGS, plan)}
+    template = objects["Deployment"]["spec"]["template"]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == str(used)
+    [only] = template["spec"]["containers"]
+    probes = [only[name]["httpGet"]["port"] for name in ("readinessProbe", "livenessProbe")]
+    assert probes == [used, used]
+    environment = {entry["name"]: entry.get("value") for entry in only["env"]}
+    assert environment["GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS"] == f"$(POD_IP):{used}"
+
+
+@pytest.mark.parametrize("ports", [(65535,), (65535, 1, 2)])
+def test_last_port_is_followed_by_the_first(ports: tuple[int, ...]) -> None:
+    assert free_health_port(65535, ports) == (1 if len(ports) == 1 else 3)
 
 
 def test_health_port_avoids_listener_ports() -> None:
@@ -251,7 +282,7 @@ def test_envoy_data_plane_uses_envoy_image_and_agent_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usual", "asked", "found"),
+    ("usual", "options", "reference"),
     [
         ("r.example:5000/n:1@sha256:aa", Image(), "r.example:5000/n:1@sha256:aa"),
         # A digest is of one image, and says nothing of others.
@@ -261,5 +292,5 @@ def test_envoy_data_plane_uses_envoy_image_and_agent_option() -> None:
         ("r.example:5000/n@sha256:aa", Image(repository="m/n"), "m/n@sha256:aa"),
     ],
 )
-def test_image_can_be_pinned_by_digest(usual: str, asked: Image, found: str) -> None:
-    assert image(usual, ContainerOptions(image=asked)) == found
+def test_image_can_be_pinned_by_digest(usual: str, options: Image, reference: str) -> None:
+    assert image(usual, ContainerOptions(image=options)) == reference

@@ -23,31 +23,31 @@ def obj(name: str, gateway: str = "g", version: str = "1", **labels: str) -> dic
             "name": name,
             "namespace": "ns",
             "resourceVersion": version,
-            "labels": {**names.labels(gateway, "c"), **labels},
+            "labels": {**names.owned_labels(gateway, "c"), **labels},
             "ownerReferences": [owner],
         }
     }
 
 
-def changes(**found: dict[str, Any] | None) -> Changes:
-    return {("ns", name): Change(None, new) for name, new in found.items()}
+def changes(**objects: dict[str, Any] | None) -> Changes:
+    return {("ns", name): Change(None, new) for name, new in objects.items()}
 
 
 def test_owned_objects_are_indexed_by_gateway_until_deleted() -> None:
-    made = OwnedObjects()
-    made.on_changes(DEPLOYMENTS, changes(a=obj("a"), b=obj("b", "other")))
-    made.on_changes(CONFIG_MAPS, changes(a=obj("a")))
-    assert made.of(("ns", "g")).keys() == {("Deployment", "a"), ("ConfigMap", "a")}
-    assert made.of(("ns", "other")).keys() == {("Deployment", "b")}
-    assert made.of(("elsewhere", "g")) == {}
-    made.on_changes(DEPLOYMENTS, changes(a=None, unseen=None))
-    assert made.of(("ns", "g")).keys() == {("ConfigMap", "a")}
+    owned = OwnedObjects()
+    owned.on_changes(DEPLOYMENTS, changes(a=obj("a"), b=obj("b", "other")))
+    owned.on_changes(CONFIG_MAPS, changes(a=obj("a")))
+    assert owned.of(("ns", "g")).keys() == {("Deployment", "a"), ("ConfigMap", "a")}
+    assert owned.of(("ns", "other")).keys() == {("Deployment", "b")}
+    assert owned.of(("elsewhere", "g")) == {}
+    owned.on_changes(DEPLOYMENTS, changes(a=None, unseen=None))
+    assert owned.of(("ns", "g")).keys() == {("ConfigMap", "a")}
 
 
 def test_owned_objects_forgets_object_when_manager_label_changes() -> None:
-    made = OwnedObjects()
-    made.on_changes(DEPLOYMENTS, changes(a=obj("a")))
-    made.on_changes(DEPLOYMENTS, changes(a=obj("a", **{names.MANAGED_BY: "somebody"})))
-    assert made.of(("ns", "g")) == {}
-    made.on_changes(DEPLOYMENTS, changes(a=obj("a", "other", "3")))
-    assert made.of(("ns", "other"))[("Deployment", "a")]["metadata"]["resourceVersion"] == "3"
+    owned = OwnedObjects()
+    owned.on_changes(DEPLOYMENTS, changes(a=obj("a")))
+    owned.on_changes(DEPLOYMENTS, changes(a=obj("a", **{names.MANAGED_BY_LABEL: "somebody"})))
+    assert owned.of(("ns", "g")) == {}
+    owned.on_changes(DEPLOYMENTS, changes(a=obj("a", "other", "3")))
+    assert owned.of(("ns", "other"))[("Deployment", "a")]["metadata"]["resourceVersion"] == "3"

@@ -8,25 +8,25 @@ from typing import Any
 import pytest
 
 from gatehouse.apis.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, Resource
-from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.controller.provisioner.pod import Proxy
+from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
+from gatehouse.controller.provisioner.pod import ProxyKind
 from gatehouse.controller.provisioner.reconcile import (
     ReconcileError,
     gateway_of,
     prune_orphans,
-    reconcile,
+    reconcile_objects,
 )
 from gatehouse.kube.client import Client, Conflict, Forbidden, ListResult, NotFound
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
 
-IMAGES: dict[Proxy, str] = {"nginx": "image", "envoy": "other"}
+IMAGES: dict[ProxyKind, str] = {"nginx": "image", "envoy": "other"}
 SETTINGS = ProvisionerSettings(IMAGES, "host", 1, "name", "PEM", "audience")
 
 Key = tuple[str, str, str]
 
 
-PLAN = Plan(((80, "TCP"),))
+PLAN = ProvisioningPlan(((80, "TCP"),))
 
 
 def gateway(name: str, uid: str = "u", **metadata: Any) -> dict[str, Any]:
@@ -95,18 +95,18 @@ ALL = ["ConfigMap", "Deployment", "Service", "ServiceAccount"]
 
 async def test_reconcile_creates_all_objects_once() -> None:
     store = Store()
-    first = await reconcile(store, gateway("g"), SETTINGS, PLAN)
+    first = await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
     assert [outcome.action for outcome in first] == ["created"] * 4
     assert store.kinds() == ALL
-    second = await reconcile(store, gateway("g"), SETTINGS, PLAN)
+    second = await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
     assert [outcome.action for outcome in second] == ["unchanged"] * 4
 
 
 async def test_reconcile_repairs_changed_objects() -> None:
     store = Store()
-    await reconcile(store, gateway("g"), SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
     store.objects[("Deployment", "ns", "g-c")]["spec"]["replicas"] = 7
-    outcomes = await reconcile(store, gateway("g"), SETTINGS, PLAN)
+    outcomes = await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
     assert {o.kind: o.action for o in outcomes}["Deployment"] == "updated"
     assert store.objects[("Deployment", "ns", "g-c")]["spec"]["replicas"] == 1
 
@@ -114,7 +114,7 @@ async def test_reconcile_repairs_changed_objects() -> None:
 async def test_reconcile_does_nothing_when_gateway_is_being_deleted() -> None:
     store = Store()
     leaving = gateway("g", deletionTimestamp="2026-01-01T00:00:00Z")
-    assert await reconcile(store, leaving, SETTINGS, PLAN) == ()
+    assert await reconcile_objects(store, leaving, SETTINGS, PLAN) == ()
     assert store.kinds() == []
 
 
@@ -123,7 +123,7 @@ async def test_reconcile_error_names_all_failures_and_rest_is_created() -> None:
     store.forbidden = "ConfigMap"
     await store.create(SERVICES, {"metadata": {"name": "g-c", "namespace": "ns"}})
     with pytest.raises(ReconcileError) as caught:
-        await reconcile(store, gateway("g"), SETTINGS, PLAN)
+        await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
     assert "ConfigMap ns/g-c-agent: not allowed" in str(caught.value)
     assert "Service ns/g-c exists and is not managed by Gatehouse" in str(caught.value)
     assert "Deployment" in store.kinds()
@@ -131,20 +131,20 @@ async def test_reconcile_error_names_all_failures_and_rest_is_created() -> None:
 
 async def test_reconcile_raises_when_object_belongs_to_another_gateway() -> None:
     store = Store()
-    await reconcile(store, gateway("a-b"), SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("a-b"), SETTINGS, PLAN)
     other = gateway("a")
     other["spec"]["gatewayClassName"] = "b-c"
     with pytest.raises(ReconcileError, match="is owned by Gateway 'a-b'"):
-        await reconcile(store, other, SETTINGS, PLAN)
+        await reconcile_objects(store, other, SETTINGS, PLAN)
 
 
 async def test_reconcile_deletes_objects_of_former_class() -> None:
     store = Store()
     moving = gateway("g")
-    await reconcile(store, gateway("other"), SETTINGS, PLAN)
-    await reconcile(store, moving, SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("other"), SETTINGS, PLAN)
+    await reconcile_objects(store, moving, SETTINGS, PLAN)
     moving["spec"]["gatewayClassName"] = "d"
-    outcomes = await reconcile(store, moving, SETTINGS, PLAN)
+    outcomes = await reconcile_objects(store, moving, SETTINGS, PLAN)
     assert [outcome.action for outcome in outcomes] == ["created"] * 4 + ["deleted"] * 4
     assert {name for _, _, name in store.objects} == {
         "g-d",
@@ -156,8 +156,8 @@ async def test_reconcile_deletes_objects_of_former_class() -> None:
 
 async def test_prune_deletes_objects_of_deleted_gateways() -> None:
     store = Store()
-    await reconcile(store, gateway("stays"), SETTINGS, PLAN)
-    await reconcile(store, gateway("gone"), SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("stays"), SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("gone"), SETTINGS, PLAN)
     outcomes = await prune_orphans(store, {("ns", "stays"), ("elsewhere", "gone")}.__contains__)
     assert [outcome.kind for outcome in outcomes] == [
         "Deployment",
@@ -171,7 +171,7 @@ async def test_prune_deletes_objects_of_deleted_gateways() -> None:
 
 async def test_prune_keeps_objects_without_matching_owner() -> None:
     store = Store()
-    await reconcile(store, gateway("gone"), SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("gone"), SETTINGS, PLAN)
     del store.objects[("Deployment", "ns", "gone-c")]["metadata"]["ownerReferences"]
     await prune_orphans(store, lambda _: False)
     assert store.kinds() == ["Deployment"]
@@ -179,7 +179,7 @@ async def test_prune_keeps_objects_without_matching_owner() -> None:
 
 async def test_prune_keeps_objects_recreated_since_listing() -> None:
     store = Store()
-    await reconcile(store, gateway("gone"), SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("gone"), SETTINGS, PLAN)
     judged = await store.list(DEPLOYMENTS)
     stale = ListResult([{**judged.items[0]}], "1")
     stale.items[0]["metadata"] = {**stale.items[0]["metadata"], "uid": "before"}
@@ -196,16 +196,16 @@ async def test_prune_keeps_objects_recreated_since_listing() -> None:
 
 async def service_accounts() -> dict[tuple[str, str], dict[str, Any]]:
     store = Store()
-    await reconcile(store, gateway("g"), SETTINGS, PLAN)
-    await reconcile(store, gateway("l" * 100), SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
+    await reconcile_objects(store, gateway("l" * 100), SETTINGS, PLAN)
     kind = SERVICE_ACCOUNTS.kind
     return {(key[1], key[2]): obj for key, obj in store.objects.items() if key[0] == kind}
 
 
 async def test_gateway_of_service_account_with_long_name() -> None:
     accounts = await service_accounts()
-    found = {gateway_of(namespace, name, accounts) for namespace, name in accounts}
-    assert found == {"ns/g", "ns/" + "l" * 100}
+    names_of_gateways = {gateway_of(namespace, name, accounts) for namespace, name in accounts}
+    assert names_of_gateways == {"ns/g", "ns/" + "l" * 100}
 
 
 async def test_gateway_of_unknown_or_unowned_service_account_is_none() -> None:
@@ -223,5 +223,5 @@ async def test_gateway_of_unknown_or_unowned_service_account_is_none() -> None:
         {**metadata, "labels": {**metadata["labels"], "app.kubernetes.io/managed-by": "x"}},
     ]
     assert gateway_of("ns", "unknown", accounts) is None
-    for each in forged:
-        assert gateway_of("ns", "g-c", {("ns", "g-c"): {"metadata": each}}) is None
+    for forged_metadata in forged:
+        assert gateway_of("ns", "g-c", {("ns", "g-c"): {"metadata": forged_metadata}}) is None

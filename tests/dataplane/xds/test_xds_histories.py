@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from fakes.envoy_model import make_resource
 from fakes.envoy_worlds import worlds
 from fakes.relay_chain import MOVES, assert_consistent, run_steps, run_to_end
-from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceSet
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    LISTENER_TYPE_URL,
+    ROUTES_TYPE_URL,
+    ResourceSet,
+)
 
 USUAL = st.sampled_from(MOVES)
 MISHAPS = st.sampled_from(
@@ -51,13 +57,13 @@ def world(text: str) -> ResourceSet:
     A listener is followed by the clusters that its routes lead to.
     """
     result = []
-    for each in text.split():
-        kind, name, *more = each.split(":")
+    for entry in text.split():
+        kind, name, *more = entry.split(":")
         if kind == "L":
-            result.append(make_resource(LISTENER, name, f"routes-{name}|one"))
-            result.append(make_resource(ROUTES, f"routes-{name}", f"{','.join(more)}|one"))
+            result.append(make_resource(LISTENER_TYPE_URL, name, f"routes-{name}|one"))
+            result.append(make_resource(ROUTES_TYPE_URL, f"routes-{name}", f"{','.join(more)}|one"))
         else:
-            type_url = CLUSTER if kind == "C" else ENDPOINTS
+            type_url = CLUSTER_TYPE_URL if kind == "C" else ENDPOINTS_TYPE_URL
             result.append(make_resource(type_url, name, more[0] if more else "one"))
     return ResourceSet(result)
 
@@ -98,12 +104,12 @@ HISTORIES = {
 
 def steps_of(history: str) -> list[object]:
     steps: list[object] = []
-    for each in map(str.strip, history.split("|")):
-        if each[0].islower():
-            step, _, times = each.partition("*")
+    for step_text in map(str.strip, history.split("|")):
+        if step_text[0].islower():
+            step, _, times = step_text.partition("*")
             steps += [step] * int(times or 1)
         else:
-            steps.append(world(each.strip("-")))
+            steps.append(world(step_text.strip("-")))
     return steps
 
 

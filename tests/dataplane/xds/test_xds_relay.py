@@ -6,16 +6,26 @@ import pytest
 
 from fakes.envoy_model import make_resource
 from fakes.relay_chain import Chain, settled, versions
-from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceSet
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    LISTENER_TYPE_URL,
+    ROUTES_TYPE_URL,
+    ResourceSet,
+)
 from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
 
 
 def test_removed_names_leave_no_state_in_relay() -> None:
     chain = settled(
-        *(ResourceSet([make_resource(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
+        *(ResourceSet([make_resource(CLUSTER_TYPE_URL, f"c{n}", "one")]) for n in range(20)),
+        ResourceSet(),
     )
-    assert chain.relay._cache.publication._absent == {(CLUSTER, "*"), (LISTENER, "*")}
-    assert not any(chain.relay._cache.open.values())
+    assert chain.relay.cache.publication._absent == {
+        (CLUSTER_TYPE_URL, "*"),
+        (LISTENER_TYPE_URL, "*"),
+    }
+    assert not any(chain.relay.cache.open.values())
 
 
 def asked(chain: Chain) -> dict[str, dict[str, str]]:
@@ -24,35 +34,35 @@ def asked(chain: Chain) -> dict[str, dict[str, str]]:
     return {ask.type_url: dict(ask.initial_resource_versions) for ask in chain.relay.requests}
 
 
-GOOD, BAD = make_resource(CLUSTER, "a", "one"), make_resource(CLUSTER, "a", "bad")
+GOOD, BAD = make_resource(CLUSTER_TYPE_URL, "a", "one"), make_resource(CLUSTER_TYPE_URL, "a", "bad")
 
 
 def test_rejected_resource_keeps_its_previous_version() -> None:
     chain = settled(ResourceSet([GOOD]), ResourceSet([BAD]))
     chain.start_envoy()
     chain.finish()
-    assert chain.envoy.has[CLUSTER] == {"a": (GOOD.version, "one")}
+    assert chain.envoy.has[CLUSTER_TYPE_URL] == {"a": (GOOD.version, "one")}
     assert chain.kept == ResourceSet([GOOD])
-    assert asked(chain)[CLUSTER] == {"a": GOOD.version}
+    assert asked(chain)[CLUSTER_TYPE_URL] == {"a": GOOD.version}
 
 
 def test_rejected_new_resource_is_not_cached() -> None:
     chain = settled(ResourceSet([BAD]))
-    assert chain.relay.resource_count == 0
-    assert asked(chain)[CLUSTER] == {}
+    assert len(chain.relay.held) == 0
+    assert asked(chain)[CLUSTER_TYPE_URL] == {}
 
 
 def test_relay_reports_unknown_version_before_envoy_accepts() -> None:
     chain = settled(ResourceSet([GOOD]))
-    chain.publish(ResourceSet([make_resource(CLUSTER, "a", "two")]))
+    chain.publish(ResourceSet([make_resource(CLUSTER_TYPE_URL, "a", "two")]))
     while chain.server_to_relay() or chain.relay_hears():
         pass
-    assert asked(chain)[CLUSTER] == {"a": UNKNOWN_VERSION}
+    assert asked(chain)[CLUSTER_TYPE_URL] == {"a": UNKNOWN_VERSION}
 
 
 def test_relay_acknowledges_after_envoy_acknowledged() -> None:
     chain = settled(ResourceSet([GOOD]))
-    chain.publish(ResourceSet([make_resource(CLUSTER, "a", "two")]))
+    chain.publish(ResourceSet([make_resource(CLUSTER_TYPE_URL, "a", "two")]))
     chain.server_to_relay()
     chain.relay_hears()
     chain.relay_to_envoy()
@@ -62,7 +72,7 @@ def test_relay_acknowledges_after_envoy_acknowledged() -> None:
     while chain.envoy_to_relay():
         pass
     answers = [ask for ask in chain.relay.requests if ask.response_nonce]
-    assert [ask.type_url for ask in answers] == [CLUSTER]
+    assert [ask.type_url for ask in answers] == [CLUSTER_TYPE_URL]
     assert not answers[0].HasField("error_detail")
 
 
@@ -76,23 +86,26 @@ def test_relay_requests_resource_again_when_envoy_rejects_cached_version() -> No
     chain.connect_relay()
     chain.finish()
     assert chain.server is not None
-    assert [each.resource for each in chain.server.conversation.rejected_resources()] == [BAD]
+    assert [
+        rejected_resource.resource
+        for rejected_resource in chain.server.conversation.rejected_resources()
+    ] == [BAD]
     assert chain.kept == ResourceSet()
 
 
 def test_relay_unsubscribes_from_resources_that_envoy_drops() -> None:
-    pair = [GOOD, make_resource(ENDPOINTS, "a", "one")]
+    pair = [GOOD, make_resource(ENDPOINTS_TYPE_URL, "a", "one")]
     chain = settled(ResourceSet(pair), ResourceSet([pair[1]]))
-    assert chain.relay.resource_count == 0
+    assert len(chain.relay.held) == 0
     assert chain.server is not None
-    subscription = chain.server.conversation.subscription(ENDPOINTS)
+    subscription = chain.server.conversation.subscription(ENDPOINTS_TYPE_URL)
     assert subscription is not None
     assert subscription.names == set()
 
 
 def test_restarted_relay_sends_nothing_older_before_control_plane_responds() -> None:
     chain = settled(ResourceSet([GOOD]))
-    newer = make_resource(CLUSTER, "a", "two")
+    newer = make_resource(CLUSTER_TYPE_URL, "a", "two")
     chain.publish(ResourceSet([newer]))
     older = chain.kept
     chain.finish()
@@ -100,20 +113,22 @@ def test_restarted_relay_sends_nothing_older_before_control_plane_responds() -> 
     chain.start_relay()
     while chain.envoy_to_relay() or chain.relay_to_envoy() or chain.envoy_handles():
         pass
-    assert chain.envoy.has[CLUSTER] == {"a": (newer.version, "two")}
+    assert chain.envoy.has[CLUSTER_TYPE_URL] == {"a": (newer.version, "two")}
     chain.connect_relay()
     chain.finish()
-    assert chain.envoy.has[CLUSTER] == {"a": (newer.version, "two")}
+    assert chain.envoy.has[CLUSTER_TYPE_URL] == {"a": (newer.version, "two")}
     assert chain.kept == ResourceSet([newer])
 
 
-@pytest.mark.parametrize("type_url", [CLUSTER, ENDPOINTS, LISTENER, ROUTES])
+@pytest.mark.parametrize(
+    "type_url", [CLUSTER_TYPE_URL, ENDPOINTS_TYPE_URL, LISTENER_TYPE_URL, ROUTES_TYPE_URL]
+)
 def test_envoy_keeps_resource_newer_than_disk_and_receives_later_changes(type_url: str) -> None:
     world = {
-        CLUSTER: make_resource(CLUSTER, "a", "one"),
-        ENDPOINTS: make_resource(ENDPOINTS, "a", "one"),
-        LISTENER: make_resource(LISTENER, "l", "routes|one"),
-        ROUTES: make_resource(ROUTES, "routes", "a|one"),
+        CLUSTER_TYPE_URL: make_resource(CLUSTER_TYPE_URL, "a", "one"),
+        ENDPOINTS_TYPE_URL: make_resource(ENDPOINTS_TYPE_URL, "a", "one"),
+        LISTENER_TYPE_URL: make_resource(LISTENER_TYPE_URL, "l", "routes|one"),
+        ROUTES_TYPE_URL: make_resource(ROUTES_TYPE_URL, "routes", "a|one"),
     }
     old = world[type_url]
     newer = make_resource(type_url, old.name, old.body.decode().replace("one", "two"))
@@ -126,20 +141,20 @@ def test_envoy_keeps_resource_newer_than_disk_and_receives_later_changes(type_ur
     while chain.step() or chain.wait():
         assert chain.envoy.has[type_url][old.name][0] == newer.version
     assert chain.kept == older
-    added = make_resource(CLUSTER, "b", "one")
+    added = make_resource(CLUSTER_TYPE_URL, "b", "one")
     chain.publish(ResourceSet([*(world | {type_url: newer}).values(), added]))
     chain.connect_relay()
     while chain.step():
         assert chain.envoy.has[type_url][old.name][0] == newer.version
         chain.envoy.time_out()
-    assert chain.envoy.has[CLUSTER]["b"][0] == added.version
+    assert chain.envoy.has[CLUSTER_TYPE_URL]["b"][0] == added.version
     assert versions(chain.kept) == chain.envoy_versions()
 
 
 def test_divided_first_response_removes_no_resources() -> None:
-    many = ResourceSet([make_resource(CLUSTER, f"c{n}", "x" * 300_000) for n in range(8)])
+    many = ResourceSet([make_resource(CLUSTER_TYPE_URL, f"c{n}", "x" * 300_000) for n in range(8)])
     chain = settled(many)
-    before = dict(chain.envoy.has[CLUSTER])
+    before = dict(chain.envoy.has[CLUSTER_TYPE_URL])
     chain.kept = ResourceSet()
     chain.start_relay()
     for _ in range(1000):
@@ -147,7 +162,7 @@ def test_divided_first_response_removes_no_resources() -> None:
             break
         if chain.relay.node is not None and chain.server is None:
             chain.connect_relay()
-        assert chain.envoy.has[CLUSTER] == before
+        assert chain.envoy.has[CLUSTER_TYPE_URL] == before
     chain.finish()
-    assert chain.envoy.has[CLUSTER] == before
+    assert chain.envoy.has[CLUSTER_TYPE_URL] == before
     assert chain.kept == many

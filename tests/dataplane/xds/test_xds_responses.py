@@ -7,130 +7,131 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
 from fakes.envoy_model import make_resource
-from gatehouse.dataplane.xds import delta, sotw
-from gatehouse.dataplane.xds.ads_session import (
-    CLUSTER_WARMING_SECONDS,
-    AdsSession,
-    Request,
-    Response,
-)
-from gatehouse.dataplane.xds.nacks import MESSAGE_MAX, Nack, reasons_in
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds.ads_messages import AdsRequest, Response
+from gatehouse.dataplane.xds.ads_session import CLUSTER_WARMING_SECONDS, AdsSession
+from gatehouse.dataplane.xds.nacks import MAX_NACK_REASON_CHARACTERS, Nack, reasons_in
 from gatehouse.dataplane.xds.resources import (
-    CLUSTER,
-    ENDPOINTS,
-    LISTENER,
-    ROUTES,
-    SECRET,
-    Resource,
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    LISTENER_TYPE_URL,
+    ROUTES_TYPE_URL,
+    SECRET_TYPE_URL,
     ResourceSet,
+    XdsResource,
 )
 from gatehouse.dataplane.xds.snapshot_cache import REMEMBERED_CHANGES, SnapshotCache
 from gatehouse.dataplane.xds.subscription import RESPONSE_BYTES
 
-A, B = make_resource(CLUSTER, "a", "one"), make_resource(CLUSTER, "b", "one")
-A2 = make_resource(CLUSTER, "a", "two")
+A, B = make_resource(CLUSTER_TYPE_URL, "a", "one"), make_resource(CLUSTER_TYPE_URL, "b", "one")
+A2 = make_resource(CLUSTER_TYPE_URL, "a", "two")
 
 
 class Client:
     """Says things to a conversation about a publication."""
 
-    def __init__(self, *resources: Resource) -> None:
+    def __init__(self, *resources: XdsResource) -> None:
         self.publication = SnapshotCache()
         self.publish(*resources)
         self.conversation = AdsSession(self.publication)
 
-    def publish(self, *resources: Resource) -> None:
+    def publish(self, *resources: XdsResource) -> None:
         self.publication.publish(ResourceSet(resources))
 
     def ask(self, type_url: str, *names: str, **more: object) -> None:
-        self.conversation.receive(Request(type_url, subscribe=names, **more))  # type: ignore[arg-type]
+        self.conversation.receive(AdsRequest(type_url, subscribe=names, **more))  # type: ignore[arg-type]
 
     def hears(self) -> tuple[list[str], list[str]]:
         """Names of resources, and names of what is removed, in the next response."""
         self.last = self.conversation.next()
         if self.last is None:
             return [], []
-        return [each.name for each in self.last.resources], list(self.last.removed)
+        return [resource.name for resource in self.last.resources], list(self.last.removed)
 
     def accept(self) -> None:
         assert self.last is not None
-        self.conversation.receive(Request(self.last.type_url, nonce=self.last.nonce))
+        self.conversation.receive(AdsRequest(self.last.type_url, nonce=self.last.nonce))
 
     def refuse(self, message: str, **reasons: str) -> None:
         assert self.last is not None
         nack = Nack(message, reasons)
-        self.conversation.receive(Request(self.last.type_url, nonce=self.last.nonce, nack=nack))
+        self.conversation.receive(AdsRequest(self.last.type_url, nonce=self.last.nonce, nack=nack))
 
     def reasons(self) -> dict[str, str]:
-        return {each.resource.name: each.reason for each in self.conversation.rejected_resources()}
+        return {
+            rejected_resource.resource.name: rejected_resource.reason
+            for rejected_resource in self.conversation.rejected_resources()
+        }
 
 
 def test_first_request_without_names_subscribes_to_wildcard() -> None:
     client = Client(A, B)
-    client.ask(CLUSTER)
+    client.ask(CLUSTER_TYPE_URL)
     assert client.hears() == (["a", "b"], [])
 
 
 def test_named_type_has_no_wildcard_subscription() -> None:
-    client = Client(make_resource(ENDPOINTS, "a", "one"))
-    client.ask(ENDPOINTS)
+    client = Client(make_resource(ENDPOINTS_TYPE_URL, "a", "one"))
+    client.ask(ENDPOINTS_TYPE_URL)
     assert client.hears() == ([], [])
-    client.ask(ENDPOINTS, "a")
+    client.ask(ENDPOINTS_TYPE_URL, "a")
     assert client.hears() == (["a"], [])
 
 
 def test_wildcard_among_names_subscribes_to_all_resources() -> None:
-    client = Client(make_resource(ENDPOINTS, "a", "one"), make_resource(ENDPOINTS, "b", "one"))
-    client.ask(ENDPOINTS, "*", "b")
+    client = Client(
+        make_resource(ENDPOINTS_TYPE_URL, "a", "one"), make_resource(ENDPOINTS_TYPE_URL, "b", "one")
+    )
+    client.ask(ENDPOINTS_TYPE_URL, "*", "b")
     assert sorted(client.hears()[0]) == ["a", "b"]
 
 
 def test_named_subscription_remains_after_wildcard_is_unsubscribed() -> None:
     client = Client(A, B)
-    client.ask(CLUSTER, "*", "b")
+    client.ask(CLUSTER_TYPE_URL, "*", "b")
     client.hears()
     client.accept()
-    client.conversation.receive(Request(CLUSTER, unsubscribe=("*",)))
-    client.publish(A2, make_resource(CLUSTER, "b", "two"))
+    client.conversation.receive(AdsRequest(CLUSTER_TYPE_URL, unsubscribe=("*",)))
+    client.publish(A2, make_resource(CLUSTER_TYPE_URL, "b", "two"))
     assert client.hears() == (["b"], [])
 
 
 def test_unsubscribed_name_gets_no_updates() -> None:
-    client = Client(make_resource(ENDPOINTS, "a", "one"))
-    client.ask(ENDPOINTS, "a")
+    client = Client(make_resource(ENDPOINTS_TYPE_URL, "a", "one"))
+    client.ask(ENDPOINTS_TYPE_URL, "a")
     client.hears()
     client.accept()
-    client.conversation.receive(Request(ENDPOINTS, unsubscribe=("a",)))
-    client.publish(make_resource(ENDPOINTS, "a", "two"))
+    client.conversation.receive(AdsRequest(ENDPOINTS_TYPE_URL, unsubscribe=("a",)))
+    client.publish(make_resource(ENDPOINTS_TYPE_URL, "a", "two"))
     assert client.hears() == ([], [])
 
 
 def test_unsubscribed_name_that_wildcard_covers_is_sent_again() -> None:
     client = Client(A)
-    client.ask(CLUSTER, "*", "a")
+    client.ask(CLUSTER_TYPE_URL, "*", "a")
     client.hears()
     client.accept()
-    client.conversation.receive(Request(CLUSTER, unsubscribe=("a",)))
+    client.conversation.receive(AdsRequest(CLUSTER_TYPE_URL, unsubscribe=("a",)))
     assert client.hears() == (["a"], [])
 
 
 def test_secrets_are_sent_singly_when_client_does_not_name_rejections() -> None:
-    secrets = make_resource(SECRET, "a", "one"), make_resource(SECRET, "b", "one")
+    secrets = make_resource(SECRET_TYPE_URL, "a", "one"), make_resource(SECRET_TYPE_URL, "b", "one")
     envoy, relay = Client(*secrets), Client(*secrets)
     relay.conversation.names_rejections = True
-    envoy.ask(SECRET, "a", "b")
+    envoy.ask(SECRET_TYPE_URL, "a", "b")
     assert envoy.hears() == (["a"], [])
     envoy.accept()
     assert envoy.hears() == (["b"], [])
-    relay.ask(SECRET, "a", "b")
+    relay.ask(SECRET_TYPE_URL, "a", "b")
     assert relay.hears() == (["a", "b"], [])
 
 
 def test_repeated_subscription_sends_resource_again() -> None:
-    client = Client(make_resource(SECRET, "a", "one"))
-    client.ask(SECRET, "a")
+    client = Client(make_resource(SECRET_TYPE_URL, "a", "one"))
+    client.ask(SECRET_TYPE_URL, "a")
     client.hears()
-    client.ask(SECRET, "a")
+    client.ask(SECRET_TYPE_URL, "a")
     assert client.conversation.next() is None, "one response at a time"
     client.accept()
     assert client.hears() == (["a"], [])
@@ -138,32 +139,32 @@ def test_repeated_subscription_sends_resource_again() -> None:
 
 def test_missing_name_is_reported_removed_once() -> None:
     client = Client(A)
-    client.ask(ENDPOINTS, "x")
+    client.ask(ENDPOINTS_TYPE_URL, "x")
     assert client.hears() == ([], ["x"])
     client.accept()
     assert client.hears() == ([], [])
-    client.publish(A, make_resource(ENDPOINTS, "x", "one"))
+    client.publish(A, make_resource(ENDPOINTS_TYPE_URL, "x", "one"))
     assert client.hears() == (["x"], [])
 
 
 def test_session_is_silent_before_publish_and_after_withdraw() -> None:
     publication = SnapshotCache()
     conversation = AdsSession(publication)
-    conversation.receive(Request(CLUSTER, versions={"a": A.version}))
+    conversation.receive(AdsRequest(CLUSTER_TYPE_URL, versions={"a": A.version}))
     assert conversation.next() is None
     publication.publish(ResourceSet([A, B]))
     assert conversation.next() is not None
     publication.withdraw()
-    conversation.receive(Request(CLUSTER, nonce="1"))
-    conversation.receive(Request(LISTENER))
+    conversation.receive(AdsRequest(CLUSTER_TYPE_URL, nonce="1"))
+    conversation.receive(AdsRequest(LISTENER_TYPE_URL))
     assert conversation.next() is None
 
 
 def test_empty_resource_set_is_sent_once() -> None:
     client = Client()
-    client.ask(CLUSTER)
+    client.ask(CLUSTER_TYPE_URL)
     assert client.hears() == ([], [])
-    assert client.last == Response(CLUSTER, "1")
+    assert client.last == Response(CLUSTER_TYPE_URL, "1")
     client.accept()
     assert client.conversation.next() is None
 
@@ -171,21 +172,21 @@ def test_empty_resource_set_is_sent_once() -> None:
 def test_reconnected_client_gets_only_differences() -> None:
     client = Client(A2, B)
     versions = {"a": A.version, "b": B.version, "gone": "some version"}
-    client.ask(CLUSTER, "*", versions=versions)
-    client.ask(LISTENER)
+    client.ask(CLUSTER_TYPE_URL, "*", versions=versions)
+    client.ask(LISTENER_TYPE_URL)
     assert client.hears() == (["a"], [])
     client.accept()
     assert client.hears() == ([], [])
-    assert client.last == Response(LISTENER, "2")
+    assert client.last == Response(LISTENER_TYPE_URL, "2")
     client.accept()
     assert client.hears() == ([], ["gone"])
 
 
 def test_acknowledgement_of_unknown_nonce_is_ignored() -> None:
     client = Client(A)
-    client.ask(CLUSTER)
+    client.ask(CLUSTER_TYPE_URL)
     client.hears()
-    client.conversation.receive(Request(CLUSTER, nonce="7"))
+    client.conversation.receive(AdsRequest(CLUSTER_TYPE_URL, nonce="7"))
     client.publish(A2)
     assert client.conversation.next() is None
     assert client.conversation.confirmed == ""
@@ -193,78 +194,88 @@ def test_acknowledgement_of_unknown_nonce_is_ignored() -> None:
 
 def test_changes_published_while_response_is_pending_are_sent_together() -> None:
     client = Client(A)
-    client.ask(CLUSTER)
-    client.ask(LISTENER)
+    client.ask(CLUSTER_TYPE_URL)
+    client.ask(LISTENER_TYPE_URL)
     client.hears()
     for text in ("two", "three", "four"):
-        client.publish(make_resource(CLUSTER, "a", text), B)
+        client.publish(make_resource(CLUSTER_TYPE_URL, "a", text), B)
     client.accept()
     assert sorted(client.hears()[0]) == ["a", "b"]
     assert client.last is not None
-    assert {each.body for each in client.last.resources} == {b"four", b"one"}
+    assert {resource.body for resource in client.last.resources} == {b"four", b"one"}
 
 
 def test_pending_empty_response_is_replaced_by_published_resource() -> None:
     client = Client()
-    client.ask(CLUSTER)
+    client.ask(CLUSTER_TYPE_URL)
     assert client.hears() == ([], [])
-    client.ask(LISTENER)
-    client.publish(make_resource(LISTENER, "l", "one"))
+    client.ask(LISTENER_TYPE_URL)
+    client.publish(make_resource(LISTENER_TYPE_URL, "l", "one"))
     client.accept()
     assert client.hears() == (["l"], [])
 
 
 def test_late_secrets_do_not_wait_for_their_clusters() -> None:
     client = Client(A)
-    client.ask(CLUSTER)
+    client.ask(CLUSTER_TYPE_URL)
     client.hears()
-    client.ask(SECRET, "s")
+    client.ask(SECRET_TYPE_URL, "s")
     assert client.hears() == ([], ["s"])
     client.accept()
-    client.publish(A, make_resource(SECRET, "s", "one"), make_resource(SECRET, "other", "one"))
+    client.publish(
+        A,
+        make_resource(SECRET_TYPE_URL, "s", "one"),
+        make_resource(SECRET_TYPE_URL, "other", "one"),
+    )
     assert client.hears() == (["s"], [])
 
 
 def test_large_response_is_divided() -> None:
-    many = [make_resource(CLUSTER, f"c{n}", "x" * (RESPONSE_BYTES // 2)) for n in range(7)]
+    many = [make_resource(CLUSTER_TYPE_URL, f"c{n}", "x" * (RESPONSE_BYTES // 2)) for n in range(7)]
     client = Client(*many)
-    client.ask(CLUSTER)
-    told: list[str] = []
+    client.ask(CLUSTER_TYPE_URL)
+    sent_names: list[str] = []
     while names := client.hears()[0]:
-        assert len(names) == 2 or len(told) == 6
-        told += names
+        assert len(names) == 2 or len(sent_names) == 6
+        sent_names += names
         assert client.conversation.next() is None
         client.accept()
-    assert told == [each.name for each in many]
+    assert sent_names == [resource.name for resource in many]
 
 
 def test_oversized_resource_is_sent_in_its_own_response() -> None:
-    client = Client(A, make_resource(CLUSTER, "large", "x" * (2 * RESPONSE_BYTES)), B)
-    client.ask(CLUSTER)
+    client = Client(A, make_resource(CLUSTER_TYPE_URL, "large", "x" * (2 * RESPONSE_BYTES)), B)
+    client.ask(CLUSTER_TYPE_URL)
     for expected in (["a"], ["large"], ["b"]):
         assert client.hears() == (expected, [])
         client.accept()
 
 
 def test_routes_wait_for_clusters_and_endpoints_do_not() -> None:
-    listener, routes = make_resource(LISTENER, "l", "routes"), make_resource(ROUTES, "routes", "a")
-    first, second = make_resource(ENDPOINTS, "a", "one"), make_resource(ENDPOINTS, "a", "two")
+    listener, routes = (
+        make_resource(LISTENER_TYPE_URL, "l", "routes"),
+        make_resource(ROUTES_TYPE_URL, "routes", "a"),
+    )
+    first, second = (
+        make_resource(ENDPOINTS_TYPE_URL, "a", "one"),
+        make_resource(ENDPOINTS_TYPE_URL, "a", "two"),
+    )
     client = Client(A, first, listener, routes)
-    for type_url in (CLUSTER, LISTENER):
+    for type_url in (CLUSTER_TYPE_URL, LISTENER_TYPE_URL):
         client.ask(type_url)
-    client.ask(ENDPOINTS, "a")
-    client.ask(ROUTES, "routes")
+    client.ask(ENDPOINTS_TYPE_URL, "a")
+    client.ask(ROUTES_TYPE_URL, "routes")
     heard = []
     for _ in range(4):
         client.hears()
         assert client.last is not None
         heard.append(client.last.type_url)
         client.accept()
-    assert heard == [CLUSTER, ENDPOINTS, LISTENER, ROUTES]
-    client.publish(A, B, first, listener, make_resource(ROUTES, "routes", "a,b"))
+    assert heard == [CLUSTER_TYPE_URL, ENDPOINTS_TYPE_URL, LISTENER_TYPE_URL, ROUTES_TYPE_URL]
+    client.publish(A, B, first, listener, make_resource(ROUTES_TYPE_URL, "routes", "a,b"))
     assert client.hears() == (["b"], [])
     clusters = client.last
-    client.publish(A, B, second, listener, make_resource(ROUTES, "routes", "a,b"))
+    client.publish(A, B, second, listener, make_resource(ROUTES_TYPE_URL, "routes", "a,b"))
     assert client.hears() == (["a"], [])
     client.accept()
     assert client.conversation.next() is None
@@ -274,10 +285,10 @@ def test_routes_wait_for_clusters_and_endpoints_do_not() -> None:
 
 
 def test_cold_clusters_delay_routes_only_until_deadline() -> None:
-    listener = make_resource(LISTENER, "l", "routes")
+    listener = make_resource(LISTENER_TYPE_URL, "l", "routes")
     client = Client(A, listener)
-    client.ask(CLUSTER)
-    client.ask(LISTENER)
+    client.ask(CLUSTER_TYPE_URL)
+    client.ask(LISTENER_TYPE_URL)
     client.hears()
     awaited = client.conversation.deadline
     assert awaited is not None
@@ -292,9 +303,9 @@ def test_cold_clusters_delay_routes_only_until_deadline() -> None:
 
 
 def test_removed_resource_is_removed_after_its_users() -> None:
-    client = Client(A, make_resource(LISTENER, "l", "routes"))
-    client.ask(CLUSTER)
-    client.ask(LISTENER)
+    client = Client(A, make_resource(LISTENER_TYPE_URL, "l", "routes"))
+    client.ask(CLUSTER_TYPE_URL)
+    client.ask(LISTENER_TYPE_URL)
     for _ in range(2):
         client.hears()
         client.accept()
@@ -312,17 +323,17 @@ def test_removed_resource_is_removed_after_its_users() -> None:
 
 def test_rejected_resource_is_not_sent_again_before_it_changes() -> None:
     client = Client(A, B)
-    client.ask(CLUSTER)
+    client.ask(CLUSTER_TYPE_URL)
     client.hears()
     client.refuse("Error adding/updating cluster(s) a: it is bad")
     assert client.reasons() == {"a": "it is bad"}
     assert client.hears() == (["b"], []), "it may not have been applied"
     client.accept()
-    client.publish(A, make_resource(CLUSTER, "b", "two"))
+    client.publish(A, make_resource(CLUSTER_TYPE_URL, "b", "two"))
     assert client.hears() == (["b"], [])
     client.accept()
     assert client.hears() == ([], [])
-    client.publish(A2, make_resource(CLUSTER, "b", "two"))
+    client.publish(A2, make_resource(CLUSTER_TYPE_URL, "b", "two"))
     assert client.hears() == (["a"], [])
     client.accept()
     assert client.reasons() == {}
@@ -330,7 +341,7 @@ def test_rejected_resource_is_not_sent_again_before_it_changes() -> None:
 
 def test_rejection_ends_when_previous_version_is_published_again() -> None:
     client = Client(A)
-    client.ask(CLUSTER)
+    client.ask(CLUSTER_TYPE_URL)
     client.hears()
     client.accept()
     client.publish(A2)
@@ -346,25 +357,25 @@ def test_rejection_ends_when_previous_version_is_published_again() -> None:
 
 
 def test_nack_without_names_is_narrowed_down_by_halves() -> None:
-    client = Client(*(make_resource(CLUSTER, f"c{n}", "one") for n in range(1000)))
-    client.ask(CLUSTER)
-    asked = 0
-    while (names := client.hears()[0]) or asked == 0:
-        asked += 1
+    client = Client(*(make_resource(CLUSTER_TYPE_URL, f"c{n}", "one") for n in range(1000)))
+    client.ask(CLUSTER_TYPE_URL)
+    requests = 0
+    while (names := client.hears()[0]) or requests == 0:
+        requests += 1
         if {"c123", "c700"} & set(names):
             client.refuse("something is wrong")
         else:
             client.accept()
     assert client.reasons() == {"c123": "something is wrong", "c700": "something is wrong"}
-    assert asked < 50
-    subscription = client.conversation.subscription(CLUSTER)
+    assert requests < 50
+    subscription = client.conversation.subscription(CLUSTER_TYPE_URL)
     assert subscription is not None
     assert len(subscription.client_versions) == 998
 
 
 def test_nack_with_reasons_acknowledges_other_resources() -> None:
     client = Client(A, B)
-    client.ask(CLUSTER)
+    client.ask(CLUSTER_TYPE_URL)
     client.hears()
     client.refuse("a: it is bad", a="it is bad")
     assert client.reasons() == {"a": "it is bad"}
@@ -388,14 +399,30 @@ def test_nack_message_is_parsed_into_reasons_by_name(
     assert reasons_in(message, ["a", "b"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("\n}\n: invalid status", "invalid status"),
+        ("...(truncated)", "the resource is invalid; Envoy's message ends before the reason"),
+    ],
+)
+def test_resource_that_envoy_quotes_is_no_part_of_the_reason(end: str, reason: str) -> None:
+    client = Client(A)
+    client.ask(CLUSTER_TYPE_URL)
+    client.hears()
+    quoted = 'goo.gle/debug\nname: "a"\nroutes {\n' + "  match: 1\n" * 1000
+    client.refuse(f"{quoted}{end}")
+    assert client.reasons() == {"a": reason}
+
+
 def test_long_reason_is_truncated() -> None:
     (reason,) = reasons_in(f"Error adding/updating cluster(s) a: {'x' * 10_000}", ["a"]).values()
-    assert len(reason) == MESSAGE_MAX
+    assert len(reason) == MAX_NACK_REASON_CHARACTERS
 
 
 def test_reason_never_quotes_secret() -> None:
-    client = Client(make_resource(SECRET, "s", "one"))
-    client.ask(SECRET, "s")
+    client = Client(make_resource(SECRET_TYPE_URL, "s", "one"))
+    client.ask(SECRET_TYPE_URL, "s")
     client.hears()
     client.refuse('Proto constraint validation failed: name: "s" tls_certificate { private_key')
     assert client.reasons() == {
@@ -409,14 +436,20 @@ def test_nack_survives_round_trip_with_reasons() -> None:
 
 
 def test_written_response_parses_with_protobuf_library() -> None:
-    secret = make_resource(SECRET, "ü", "text")
-    written = delta.write(Response(SECRET, "3", (secret,), ("x", "y")), "version")
+    secret = make_resource(SECRET_TYPE_URL, "ü", "text")
+    written = delta.encode_delta_response(
+        Response(SECRET_TYPE_URL, "3", (secret,), ("x", "y")), "version"
+    )
     read = discovery_pb2.DeltaDiscoveryResponse.FromString(written)
-    assert (read.type_url, read.nonce, read.system_version_info) == (SECRET, "3", "version")
+    assert (read.type_url, read.nonce, read.system_version_info) == (
+        SECRET_TYPE_URL,
+        "3",
+        "version",
+    )
     assert list(read.removed_resources) == ["x", "y"]
     (resource,) = read.resources
     assert (resource.name, resource.version) == ("ü", secret.version)
-    assert (resource.resource.type_url, resource.resource.value) == (SECRET, b"text")
+    assert (resource.resource.type_url, resource.resource.value) == (SECRET_TYPE_URL, b"text")
 
 
 def test_node_message_describes_client() -> None:
@@ -425,106 +458,35 @@ def test_node_message_describes_client() -> None:
     node.user_agent_build_version.version.minor_number = 40
     node.extensions.add(name="b")
     node.extensions.add(name="a")
-    said = delta.node_info(node)
-    assert said == delta.NodeInfo("envoy/1.40.0", ("a", "b"), frozenset({"f"}))
+    info = delta.node_info(node)
+    assert info == delta.NodeInfo("envoy/1.40.0", ("a", "b"), frozenset({"f"}))
 
 
 def test_snapshot_cache_returns_changes_since_version() -> None:
     publication = SnapshotCache()
     publication.publish(ResourceSet([A, B]))
     for n in range(5):
-        publication.publish(ResourceSet([make_resource(CLUSTER, "a", str(n)), B]))
-    assert not publication.publish(ResourceSet([B, make_resource(CLUSTER, "a", "4")]))
-    assert publication.changes_since(4) == {(CLUSTER, "a")}
+        publication.publish(ResourceSet([make_resource(CLUSTER_TYPE_URL, "a", str(n)), B]))
+    assert not publication.publish(ResourceSet([B, make_resource(CLUSTER_TYPE_URL, "a", "4")]))
+    assert publication.changes_since(4) == {(CLUSTER_TYPE_URL, "a")}
     assert publication.changes_since(publication.number) == set()
     for n in range(REMEMBERED_CHANGES + 1):
-        publication.publish(ResourceSet([A, make_resource(CLUSTER, "b", str(n))]))
+        publication.publish(ResourceSet([A, make_resource(CLUSTER_TYPE_URL, "b", str(n))]))
     assert publication.changes_since(4) is None
 
 
 def test_changed_set_equals_set_built_from_same_resources() -> None:
-    first = ResourceSet([A, B, make_resource(SECRET, "s", "one")])
+    first = ResourceSet([A, B, make_resource(SECRET_TYPE_URL, "s", "one")])
     changed = first.changed(
-        [A2, make_resource(LISTENER, "l", "one")], [B.key, (ROUTES, "never was")]
+        [A2, make_resource(LISTENER_TYPE_URL, "l", "one")], [B.key, (ROUTES_TYPE_URL, "never was")]
     )
     rebuilt = ResourceSet(
-        [A2, make_resource(LISTENER, "l", "one"), make_resource(SECRET, "s", "one")]
+        [
+            A2,
+            make_resource(LISTENER_TYPE_URL, "l", "one"),
+            make_resource(SECRET_TYPE_URL, "s", "one"),
+        ]
     )
     assert changed == rebuilt
-    assert changed.by_type[SECRET] is first.by_type[SECRET]
-    assert first.differing(changed) == {A.key, B.key, (LISTENER, "l")}
-
-
-class Whole:
-    """A SotW client."""
-
-    def __init__(self, *resources: Resource) -> None:
-        self.publication = SnapshotCache()
-        self.publication.publish(ResourceSet(resources))
-        self.dialogue = sotw.SotwStream(self.publication)
-        self.nonce = ""
-
-    def ask(self, type_url: str, *names: str, error: str = "") -> None:
-        message = discovery_pb2.DiscoveryRequest(
-            type_url=type_url, resource_names=names, response_nonce=self.nonce
-        )
-        if error:
-            message.error_detail.message = error
-        self.dialogue.receive(message)
-
-    def hears(self) -> list[bytes]:
-        message = self.dialogue.next()
-        if message is None:
-            return []
-        response = discovery_pb2.DiscoveryResponse.FromString(message)
-        self.nonce = response.nonce
-        return sorted(each.value for each in response.resources)
-
-
-def test_full_state_type_repeats_unchanged_resources() -> None:
-    client = Whole(A, B)
-    client.ask(CLUSTER)
-    assert client.hears() == [b"one", b"one"]
-    client.ask(CLUSTER)
-    client.publication.publish(ResourceSet([A2, B]))
-    assert client.hears() == [b"one", b"two"]
-    client.ask(CLUSTER)
-    client.publication.publish(ResourceSet([A2]))
-    assert client.hears() == [b"two"]
-
-
-def test_full_state_type_repeats_accepted_version_of_rejected_resource() -> None:
-    client = Whole(A, B)
-    client.ask(CLUSTER)
-    client.hears()
-    client.ask(CLUSTER)
-    client.publication.publish(ResourceSet([A2, make_resource(CLUSTER, "b", "three")]))
-    assert client.hears() == [b"three", b"two"]
-    client.ask(CLUSTER, error="Error adding/updating cluster(s) a: no")
-    assert client.hears() == [b"one", b"three"]
-    client.ask(CLUSTER)
-    assert client.hears() == []
-    assert [each.resource for each in client.dialogue.conversation.rejected_resources()] == [A2]
-
-
-def test_full_state_type_drops_names_missing_from_request() -> None:
-    one, two = make_resource(ENDPOINTS, "a", "one"), make_resource(ENDPOINTS, "b", "two")
-    client = Whole(one, two)
-    client.ask(ENDPOINTS, "a", "b", "missing")
-    assert client.hears() == [b"one", b"two"]
-    client.ask(ENDPOINTS, "b")
-    client.publication.publish(
-        ResourceSet([make_resource(ENDPOINTS, "a", "x"), make_resource(ENDPOINTS, "b", "y")])
-    )
-    assert client.hears() == [b"y"]
-
-
-def test_request_with_outdated_nonce_is_ignored() -> None:
-    client = Whole(make_resource(ENDPOINTS, "a", "one"))
-    client.ask(ENDPOINTS, "a")
-    client.hears()
-    client.nonce = "before"
-    client.ask(ENDPOINTS)
-    subscription = client.dialogue.conversation.subscription(ENDPOINTS)
-    assert subscription is not None
-    assert subscription.names == {"a"}
+    assert changed.by_type[SECRET_TYPE_URL] is first.by_type[SECRET_TYPE_URL]
+    assert first.differing(changed) == {A.key, B.key, (LISTENER_TYPE_URL, "l")}

@@ -2,8 +2,9 @@
 // over SPDY/3.1 and over WebSockets. The handlers that kubectl meets are k8s.io/apiserver's own;
 // behind them stands a node, which speaks SPDY alone, as nodes do.
 //
-// A command gives back what it reads, in upper case; `fail` as its name ends with 7. A port that is
-// forwarded to gives back each line with the port's number before it.
+// A command with standard input gives back what it reads, in upper case; `fail` as its name ends with 7.
+// Any other command is run as a process of this machine. A port that is forwarded to gives back each
+// line with the port's number before it.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	osexec "os/exec"
 	"sync"
 	"time"
 
@@ -85,9 +87,30 @@ func exec(w http.ResponseWriter, r *http.Request) {
 		}
 	} else if in := found.byType["stdin"]; in != nil {
 		shout(found.byType["stdout"], in)
+	} else {
+		status = run(query["command"], found.byType["stdout"], found.byType["stderr"])
 	}
 	said, _ := json.Marshal(status)
 	_, _ = found.byType["error"].Write(said)
+}
+
+// run runs a command, and gives the Status that a node sends at its end.
+func run(command []string, out, errors io.Writer) metav1.Status {
+	process := osexec.Command(command[0], command[1:]...)
+	process.Stdout, process.Stderr = out, errors
+	err := process.Run()
+	if err == nil {
+		return metav1.Status{Status: metav1.StatusSuccess}
+	}
+	exited, ok := err.(*osexec.ExitError)
+	if !ok {
+		return metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
+	}
+	cause := metav1.StatusCause{Type: "ExitCode", Message: fmt.Sprint(exited.ExitCode())}
+	return metav1.Status{
+		Status: metav1.StatusFailure, Reason: "NonZeroExitCode", Message: err.Error(),
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{cause}},
+	}
 }
 
 func shout(out io.Writer, in io.Reader) {

@@ -10,7 +10,7 @@ TIME = re.compile(r"(?:\d+(?:ms|[smhdwMy])?)+")
 
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 
-ROUTE_MAX = 32
+MAX_ROUTES = 32
 
 
 class ApiError(Exception):
@@ -75,29 +75,29 @@ def _of_service(server: str, port: str) -> str:
     return server
 
 
-def value(name: str, given: Any) -> Any:
+def value(name: str, raw: Any) -> Any:
     """Check one parameter but the address; raises ApiError."""
-    if isinstance(given, dict | list):
+    if isinstance(raw, dict | list):
         raise bad_format("nested object or list")
     if name in ("backup", "down", "drain"):
-        return _typed(name, given, bool)
+        return _typed(name, raw, bool)
     if name in ("weight", "max_conns", "max_fails"):
-        number = _typed(name, given, int)
+        number = _typed(name, raw, int)
         if number < (1 if name == "weight" else 0) or number > 2**31 - 1:
             raise ApiError(400, _code(name), f'invalid "{name}"')
         return number
-    text = _typed(name, given, str)
+    text = _typed(name, raw, str)
     if name in ("fail_timeout", "slow_start") and not TIME.fullmatch(text):
         raise ApiError(400, _code(name), f'invalid "{name}"')
-    if name == "route" and len(text) > ROUTE_MAX:
-        raise ApiError(400, "UpstreamBadRoute", f"route is longer than {ROUTE_MAX}")
+    if name == "route" and len(text) > MAX_ROUTES:
+        raise ApiError(400, "UpstreamBadRoute", f"route is longer than {MAX_ROUTES}")
     return text
 
 
-def _typed(name: str, given: Any, kind: type) -> Any:
-    if type(given) is not kind:
+def _typed(name: str, raw: Any, kind: type) -> Any:
+    if type(raw) is not kind:
         raise bad_format(f'invalid "{name}" value')
-    return given
+    return raw
 
 
 def _code(name: str) -> str:

@@ -20,7 +20,7 @@ VERSIONS = tuple(range(1, 10))
 
 HREF = "https://nginx.org/en/docs/http/ngx_http_api_module.html"
 
-BODY_MAX = 16 << 10
+MAX_BODY_BYTES = 16 << 10
 """``client_body_buffer_size``; what is larger is answered 413."""
 
 ROOT = ("nginx", "processes", "connections", "slabs", "http", "stream", "resolvers", "ssl")
@@ -86,7 +86,9 @@ class FakePlus:
         if not request.path.startswith(self._prefix) or path[:1] not in ("", "/"):
             return _page(404, "Not Found")
         rest = "/" + path.lstrip("/").partition("/")[2]
-        fault = next((each for each in self.faults if each.takes(request.method, rest)), None)
+        fault = next(
+            (candidate for candidate in self.faults if candidate.takes(request.method, rest)), None
+        )
         if fault is not None:
             await asyncio.sleep(fault.delay)
         raw = await request.read()
@@ -111,7 +113,7 @@ class FakePlus:
     def _answer(self, request: web.Request, path: str, raw: bytes) -> web.Response:
         names = [name for name in path.split("/") if name]
         version = int(names[0]) if names and names[0].isdecimal() else 0
-        if len(raw) > BODY_MAX:
+        if len(raw) > MAX_BODY_BYTES:
             return _page(413, "Request Entity Too Large")
         try:
             if not names:
@@ -192,9 +194,9 @@ class _Request:
             case "GET", ["servers"]:
                 return 200, self._shown(upstream)
             case "POST", ["servers"]:
-                made = upstream.add(self._body(), self._plus.names, self._version)
+                server = upstream.add(self._body(), self._plus.names, self._version)
                 self._plus.on_change()
-                return 201, made.to_api(upstream.kind)
+                return 201, server.to_api(upstream.kind)
             case "GET", ["servers", number]:
                 return 200, upstream.find(number).to_api(upstream.kind)
             case "PATCH", ["servers", number]:
@@ -245,11 +247,11 @@ class _Request:
             return False
         return self._version >= SINCE.get(name, 1)
 
-    def _fields(self, found: dict[str, Any]) -> dict[str, Any]:
-        wanted = self._query.get("fields")
-        if wanted is None:
-            return found
-        return {name: held for name, held in found.items() if name in wanted.split(",")}
+    def _fields(self, fields_by_name: dict[str, Any]) -> dict[str, Any]:
+        fields = self._query.get("fields")
+        if fields is None:
+            return fields_by_name
+        return {name: held for name, held in fields_by_name.items() if name in fields.split(",")}
 
     def _body(self) -> Any:
         try:

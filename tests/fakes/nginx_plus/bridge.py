@@ -1,8 +1,8 @@
 """The fake API over the upstreams of a running open-source NGINX, so that traffic follows it.
 
-What NGINX Plus holds in memory is here, loaded anew whenever another configuration is the current
-one; each change goes into the state files and is then loaded by NGINX, which this process has do so
-itself. Ends with the master. Run by ``nginx_plus_binary``; a test speaks to it by files:
+This process holds the state that NGINX Plus has in memory. It reads the state again whenever
+another configuration becomes current. It writes each change into the state files and lets NGINX
+load them. It ends with the master. Run by ``nginx_plus_binary``; a test speaks to it by files:
 
 - ``faults.json``: a list of :class:`~nginx_plus.faults.Fault`, from the next request on;
 - ``calls.jsonl``: every request that was answered;
@@ -36,12 +36,12 @@ def load_state(conf: Path, prefix: Path) -> Plus:
     plus.stream = False
     for kind, node in _blocks(parsed["config"][0]["parsed"], "http", "stream"):
         plus.stream = plus.stream or kind == "stream"
-        for each in node["block"]:
-            if each["directive"] == "upstream":
-                made = _upstream(kind, each, prefix)
-                plus.upstreams[kind, made.name] = made
-            elif each["directive"] == "keyval_zone":
-                words = dict(word.split("=", 1) for word in each["args"])
+        for directive in node["block"]:
+            if directive["directive"] == "upstream":
+                upstream = _upstream(kind, directive, prefix)
+                plus.upstreams[kind, upstream.name] = upstream
+            elif directive["directive"] == "keyval_zone":
+                words = dict(word.split("=", 1) for word in directive["args"])
                 name = words["zone"].partition(":")[0]
                 plus.keyvals[kind, name] = Keyval(kind, name)
         for _, server in _blocks(node["block"], "server"):
@@ -55,7 +55,7 @@ def _blocks(nodes: list[dict[str, Any]], *names: str) -> Iterator[tuple[str, dic
 
 
 def _upstream(kind: str, node: dict[str, Any], prefix: Path) -> Upstream:
-    inner = {each["directive"]: each["args"] for each in node["block"]}
+    inner = {directive["directive"]: directive["args"] for directive in node["block"]}
     state = state_file(inner["state"][0], prefix) if "state" in inner else None
     zone = inner.get("zone", [""])[0]
     upstream = Upstream(kind, node["args"][0], zone=zone, state=state, backup="hash" not in inner)

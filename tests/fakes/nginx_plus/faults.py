@@ -30,8 +30,8 @@ class Fault(msgspec.Struct):
 
     def takes(self, method: str, path: str) -> bool:
         """Return whether the fault affects this request, and count it."""
-        meant = self.method in ("*", method) and fnmatchcase(path.rstrip("/"), self.path)
-        if not meant or self.times == 0:
+        matches = self.method in ("*", method) and fnmatchcase(path.rstrip("/"), self.path)
+        if not matches or self.times == 0:
             return False
         self.times -= 1 if self.times > 0 else 0
         return True

@@ -111,46 +111,50 @@ class Upstream:
 
     def add(self, body: Any, names: Mapping[str, list[str]] | None, version: int) -> Server:
         """POST. ``names``: what the resolver would find; None: there is no resolver."""
-        given = self._given(body, version, ("server", "service", *DEFAULTS, "drain"))
-        if "server" not in given:
+        parameters = self._given(body, version, ("server", "service", *DEFAULTS, "drain"))
+        if "server" not in parameters:
             raise bad_format('missing "server" argument')
-        service = given.pop("service", "")
-        where = address(given.pop("server"), kind=self.kind, service=service)
-        if given.get("backup") and not self.backup:
+        service = parameters.pop("service", "")
+        where = address(parameters.pop("server"), kind=self.kind, service=service)
+        if parameters.get("backup") and not self.backup:
             raise ApiError(400, "UpstreamNoBackup", f'upstream "{self.name}" has no backup')
         if is_name(where) and names is None:
             raise ApiError(400, "UpstreamConfNoResolver", "no resolver defined to resolve names")
-        drain = given.pop("drain", False)
+        drain = parameters.pop("drain", False)
         result = (names or {}).get(split(where)[0], []) if is_name(where) else []
         if len(self.servers) + 1 + len(result) > self.room:
             text = f'upstream "{self.name}" memory exhausted'
             raise ApiError(400, "UpstreamOutOfMemory", text)
-        made = self._put(Server(0, where, DEFAULTS | given, service, drain))
-        for each in result:
-            resolved = address(each, kind=self.kind) if ":" in each else f"{each}:{split(where)[1]}"
+        server = self._put(Server(0, where, DEFAULTS | parameters, service, drain))
+        for ip_address in result:
+            resolved = (
+                address(ip_address, kind=self.kind)
+                if ":" in ip_address
+                else f"{ip_address}:{split(where)[1]}"
+            )
             self._put(
-                Server(0, resolved, dict(made.parameters), "", drain, made.id, split(where)[0])
+                Server(0, resolved, dict(server.parameters), "", drain, server.id, split(where)[0])
             )
         self.save()
-        return made
+        return server
 
     def change(self, number: str, body: Any, version: int) -> Server:
         """PATCH."""
         server = self.find(number)
         allowed = ("server", *(name for name in DEFAULTS if name != "backup"), "drain")
-        given = self._given(body, version, allowed)
-        if "server" in given:
-            where = address(given.pop("server"), kind=self.kind, service=server.service)
+        parameters = self._given(body, version, allowed)
+        if "server" in parameters:
+            where = address(parameters.pop("server"), kind=self.kind, service=server.service)
             if server.parent is not None or is_name(where) != is_name(server.server):
                 text = f'server "{server.id}" address is immutable'
                 raise ApiError(400, "UpstreamServerImmutable", text)
             server.server = where
-        if server.host and "weight" in given and self.servers[server.parent or 0].service:
+        if server.host and "weight" in parameters and self.servers[server.parent or 0].service:
             text = f'server "{server.id}" weight is immutable'
             raise ApiError(400, "UpstreamServerWeightImmutable", text)
-        if "drain" in given or "down" in given:
-            server.drain = given.pop("drain", False)
-        server.parameters |= given
+        if "drain" in parameters or "down" in parameters:
+            server.drain = parameters.pop("drain", False)
+        server.parameters |= parameters
         self.save()
         return server
 
@@ -160,8 +164,8 @@ class Upstream:
         if server.parent is not None:
             text = f'server "{server.id}" is not removable'
             raise ApiError(400, "UpstreamServerImmutable", text)
-        kept = {n: s for n, s in self.servers.items() if server.id not in (n, s.parent)}
-        self.servers = kept
+        remaining = {n: s for n, s in self.servers.items() if server.id not in (n, s.parent)}
+        self.servers = remaining
         self.save()
 
     def save(self) -> None:
@@ -192,8 +196,8 @@ class Upstream:
             }
             for server in self.servers.values()
         ]
-        kept = {"keepalive": 0} if self.kind == "http" else {}
-        return {"peers": peers, **kept, "zombies": 0, "zone": self.zone}
+        extra = {"keepalive": 0} if self.kind == "http" else {}
+        return {"peers": peers, **extra, "zombies": 0, "zone": self.zone}
 
     def _put(self, server: Server) -> Server:
         # Ids are not used again (our assumption; the documentation does not say).
@@ -210,7 +214,7 @@ class Upstream:
         for name in body:
             if name not in allowed or name in unknown:
                 raise bad_format(f'unknown parameter "{name}"')
-        return {name: value(name, given) for name, given in body.items()}
+        return {name: value(name, raw) for name, raw in body.items()}
 
 
 def read_state(path: Path) -> list[str]:
@@ -250,23 +254,23 @@ class Keyval:
 
     def add(self, body: Any) -> None:
         """POST: one pair, or several into an empty zone."""
-        given = self._given(body)
+        entries = self._given(body)
         known = self.pairs()
-        if len(given) > 1 and known:
+        if len(entries) > 1 and known:
             raise ApiError(400, "KeyvalFormatError", "only one key can be added")
-        for key, held in given.items():
+        for key, held in entries.items():
             if key in known:
                 raise ApiError(409, "KeyvalKeyExists", f'key "{key}" already exists')
             if held is None:
                 raise ApiError(400, "KeyvalFormatError", f'invalid value of key "{key}"')
-        self._put({key: held for key, held in given.items() if held is not None})
+        self._put({key: held for key, held in entries.items() if held is not None})
 
     def change(self, body: Any) -> None:
         """PATCH: another value, another time to expire, or null, which deletes."""
-        given = self._given(body)
-        if len(given) > 1:
+        entries = self._given(body)
+        if len(entries) > 1:
             raise ApiError(400, "KeyvalFormatError", "only one key can be updated")
-        for key, held in given.items():
+        for key, held in entries.items():
             if key not in self.pairs():
                 raise ApiError(404, "KeyvalKeyNotFound", f'key "{key}" not found')
             if held is None:
@@ -303,8 +307,8 @@ class Keyval:
         # Numbers are taken, and are text from then on.
         return str(held), until
 
-    def _put(self, given: dict[str, tuple[str, float]]) -> None:
-        self._held |= given
+    def _put(self, entries: dict[str, tuple[str, float]]) -> None:
+        self._held |= entries
         self._save()
 
     def _save(self) -> None:
@@ -316,8 +320,8 @@ class Plus:
     """One NGINX Plus."""
 
     def __init__(self, *upstreams: Upstream, keyvals: tuple[Keyval, ...] = ()) -> None:
-        self.upstreams = {(each.kind, each.name): each for each in upstreams}
-        self.keyvals = {(each.kind, each.name): each for each in keyvals}
+        self.upstreams = {(upstream.kind, upstream.name): upstream for upstream in upstreams}
+        self.keyvals = {(keyval.kind, keyval.name): keyval for keyval in keyvals}
         self.version, self.build = "1.29.3", "nginx-plus-r36"
         self.stream = True
         """True if its configuration has a ``stream`` block."""

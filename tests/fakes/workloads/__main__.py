@@ -38,15 +38,15 @@ async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
             proxy.wake()
 
         informers = {kind.kind: Informer(client, kind, on_changes=changed) for kind in KINDS}
-        tasks = [asyncio.create_task(each.run()) for each in informers.values()]
-        for each in informers.values():
-            await each.synced.wait()
+        tasks = [asyncio.create_task(informer.run()) for informer in informers.values()]
+        for started in informers.values():
+            await started.synced.wait()
         await networks.open()
-        found = {kind: each.objects for kind, each in informers.items()}
+        stores = {kind: informer.objects for kind, informer in informers.items()}
         tasks += [
-            asyncio.create_task(pods.run(found["Pod"])),
-            asyncio.create_task(deployments.run(found["Deployment"])),
-            asyncio.create_task(proxy.run(found["Service"], found["EndpointSlice"])),
+            asyncio.create_task(pods.run(stores["Pod"])),
+            asyncio.create_task(deployments.run(stores["Deployment"])),
+            asyncio.create_task(proxy.run(stores["Service"], stores["EndpointSlice"])),
         ]
         stopped: asyncio.Task[Any] = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)

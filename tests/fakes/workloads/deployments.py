@@ -18,7 +18,7 @@ from fakes.workloads import images
 from fakes.workloads.images import Images
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.kube.apply import controller_of
+from gatehouse.kube.apply import controller_reference
 
 log = structlog.get_logger("fakes.workloads")
 
@@ -63,7 +63,8 @@ class Deployments:
         pods = [
             pod
             for pod in (await self._client.list(resources.PODS, metadata["namespace"])).items
-            if (controller_of(pod) or {}).get("uid") == metadata["uid"] and not _is_ending(pod)
+            if (controller_reference(pod) or {}).get("uid") == metadata["uid"]
+            and not _is_ending(pod)
         ]
         desired = deployment["spec"].get("replicas", 1)
         current = [
@@ -121,7 +122,9 @@ class Deployments:
 def is_ready(pod: Object) -> bool:
     """Return whether a Pod has condition Ready."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def _is_ending(pod: Object) -> bool:

@@ -43,8 +43,8 @@ class PodNetworks:
         usable = self._range.num_addresses - 3
         start = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8], "big") % usable
         numbers = ((start + offset) % usable for offset in range(usable))
-        found = (str(self._range.network_address + 2 + number) for number in numbers)
-        return next(address for address in found if address not in taken)
+        addresses = (str(self._range.network_address + 2 + number) for number in numbers)
+        return next(address for address in addresses if address not in taken)
 
     async def open(self) -> None:
         """Create the bridge."""

@@ -130,14 +130,16 @@ def _command_line(image: Image, pod: Object, address: str) -> list[str]:
     """Return the words of a container's command, with ``$(NAME)`` expanded."""
     (container,) = pod["spec"]["containers"]
     words = [*(container.get("command") or image.command), *(container.get("args") or ())]
-    variables = pods.environment(pod, address)
+    variables = pods.container_environment(pod, address)
     return [pods.expand(word, variables) for word in words]
 
 
 def _with_port_numbers(pod: Object) -> Object:
     """Return a Pod whose probes have numbers of ports instead of names."""
     (container,) = pod["spec"]["containers"]
-    numbers = {each.get("name"): each["containerPort"] for each in container.get("ports") or ()}
+    numbers = {
+        declared.get("name"): declared["containerPort"] for declared in container.get("ports") or ()
+    }
     changed = dict(container)
     for probe in ("readinessProbe", "livenessProbe"):
         if probe in container:

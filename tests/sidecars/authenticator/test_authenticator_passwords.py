@@ -34,29 +34,29 @@ HASHED = [
 
 @pytest.mark.parametrize(("password", "hashed"), HASHED)
 def test_hash_matches_only_its_password(password: str, hashed: str) -> None:
-    assert password_hashes.matches(hashed.encode(), password.encode())
+    assert password_hashes.matches_hash(hashed.encode(), password.encode())
     for other in (f"{password}x", password[:-1] + "\0", "SECRET", f"{password}\0"):
-        assert not password_hashes.matches(hashed.encode(), other.encode())
+        assert not password_hashes.matches_hash(hashed.encode(), other.encode())
 
 
 @pytest.mark.parametrize("hashed", ["{SSHA}?", "", "$9$a$b", "*", "x", "$2y$05$short"])
 def test_malformed_hash_matches_no_password(hashed: str) -> None:
     for password in ("", "secret", hashed):
         try:
-            assert not password_hashes.matches(hashed.encode(), password.encode())
+            assert not password_hashes.matches_hash(hashed.encode(), password.encode())
         except password_hashes.UncheckableError:
             continue
 
 
 def test_password_file_is_parsed_like_nginx() -> None:
     text = b"# x:y\n\nme:{SHA}a=\n  you:$apr1$x$y:comment\nme:second\nbad\np:{PLAIN}a:b\n:none\n"
-    assert password_hashes.users(text) == {
+    assert password_hashes.parse_password_file(text) == {
         b"me": b"{SHA}a=", b"you": b"$apr1$x$y", b"bad": b"", b"p": b"{PLAIN}a:b",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("header", "found"),
+    ("header", "credentials"),
     [
         ("Basic bWU6c2VjcmV0", (b"me", b"secret")),
         ("basic  bWU6YTpi", (b"me", b"a:b")),
@@ -67,8 +67,8 @@ def test_password_file_is_parsed_like_nginx() -> None:
         ("", None),
     ],
 )
-def test_credentials_are_read(header: str, found: tuple[bytes, bytes] | None) -> None:
-    assert basic_auth.credentials(header) == found
+def test_credentials_are_read(header: str, credentials: tuple[bytes, bytes] | None) -> None:
+    assert basic_auth.credentials(header) == credentials
 
 
 async def test_basic_authentication_is_served_by_process(
@@ -76,16 +76,16 @@ async def test_basic_authentication_is_served_by_process(
 ) -> None:
     configuration = authenticator.configuration()
     described = Realm("r", "shop/members", 'the "members"', "users")
-    (configuration / config.PASSWORDS).write_bytes(config.encode([described]))
+    (configuration / config.PASSWORDS).write_bytes(config.encode_parties([described]))
     lines = [f"user{number}:{hashed}" for number, (_, hashed) in enumerate(HASHED)]
     (configuration / "users").write_text("\n".join([*lines, "broken:$9$x"]))
     assert await authenticator.serve(configuration) == ""
-    path = str(tmp_path / config.SOCKET)
+    path = str(tmp_path / config.REQUESTS_SOCKET)
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as http:
 
         async def asked(name: str, password: str) -> tuple[int, str]:
-            given = base64.b64encode(f"{name}:{password}".encode()).decode()
-            url, headers = "http://authenticator/r/admit?/x", {"Authorization": f"Basic {given}"}
+            encoded = base64.b64encode(f"{name}:{password}".encode()).decode()
+            url, headers = "http://authenticator/r/admit?/x", {"Authorization": f"Basic {encoded}"}
             async with http.post(url, headers=headers) as response:
                 return response.status, response.headers.get("WWW-Authenticate", "")
 

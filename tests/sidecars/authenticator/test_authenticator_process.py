@@ -23,30 +23,33 @@ from fakes.authenticator_process import (
 )
 from fakes.authority import Authority
 from fakes.oidc_provider import CLIENT, OidcProvider
-from gatehouse.sidecars.authenticator.config import SOCKET, Claim, Rule
+from gatehouse.sidecars.authenticator.config import REQUESTS_SOCKET, ClaimConfig, RuleConfig
 
 pytestmark = pytest.mark.process
 
-ADMINS = Rule((Claim("groups", ("admins",)),))
+ADMINS = RuleConfig((ClaimConfig("groups", ("admins",)),))
 
 
 async def test_login_returns_user_to_requested_path(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(
-        provider, scopes=("openid", "email"), extra=(("prompt", "login"),), told=("sub", "groups")
+        provider,
+        scopes=("openid", "email"),
+        extra=(("prompt", "login"),),
+        backend_claims=("sub", "groups"),
     )
     assert (await authenticator.ask("check")).status == 401
     begun = await authenticator.ask("login", "/orders?page=2")
-    asked = query_of(begun.location)
+    query = query_of(begun.location)
     assert begun.location.startswith(f"{provider.issuer}/authorize?tenant=a&")
-    assert asked["redirect_uri"] == f"{ORIGIN}/callback"
-    assert (asked["scope"], asked["prompt"], asked["client_id"]) == (
+    assert query["redirect_uri"] == f"{ORIGIN}/callback"
+    assert (query["scope"], query["prompt"], query["client_id"]) == (
         "openid email",
         "login",
         CLIENT,
     )
-    assert asked["code_challenge_method"] == "S256"
+    assert query["code_challenge_method"] == "S256"
     (cookie,) = authenticator.set
     assert re.fullmatch(
         r"SESSION_login_[0-9a-f]{16}=\S+; Path=/callback; HttpOnly; SameSite=Lax; Secure; "
@@ -71,7 +74,7 @@ async def test_login_returns_user_to_requested_path(
 
 
 @pytest.mark.parametrize(
-    ("method", "said", "status"),
+    ("method", "headers", "status"),
     [
         ("GET", {}, 302),
         ("HEAD", {}, 302),
@@ -87,11 +90,11 @@ async def test_only_navigations_are_sent_to_the_provider(
     authenticator: AuthenticatorProcess,
     provider: OidcProvider,
     method: str,
-    said: dict[str, str],
+    headers: dict[str, str],
     status: int,
 ) -> None:
     await authenticator.serving(provider)
-    assert (await authenticator.ask("login", method=method, **said)).status == status
+    assert (await authenticator.ask("login", method=method, **headers)).status == status
 
 
 async def test_authorization_rules_accept_or_reject_users(
@@ -121,19 +124,19 @@ async def test_code_is_valid_once_and_for_its_own_login(
 ) -> None:
     await authenticator.serving(provider)
     begun = await authenticator.ask("login")
-    kept = dict(authenticator.cookies)
+    cookies = dict(authenticator.cookies)
     back = (await authenticator.at_provider(provider, begun.location)).removeprefix(ORIGIN)
     authenticator.cookies.clear()
     assert (await authenticator.ask("callback", back)).status == 400
     # Another login's cookie under this one's name does not open.
     other = await authenticator.ask("login")
     (value,) = authenticator.cookies.values()
-    authenticator.cookies = dict.fromkeys(kept, value)
+    authenticator.cookies = dict.fromkeys(cookies, value)
     assert (await authenticator.ask("callback", back)).status == 400
     assert other.status == 302
-    authenticator.cookies = dict(kept)
+    authenticator.cookies = dict(cookies)
     assert (await authenticator.ask("callback", back)).status == 302
-    authenticator.cookies = dict(kept)
+    authenticator.cookies = dict(cookies)
     assert (await authenticator.ask("callback", back)).status == 403
     assert "wrong code" in authenticator.log
 
@@ -217,15 +220,15 @@ async def test_session_is_refreshed_once_for_concurrent_requests(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.lifetime = 1
-    await authenticator.serving(provider, told=("name",))
+    await authenticator.serving(provider, backend_claims=("name",))
     provider.user = {"sub": "alice", "name": "Alice"}
     await authenticator.log_in(provider)
     provider.user, provider.lifetime = {"sub": "alice", "name": "Alice B."}, 60
     await asyncio.sleep(1.1)
     old = dict(authenticator.cookies)
     answers = await asyncio.gather(*(authenticator.ask("check") for _ in range(20)))
-    assert {each.status for each in answers} == {200}
-    assert {each.headers["X-Claim-0"] for each in answers} == {"Alice B."}
+    assert {answer.status for answer in answers} == {200}
+    assert {answer.headers["X-Claim-0"] for answer in answers} == {"Alice B."}
     assert provider.counted("/token") == 2
     assert authenticator.cookies != old
     assert "X-Set-Cookie-0" not in (await authenticator.ask("check")).headers
@@ -271,11 +274,11 @@ async def test_logout_ends_local_and_provider_session(
     await authenticator.serving(provider, after_logout="/bye", token_hint=hint)
     await authenticator.log_in(provider)
     gone = await authenticator.ask("logout")
-    asked = query_of(gone.location)
+    query = query_of(gone.location)
     assert gone.location.startswith(f"{provider.issuer}/logout?")
-    assert asked["post_logout_redirect_uri"] == f"{ORIGIN}/bye"
-    assert asked["client_id"] == CLIENT
-    assert ("id_token_hint" in asked) is hint
+    assert query["post_logout_redirect_uri"] == f"{ORIGIN}/bye"
+    assert query["client_id"] == CLIENT
+    assert ("id_token_hint" in query) is hint
     assert authenticator.cookies == {}
     assert (await authenticator.ask("check")).status == 401
 
@@ -294,13 +297,13 @@ async def test_front_channel_logout_ends_session(
 ) -> None:
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
-    kept = dict(authenticator.cookies)
+    cookies = dict(authenticator.cookies)
     wrong = await authenticator.ask("ended", "/ended?iss=https://other.example&sid=s-1")
     assert wrong.status == 400
     assert (await authenticator.ask("check")).status == 200
     assert (await authenticator.ask("ended", f"/ended?iss={provider.issuer}&sid=s-1")).status == 200
     assert authenticator.cookies == {}
-    authenticator.cookies = kept
+    authenticator.cookies = cookies
     assert (await authenticator.ask("check")).status == 401
     await authenticator.log_in(provider)
     assert (await authenticator.ask("check")).status == 200
@@ -314,9 +317,9 @@ async def test_unavailable_provider_blocks_logins_and_keeps_sessions(
     provider.away = True
     await authenticator.serving(provider, name="q", scopes=("openid", "email"))
     assert (await authenticator.ask("check", name="q")).status == 200
-    kept, authenticator.cookies = authenticator.cookies, {}
+    cookies, authenticator.cookies = authenticator.cookies, {}
     answers = [await authenticator.ask("login", name="q") for _ in range(5)]
-    assert {each.status for each in answers} == {503}
+    assert {answer.status for answer in answers} == {503}
     assert (await authenticator.ask("check", name="q")).status == 401
     # It is left alone for a while.
     assert provider.counted("/.well-known/openid-configuration") == 2
@@ -327,7 +330,7 @@ async def test_unavailable_provider_blocks_logins_and_keeps_sessions(
     async with asyncio.timeout(10):
         while (await authenticator.ask("login", name="q")).status != 302:
             await asyncio.sleep(0.1)
-    authenticator.cookies = kept
+    authenticator.cookies = cookies
 
 
 async def test_provider_with_wrong_issuer_or_ca_is_rejected(
@@ -382,7 +385,7 @@ async def test_session_of_another_relying_party_is_rejected(
 async def test_session_too_large_for_cookies_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
-    await authenticator.serving(provider, told=("groups",))
+    await authenticator.serving(provider, backend_claims=("groups",))
     provider.user = {"sub": "a", "groups": ["staff" * 100] * 10}
     assert (await authenticator.log_in(provider)).status == 302
     assert {"SESSION", "SESSION_1"} <= set(authenticator.cookies)
@@ -437,7 +440,7 @@ async def test_malformed_requests_are_answered_without_log_entry(
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
     line = line.replace(b"%s", authenticator.cookies["SESSION"].encode())
-    reader, writer = await asyncio.open_unix_connection(authenticator.home / SOCKET)
+    reader, writer = await asyncio.open_unix_connection(authenticator.home / REQUESTS_SOCKET)
     writer.write(b"GET /p/check HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n")
     assert f" {status} ".encode() in await reader.readline()
     writer.close()
@@ -483,7 +486,10 @@ async def test_ext_authz_response_sets_headers_and_lists_headers_to_remove(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.user = {"sub": "alice", "groups": []}
-    fields: dict[str, Any] = {"told": ("sub", "groups"), "headers": ("x-user", "x-groups")}
+    fields: dict[str, Any] = {
+        "backend_claims": ("sub", "groups"),
+        "headers": ("x-user", "x-groups"),
+    }
     await authenticator.serving(provider, rules=(), **fields)
     begun = await authenticator.ask("admit", "/orders")
     assert (begun.status, begun.location.partition("?")[0]) == (302, f"{provider.issuer}/authorize")
@@ -512,7 +518,7 @@ async def test_ext_authz_returns_refreshed_sessions_and_denials(
     await authenticator.log_in(provider)
     await asyncio.sleep(1.1)
     assert (await authenticator.ask("admit")).status == 200
-    assert [each.partition("=")[0] for each in authenticator.set] == ["SESSION"]
+    assert [cookie.partition("=")[0] for cookie in authenticator.set] == ["SESSION"]
     provider.user = {"sub": "bob", "groups": ["staff"]}
     await authenticator.log_in(provider)
     assert (await authenticator.ask("admit")).status == 403

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,9 +11,15 @@ from hypothesis import strategies as st
 
 from fakes.oidc_provider import CLIENT
 from gatehouse.sidecars.authenticator import claims, cookies, urls
-from gatehouse.sidecars.authenticator.config import COOKIES, Claim, Party, Rule
+from gatehouse.sidecars.authenticator.config import (
+    COOKIES,
+    ClaimConfig,
+    Party,
+    RuleConfig,
+    encode_parties,
+)
 from gatehouse.sidecars.authenticator.cookie_cipher import CookieCipher
-from gatehouse.sidecars.authenticator.sessions import Login, Session, SessionCodec
+from gatehouse.sidecars.authenticator.sessions import Login, LoginSession, SessionCodec
 
 SECRET = b"of tests"
 
@@ -26,7 +33,7 @@ def party(**fields: Any) -> Party:
     return Party(**known | fields)
 
 
-SESSION = Session("alice", 1.0, 2.0, 3.0, {"groups": ["a"]}, "sid", "refresh", "token")
+SESSION = LoginSession("alice", 1.0, 2.0, 3.0, {"groups": ["a"]}, "sid", "refresh", "token")
 
 
 def test_session_is_valid_for_its_relying_party_only() -> None:
@@ -38,9 +45,14 @@ def test_session_is_valid_for_its_relying_party_only() -> None:
         {"issuer": "https://j.example"},
         {"client_id": "other"},
         {"token_hint": True},
-        {"told": ("email",)},
+        {"backend_claims": ("email",)},
     ):
         assert SessionCodec(party(**other), SECRET).session(text) is None
+
+
+def test_claims_for_backends_have_the_key_that_earlier_agents_read() -> None:
+    (entry,) = json.loads(encode_parties([party(backend_claims=("email",))]))
+    assert entry["told"] == ["email"]
 
 
 def test_login_cookie_is_bound_to_its_state_and_not_a_session() -> None:
@@ -74,7 +86,7 @@ def test_cookies_round_trip_any_text_or_reject_it_as_too_long(text: str) -> None
         return
     assert all(len(value) <= cookies.MAX_COOKIE_BYTES for _, value in parts)
     header = "; ".join(["a=b", *(f"{name}={value}" for name, value in parts), "S_9=x"])
-    assert cookies.joined("S", cookies.parse(header)) == text
+    assert cookies.join_cookies("S", cookies.parse_cookies(header)) == text
     assert cookies.without_session(header, "S") == "a=b"
 
 
@@ -96,12 +108,12 @@ def test_cookies_round_trip_any_text_or_reject_it_as_too_long(text: str) -> None
 )
 def test_session_with_missing_cookie_is_invalid(header: str) -> None:
     keeper = SessionCodec(party(), SECRET)
-    assert keeper.session(cookies.joined("S", cookies.parse(header))) is None
+    assert keeper.session(cookies.join_cookies("S", cookies.parse_cookies(header))) is None
 
 
 def test_shorter_session_replaces_longer_one_completely() -> None:
     result = dict(cookies.split("S", "a" * 5000)) | dict(cookies.split("S", "b"))
-    assert cookies.joined("S", result) == "b"
+    assert cookies.join_cookies("S", result) == "b"
 
 
 @pytest.mark.parametrize(
@@ -152,38 +164,38 @@ def test_return_path_is_limited_to_the_same_origin(uri: str, target: str) -> Non
 @pytest.mark.parametrize(
     ("claim", "value", "held"),
     [
-        (Claim("c", ("a",)), "a", True),
-        (Claim("c", ("a",)), "ab", False),
-        (Claim("c", ("a", "b")), ["x", "b"], True),
-        (Claim("c", ("a,b",)), "a,b", True),
-        (Claim("c", ("true",)), True, True),
-        (Claim("c", ("7",)), 7, True),
-        (Claim("c", ("a",)), None, False),
-        (Claim("c"), "anything", True),
-        (Claim("c"), "", False),
-        (Claim("c"), [], False),
-        (Claim("c"), None, False),
-        (Claim("c"), False, True),
-        (Claim("c", ("[a-z]+@a\\.example",), regex=True), "x@a.example", True),
-        (Claim("c", ("[a-z]+@a\\.example",), regex=True), "x@a.example.evil", False),
-        (Claim("c", ("a|b",), regex=True), "bx", False),
-        (Claim("c", ("(a+)+$",), regex=True), "a" * 5000 + "b", False),
-        (Claim("other", ("a",)), "a", False),
+        (ClaimConfig("c", ("a",)), "a", True),
+        (ClaimConfig("c", ("a",)), "ab", False),
+        (ClaimConfig("c", ("a", "b")), ["x", "b"], True),
+        (ClaimConfig("c", ("a,b",)), "a,b", True),
+        (ClaimConfig("c", ("true",)), True, True),
+        (ClaimConfig("c", ("7",)), 7, True),
+        (ClaimConfig("c", ("a",)), None, False),
+        (ClaimConfig("c"), "anything", True),
+        (ClaimConfig("c"), "", False),
+        (ClaimConfig("c"), [], False),
+        (ClaimConfig("c"), None, False),
+        (ClaimConfig("c"), False, True),
+        (ClaimConfig("c", ("[a-z]+@a\\.example",), regex=True), "x@a.example", True),
+        (ClaimConfig("c", ("[a-z]+@a\\.example",), regex=True), "x@a.example.evil", False),
+        (ClaimConfig("c", ("a|b",), regex=True), "bx", False),
+        (ClaimConfig("c", ("(a+)+$",), regex=True), "a" * 5000 + "b", False),
+        (ClaimConfig("other", ("a",)), "a", False),
     ],
 )
-def test_claim_rule_matches_values(claim: Claim, value: Any, held: bool) -> None:
-    assert claims.authorized(party(rules=(Rule((claim,)),)), {"c": value}) is held
+def test_claim_rule_matches_values(claim: ClaimConfig, value: Any, held: bool) -> None:
+    assert claims.authorized(party(rules=(RuleConfig((claim,)),)), {"c": value}) is held
 
 
 @pytest.mark.parametrize("every", [True, False])
 @pytest.mark.parametrize("within", [True, False])
 @pytest.mark.parametrize("first", ["a", "x"])
 def test_rules_require_all_or_any_claim(every: bool, within: bool, first: str) -> None:
-    good, bad = Claim("c", (first,)), Claim("c", ("x",))
-    rules = (Rule((good, bad), within), Rule((good,)))
+    good, bad = ClaimConfig("c", (first,)), ClaimConfig("c", ("x",))
+    rules = (RuleConfig((good, bad), within), RuleConfig((good,)))
     one = first == "a" and not within
-    wanted = (one and first == "a") if every else first == "a"
-    assert claims.authorized(party(rules=rules, every=every), {"c": "a"}) is wanted
+    expected = (one and first == "a") if every else first == "a"
+    assert claims.authorized(party(rules=rules, every=every), {"c": "a"}) is expected
     assert claims.authorized(party(), {})
 
 

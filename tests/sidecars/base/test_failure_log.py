@@ -8,15 +8,15 @@ ONE = "connector: cluster c-a, endpoint [::1]:443"
 
 
 def test_failure_is_logged_at_once_then_once_a_minute_with_count() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     now = 0.0
-    failures = FailureLog(said.append, lambda: now)
+    failures = FailureLog(messages.append, lambda: now)
     for _ in range(5):
         failures.record(ONE, "no")
     failures.record(ONE, "another")
     now = REPEAT_SECONDS
     failures.record(ONE, "no")
-    assert said == [
+    assert messages == [
         "connector: cluster c-a, endpoint [::1]:443: no",
         "connector: cluster c-a, endpoint [::1]:443: another",
         "connector: cluster c-a, endpoint [::1]:443: no (4 more since the last message)",
@@ -24,9 +24,9 @@ def test_failure_is_logged_at_once_then_once_a_minute_with_count() -> None:
 
 
 def test_failure_log_limits_number_of_messages() -> None:
-    said: list[str] = []
-    failures = FailureLog(said.append, lambda: 0.0)
+    messages: list[str] = []
+    failures = FailureLog(messages.append, lambda: 0.0)
     for number in range(3 * MAX_MESSAGES):
         failures.record(ONE, str(number))
-    assert len(said) == 3 * MAX_MESSAGES
+    assert len(messages) == 3 * MAX_MESSAGES
     assert len(failures._logged) <= MAX_MESSAGES

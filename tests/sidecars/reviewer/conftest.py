@@ -17,17 +17,17 @@ def tmp_path() -> Iterator[Path]:
     """A short one: pytest's own can be too long for Unix sockets."""
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
         (Path(directory) / "gatehouse").mkdir()
-        (Path(directory) / config.FILE).write_bytes(config.CONTENT)
+        (Path(directory) / config.REVIEWER_FILE).write_bytes(config.CONTENT)
         yield Path(directory)
 
 
 @pytest.fixture
 async def upstream(tmp_path: Path) -> AsyncIterator[Upstream]:
     """A cluster that only says what a test has it say."""
-    made = Upstream(tmp_path / config.UPSTREAM, None)
-    await made.start()
-    yield made
-    await made.stop()
+    server = Upstream(tmp_path / config.UPSTREAM, None)
+    await server.start()
+    yield server
+    await server.stop()
 
 
 @pytest.fixture

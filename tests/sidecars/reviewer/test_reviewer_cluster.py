@@ -115,8 +115,8 @@ async def account(server: Server, client: kube.Client, name: str, rules: list[An
     role = {"metadata": {"name": name}, "rules": rules}
     binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
     async with server.raw() as http:
-        for plural, made in (("clusterroles", role), ("clusterrolebindings", binding)):
-            async with http.post(f"{RBAC}/{plural}", json=made) as response:
+        for plural, rbac_object in (("clusterroles", role), ("clusterrolebindings", binding)):
+            async with http.post(f"{RBAC}/{plural}", json=rbac_object) as response:
                 assert response.status == 201, await response.text()
 
 
@@ -149,15 +149,15 @@ async def test_token_maps_to_its_service_account(world: World) -> None:
     assert unquote(response.headers["x-user"]) == f"system:serviceaccount:{NAMESPACE}:robot"
     assert response.headers["x-uid"] == known["uid"]
     assert list(map(unquote, response.headers["x-groups"].split(","))) == known["groups"]
-    extra = [each.partition("=") for each in response.headers.get("x-extra", "").split(",") if each]
+    extra = [pair.partition("=") for pair in response.headers.get("x-extra", "").split(",") if pair]
     assert [(unquote(key), unquote(value)) for key, _, value in extra] == [
         (key, value) for key, values in known.get("extra", {}).items() for value in values
     ]
-    (asked,) = world.upstream.asked
-    assert asked.cluster == CLUSTER
-    assert asked.path == "/apis/authentication.k8s.io/v1/tokenreviews"
-    assert asked.spec == {"token": token}
-    assert not [name for name in asked.headers if name.lower().startswith("impersonate")]
+    (review,) = world.upstream.asked
+    assert review.cluster == CLUSTER
+    assert review.path == "/apis/authentication.k8s.io/v1/tokenreviews"
+    assert review.spec == {"token": token}
+    assert not [name for name in review.headers if name.lower().startswith("impersonate")]
 
 
 async def test_cached_review_expires_with_token(world: World) -> None:
@@ -209,15 +209,15 @@ async def test_missing_gateway_permission_is_reported_as_unavailable(world: Worl
     assert result.text in world.reviewer.log
 
 
-async def allowed_by_the_cluster(http: aiohttp.ClientSession, wanted: dict[str, Any]) -> bool:
+async def allowed_by_the_cluster(http: aiohttp.ClientSession, target: dict[str, Any]) -> bool:
     """Return whether the API server's own filter allows its client to impersonate a user."""
-    headers = [("Impersonate-User", wanted["username"])]
-    headers += [("Impersonate-Group", each) for each in wanted.get("groups", ())]
-    headers += [("Impersonate-Uid", wanted["uid"])] if "uid" in wanted else []
-    for key, values in wanted.get("extra", {}).items():
-        headers += [(f"Impersonate-Extra-{quote(key, safe='')}", each) for each in values]
+    headers = [("Impersonate-User", target["username"])]
+    headers += [("Impersonate-Group", group) for group in target.get("groups", ())]
+    headers += [("Impersonate-Uid", target["uid"])] if "uid" in target else []
+    for key, values in target.get("extra", {}).items():
+        headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for value in values]
     async with http.post(WHOAMI, json={}, headers=headers) as response:
-        # Whoever it is then may not be allowed to ask who they are.
+        # The impersonated user may lack the permission for SelfSubjectReviews.
         assert response.status in (201, 403)
         return "cannot impersonate" not in await response.text()
 
@@ -229,16 +229,18 @@ async def test_impersonation_decisions_match_kube_apiserver(world: World) -> Non
         token = await world.token(name)
         client = await world.whoami(token)
         async with world.server.raw(Authorization=f"Bearer {token}") as http:
-            for wanted in WANTED:
-                expected = await allowed_by_the_cluster(http, wanted)
-                response = await world.reviewer.impersonation(client, wanted)
+            for target in WANTED:
+                expected = await allowed_by_the_cluster(http, target)
+                response = await world.reviewer.impersonation(client, target)
                 granted += expected
                 if response.status != (200 if expected else 403):
-                    differ.append((name, wanted, expected, response))
+                    differ.append((name, target, expected, response))
     assert differ == []
     assert 10 < granted < len(CLIENTS) * len(WANTED) - 10
     for request in world.upstream.asked:
-        assert not [each for each in request.headers if each.lower().startswith("impersonate")]
+        assert not [
+            header for header in request.headers if header.lower().startswith("impersonate")
+        ]
 
 
 async def test_denial_message_equals_that_of_kube_apiserver(world: World) -> None:
@@ -246,7 +248,7 @@ async def test_denial_message_equals_that_of_kube_apiserver(world: World) -> Non
     token = await world.token("bob")
     client = await world.whoami(token)
     async with world.server.raw(Authorization=f"Bearer {token}") as http:
-        for headers, wanted in (
+        for headers, target in (
             ({"Impersonate-User": "eve"}, {"username": "eve"}),
             (
                 {"Impersonate-User": "bob", "Impersonate-Extra-scopes": "x"},
@@ -259,17 +261,17 @@ async def test_denial_message_equals_that_of_kube_apiserver(world: World) -> Non
         ):
             async with http.post(WHOAMI, json={}, headers=headers) as response:
                 message = (await response.json())["message"]
-            assert (await world.reviewer.impersonation(client, wanted)).text == message
+            assert (await world.reviewer.impersonation(client, target)).text == message
 
 
 async def test_permission_is_cached_per_client_and_resource(world: World) -> None:
     await account(world.server, world.client, "bob", CLIENTS["bob"])
     client = {"username": f"system:serviceaccount:{NAMESPACE}:bob"}
-    wanted = {"username": "bob", "groups": ["dev", "ops"]}
-    first = await world.reviewer.impersonation(client, wanted)
+    target = {"username": "bob", "groups": ["dev", "ops"]}
+    first = await world.reviewer.impersonation(client, target)
     assert (first.status, len(world.upstream.asked)) == (403, 3)
     assert 'groups "ops" is forbidden' in first.text
-    again = await world.reviewer.impersonation(client, wanted)
+    again = await world.reviewer.impersonation(client, target)
     assert (again.status, again.text, len(world.upstream.asked)) == (403, first.text, 3)
     assert again.keep <= first.keep <= 30
     allowed = await world.reviewer.impersonation(client, {"username": "bob", "groups": ["dev"]})
@@ -280,8 +282,8 @@ async def test_permission_is_cached_per_client_and_resource(world: World) -> Non
 
 
 async def test_denied_user_costs_one_review(world: World) -> None:
-    wanted = {"username": "bob", "groups": [f"g{number}" for number in range(500)]}
-    assert (await world.reviewer.impersonation({"username": "eve"}, wanted)).status == 403
+    target = {"username": "bob", "groups": [f"g{number}" for number in range(500)]}
+    assert (await world.reviewer.impersonation({"username": "eve"}, target)).status == 403
     assert len(world.upstream.asked) == 1
 
 
@@ -290,8 +292,8 @@ async def test_new_permission_applies_after_cached_denial_expires(
 ) -> None:
     await account(world.server, world.client, "late", [])
     client = {"username": f"system:serviceaccount:{NAMESPACE}:late"}
-    wanted = {"username": "bob"}
-    assert (await world.reviewer.impersonation(client, wanted, bad=0.2)).status == 403
+    target = {"username": "bob"}
+    assert (await world.reviewer.impersonation(client, target, bad=0.2)).status == 403
     async with world.server.raw() as http:
         role = {"metadata": {"name": "late"}, "rules": [may(resource="users")]}
         binding = {
@@ -301,8 +303,8 @@ async def test_new_permission_applies_after_cached_denial_expires(
             },
             "subjects": [{"kind": "ServiceAccount", "name": "late", "namespace": NAMESPACE}],
         }  # fmt: skip
-        for plural, made in (("clusterroles", role), ("clusterrolebindings", binding)):
-            async with http.post(f"{RBAC}/{plural}", json=made) as response:
+        for plural, rbac_object in (("clusterroles", role), ("clusterrolebindings", binding)):
+            async with http.post(f"{RBAC}/{plural}", json=rbac_object) as response:
                 assert response.status == 201
     await asyncio.sleep(0.2)
-    assert (await world.reviewer.impersonation(client, wanted, bad=0.2)).status == 200
+    assert (await world.reviewer.impersonation(client, target, bad=0.2)).status == 200

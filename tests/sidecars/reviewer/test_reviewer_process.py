@@ -60,7 +60,7 @@ async def test_review_is_cached(reviewer: ReviewerProcess, upstream: Upstream) -
     again = await reviewer.token("good")
     assert again.keep <= first.keep - 0.1
     assert (await reviewer.token("good", x_cluster="other.example")).status == 200
-    assert [each.cluster for each in upstream.asked] == [CLUSTER, "other.example"]
+    assert [request.cluster for request in upstream.asked] == [CLUSTER, "other.example"]
 
 
 async def test_concurrent_requests_share_one_review(
@@ -68,15 +68,15 @@ async def test_concurrent_requests_share_one_review(
 ) -> None:
     upstream.fault = authenticate_alice
     answers = await asyncio.gather(*(reviewer.token("good") for _ in range(100)))
-    assert {each.status for each in answers} == {200}
+    assert {answer.status for answer in answers} == {200}
     assert len(upstream.asked) == 1
     answers = await asyncio.gather(*(reviewer.token("bad", bad=0) for _ in range(100)))
-    assert {each.status for each in answers} == {401}
+    assert {answer.status for answer in answers} == {401}
     assert len(upstream.asked) < 100
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "message"),
     [
         ({"x_cluster": ""}, "x-cluster: invalid cluster name ''"),
         ({"x_cluster": "a/b"}, "x-cluster: invalid cluster name 'a/b'"),
@@ -90,11 +90,11 @@ async def test_concurrent_requests_share_one_review(
     ],
 )
 async def test_malformed_request_is_rejected_without_review(
-    reviewer: ReviewerProcess, upstream: Upstream, headers: dict[str, str], said: str
+    reviewer: ReviewerProcess, upstream: Upstream, headers: dict[str, str], message: str
 ) -> None:
     known = {"x_user": "a", "x_as_user": "b", **headers}
     response = await reviewer.ask("/impersonation", 1, 1, **known)
-    assert (response.status, response.text.startswith(said)) == (400, True), response.text
+    assert (response.status, response.text.startswith(message)) == (400, True), response.text
     assert upstream.asked == []
 
 
@@ -168,13 +168,13 @@ FAULTS: dict[str, tuple[Callable[[], web.StreamResponse], str]] = {
 async def test_failed_review_is_retried_once_and_not_cached(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
-    for name, (response, said) in FAULTS.items():
+    for name, (response, message) in FAULTS.items():
         upstream.asked.clear()
         token = f"good-{name.replace(' ', '-')}"
         upstream.fault = saying(response)
         result = await reviewer.token(token)
         assert (name, result.status, len(upstream.asked)) == (name, 503, 2)
-        assert result.text.startswith(f"{CLUSTER}: {said}")
+        assert result.text.startswith(f"{CLUSTER}: {message}")
         assert "x-keep" not in result.headers
         assert f"reviewer: {result.text}" in reviewer.log
         upstream.fault = authenticate_alice
@@ -255,8 +255,8 @@ async def test_one_failed_review_fails_impersonation(
         return await authenticate_alice(request)
 
     upstream.fault = fault
-    client, wanted = {"username": "a"}, {"username": "b", "groups": ["dev", "ops"]}
-    response = await reviewer.impersonation(client, wanted)
+    client, target = {"username": "a"}, {"username": "b", "groups": ["dev", "ops"]}
+    response = await reviewer.impersonation(client, target)
     assert (response.status, response.text) == (503, f"{CLUSTER}: subjectaccessreviews: 500 no")
 
 
@@ -271,8 +271,8 @@ async def test_tokens_never_appear_in_log_or_response(
     response = await reviewer.token(token)
     assert response.status == 503
     assert "cannot" in reviewer.log
-    for shown in (response.text, reviewer.log):
-        assert "s3cret" not in shown
+    for text in (response.text, reviewer.log):
+        assert "s3cret" not in text
 
 
 # How much
@@ -302,8 +302,8 @@ async def test_reviews_per_cluster_are_limited_and_block_no_other_cluster(
     assert upstream.most <= MAX_CONCURRENT_REVIEWS + 1
     release.set()
     answers = await asyncio.gather(*flood)
-    assert {each.status for each in answers} <= {200, 503}
-    assert {each.text for each in answers if each.status == 503} <= {
+    assert {answer.status for answer in answers} <= {200, 503}
+    assert {answer.text for answer in answers if answer.status == 503} <= {
         f"{CLUSTER}: too many waiting reviews",
         f"{CLUSTER}: no free slot for a review within 2 s",
         f"{CLUSTER}: no response within 2 s",
@@ -319,16 +319,16 @@ async def test_rejected_tokens_do_not_evict_granted_tokens(
     before, number = _resident(reviewer.process.pid), 10_000
 
     async def some(first: int) -> set[int]:
-        return await statuses(reviewer, [f"bad{each}" for each in range(first, number, 25)])
+        return await statuses(reviewer, [f"bad{index}" for index in range(first, number, 25)])
 
     assert set.union(*await asyncio.gather(*map(some, range(25)))) == {401}
     metrics = await reviewer.metrics()
     assert metrics['gatehouse_reviewer_cache_entries{cache="refused"}'] == number
     assert metrics['gatehouse_reviewer_cache_entries{cache="tokens"}'] == 1
     assert _resident(reviewer.process.pid) - before < 30_000
-    asked = len(upstream.asked)
+    request_count = len(upstream.asked)
     assert (await reviewer.token("good")).status == 200
-    assert len(upstream.asked) == asked
+    assert len(upstream.asked) == request_count
 
 
 async def statuses(reviewer: ReviewerProcess, tokens: Sequence[str]) -> set[int]:
@@ -377,7 +377,7 @@ class Load:
         self.errors: list[str] = []
 
     async def __aenter__(self) -> Load:
-        self._tasks = [asyncio.create_task(self._ask(each)) for each in range(self._width)]
+        self._tasks = [asyncio.create_task(self._ask(number)) for number in range(self._width)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -422,7 +422,7 @@ async def test_successor_takes_over_without_failed_requests(
             await reviewer.serving()
             await load.more()
     assert load.errors == []
-    assert {each.status for each in load.answers} == {200}
+    assert {answer.status for answer in load.answers} == {200}
 
 
 async def test_pending_reviews_are_answered_before_exit(
@@ -433,12 +433,12 @@ async def test_pending_reviews_are_answered_before_exit(
         return await authenticate_alice(request)
 
     upstream.fault = fault
-    asked = [asyncio.create_task(reviewer.token(f"good{each}")) for each in range(20)]
+    requests = [asyncio.create_task(reviewer.token(f"good{number}")) for number in range(20)]
     async with asyncio.timeout(10):
         while len(upstream.asked) < 20:
             await asyncio.sleep(0.01)
     reviewer.process.send_signal(signal.SIGTERM)
-    assert {each.status for each in await asyncio.gather(*asked)} == {200}
+    assert {response.status for response in await asyncio.gather(*requests)} == {200}
     assert reviewer.process.wait(10) == 0
     assert not reviewer.socket.exists()
 
@@ -459,7 +459,7 @@ async def test_killed_reviewer_is_replaced_under_load(
         failed = len(load.errors)
         await load.more()
         assert len(load.errors) == failed
-    assert {each.status for each in load.answers} == {200}
+    assert {answer.status for answer in load.answers} == {200}
 
 
 async def test_process_exits_after_linger_time(tmp_path: Path) -> None:
@@ -477,10 +477,10 @@ async def test_process_exits_after_linger_time(tmp_path: Path) -> None:
 
 async def test_failure_to_listen_is_reported(tmp_path: Path) -> None:
     async with running(tmp_path) as reviewer:
-        (tmp_path / config.REVIEWER).mkdir()
-        said = await reviewer.serve(tmp_path)
-        assert said == f"{tmp_path / config.REVIEWER}: Is a directory"
-        (tmp_path / config.REVIEWER).rmdir()
+        (tmp_path / config.REVIEWER_SOCKET).mkdir()
+        message = await reviewer.serve(tmp_path)
+        assert message == f"{tmp_path / config.REVIEWER_SOCKET}: Is a directory"
+        (tmp_path / config.REVIEWER_SOCKET).rmdir()
         with contextlib.suppress(FileNotFoundError):
-            (tmp_path / config.REVIEWER).unlink()
+            (tmp_path / config.REVIEWER_SOCKET).unlink()
         assert await reviewer.serve(tmp_path) == ""

@@ -17,15 +17,15 @@ from gatehouse.sidecars.reviewer import impersonation, reviews, tokens, user_hea
 from gatehouse.sidecars.reviewer.cache import CacheTTLs, TTLCache
 from gatehouse.sidecars.reviewer.caching_reviewer import CachingReviewer
 from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
-from gatehouse.sidecars.reviewer.impersonation import Permission
+from gatehouse.sidecars.reviewer.impersonation import ImpersonationPermission
 from gatehouse.sidecars.reviewer.review_client import ReviewClient
 from gatehouse.sidecars.reviewer.reviews import InvalidReviewError, Verdict
-from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError, User
+from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError, ReviewedUser
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1)
 
 USERS = st.builds(
-    User,
+    ReviewedUser,
     name=_TEXT,
     uid=st.one_of(st.just(""), _TEXT),
     groups=st.lists(_TEXT).map(tuple),
@@ -34,14 +34,14 @@ USERS = st.builds(
 
 
 @given(USERS)
-def test_user_headers_survive_round_trip(user: User) -> None:
+def test_user_headers_survive_round_trip(user: ReviewedUser) -> None:
     headers = dict(user_headers.to_headers(user))
     assert all(value.isascii() and value.isprintable() for value in headers.values())
     assert user_headers.user(headers, "x-") == user
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "message"),
     [
         ({}, "x-user is missing"),
         ({"x-user": "%"}, "x-user: '%' is not percent-encoded"),
@@ -60,10 +60,10 @@ def test_user_headers_survive_round_trip(user: User) -> None:
         ({"x-user": "a", "x-extra": "k=v,"}, "x-extra: '' must be key=value"),
     ],
 )
-def test_malformed_user_headers_are_rejected(headers: dict[str, str], said: str) -> None:
+def test_malformed_user_headers_are_rejected(headers: dict[str, str], message: str) -> None:
     with pytest.raises(MalformedHeaderError) as result:
         user_headers.user(headers, "x-")
-    assert str(result.value) == said
+    assert str(result.value) == message
 
 
 def test_extra_header_can_repeat_key() -> None:
@@ -74,13 +74,13 @@ def test_extra_header_can_repeat_key() -> None:
 @pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e9", "1_0", "1s", "٣", "1" * 10])
 def test_malformed_durations_are_rejected(text: str) -> None:
     with pytest.raises(MalformedHeaderError, match="x-good-for"):
-        user_headers.parse_seconds({"x-good-for": text}, "x-good-for")
+        user_headers.parse_duration_header({"x-good-for": text}, "x-good-for")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a b", "a\n", "a/b", "a" * 254])
 def test_invalid_cluster_names_are_rejected(name: str) -> None:
     with pytest.raises(MalformedHeaderError, match="x-cluster"):
-        user_headers.cluster({"x-cluster": name})
+        user_headers.requested_cluster({"x-cluster": name})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_invalid_cluster_names_are_rejected(name: str) -> None:
     ],
 )
 def test_bearer_token_is_read_from_header(header: str, token: str) -> None:
-    assert tokens.bearer(header) == token
+    assert tokens.bearer_token(header) == token
 
 
 def _jwt(payload: bytes) -> str:
@@ -134,48 +134,68 @@ def test_malformed_token_has_no_expiry(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "permission"),
     [
-        ("alice", Permission("users", "alice")),
-        ("system:node:a", Permission("users", "system:node:a")),
-        ("system:serviceaccount:ns:web", Permission("serviceaccounts", "web", namespace="ns")),
-        ("system:serviceaccount:ns:a.b", Permission("serviceaccounts", "a.b", namespace="ns")),
-        ("system:serviceaccount:ns", Permission("users", "system:serviceaccount:ns")),
-        ("system:serviceaccount::a", Permission("users", "system:serviceaccount::a")),
-        ("system:serviceaccount:ns:", Permission("users", "system:serviceaccount:ns:")),
-        ("system:serviceaccount:a:b:c", Permission("users", "system:serviceaccount:a:b:c")),
-        ("system:serviceaccount:a.b:c", Permission("users", "system:serviceaccount:a.b:c")),
-        ("system:serviceaccount:NS:c", Permission("users", "system:serviceaccount:NS:c")),
+        ("alice", ImpersonationPermission("users", "alice")),
+        ("system:node:a", ImpersonationPermission("users", "system:node:a")),
+        (
+            "system:serviceaccount:ns:web",
+            ImpersonationPermission("serviceaccounts", "web", namespace="ns"),
+        ),
+        (
+            "system:serviceaccount:ns:a.b",
+            ImpersonationPermission("serviceaccounts", "a.b", namespace="ns"),
+        ),
+        ("system:serviceaccount:ns", ImpersonationPermission("users", "system:serviceaccount:ns")),
+        ("system:serviceaccount::a", ImpersonationPermission("users", "system:serviceaccount::a")),
+        (
+            "system:serviceaccount:ns:",
+            ImpersonationPermission("users", "system:serviceaccount:ns:"),
+        ),
+        (
+            "system:serviceaccount:a:b:c",
+            ImpersonationPermission("users", "system:serviceaccount:a:b:c"),
+        ),
+        (
+            "system:serviceaccount:a.b:c",
+            ImpersonationPermission("users", "system:serviceaccount:a.b:c"),
+        ),
+        (
+            "system:serviceaccount:NS:c",
+            ImpersonationPermission("users", "system:serviceaccount:NS:c"),
+        ),
         (
             f"system:serviceaccount:{'a' * 64}:c",
-            Permission("users", f"system:serviceaccount:{'a' * 64}:c"),
+            ImpersonationPermission("users", f"system:serviceaccount:{'a' * 64}:c"),
         ),
     ],
 )
-def test_impersonated_name_requires_permission(name: str, permission: Permission) -> None:
-    assert impersonation.permissions(User(name)) == [permission]
+def test_impersonated_name_requires_permission(
+    name: str, permission: ImpersonationPermission
+) -> None:
+    assert impersonation.permissions(ReviewedUser(name)) == [permission]
 
 
 def test_impersonation_requires_each_permission_once() -> None:
-    user = User("bob", "7", ("a", "b", "a"), (("Scopes", ("x", "y")), ("scopes", ("x",))))
+    user = ReviewedUser("bob", "7", ("a", "b", "a"), (("Scopes", ("x", "y")), ("scopes", ("x",))))
     beyond = "authentication.k8s.io"
     assert impersonation.permissions(user) == [
-        Permission("users", "bob"),
-        Permission("groups", "a"),
-        Permission("groups", "b"),
-        Permission("uids", "7", beyond),
-        Permission("userextras", "x", beyond, subresource="scopes"),
-        Permission("userextras", "y", beyond, subresource="scopes"),
+        ImpersonationPermission("users", "bob"),
+        ImpersonationPermission("groups", "a"),
+        ImpersonationPermission("groups", "b"),
+        ImpersonationPermission("uids", "7", beyond),
+        ImpersonationPermission("userextras", "x", beyond, subresource="scopes"),
+        ImpersonationPermission("userextras", "y", beyond, subresource="scopes"),
     ]
 
 
 def test_impersonation_permissions_are_limited() -> None:
     groups = tuple(map(str, range(impersonation.MAX_PERMISSIONS)))
     with pytest.raises(MalformedHeaderError, match="1001 permissions needed"):
-        impersonation.permissions(User("bob", groups=groups))
+        impersonation.permissions(ReviewedUser("bob", groups=groups))
 
 
 def test_access_review_is_about_client_and_not_impersonated() -> None:
-    client = User("al", "1", ("dev",), (("scopes", ("x", "y")),))
-    needed = Permission("userextras", "v", "authentication.k8s.io", subresource="k")
+    client = ReviewedUser("al", "1", ("dev",), (("scopes", ("x", "y")),))
+    needed = ImpersonationPermission("userextras", "v", "authentication.k8s.io", subresource="k")
     assert msgspec.json.decode(reviews.of_permission(client, needed)) == {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -305,7 +325,7 @@ def test_cache_evicts_least_recently_used_entry() -> None:
         memory.put(key, YES, clock.now, KEEP)
     assert memory.get(b"a", KEEP)
     memory.put(b"d", YES, clock.now, KEEP)
-    assert [bool(memory.get(each, KEEP)) for each in (b"a", b"b", b"c", b"d")] == [
+    assert [bool(memory.get(entry_key, KEEP)) for entry_key in (b"a", b"b", b"c", b"d")] == [
         True, False, True, True,
     ]  # fmt: skip
 
@@ -352,9 +372,9 @@ Answer = TypeVar("Answer")
 class Changing(ReviewClient):
     """A cluster that says one thing after the other."""
 
-    def __init__(self, *said: bytes) -> None:
+    def __init__(self, *answers: bytes) -> None:
         self.retries = 0
-        self._said = iter(said)
+        self._said = iter(answers)
 
     async def review(
         self, cluster: str, path: str, body: bytes, read: Callable[[bytes], Answer]

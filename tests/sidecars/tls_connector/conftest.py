@@ -28,20 +28,20 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def connector(tmp_path: Path) -> Iterator[ConnectorProcess]:
-    with running(tmp_path, 30.0) as made:
-        yield made
+    with running(tmp_path, 30.0) as process:
+        yield process
 
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[ConnectorProcess]:
     """Yield a connector whose sockets linger only briefly."""
-    with running(tmp_path, 0.5) as made:
-        yield made
+    with running(tmp_path, 0.5) as process:
+        yield process
 
 
 @pytest.fixture
 def endpoints(authority: Authority) -> Iterator[Callable[..., Endpoint]]:
-    made: list[Endpoint] = []
+    servers: list[Endpoint] = []
 
     def make(
         serve: Callable[[ssl.SSLSocket], None] = echo,
@@ -49,10 +49,10 @@ def endpoints(authority: Authority) -> Iterator[Callable[..., Endpoint]]:
         issuer: Authority = authority,
         context: ssl.SSLContext | None = None,
     ) -> Endpoint:
-        context = context or issuer.server(f"endpoint-{len(made)}", *(names or (REAL,)))
-        made.append(Endpoint(context, serve))
-        return made[-1]
+        context = context or issuer.server(f"endpoint-{len(servers)}", *(names or (REAL,)))
+        servers.append(Endpoint(context, serve))
+        return servers[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for server in servers:
+        server.close()

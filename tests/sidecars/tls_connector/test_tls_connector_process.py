@@ -277,12 +277,12 @@ async def test_connector_stops_reading_from_endpoint_while_client_is_slow(
     endpoint = endpoints(flood)
     await connector.listen(connector_to(endpoint, authority))
     reader, writer = await connector.connect()
-    seen, still = -1, 0
+    total_before, still = -1, 0
     while still < 100:
-        still = still + 1 if sent == seen else 0
-        seen = sent
+        still = still + 1 if sent == total_before else 0
+        total_before = sent
         await asyncio.sleep(0.01)
-    assert 0 < seen < total
+    assert 0 < total_before < total
     size = 0
     while data := await reader.read(MEGABYTE):
         size += len(data)
@@ -310,7 +310,7 @@ async def test_invalid_configuration_changes_nothing(
     authority.file = broken
     bad = connector.configuration(connector_to(endpoint, authority, socket="b.sock"))
     assert f"cluster c-shop-app-443: {broken}: " in await connector.serve(bad)
-    assert config.FILE in await connector.serve(tmp_path / "nowhere")
+    assert config.CONNECTORS_FILE in await connector.serve(tmp_path / "nowhere")
     assert not (connector.directory / "b.sock").exists()
     assert await connector.exchange() == b"hello"
 
@@ -372,15 +372,15 @@ async def test_silent_endpoint_times_out(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "CONNECT_SECONDS", 0.1)
-    said: list[str] = []
-    listening = Listeners(tmp_path, 0.0, FailureLog(said.append))
+    messages: list[str] = []
+    listening = Listeners(tmp_path, 0.0, FailureLog(messages.append))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         connector = connector_to(silent.getsockname()[1], authority)
         await listening.serve([configuration(tmp_path, connector)])
         reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
         assert await reader.read() == b""
         writer.close()
-    assert said[0].endswith("no connection within 0.1 s")
+    assert messages[0].endswith("no connection within 0.1 s")
     await listening.drain()
     assert listening.idle.is_set()
 
@@ -410,5 +410,5 @@ async def test_connection_is_aborted_when_nginx_left_and_endpoint_is_stuck(
 def configuration(home: Path, *connectors: Connector) -> Path:
     directory = home / "generation"
     (directory / "gatehouse").mkdir(parents=True)
-    (directory / config.FILE).write_bytes(config.encode(connectors))
+    (directory / config.CONNECTORS_FILE).write_bytes(config.encode_connectors(connectors))
     return directory

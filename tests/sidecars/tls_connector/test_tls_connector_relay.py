@@ -14,7 +14,7 @@ from cryptography import x509
 from fakes.authority import Authority
 from fakes.tls_connector_process import connector_to
 from gatehouse.sidecars.base.failure_log import FailureLog
-from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target, UntrustedError
+from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, RelayTarget, UntrustedError
 
 ANSWER = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -56,7 +56,7 @@ class Handshake:
         context = ssl.create_default_context(cafile=str(authority.file))
         context.check_hostname = False
         self.near = DownstreamConnection(
-            Target(connector_to(443, authority), context), FailureLog()
+            RelayTarget(connector_to(443, authority), context), FailureLog()
         )
         self.far = self.near._upstream
         self.nginx, self.wire = Transport(), Transport()

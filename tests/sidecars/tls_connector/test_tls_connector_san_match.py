@@ -12,7 +12,7 @@ from cryptography import x509
 
 from fakes.authority import Authority
 from gatehouse.sidecars.tls_connector import san_match
-from gatehouse.sidecars.tls_connector.config import Name
+from gatehouse.sidecars.tls_connector.config import SubjectAltName
 
 DNS: Literal["dns"] = "dns"
 URI: Literal["uri"] = "uri"
@@ -38,7 +38,7 @@ def having(directory: Path, *names: x509.GeneralName) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("presented", "kind", "wanted", "good"),
+    ("presented", "kind", "pattern", "good"),
     [
         ("a.example.com", DNS, "a.example.com", True),
         ("A.Example.COM", DNS, "a.example.com", True),
@@ -70,33 +70,39 @@ def having(directory: Path, *names: x509.GeneralName) -> dict[str, Any]:
     ],
 )
 def test_san_matches_configured_name(
-    tmp_path: Path, presented: str, kind: Any, wanted: str, good: bool
+    tmp_path: Path, presented: str, kind: Any, pattern: str, good: bool
 ) -> None:
     name: x509.GeneralName = x509.DNSName(presented)
     if "://" in presented:
         name = x509.UniformResourceIdentifier(presented)
     elif presented[0].isdigit():
         name = x509.IPAddress(ipaddress.ip_address(presented))
-    assert san_match.matches_any_san(having(tmp_path, name), [Name(kind, wanted)]) is good
+    assert (
+        san_match.matches_any_san(having(tmp_path, name), [SubjectAltName(kind, pattern)]) is good
+    )
 
 
 def test_one_matching_san_is_sufficient(tmp_path: Path) -> None:
     certificate = having(
         tmp_path, x509.DNSName("a.example"), x509.UniformResourceIdentifier("spiffe://a")
     )
-    assert san_match.matches_any_san(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://a")])
+    assert san_match.matches_any_san(
+        certificate, [SubjectAltName(DNS, "b.example"), SubjectAltName(URI, "spiffe://a")]
+    )
     assert not san_match.matches_any_san(
-        certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://b")]
+        certificate, [SubjectAltName(DNS, "b.example"), SubjectAltName(URI, "spiffe://b")]
     )
 
 
 def test_common_name_is_ignored(tmp_path: Path) -> None:
     certificate = having(tmp_path)
     assert certificate["subject"] == ((("commonName", "common.example"),),)
-    assert not san_match.matches_any_san(certificate, [Name(DNS, "common.example")])
-    assert san_match.format_names(certificate) == "no names"
+    assert not san_match.matches_any_san(certificate, [SubjectAltName(DNS, "common.example")])
+    assert san_match.format_certificate_names(certificate) == "no names"
 
 
 def test_formatted_certificate_names_contain_no_line_breaks() -> None:
-    shown = san_match.format_names({"subjectAltName": (("URI", "x\n2026 [error] forged"),)})
-    assert "\n" not in shown
+    text = san_match.format_certificate_names(
+        {"subjectAltName": (("URI", "x\n2026 [error] forged"),)}
+    )
+    assert "\n" not in text

@@ -16,8 +16,8 @@ from fakes.nginx_plus import FakePlus, Fault, Plus
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.standalone.free_ports import free_port
-from gatehouse.transports.nginx_plus import Fleet, client
-from gatehouse.transports.nginx_plus.host_state import RETRIES
+from gatehouse.transports.nginx_plus import PlusFleet, client
+from gatehouse.transports.nginx_plus.host_state import HOST_RETRIES
 from gatehouse.transports.nginx_plus.worker import RealClock, Worker
 
 WEB = "http/web"
@@ -25,8 +25,8 @@ A, B = "10.0.0.1:30080", "10.0.0.2:30080"
 
 
 def test_retries_begin_at_two_seconds_and_double_to_a_minute() -> None:
-    assert [RETRIES.delay(n) for n in range(1, 9)] == [2, 4, 8, 16, 32, 60, 60, 60]
-    assert RETRIES.delay(100_000) == 60
+    assert [HOST_RETRIES.delay(n) for n in range(1, 9)] == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert HOST_RETRIES.delay(100_000) == 60
 
 
 async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() -> None:
@@ -38,7 +38,7 @@ async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() 
         worker.set_desired(desired_upstreams({WEB: [A]}))
         hours = 4 * 3600
         for second in range(0, hours, 10):
-            await until(lambda: any(each > clock.now() for each in clock.waiting))
+            await until(lambda: any(moment > clock.now() for moment in clock.waiting))
             await clock.move(10)
             if second == 3600:
                 worker.set_desired(desired_upstreams({WEB: [B]}))
@@ -47,11 +47,11 @@ async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() 
         # Six to get to a minute, and then one each 60.5 s, seen at steps of 10 s.
         assert hours / 70 - 3 <= attempts <= hours / 60 + 8
         assert "cannot connect: " in reports[-1].error
-        made = plus(WEB)
-        async with FakePlus(made).serving(port=port):
+        fake_upstreams = plus(WEB)
+        async with FakePlus(fake_upstreams).serving(port=port):
             await clock.move(61)
             await until(lambda: reports[-1].error == "" and reports[-1].behind == 0)
-            (server,) = made.upstreams["http", "web"].servers.values()
+            (server,) = fake_upstreams.upstreams["http", "web"].servers.values()
             assert server.server == B
     finally:
         task.cancel()
@@ -68,9 +68,9 @@ async def test_slow_host_times_out_and_is_retried() -> None:
     async with running_host(plus(WEB)) as host:
         worker = host.worker
         host.fake.faults.append(Fault("POST", "*", delay=60.0))
-        made = desired_upstreams({WEB: [A]})
-        made.timeout = 0.2
-        worker.set_desired(made)
+        desired_state = desired_upstreams({WEB: [A]})
+        desired_state.timeout = 0.2
+        worker.set_desired(desired_state)
         await asyncio.sleep(0)
         await host.pass_(JITTER)
         assert host.reports[-1].error == "no response within 0.2 s"
@@ -79,7 +79,7 @@ async def test_slow_host_times_out_and_is_retried() -> None:
 
 
 async def test_endless_response_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "ANSWER_MAX", 1 << 20)
+    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1 << 20)
     sent = 0
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,12 +108,14 @@ async def test_endless_response_does_not_fill_memory(monkeypatch: pytest.MonkeyP
 
 
 @asynccontextmanager
-async def fleet(*made: Plus) -> AsyncIterator[tuple[Fleet, list[FakePlus], tuple[ir.Host, ...]]]:
+async def fleet(
+    *models: Plus,
+) -> AsyncIterator[tuple[PlusFleet, list[FakePlus], tuple[ir.Host, ...]]]:
     """Run a fleet with hosts, on the real clock."""
     async with AsyncExitStack() as stack:
-        fakes = [FakePlus(each) for each in made]
+        fakes = [FakePlus(model) for model in models]
         urls = [await stack.enter_async_context(fake.serving()) for fake in fakes]
-        result = Fleet(lambda name, report: None)
+        result = PlusFleet(lambda name, report: None)
         stack.push_async_callback(result.close)
         yield result, fakes, tuple(ir.Host(url) for url in urls)
 
@@ -123,11 +125,11 @@ def held(fake: FakePlus, name: str = "web") -> list[str]:
 
 
 async def test_unresponsive_host_does_not_delay_others() -> None:
-    async with fleet(plus(WEB), plus(WEB), plus(WEB)) as (found, fakes, hosts):
+    async with fleet(plus(WEB), plus(WEB), plus(WEB)) as (plus_fleet, fakes, hosts):
         fakes[0].faults.append(Fault(delay=3600.0, times=-1))
-        found.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
+        plus_fleet.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
         await until(lambda: held(fakes[1]) == held(fakes[2]) == [A])
-        found.want({"lb": (hosts, desired_upstreams({WEB: [B]}))})
+        plus_fleet.want({"lb": (hosts, desired_upstreams({WEB: [B]}))})
         await until(lambda: held(fakes[1]) == held(fakes[2]) == [B])
         assert held(fakes[0]) == []
 
@@ -144,13 +146,13 @@ async def test_unanswered_dns_queries_do_not_delay_other_hosts(
         return looked_up(host, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
-    async with fleet(plus(WEB)) as (found, fakes, (host,)):
+    async with fleet(plus(WEB)) as (plus_fleet, fakes, (host,)):
         named = ir.Host(host.url.replace("127.0.0.1", "localhost"))
         dead = [ir.Host(f"http://dead-{number}.example:9000/api") for number in range(60)]
-        wanted = desired_upstreams({WEB: [A]})
-        found.want({"lb": (tuple(dead), wanted)})
+        desired = desired_upstreams({WEB: [A]})
+        plus_fleet.want({"lb": (tuple(dead), desired)})
         await asyncio.sleep(1)
-        found.want({"lb": ((*dead, named), wanted)})
+        plus_fleet.want({"lb": ((*dead, named), desired)})
         async with asyncio.timeout(5):
             await until(lambda: held(fakes[0]) == [A])
         answered.set()
@@ -163,7 +165,7 @@ async def test_unknown_hostname_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(socket, "getaddrinfo", look)
     host = client.PlusClient(ir.Host("http://nobody.example:9000/api"), 5.0)
     try:
-        with pytest.raises(client.PlusError) as refused:
+        with pytest.raises(client.PlusHostError) as refused:
             await host.negotiate()
     finally:
         await host.close()
@@ -171,32 +173,32 @@ async def test_unknown_hostname_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_removed_host_keeps_its_configuration() -> None:
-    async with fleet(plus(WEB), plus(WEB)) as (found, fakes, hosts):
-        found.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
+    async with fleet(plus(WEB), plus(WEB)) as (plus_fleet, fakes, hosts):
+        plus_fleet.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
         await until(lambda: held(fakes[0]) == held(fakes[1]) == [A])
-        found.want({"lb": (hosts[:1], desired_upstreams({WEB: [B]}))})
+        plus_fleet.want({"lb": (hosts[:1], desired_upstreams({WEB: [B]}))})
         await until(lambda: held(fakes[0]) == [B])
         assert held(fakes[1]) == [A]
-        assert len(found.workers()) == 1
+        assert len(plus_fleet.workers()) == 1
 
 
 async def test_constant_node_changes_lose_no_update() -> None:
     names = [f"http/u{n}" for n in range(20)]
-    async with fleet(*(plus(*names) for _ in range(4))) as (found, fakes, hosts):
+    async with fleet(*(plus(*names) for _ in range(4))) as (plus_fleet, fakes, hosts):
         servers = [f"10.0.0.{n}:30080" for n in range(20)]
         fakes[0].faults.append(Fault("POST", "*", times=2, cut=True, after=True))
         for turn in range(15):
-            wanted = [server for n, server in enumerate(servers) if (n + turn) % 5]
-            found.want({"lb": (hosts, desired_upstreams(dict.fromkeys(names, wanted)))})
+            desired = [server for n, server in enumerate(servers) if (n + turn) % 5]
+            plus_fleet.want({"lb": (hosts, desired_upstreams(dict.fromkeys(names, desired)))})
             await asyncio.sleep(0.1)
-        last = sorted(wanted)
+        last = sorted(desired)
         await until(lambda: all(held(f, n[5:]) == last for f in fakes for n in names))
 
 
 async def test_hosts_do_not_apply_the_same_change_at_the_same_time() -> None:
-    async with fleet(*(plus(WEB) for _ in range(8))) as (found, fakes, hosts):
-        found.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
-        times = [worker.knowledge.next_at() for worker in found.workers().values()]
+    async with fleet(*(plus(WEB) for _ in range(8))) as (plus_fleet, fakes, hosts):
+        plus_fleet.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
+        times = [worker.knowledge.next_at() for worker in plus_fleet.workers().values()]
         assert len(set(times)) == len(times)
         assert max(times) - min(times) < 0.5
         await until(lambda: all(held(fake) == [A] for fake in fakes))

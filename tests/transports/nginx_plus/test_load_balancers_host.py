@@ -8,7 +8,7 @@ import pytest
 
 from fakes.hosts import JITTER, Host, desired_upstreams, plus, running_host
 from fakes.nginx_plus import Fault, Upstream
-from gatehouse.dataplane.nginx_plus import Server
+from gatehouse.dataplane.nginx_plus import PlusServer
 from gatehouse.transports.nginx_plus.client import PlusClient
 
 WEB = "http/web"
@@ -37,8 +37,8 @@ async def test_restarted_host_loses_no_server_to_ids_from_before_the_restart() -
         # It restarts with its state file: what was server 1 is server 0.
         upstream.servers.clear()
         upstream._next = 0
-        for each in (B, C):
-            upstream.load(each)
+        for address in (B, C):
+            upstream.load(address)
         host.fake.plus.generation += 1
         host.calls()
         await host.set_desired({WEB: [C]})
@@ -55,8 +55,8 @@ async def test_server_from_before_a_restart_is_drained_for_the_full_time() -> No
         assert upstream.servers[0].drain
         upstream.servers.clear()
         upstream._next = 0
-        for each in (C, B):
-            upstream.load(each)
+        for address in (C, B):
+            upstream.load(address)
         host.fake.plus.generation += 1
         await host.pass_(31)
         assert host.held(WEB) == [B, C]
@@ -77,9 +77,9 @@ async def test_changes_are_debounced_and_the_last_one_wins() -> None:
 
 
 async def test_unowned_upstreams_are_not_read() -> None:
-    made = plus(WEB, "http/other")
-    made.upstreams["http", "other"].load("192.0.2.1:80")
-    async with running_host(made) as host:
+    model = plus(WEB, "http/other")
+    model.upstreams["http", "other"].load("192.0.2.1:80")
+    async with running_host(model) as host:
         await host.set_desired({WEB: [A]})
         await host.pass_(600)
         assert host.held("http/other") == ["192.0.2.1:80"]
@@ -100,21 +100,21 @@ async def test_external_changes_of_owned_servers_are_reverted() -> None:
 
 
 async def test_duplicate_server_is_removed() -> None:
-    made = plus(WEB)
+    model = plus(WEB)
     for _ in range(2):
-        made.upstreams["http", "web"].load(A)
-    async with running_host(made) as host:
+        model.upstreams["http", "web"].load(A)
+    async with running_host(model) as host:
         await host.set_desired({WEB: [A]})
         assert list(host.upstream(WEB).servers) == [0]
 
 
 async def test_parameters_are_set_and_reset_to_nginx_defaults() -> None:
     async with running_host(plus(WEB)) as host:
-        await host.set_desired({WEB: [Server(A, weight=5, max_conns=10, fail_timeout="60s")]})
+        await host.set_desired({WEB: [PlusServer(A, weight=5, max_conns=10, fail_timeout="60s")]})
         (server,) = host.upstream(WEB).servers.values()
         assert (server.parameters["weight"], server.parameters["max_conns"]) == (5, 10)
         host.calls()
-        await host.set_desired({WEB: [Server(A, weight=5, fail_timeout="1m")]})
+        await host.set_desired({WEB: [PlusServer(A, weight=5, fail_timeout="1m")]})
         assert server.parameters["max_conns"] == 0
         assert host.calls() == [f"PATCH {SERVERS}/0"]
         await host.pass_(11)
@@ -123,9 +123,9 @@ async def test_parameters_are_set_and_reset_to_nginx_defaults() -> None:
 
 
 async def test_backup_server_is_replaced_because_backup_is_immutable() -> None:
-    made = plus(WEB)
-    made.upstreams["http", "web"].load(f"{A} backup")
-    async with running_host(made) as host:
+    model = plus(WEB)
+    model.upstreams["http", "web"].load(f"{A} backup")
+    async with running_host(model) as host:
         await host.set_desired({WEB: [A]})
         (server,) = host.upstream(WEB).servers.values()
         assert (server.id, server.parameters["backup"]) == (1, False)
@@ -156,21 +156,21 @@ async def test_released_upstream_is_emptied_and_reported() -> None:
         await host.set_desired({WEB: [A], "http/api": [A]})
         await host.set_desired({WEB: [A], "http/api": [], "http/gone": []})
         assert host.held("http/api") == []
-        assert {str(each) for each in host.reports[-1].empty} == {"http/api", "http/gone"}
+        assert {str(upstream) for upstream in host.reports[-1].empty} == {"http/api", "http/gone"}
         assert host.reports[-1].trouble == ""
 
 
 async def test_missing_or_static_upstream_is_reported_and_does_not_block_others() -> None:
-    made = plus(WEB)
-    made.upstreams["http", "static"] = Upstream("http", "static")
-    async with running_host(made) as host:
+    model = plus(WEB)
+    model.upstreams["http", "static"] = Upstream("http", "static")
+    async with running_host(model) as host:
         await host.set_desired({WEB: [A], "http/none": [A], "http/static": [A]})
         assert host.held(WEB) == [A]
         assert dict(host.reports[-1].failing) == {
             "http/none": "404 UpstreamNotFound: upstream not found",
             "http/static": "400 UpstreamStatic: upstream is static",
         }
-        made.upstreams["http", "none"] = Upstream("http", "none", zone="none")
+        model.upstreams["http", "none"] = Upstream("http", "none", zone="none")
         await host.pass_(2 + JITTER)
         assert host.held("http/none") == [A]
         assert [which for which, _ in host.reports[-1].failing] == ["http/static"]
@@ -279,9 +279,9 @@ async def test_unexpected_exception_does_not_end_the_worker(monkeypatch: Any) ->
 
 
 async def test_host_without_write_access_is_reported() -> None:
-    made = plus(WEB)
-    made.write = False
-    async with running_host(made) as host:
+    model = plus(WEB)
+    model.write = False
+    async with running_host(model) as host:
         await host.set_desired({WEB: [A]})
         assert host.reports[-1].error == "405 MethodDisabled: method disabled"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gatehouse.agent.options import ProxyMissingError
+from gatehouse.runtime import envoy_server
 
 
 class EnvoyMissingError(ProxyMissingError):
@@ -25,7 +25,7 @@ class EnvoyBinary(msgspec.Struct, frozen=True):
     """Version such as `1.40.0`."""
 
 
-def probe(path: Path) -> EnvoyBinary:
+def probe_envoy(path: Path) -> EnvoyBinary:
     """Return the description of a binary. Raises :class:`EnvoyMissingError` if it is not Envoy."""
     try:
         result = subprocess.run(
@@ -44,7 +44,7 @@ def probe(path: Path) -> EnvoyBinary:
     return EnvoyBinary(path, version[1])
 
 
-def find(named: str | None) -> Path:
+def find_envoy_binary(named: str | None) -> Path:
     """Return the Envoy to use: `named`, or that of the package envoy-server.
 
     Raises :class:`EnvoyMissingError`.
@@ -54,10 +54,6 @@ def find(named: str | None) -> Path:
         if path is None:
             raise EnvoyMissingError(f"{named} is not an executable file")
         return Path(path).absolute()
-    package = importlib.util.find_spec("envoy")
-    for directory in (package.submodule_search_locations or ()) if package else ():
-        # Run the executable directly: the package's command would only replace itself by it.
-        executable = Path(directory) / "_bin" / "envoy"
-        if executable.is_file():
-            return executable
+    if packaged := envoy_server.envoy_executable():
+        return packaged
     raise EnvoyMissingError("no Envoy configured, and package envoy-server not found")

@@ -6,51 +6,85 @@ import json
 from pathlib import Path
 
 from gatehouse.agent.envoy import kube_metrics
-from gatehouse.dataplane.xds.runtime_limits import RUNTIME
+from gatehouse.dataplane import features
+from gatehouse.dataplane.xds.runtime_limits import runtime_layers
 
-RELAY = "gatehouse-relay"
+_RELAY = "gatehouse-relay"
 """The only static cluster of Envoy."""
+
+PROBE = "gatehouse-probe"
+"""The only static listener of Envoy."""
 
 _TYPES = "type.googleapis.com/"
 _PROTOCOLS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_ECHO = "envoy.extensions.filters.network.echo.v3.Echo"
 _CONNECTIONS = "envoy.resource_monitors.global_downstream_max_connections"
 _CONNECTIONS_CONFIG = (
     "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig"
 )
 
 
-def bootstrap(
-    node: str, service_cluster: str, relay: Path, admin: Path, max_connections: int
+def bootstrap_config(
+    node: str, service_cluster: str, relay: Path, admin: Path, probe: Path, max_connections: int
 ) -> str:
     """Return the bootstrap configuration in JSON.
 
-    `relay`, `admin`: Unix sockets of the relay and of Envoy's admin interface.
+    `relay`, `admin`, `probe`: Unix sockets of the relay, of Envoy's admin interface, and of the
+    listener for the agent's probes.
     """
     return json.dumps(
         {
-            "node": {"id": node, "cluster": service_cluster},
-            "admin": {"address": {"pipe": {"path": str(admin), "mode": 0o600}}},
-            "static_resources": {"clusters": [_relay(relay)]},
+            "node": {
+                "id": node,
+                "cluster": service_cluster,
+                "client_features": [features.RUNTIME_LIMITS],
+            },
+            "admin": {"address": _private(admin), "ignore_global_conn_limit": True},
+            "static_resources": {"clusters": [_relay(relay)], "listeners": [_probe(probe)]},
             "dynamic_resources": _dynamic(),
-            "layered_runtime": {"layers": [{"name": "static", "static_layer": RUNTIME}]},
+            "layered_runtime": runtime_layers(),
             # A third of the memory of idle clusters is unused statistics.
             "deferred_stat_options": {"enable_deferred_creation_stats": True},
-            "stats_config": {"histogram_bucket_settings": [_buckets()]},
+            "stats_config": {
+                "histogram_bucket_settings": [_buckets()],
+                "stats_matcher": {
+                    "exclusion_list": {"patterns": [{"prefix": f"listener.{PROBE}"}]}
+                },
+            },
             "overload_manager": _overload(max_connections),
         },
         indent=1,
     )
 
 
+def _private(path: Path) -> dict[str, object]:
+    return {"pipe": {"path": str(path), "mode": 0o600}}
+
+
+def _probe(path: Path) -> dict[str, object]:
+    """Return a listener that repeats what it receives, whatever the load."""
+    echo = {"name": "envoy.filters.network.echo", "typed_config": {"@type": f"{_TYPES}{_ECHO}"}}
+    return {
+        "name": PROBE,
+        "stat_prefix": PROBE,
+        "address": _private(path),
+        "ignore_global_conn_limit": True,
+        "bypass_overload_manager": True,
+        # Each worker gets as many connections as the others.
+        "connection_balance_config": {"exact_balance": {}},
+        "filter_chains": [{"filters": [echo]}],
+    }
+
+
 def _relay(path: Path) -> dict[str, object]:
     endpoint = {"endpoint": {"address": {"pipe": {"path": str(path)}}}}
     http2: dict[str, object] = {"explicit_http_config": {"http2_protocol_options": {}}}
     return {
-        "name": RELAY,
+        "name": _RELAY,
         "type": "STATIC",
         "connect_timeout": "1s",
         "load_assignment": {
-            "cluster_name": RELAY,
+            "cluster_name": _RELAY,
             "endpoints": [{"lb_endpoints": [endpoint]}],
         },
         "typed_extension_protocol_options": {
@@ -64,7 +98,7 @@ def _dynamic() -> dict[str, object]:
     source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
     # The relay is local, and unavailable only while the agent restarts.
     pauses = {"base_interval": "0.05s", "max_interval": "0.5s"}
-    service = {"cluster_name": RELAY, "retry_policy": {"retry_back_off": pauses}}
+    service = {"cluster_name": _RELAY, "retry_policy": {"retry_back_off": pauses}}
     return {
         "ads_config": {
             "api_type": "DELTA_GRPC",
@@ -78,7 +112,10 @@ def _dynamic() -> dict[str, object]:
 
 def _buckets() -> dict[str, object]:
     # Envoy's default has twice as many, most in ranges without kube-apiserver responses.
-    return {"match": {"prefix": kube_metrics.PREFIX}, "buckets": list(kube_metrics.BUCKETS)}
+    return {
+        "match": {"prefix": kube_metrics.KUBE_STATS_PREFIX},
+        "buckets": list(kube_metrics.BUCKETS),
+    }
 
 
 def _overload(max_connections: int) -> dict[str, object]:

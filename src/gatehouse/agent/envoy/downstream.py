@@ -5,35 +5,54 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import grpc
 import grpc.aio
 import structlog
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gatehouse.agent.envoy.relay import DeltaRequest, Relay
+from gatehouse.agent.envoy.relay import DeltaRequest
 from gatehouse.dataplane.xds import delta
+from gatehouse.runtime import grpc_limits
 from gatehouse.runtime.deadline import DeadlineWaiter
 
 log = structlog.get_logger("gatehouse.agent")
 
-SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+_SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
-_OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    # An Envoy that reconnects sends name and version of all its resources.
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.http2.max_ping_strikes", 0),
-)
+OPTIONS = grpc_limits.server_options(grpc_limits.MAX_RESOURCE_LIST_BYTES, max_streams=4)
 
-Context: TypeAlias = "grpc.aio.ServicerContext[DeltaRequest, bytes]"
+_Context: TypeAlias = "grpc.aio.ServicerContext[DeltaRequest, bytes]"
+
+
+class ResourceSource(Protocol):
+    """Source of the resources of one Envoy, such as a relay."""
+
+    @property
+    def stream(self) -> delta.DeltaStream | None:
+        """The current stream; None if Envoy is not connected."""
+
+    def opened(self) -> delta.DeltaStream:
+        """Start a stream, which replaces the current one."""
+
+    def closed(self, stream: delta.DeltaStream) -> None:
+        """Process the end of a stream."""
+
+    def receive(self, message: DeltaRequest) -> None:
+        """Process a request of the current stream."""
+
+    def next(self) -> bytes | None:
+        """Return the next response, or None if there is nothing to send now."""
+
+    def on_deadline(self) -> None:
+        """Process that Envoy did not react in time."""
 
 
 class Downstream:
     """ADS server for one Envoy. `flush` is called when there may be requests or changes to send."""
 
-    def __init__(self, relay: Relay, flush: Callable[[], None]) -> None:
+    def __init__(self, relay: ResourceSource, flush: Callable[[], None]) -> None:
         self._relay = relay
         self._flush = flush
         self._woken = asyncio.Event()
@@ -50,12 +69,12 @@ class Downstream:
 
     async def start(self, path: Path) -> None:
         """Listen on the socket `path`. Raises OSError."""
-        server = grpc.aio.server(options=_OPTIONS)
+        server = grpc.aio.server(options=OPTIONS)
         method: grpc.RpcMethodHandler[DeltaRequest, bytes] = grpc.stream_stream_rpc_method_handler(
             self._serve,
             request_deserializer=discovery_pb2.DeltaDiscoveryRequest.FromString,
         )
-        handler = grpc.method_handlers_generic_handler(SERVICE, {delta.METHOD: method})
+        handler = grpc.method_handlers_generic_handler(_SERVICE, {delta.DELTA_METHOD: method})
         server.add_generic_rpc_handlers((handler,))
         try:
             server.add_insecure_port(f"unix:{path}")
@@ -73,7 +92,7 @@ class Downstream:
     async def _serve(
         self,
         requests: AsyncIterator[DeltaRequest],
-        context: Context,
+        context: _Context,
     ) -> None:
         await context.send_initial_metadata(())
         stream = self._relay.opened()
@@ -105,7 +124,7 @@ class Downstream:
             self._woken.set()
             self._flush()
 
-    async def _write(self, stream: delta.DeltaStream, context: Context) -> None:
+    async def _write(self, stream: delta.DeltaStream, context: _Context) -> None:
         waiter = DeadlineWaiter()
         while self._relay.stream is stream:
             self._woken.clear()

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from gatehouse.runtime import prometheus
 
-PREFIX = "gatehouse_kube."
+KUBE_STATS_PREFIX = "gatehouse_kube."
 """Prefix of these statistics in Envoy."""
 
 BUCKETS = (5, 25, 100, 250, 500, 1_000, 5_000, 30_000, 60_000, 600_000)
@@ -75,23 +75,18 @@ class _Samples:
             if not samples:
                 continue
             kind, about = _FAMILIES[family]
-            yield from prometheus.head(f"gatehouse_kube_{family}", kind, about)
+            yield from prometheus.family_header(f"gatehouse_kube_{family}", kind, about)
             yield from (f"{series} {value:.15g}" for series, value in samples.items())
 
 
 def convert(text: str) -> str:
-    """Return Envoy's text with these statistics as Gatehouse metrics in front of the others."""
+    """Return these statistics in Envoy's text as Gatehouse metrics. Others are left out."""
     samples = _Samples()
-    others: list[str] = []
     for line in text.splitlines():
-        found = _SAMPLE.match(line)
-        name = found[1] if found else line.removeprefix("# TYPE ")
-        if not name.startswith((_KUBE, _ENDPOINT)):
-            others.append(line)
-        elif found and name in _HANDLERS:
-            labels = {key: _unescape(value) for key, value in _LABEL.findall(found[2])}
-            _HANDLERS[name](samples, labels, float(found[3]))
-    return "".join(f"{line}\n" for line in (*samples.lines(), *others))
+        if (match := _SAMPLE.match(line)) and match[1] in _HANDLERS:
+            labels = {key: _unescape(value) for key, value in _LABEL.findall(match[2])}
+            _HANDLERS[match[1]](samples, labels, float(match[3]))
+    return "".join(f"{line}\n" for line in samples.lines())
 
 
 def _request(samples: _Samples, labels: _Labels, value: float) -> None:
@@ -152,13 +147,13 @@ _HANDLERS = {
 
 def _request_labels(cluster: str, text: str) -> _Labels:
     """Parse the script's text. The labels are empty for a request that no policy let through."""
-    found = {"cluster": unquote(cluster), "verb": "", "resource": "", "schema": ""}
+    labels = {"cluster": unquote(cluster), "verb": "", "resource": "", "schema": ""}
     verb, _, rest = text.partition(":")
     scope, _, resource = rest.partition(":")
     if resource:
         schema = unquote(scope.rpartition("/")[2])
-        found |= {"verb": verb.strip(), "resource": resource, "schema": schema}
-    return found
+        labels |= {"verb": verb.strip(), "resource": resource, "schema": schema}
+    return labels
 
 
 def _cluster_and_schema(name: str) -> tuple[str, str]:
@@ -171,8 +166,8 @@ def _reason(code: str, flags: str, server: str) -> str:
     """Return why the gateway rejected a request. Empty if a server responded or none did."""
     if not code.isdecimal() or int(code) < 400:
         return ""
-    found = next((why for flag, why in _FLAGS.items() if flag in flags.split(",")), "")
-    return found or ("" if server else _CODES.get(code, "other"))
+    reason = next((why for flag, why in _FLAGS.items() if flag in flags.split(",")), "")
+    return reason or ("" if server else _CODES.get(code, "other"))
 
 
 def _bucket_bound(bound: str) -> str:
@@ -180,4 +175,4 @@ def _bucket_bound(bound: str) -> str:
 
 
 def _unescape(value: str) -> str:
-    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], value)
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], value)

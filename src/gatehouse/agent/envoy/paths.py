@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
+from gatehouse.agent import run_directory, system_trust
+from gatehouse.agent.agent_paths import AgentPaths
+from gatehouse.runtime import private_files
 
-from gatehouse.agent import run_directory, secure_files, system_trust
 
-
-class Paths(msgspec.Struct, frozen=True):
-    """Paths under the agent's root and run directories."""
-
-    root: Path
-    run: Path
+class EnvoyPaths(AgentPaths, frozen=True):
+    """Paths of Envoy and its agent."""
 
     @property
     def store(self) -> Path:
@@ -41,6 +38,11 @@ class Paths(msgspec.Struct, frozen=True):
         return self.private / "admin.sock"
 
     @property
+    def probe(self) -> Path:
+        """Socket of the listener for the agent's probes."""
+        return self.private / "probe.sock"
+
+    @property
     def sidecar_configs(self) -> Path:
         """Directory of sidecar configurations, which may contain secrets."""
         return self.private / "companions"
@@ -58,13 +60,13 @@ class Paths(msgspec.Struct, frozen=True):
     def prepare(self) -> None:
         """Create the directories and the link. Raises OSError."""
         for path in (self.root, self.run, self.private):
-            secure_files.make_private_dir(path)
+            private_files.make_private_dir(path)
         self.relay.unlink(missing_ok=True)
         self.system_trust.unlink(missing_ok=True)
-        if ca_bundle := system_trust.bundle():
+        if ca_bundle := system_trust.system_bundle():
             self.system_trust.symlink_to(ca_bundle)
 
 
-def of(root: Path, run_dir: Path) -> Paths:
+def envoy_paths(root: Path, run_dir: Path) -> EnvoyPaths:
     """Return the paths, with a short substitute for a run directory too long for sockets."""
-    return Paths(root, run_directory.short_path(run_dir))
+    return EnvoyPaths(root, run_directory.short_path(run_dir))

@@ -22,44 +22,50 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-import msgspec
 from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
+from gatehouse.agent.envoy.health_report import HealthReport
+from gatehouse.agent.envoy.rejection_reasons import (
+    UnansweredResponse,
+    combined_nack,
+    rejection_reason,
+)
 from gatehouse.agent.envoy.resource_cache import AcceptedChange, ResourceCache
 from gatehouse.agent.envoy.sidecar_resources import SidecarResources
 from gatehouse.dataplane import features
-from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds import delta, listener_drains
 from gatehouse.dataplane.xds.ads_session import WILDCARDS
-from gatehouse.dataplane.xds.nacks import Nack
-from gatehouse.dataplane.xds.resources import LISTENER, SIDECAR_CONFIG, Key, Resource, ResourceSet
+from gatehouse.dataplane.xds.resources import (
+    LISTENER_TYPE_URL,
+    RUNTIME_TYPE_URL,
+    SIDECAR_CONFIG_TYPE_URL,
+    TRIAL_NAME,
+    ResourceKey,
+    ResourceSet,
+    XdsResource,
+)
+from gatehouse.dataplane.xds.runtime_limits import own_limits
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD
-from gatehouse.dataplane.xds.subscription import InFlight, Subscription
-
-REASONS_MAX = 100
-"""Maximum number of rejected resources whose reasons are listed in a NACK."""
+from gatehouse.dataplane.xds.subscription import PendingResponse, Subscription
 
 DeltaRequest: TypeAlias = discovery_pb2.DeltaDiscoveryRequest
-
-
-class _Unanswered(msgspec.Struct):
-    """A response of the control plane that Envoy has not completely accepted or rejected."""
-
-    nonce: str
-    names: set[str]
-    rejected: dict[str, str] = {}
-    """Reasons of Envoy's rejections so far, by name."""
 
 
 class Relay:
     """State of a relay. See the module's docstring."""
 
-    def __init__(self, stored: ResourceSet, sidecars: Sequence[str] = ()) -> None:
+    def __init__(
+        self, stored: ResourceSet, sidecars: Sequence[str] = (), instance: str = ""
+    ) -> None:
         """Start with the resources that Envoy and sidecars accepted last.
 
-        `sidecars`: features of the sidecars that the agent can run, added to Envoy's client
-        features. Without any, the relay does not subscribe to sidecar configurations.
+        `sidecars`: features of the agent, such as the sidecars that it can run, added to Envoy's
+        client features. Without any, the relay does not subscribe to sidecar configurations.
+        `instance`: name under which this data plane has shares of limits.
         """
+        self.drains: listener_drains.ListenerDrains | None = None
+        """Draining filter chains of Envoy; None if their number is not limited."""
         self.node: base_pb2.Node | None = None
         """Envoy's node message. None: not received yet."""
         self.needs_resubscribe = False
@@ -69,18 +75,23 @@ class Relay:
         self.stream: delta.DeltaStream | None = None
         self.requests: list[DeltaRequest] = []
         """Requests to send to the control plane, in order. The caller removes them."""
-        configs = stored.by_type.get(SIDECAR_CONFIG, {})
+        configs = stored.by_type.get(SIDECAR_CONFIG_TYPE_URL, {})
         self._sidecar_resources = SidecarResources(configs.values())
-        keys = [(SIDECAR_CONFIG, name) for name in configs]
-        self._cache = ResourceCache(stored, stored.changed(gone=keys))
-        self._features = (features.RELAY, *sidecars)
-        self._subscribed: dict[str, set[str]] = {SIDECAR_CONFIG: {WILDCARD}} if sidecars else {}
+        keys = [(SIDECAR_CONFIG_TYPE_URL, name) for name in configs]
+        self.cache = ResourceCache(stored, stored.changed(gone=keys))
+        self._instance = instance
+        self._features = (features.RELAY, *([features.LIMIT_SHARES] if instance else []), *sidecars)
+        self._subscribed: dict[str, set[str]] = (
+            {SIDECAR_CONFIG_TYPE_URL: {WILDCARD}} if sidecars else {}
+        )
         self._types_requested: set[str] = set()
         """Types subscribed to on the current stream to the control plane."""
-        self._unanswered: dict[str, _Unanswered] = {}
+        self._unanswered: dict[str, UnansweredResponse] = {}
+        self.health = HealthReport()
+        """Last report of Envoy's health."""
         self._had_resources = False
         """True if the Envoy of the current stream had resources before."""
-        self._unsubscribed: set[Key] = set()
+        self._unsubscribed: set[ResourceKey] = set()
         """Resources that Envoy did not subscribe to in time, until it is certain it never will."""
 
     # Towards the control plane
@@ -95,6 +106,20 @@ class Relay:
         self._sidecar_resources.forget_stream()
         for type_url, names in self._subscribed.items():
             self._request(type_url, names)
+        if self.health != HealthReport():
+            self.requests.append(self.health.request())
+
+    def report(self, report: HealthReport) -> None:
+        """Report the health of Envoy to the control plane, if it differs from the last report."""
+        if report != self.health:
+            self.health = report
+            if self._types_requested:
+                self.requests.append(report.request())
+
+    @property
+    def held(self) -> ResourceSet:
+        """Resources held for Envoy."""
+        return self.cache.publication.current
 
     def on_message(self, response: discovery_pb2.DeltaDiscoveryResponse) -> None:
         """Handle a response of the control plane."""
@@ -102,43 +127,50 @@ class Relay:
         names = self._subscribed.get(type_url, set())
         wildcard = WILDCARD in names
         new = [
-            Resource(type_url, each.name, each.resource.value, each.version)
-            for each in response.resources
+            XdsResource(type_url, resource.name, resource.resource.value, resource.version)
+            for resource in response.resources
             # A resource may arrive after its unsubscription.
-            if wildcard or each.name in names
+            if wildcard or resource.name in names
         ]
         gone = [name for name in response.removed_resources if wildcard or name in names]
-        if type_url == SIDECAR_CONFIG:
+        if type_url == RUNTIME_TYPE_URL:
+            new = [own_limits(item, self._instance, self.cache.get(*item.key)) for item in new]
+        if type_url == SIDECAR_CONFIG_TYPE_URL:
             self._sidecar_resources.on_response(response.nonce, new, gone)
             return
-        self._cache.on_response(type_url, new, gone)
-        pending = {each.name for each in new}.union(gone)
-        self._unanswered[type_url] = _Unanswered(response.nonce, pending)
+        self.cache.on_response(type_url, new, gone)
+        pending = {resource.name for resource in new}.union(gone)
+        self._unanswered[type_url] = UnansweredResponse(response.nonce, pending)
         self._process_reactions()
 
     # Towards sidecars
 
     @property
-    def sidecar_configs(self) -> Mapping[str, Resource]:
+    def sidecar_configs(self) -> Mapping[str, XdsResource]:
         """Desired sidecar configurations by name. Replaced by a new object at each change."""
         return self._sidecar_resources.desired
 
+    @property
+    def trial(self) -> bool:
+        """Return whether the configuration is a trial of the control plane."""
+        return TRIAL_NAME in self._sidecar_resources.desired
+
     def on_sidecar_result(
-        self, applied: Mapping[str, Resource], rejected: Mapping[str, str]
+        self, applied: Mapping[str, XdsResource], rejected: Mapping[str, str]
     ) -> None:
         """Record that sidecars applied the configurations `applied` except those in `rejected`."""
         result = self._sidecar_resources.on_result(applied, rejected)
         if result is None:
             return
-        self._cache.store_accepted(result.accepted, result.removed)
+        self.cache.store_accepted(result.accepted, result.removed)
         if result.nonce:
-            self._answer(SIDECAR_CONFIG, result.nonce, result.rejected)
+            self._answer(SIDECAR_CONFIG_TYPE_URL, result.nonce, result.rejected)
 
     # Towards Envoy
 
     def opened(self) -> delta.DeltaStream:
         """Start a stream from Envoy. It replaces an older one."""
-        self.stream = delta.DeltaStream(self._cache.publication)
+        self.stream = delta.DeltaStream(self.cache.publication, self.drains)
         self._had_resources = False
         self._unsubscribed.clear()
         return self.stream
@@ -155,7 +187,7 @@ class Relay:
             self.node = base_pb2.Node()
             self.node.CopyFrom(message.node)
             self.node.client_features.extend(self._features)
-        request = delta.read(message)
+        request = delta.parse_delta_request(message)
         before = self._subscription(request.type_url)
         in_flight = before.in_flight if before else None
         if before is None:
@@ -187,27 +219,22 @@ class Relay:
     @property
     def serving(self) -> bool:
         """Return whether Envoy has accepted a configuration: listeners, or that there are none."""
-        state = self._subscription(LISTENER)
+        state = self._subscription(LISTENER_TYPE_URL)
         if state is None:
             return False
         none = state.sent_once and state.in_flight is None and not state.rejected
         return none or any(state.client_versions.values())
-
-    @property
-    def resource_count(self) -> int:
-        """Number of resources held for Envoy."""
-        return len(self._cache.publication.current)
 
     # Towards the disk
 
     @property
     def changed(self) -> bool:
         """Return whether there are changes to store."""
-        return bool(self._cache.changes)
+        return bool(self.cache.changes)
 
     def changes(self) -> list[AcceptedChange]:
         """Return the changes to store, in order. Each is returned once."""
-        changes, self._cache.changes = self._cache.changes, []
+        changes, self.cache.changes = self.cache.changes, []
         return changes
 
     def _subscription(self, type_url: str) -> Subscription | None:
@@ -219,18 +246,18 @@ class Relay:
         """Compare Envoy's versions of a type with the cache before sending any of that type."""
         if has and not self._had_resources:
             self._had_resources = True
-            self._cache.invalidate()
-        differs = self._cache.restore_matching(type_url, has if self._had_resources else None)
+            self.cache.invalidate()
+        differs = self.cache.restore_matching(type_url, has if self._had_resources else None)
         if differs and type_url in self._types_requested:
             self.needs_resubscribe = True
 
-    def _accept(self, state: Subscription, in_flight: InFlight) -> None:
+    def _accept(self, state: Subscription, in_flight: PendingResponse) -> None:
         """Record what Envoy accepted of a response, even if something newer is held by now."""
-        self._cache.store_accepted(
+        self.cache.store_accepted(
             [
-                each
-                for each in in_flight.resources
-                if state.client_versions.get(each.name) == each.version
+                resource
+                for resource in in_flight.resources
+                if state.client_versions.get(resource.name) == resource.version
             ],
             [
                 (state.type_url, name)
@@ -250,7 +277,7 @@ class Relay:
             self._request(state.type_url, new)
         self._drop((state.type_url, name) for name in names - desired if not state.matches(name))
 
-    def _drop(self, keys: Iterable[Key]) -> None:
+    def _drop(self, keys: Iterable[ResourceKey]) -> None:
         """Unsubscribe from these resources and drop them."""
         by_type: dict[str, set[str]] = {}
         for type_url, name in keys:
@@ -261,7 +288,7 @@ class Relay:
                 subscribed -= unsubscribed
                 self._request(type_url, (), unsubscribed)
             if WILDCARD not in subscribed:
-                self._cache.drop([(type_url, name) for name in names])
+                self.cache.drop([(type_url, name) for name in names])
 
     def _request(
         self, type_url: str, names: Iterable[str], unsubscribe: Iterable[str] = ()
@@ -279,15 +306,15 @@ class Relay:
         self.requests.append(request)
 
     def _versions(self, type_url: str) -> Mapping[str, str]:
-        if type_url == SIDECAR_CONFIG:
+        if type_url == SIDECAR_CONFIG_TYPE_URL:
             return self._sidecar_resources.versions()
         state = self._subscription(type_url)
         has = [name for name, version in state.client_versions.items() if version] if state else ()
-        return self._cache.versions(type_url, self._subscribed[type_url], has)
+        return self.cache.versions(type_url, self._subscribed[type_url], has)
 
     def _process_reactions(self) -> None:
         """Update the cache from Envoy's reactions and answer completed responses."""
-        for type_url in list(self._cache.open):
+        for type_url in list(self.cache.open):
             pending = self._process_open_names(type_url)
             response = self._unanswered.get(type_url)
             if response is not None and response.names.isdisjoint(pending):
@@ -299,33 +326,33 @@ class Relay:
     def _process_open_names(self, type_url: str) -> set[str]:
         """Process Envoy's reactions to the open names of a type. Return the names still pending."""
         if self.stream is None:
-            return set(self._cache.open[type_url])
+            return set(self.cache.open[type_url])
         state, is_idle = self._subscription(type_url), self.stream.conversation.is_idle
         pending: set[str] = set()
-        accepted: list[Key] = []
+        accepted: list[ResourceKey] = []
         reasons: dict[str, str] = {}
-        for name in self._cache.open[type_url]:
-            held = self._cache.get(type_url, name)
+        for name in self.cache.open[type_url]:
+            held = self.cache.get(type_url, name)
             if state is None or not state.matches(name):
                 # Envoy need not accept what it does not subscribe to once it is idle.
                 if not is_idle:
                     pending.add(name)
-                elif held is None and not self._cache.unknown(type_url, name):
+                elif held is None and not self.cache.unknown(type_url, name):
                     accepted.append((type_url, name))
             elif self._has(state, name, held):
                 accepted.append((type_url, name))
-            elif reason := _reason(state, held):
+            elif reason := rejection_reason(state, held):
                 reasons[name] = reason
             else:
                 pending.add(name)
-        self._cache.on_ack(accepted)
+        self.cache.on_ack(accepted)
         if state is not None and reasons:
             self._on_rejected(state, reasons)
         return pending
 
     def _on_rejected(self, state: Subscription, reasons: Mapping[str, str]) -> None:
         has = {(state.type_url, name): state.client_versions.get(name, "") for name in reasons}
-        self._cache.on_nack(has)
+        self.cache.on_nack(has)
         if response := self._unanswered.get(state.type_url):
             named = {name: reason for name, reason in reasons.items() if name in response.names}
             response.rejected.update(named)
@@ -333,14 +360,14 @@ class Relay:
     def _answer(self, type_url: str, nonce: str, reasons: Mapping[str, str]) -> None:
         request = DeltaRequest(type_url=type_url, response_nonce=nonce)
         if reasons:
-            request.error_detail.CopyFrom(delta.status_of(_nack(reasons)))
+            request.error_detail.CopyFrom(delta.status_of(combined_nack(reasons)))
         self.requests.append(request)
 
-    def _has(self, state: Subscription, name: str, held: Resource | None) -> bool:
+    def _has(self, state: Subscription, name: str, held: XdsResource | None) -> bool:
         """Return whether Envoy has what is held for a name, which may be nothing."""
         if held is not None:
             return state.client_versions.get(name) == held.version
-        unknown = self._cache.unknown(state.type_url, name)
+        unknown = self.cache.unknown(state.type_url, name)
         return not unknown and not state.client_versions.get(name) and state.settled(name)
 
     def _drop_unsubscribed(self) -> None:
@@ -348,9 +375,9 @@ class Relay:
         if self.stream is None or not self._unsubscribed:
             return
         conversation = self.stream.conversation
-        if conversation.is_idle and self._cache.received_types >= WILDCARDS:
+        if conversation.is_idle and self.cache.received_types >= WILDCARDS:
             unsubscribed, self._unsubscribed = self._unsubscribed, set()
-            states = {each: self._subscription(each) for each, _ in unsubscribed}
+            states = {type_url: self._subscription(type_url) for type_url, _ in unsubscribed}
             self._drop(
                 (type_url, name)
                 for type_url, name in unsubscribed
@@ -361,25 +388,13 @@ class Relay:
         """Stop holding resources that this Envoy rejects although a previous one accepted them."""
         if self.stream is None:
             return
+        rejected = [one.resource for one in self.stream.conversation.rejected_resources()]
         stale = [
-            each.resource.key
-            for each in self.stream.conversation.rejected_resources()
-            if each.resource.name not in self._cache.open[each.resource.type_url]
-            and self._cache.accepted.get(*each.resource.key) == each.resource
+            resource.key
+            for resource in rejected
+            if resource.name not in self.cache.open[resource.type_url]
+            and self.cache.accepted.get(*resource.key) == resource
         ]
         if stale:
-            self._cache.on_nack(dict.fromkeys(stale, ""))
+            self.cache.on_nack(dict.fromkeys(stale, ""))
             self.needs_resubscribe = True
-
-
-def _reason(state: Subscription, held: Resource | None) -> str:
-    """Return why Envoy rejects a held resource. Empty if it did not reject it."""
-    rejection = state.rejected.get(held.name) if held else None
-    if held is None or rejection is None or rejection.resource.version != held.version:
-        return ""
-    return rejection.reason or "no reason given"
-
-
-def _nack(reasons: Mapping[str, str]) -> Nack:
-    reasons_text = [f"{name}: {reason}" for name, reason in sorted(reasons.items())]
-    return Nack("\n".join(reasons_text[:REASONS_MAX]), reasons)

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import Key, Resource, ResourceSet
+from gatehouse.dataplane.xds.resources import ResourceKey, ResourceSet, XdsResource
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 from gatehouse.dataplane.xds.subscription import NON_WILDCARD, UNKNOWN_VERSION
 
@@ -28,8 +28,8 @@ from gatehouse.dataplane.xds.subscription import NON_WILDCARD, UNKNOWN_VERSION
 class AcceptedChange(msgspec.Struct, frozen=True):
     """A change of the resources that Envoy accepted."""
 
-    new: tuple[Resource, ...] = ()
-    gone: tuple[Key, ...] = ()
+    new: tuple[XdsResource, ...] = ()
+    gone: tuple[ResourceKey, ...] = ()
 
 
 class ResourceCache:
@@ -48,7 +48,7 @@ class ResourceCache:
         self.changes: list[AcceptedChange] = []
         """Changes to store, in order. The caller removes them."""
 
-    def get(self, type_url: str, name: str) -> Resource | None:
+    def get(self, type_url: str, name: str) -> XdsResource | None:
         """Return the held resource of a name, or None."""
         return self.publication.current.get(type_url, name)
 
@@ -57,7 +57,7 @@ class ResourceCache:
         nothing = self.get(type_url, name) is None
         return nothing and not self.publication.is_absent(type_url, name)
 
-    def on_response(self, type_url: str, new: list[Resource], removed: list[str]) -> None:
+    def on_response(self, type_url: str, new: list[XdsResource], removed: list[str]) -> None:
         """Apply a response of the control plane."""
         left = [(type_url, name) for name in removed]
         self._hold(new, left)
@@ -94,7 +94,7 @@ class ResourceCache:
         self.open[type_url] = (opened - unknown) | differing
         return bool(differing)
 
-    def store_accepted(self, new: Iterable[Resource], removed: Iterable[Key]) -> None:
+    def store_accepted(self, new: Iterable[XdsResource], removed: Iterable[ResourceKey]) -> None:
         """Record that Envoy accepted resources, which need not be held any longer."""
         change = AcceptedChange(
             tuple(
@@ -108,7 +108,7 @@ class ResourceCache:
             self.accepted = self.accepted.changed(change.new, change.gone)
             self.changes.append(change)
 
-    def on_ack(self, keys: Collection[Key]) -> None:
+    def on_ack(self, keys: Collection[ResourceKey]) -> None:
         """Record that Envoy has what is held for `keys`."""
         self._close(keys)
         by_key = {key: self.get(*key) for key in keys}
@@ -119,7 +119,7 @@ class ResourceCache:
             [resource for resource in by_key.values() if resource is not None], removed
         )
 
-    def on_nack(self, has: Mapping[Key, str]) -> None:
+    def on_nack(self, has: Mapping[ResourceKey, str]) -> None:
         """Record that Envoy rejects what is held for the keys of `has`.
 
         `has` gives the version Envoy uses of each, empty for none. If that is none or the accepted
@@ -137,7 +137,7 @@ class ResourceCache:
         ]
         self._hold(restored, has.keys() - {resource.key for resource in restored})
 
-    def drop(self, keys: Collection[Key]) -> None:
+    def drop(self, keys: Collection[ResourceKey]) -> None:
         """Drop held and accepted resources that Envoy does not subscribe to."""
         self._close(keys)
         self._hold((), keys)
@@ -162,18 +162,18 @@ class ResourceCache:
                 versions[name] = UNKNOWN_VERSION
         return versions
 
-    def _accepted_version(self, key: Key) -> str:
+    def _accepted_version(self, key: ResourceKey) -> str:
         return _version(self.accepted.get(*key))
 
-    def _close(self, keys: Iterable[Key]) -> None:
+    def _close(self, keys: Iterable[ResourceKey]) -> None:
         for type_url, name in keys:
             self.open[type_url].discard(name)
 
-    def _hold(self, new: Collection[Resource], removed: Collection[Key]) -> None:
+    def _hold(self, new: Collection[XdsResource], removed: Collection[ResourceKey]) -> None:
         if new or removed:
             keys = [*(resource.key for resource in new), *removed]
             self.publication.apply_changes(self.publication.current.changed(new, removed), keys)
 
 
-def _version(resource: Resource | None) -> str:
+def _version(resource: XdsResource | None) -> str:
     return "" if resource is None else resource.version

@@ -10,7 +10,8 @@ from pathlib import Path
 import structlog
 
 from gatehouse.agent.envoy.resource_cache import AcceptedChange
-from gatehouse.dataplane.xds.resources import Resource, ResourceSet
+from gatehouse.dataplane.xds.resources import ResourceSet, XdsResource
+from gatehouse.runtime import private_files
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -28,7 +29,7 @@ class ResourceStore:
     def __init__(self, path: Path) -> None:
         """Open or create the file. An unreadable one is replaced. Raises OSError."""
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_files.make_private_dir(path.parent)
         try:
             self._connection, self._loaded = self._open()
         except sqlite3.DatabaseError as error:
@@ -39,8 +40,10 @@ class ResourceStore:
 
     def _open(self) -> tuple[sqlite3.Connection, ResourceSet]:
         # SQLite's other files get the mode of this one, which may contain private keys.
+        private_files.restrict_file(self._path)
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-        self._path.chmod(0o600)
+        for suffix in ("-wal", "-shm"):
+            private_files.restrict_file(Path(f"{self._path}{suffix}"))
         try:
             connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         except sqlite3.OperationalError as error:
@@ -50,7 +53,7 @@ class ResourceStore:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(_SCHEMA)
         rows = connection.execute("SELECT type_url, name, body, version FROM resources")
-        return connection, ResourceSet(Resource(*row) for row in rows)
+        return connection, ResourceSet(XdsResource(*row) for row in rows)
 
     def load(self) -> ResourceSet:
         """Return the content at opening. Only the first call does, to free the memory."""
@@ -65,7 +68,10 @@ class ResourceStore:
             self._connection.execute("BEGIN")
             for change in changes:
                 self._connection.executemany(delete, change.gone)
-                rows = ((each.type_url, each.name, each.version, each.body) for each in change.new)
+                rows = (
+                    (resource.type_url, resource.name, resource.version, resource.body)
+                    for resource in change.new
+                )
                 self._connection.executemany(insert, rows)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import structlog
 
-from gatehouse.agent import secure_files
-from gatehouse.agent.envoy.paths import Paths
+from gatehouse.agent.envoy.paths import EnvoyPaths
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.sidecars import ConfigRejectedError, SidecarError, SidecarProcess
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import Resource
+from gatehouse.dataplane.xds.resources import TRIAL_NAME, XdsResource
+from gatehouse.runtime import private_files
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -29,7 +29,7 @@ class SidecarManager:
     def __init__(
         self,
         processes: Sequence[SidecarProcess],
-        paths: Paths,
+        paths: EnvoyPaths,
         relay: Relay,
         flush: Callable[[], None],
     ) -> None:
@@ -38,8 +38,10 @@ class SidecarManager:
         self._relay = relay
         self._flush = flush
         self._woken = asyncio.Event()
-        self._applied: Mapping[str, Resource] | None = None
-        self._served: dict[str, dict[str, Resource]] = {each.name: {} for each in processes}
+        self._applied: Mapping[str, XdsResource] | None = None
+        self._served: dict[str, dict[str, XdsResource]] = {
+            process.name: {} for process in processes
+        }
         """Configurations that each sidecar accepted, by name of the resource."""
         self._failed = False
         """True if a sidecar failed, which says nothing about the validity of its configurations."""
@@ -74,14 +76,18 @@ class SidecarManager:
     async def _apply(self) -> None:
         desired, rejected = self._relay.sidecar_configs, dict[str, str]()
         self._failed = False
-        by_sidecar: dict[str, dict[str, Resource]] = {each.name: {} for each in self.processes}
-        for name, each in desired.items():
-            configs = by_sidecar.get(sidecar_configs.companion(each))
-            reason = "this agent has no such sidecar" if configs is None else self._write(each)
+        by_sidecar: dict[str, dict[str, XdsResource]] = {
+            sidecar.name: {} for sidecar in self.processes
+        }
+        for name, resource in desired.items():
+            if name == TRIAL_NAME:
+                continue
+            configs = by_sidecar.get(sidecar_configs.sidecar_name(resource))
+            reason = "this agent has no such sidecar" if configs is None else self._write(resource)
             if reason:
                 rejected[name] = reason
             elif configs is not None:
-                configs[name] = each
+                configs[name] = resource
         for process in self.processes:
             rejected |= await self._serve(process, by_sidecar[process.name])
         for name, reason in rejected.items():
@@ -92,7 +98,9 @@ class SidecarManager:
         self._sweep(desired)
         self._flush()
 
-    async def _serve(self, process: SidecarProcess, desired: dict[str, Resource]) -> dict[str, str]:
+    async def _serve(
+        self, process: SidecarProcess, desired: dict[str, XdsResource]
+    ) -> dict[str, str]:
         """Apply the desired configurations to one sidecar.
 
         Return reasons of rejected ones by name.
@@ -103,7 +111,7 @@ class SidecarManager:
         try:
             await process.serve(*self._directories(desired))
         except ConfigRejectedError:
-            accepted = {name: each for name, each in served.items() if name in desired}
+            accepted = {name: resource for name, resource in served.items() if name in desired}
             return await self._serve_each(process, accepted, desired)
         except SidecarError as error:
             self._failed = True
@@ -112,16 +120,19 @@ class SidecarManager:
         return {}
 
     async def _serve_each(
-        self, process: SidecarProcess, accepted: dict[str, Resource], desired: dict[str, Resource]
+        self,
+        process: SidecarProcess,
+        accepted: dict[str, XdsResource],
+        desired: dict[str, XdsResource],
     ) -> dict[str, str]:
         """Apply configurations one by one, after a rejection.
 
         Return reasons of rejected ones by name.
         """
         rejected: dict[str, str] = {}
-        for name, each in desired.items():
-            if accepted.get(name) != each:
-                candidate = {**accepted, name: each}
+        for name, resource in desired.items():
+            if accepted.get(name) != resource:
+                candidate = {**accepted, name: resource}
                 try:
                     await process.serve(*self._directories(candidate))
                     accepted = candidate
@@ -136,26 +147,26 @@ class SidecarManager:
         self._served[process.name] = accepted
         return rejected
 
-    def _directories(self, resources: Mapping[str, Resource]) -> list[Path]:
-        return [self._directory(each) for _, each in sorted(resources.items())]
+    def _directories(self, resources: Mapping[str, XdsResource]) -> list[Path]:
+        return [self._directory(resource) for _, resource in sorted(resources.items())]
 
-    def _directory(self, resource: Resource) -> Path:
+    def _directory(self, resource: XdsResource) -> Path:
         name = hashlib.sha256(f"{resource.name}\0{resource.version}".encode()).hexdigest()[:32]
-        return self._paths.sidecar_configs / sidecar_configs.companion(resource) / name
+        return self._paths.sidecar_configs / sidecar_configs.sidecar_name(resource) / name
 
-    def _write(self, resource: Resource) -> str:
+    def _write(self, resource: XdsResource) -> str:
         """Write a configuration unless it exists. Return why that failed, empty if it did not."""
         directory = self._directory(resource)
         if directory.is_dir():
             return ""
         try:
-            files = sidecar_configs.files(resource)
+            files = sidecar_configs.sidecar_files(resource)
             staged = directory.with_suffix(".new")
             shutil.rmtree(staged, ignore_errors=True)
-            secure_files.make_private_dir(staged)
+            private_files.make_private_dir(staged)
             for path, content in files.items():
-                secure_files.make_private_dir((staged / path).parent)
-                secure_files.write_private_file(staged / path, content)
+                private_files.make_private_dir((staged / path).parent)
+                private_files.write_private_file(staged / path, content)
             # The system's CA certificates have the same name in every configuration.
             system_trust = staged / self._paths.system_trust.name
             if not system_trust.exists():
@@ -168,11 +179,11 @@ class SidecarManager:
             return f"{error.strerror}: {error.filename}"
         return ""
 
-    def _sweep(self, applied: Mapping[str, Resource]) -> None:
+    def _sweep(self, applied: Mapping[str, XdsResource]) -> None:
         """Remove configurations that no sidecar uses."""
         used = [applied, self._relay.sidecar_configs, *self._served.values()]
         used_directories = {
-            self._directory(each) for resources in used for each in resources.values()
+            self._directory(resource) for resources in used for resource in resources.values()
         }
         for directory in self._paths.sidecar_configs.glob("*/*"):
             if directory not in used_directories:

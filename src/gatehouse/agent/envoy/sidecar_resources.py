@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG, Key, Resource
+from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG_TYPE_URL, ResourceKey, XdsResource
 from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
 
 
@@ -15,8 +15,8 @@ class SidecarResult(msgspec.Struct, frozen=True):
 
     nonce: str
     """Nonce of the response to answer. Empty: none."""
-    accepted: tuple[Resource, ...]
-    removed: tuple[Key, ...]
+    accepted: tuple[XdsResource, ...]
+    removed: tuple[ResourceKey, ...]
     rejected: Mapping[str, str]
     """Reasons by name, for resources of that response."""
 
@@ -24,8 +24,8 @@ class SidecarResult(msgspec.Struct, frozen=True):
 class SidecarResources:
     """The newest sidecar configurations, and those that sidecars accepted last."""
 
-    def __init__(self, stored: Iterable[Resource]) -> None:
-        self.desired: Mapping[str, Resource] = {resource.name: resource for resource in stored}
+    def __init__(self, stored: Iterable[XdsResource]) -> None:
+        self.desired: Mapping[str, XdsResource] = {resource.name: resource for resource in stored}
         """Desired configurations by name. Replaced by a new object at each change."""
         self._accepted = self.desired
         self._nonce = ""
@@ -44,7 +44,7 @@ class SidecarResources:
         """Forget the pending response, because its stream has ended."""
         self._nonce = ""
 
-    def on_response(self, nonce: str, new: Iterable[Resource], removed: Iterable[str]) -> None:
+    def on_response(self, nonce: str, new: Iterable[XdsResource], removed: Iterable[str]) -> None:
         """Apply a response of the control plane."""
         updated = {resource.name: resource for resource in new}
         dropped = {*removed}
@@ -55,7 +55,7 @@ class SidecarResources:
         self._nonce, self._names = nonce, frozenset(updated) | dropped
 
     def on_result(
-        self, applied: Mapping[str, Resource], rejected: Mapping[str, str]
+        self, applied: Mapping[str, XdsResource], rejected: Mapping[str, str]
     ) -> SidecarResult | None:
         """Record what sidecars did with `applied`. Return None if newer configurations arrived."""
         if applied is not self.desired:
@@ -71,7 +71,9 @@ class SidecarResources:
         changed = tuple(
             resource for name, resource in accepted.items() if self._accepted.get(name) != resource
         )
-        removed = tuple((SIDECAR_CONFIG, name) for name in self._accepted.keys() - accepted.keys())
+        removed = tuple(
+            (SIDECAR_CONFIG_TYPE_URL, name) for name in self._accepted.keys() - accepted.keys()
+        )
         nonce, self._nonce = self._nonce, ""
         self.desired = self._accepted = accepted
         reasons = {name: reason for name, reason in rejected.items() if name in self._names}

@@ -11,9 +11,10 @@ from pathlib import Path
 import structlog
 
 from gatehouse.agent import timeouts
+from gatehouse.agent.access_log import LogForwarder
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.binary import EnvoyBinary
-from gatehouse.agent.envoy.paths import Paths
+from gatehouse.agent.envoy.paths import EnvoyPaths
 from gatehouse.agent.error_log import ErrorLog
 from gatehouse.runtime import procfs, watched_process
 from gatehouse.runtime.supervised_process import SupervisedProcess
@@ -27,24 +28,30 @@ SHUTDOWN_DELAY_SECONDS = 3.0
 Clients may not know of the drain yet. Shorter if Envoy becomes idle.
 """
 
-IDLE_SECONDS = 1.0
+_IDLE_SECONDS = 1.0
 """Time in seconds without an active request after which Envoy counts as idle."""
 
-LISTENER_DRAIN_SECONDS = 600
-"""Maximum time in seconds for connections to a changed or removed listener."""
+ACCESS_LOG_FLUSH_MILLISECONDS = 1000
+"""Maximum age in milliseconds of entries that Envoy has not written yet."""
 
 _LOG_FORMAT = "%Y/%m/%d %H:%M:%S [%l] %v"
 
 
 class EnvoySupervisor(SupervisedProcess):
-    """Owner of the Envoy process. `workers`: number of its threads, or `auto`."""
+    """Owner of the Envoy process."""
 
-    def __init__(self, binary: EnvoyBinary, paths: Paths, workers: str) -> None:
+    def __init__(self, binary: EnvoyBinary, paths: EnvoyPaths, workers: str, drain: float) -> None:
+        """`workers`: number of Envoy's threads, or `auto`.
+
+        `drain`: drain timeout in seconds at the stop of the agent.
+        """
         super().__init__("envoy", timeouts.RESTARTS, log)
         self.error_log = ErrorLog(paths.log)
+        self.access_log = LogForwarder(paths.access_log)
         self._binary = binary
         self._paths = paths
         self._workers = workers
+        self._drain_seconds = timeouts.shutdown_seconds(drain)
 
     def adopt(self) -> None:
         """Adopt a running Envoy of an earlier agent if there is one."""
@@ -65,11 +72,23 @@ class EnvoySupervisor(SupervisedProcess):
             # Several Envoys may run on one machine, and none hands over to another.
             "--disable-hot-restart",
             *("--log-level", "warning", "--log-format", _LOG_FORMAT),
-            *("--drain-time-s", str(LISTENER_DRAIN_SECONDS)),
+            *("--drain-time-s", str(self._drain_seconds)),
             *("--drain-strategy", "immediate"),
+            *("--file-flush-interval-msec", str(ACCESS_LOG_FLUSH_MILLISECONDS)),
             *concurrency,
         ]
-        return watched_process.start(command, output=self._paths.log, cwd=self._paths.run, env={})
+        return watched_process.start_watched(
+            command,
+            output=self._paths.log,
+            stdout=self._paths.access_log,
+            cwd=self._paths.run,
+            env={},
+        )
+
+    def kill(self, pid: int) -> None:
+        """Kill Envoy if it has this pid."""
+        if self.process is not None and pid == self.process.pid:
+            self.process.signal(signal.SIGKILL)
 
     async def stop(self, admin: AdminClient, shutdown_delay: float, drain: float) -> None:
         """Let Envoy finish its connections for at most `drain` seconds, then stop it.
@@ -112,7 +131,7 @@ async def _wait_idle(admin: AdminClient, seconds: float) -> None:
     """Wait at most `seconds` until nothing has been active for `IDLE_SECONDS`."""
     now = asyncio.get_running_loop().time
     end, busy = now() + seconds, now()
-    while now() < end and now() - busy < IDLE_SECONDS:
+    while now() < end and now() - busy < _IDLE_SECONDS:
         if await admin.active_count():
             busy = now()
         await asyncio.sleep(0.1)

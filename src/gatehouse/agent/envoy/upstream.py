@@ -12,14 +12,14 @@ from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.agent.channel import configured_token, open_channel
 from gatehouse.agent.envoy.relay import DeltaRequest, Relay
-from gatehouse.agent.options import Options
+from gatehouse.agent.options import AgentOptions
 from gatehouse.agent.reconnect import ReconnectLoop
 from gatehouse.dataplane.xds import delta
 from gatehouse.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.agent")
 
-METHOD = f"/envoy.service.discovery.v3.AggregatedDiscoveryService/{delta.METHOD}"
+_METHOD = f"/envoy.service.discovery.v3.AggregatedDiscoveryService/{delta.DELTA_METHOD}"
 
 Call: TypeAlias = "grpc.aio.StreamStreamCall[DeltaRequest, discovery_pb2.DeltaDiscoveryResponse]"
 
@@ -27,14 +27,14 @@ Method: TypeAlias = (
     "grpc.aio.StreamStreamMultiCallable[DeltaRequest, discovery_pb2.DeltaDiscoveryResponse]"
 )
 
-BACKOFF = BackoffPolicy(first=0.25, maximum=10.0, jitter=0.5)
+_BACKOFF = BackoffPolicy(first=0.25, maximum=10.0, jitter=0.5)
 
 
 class ControlPlaneStream:
     """Keeps one stream to the control plane. `wake` is called after each response."""
 
-    def __init__(self, options: Options, relay: Relay, wake: Callable[[], None]) -> None:
-        self._reconnecting = ReconnectLoop(options.server_host, BACKOFF)
+    def __init__(self, options: AgentOptions, relay: Relay, wake: Callable[[], None]) -> None:
+        self._reconnecting = ReconnectLoop(options.server_host, _BACKOFF)
         self._options = options
         self._relay = relay
         self._wake = wake
@@ -62,7 +62,7 @@ class ControlPlaneStream:
         sending: asyncio.Task[None] | None = None
         try:
             method: Method = channel.stream_stream(
-                METHOD,
+                _METHOD,
                 request_serializer=DeltaRequest.SerializeToString,
                 response_deserializer=discovery_pb2.DeltaDiscoveryResponse.FromString,
             )

@@ -12,14 +12,16 @@ import msgspec
 import structlog
 
 from gatehouse.agent.nginx import confirmation
-from gatehouse.agent.nginx.apply_steps import ApplyResult, OnStep, Step, Steps
-from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
-from gatehouse.agent.nginx.paths import Paths
+from gatehouse.agent.nginx.apply_errors import ApplyError
+from gatehouse.agent.nginx.apply_steps import ApplyResult, ApplyStep, OnStep, Steps, failed_result
+from gatehouse.agent.nginx.manifests import EMPTY_MANIFEST, Manifest, ManifestEntry
+from gatehouse.agent.nginx.paths import NginxPaths
+from gatehouse.agent.nginx.revision_sidecars import RevisionSidecars
 from gatehouse.agent.nginx.revision_store import RevisionStore
-from gatehouse.agent.nginx.staging import ApplyError, RejectedError, Stager
+from gatehouse.agent.nginx.staging import Stager
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams, only_endpoints_differ
-from gatehouse.agent.sidecars import SidecarError, SidecarProcess
+from gatehouse.agent.sidecars import SidecarProcess
 from gatehouse.dataplane.features import NGINX_REJECTED
 from gatehouse.runtime.backoff import BackoffPolicy
 
@@ -31,14 +33,6 @@ SEED_REMOVAL_IDLE_SECONDS = 5.0
 RESYNC = BackoffPolicy(first=10.0, maximum=60.0)
 """Delay between comparisons of NGINX's endpoints. It grows with each failed comparison."""
 
-EMPTY = Manifest(version="", entries=())
-
-
-def _failed(error: Exception) -> ApplyResult:
-    what = NGINX_REJECTED if isinstance(error, RejectedError) else "Config apply failed"
-    return ApplyResult(what, str(error) or type(error).__name__)
-
-
 Fetch = Callable[[Sequence[ManifestEntry]], Awaitable[None]]
 """Downloads missing contents into the store. Raises :class:`ApplyError` if it cannot."""
 
@@ -49,7 +43,7 @@ class Applier:
     def __init__(
         self,
         stager: Stager,
-        paths: Paths,
+        paths: NginxPaths,
         revisions: RevisionStore,
         supervisor: NginxSupervisor,
         upstreams: Upstreams,
@@ -74,8 +68,10 @@ class Applier:
             confirmation.wait_confirmed, supervisor, paths.version_socket
         )
         self._upstreams = upstreams
-        self._sidecars = sidecars
+        self._sidecars = RevisionSidecars(sidecars, revisions)
         self._lock = asyncio.Lock()
+        self._load_seconds = confirmation.UNKNOWN_LOAD_SECONDS
+        """Time in seconds in which NGINX read its files the last time."""
         self._applied_at = 0.0
         supervisor.before_start = self._seed
 
@@ -89,9 +85,8 @@ class Applier:
             current = self._revisions.current()
         assert current is not None
         self._upstreams.adopt(self._revisions.manifest(current))
-        for sidecar in self._sidecars:
-            sidecar.adopt()
-        await self._update_sidecars()
+        self._sidecars.adopt()
+        await self._sidecars.update()
 
     async def ensure_serving(self) -> None:
         """Ensure that the current revision is served. Call while the supervisor runs."""
@@ -103,7 +98,7 @@ class Applier:
         old: frozenset[int] = frozenset()
         if self._supervisor.running and served is not None and served[0] != manifest.served:
             # The previous agent was killed between switching the link and reloading.
-            old = self._supervisor.reload()
+            old = await self._supervisor.reload()
         error = await self._confirm(manifest.served, old, position, confirmation.BASE_SECONDS)
         if error:
             await self._recover(current, error)
@@ -183,7 +178,7 @@ class Applier:
                 log.warning("revision skipped", revision=number, error=str(error))
                 continue
             return
-        staged, _ = await self._stage(EMPTY)
+        staged = await self._stage(EMPTY_MANIFEST)
         self._revisions.activate(staged)
 
     async def _recreated(self, number: int) -> int:
@@ -193,7 +188,7 @@ class Applier:
         the disk accepts no new revision, the result is `number` itself.
         """
         try:
-            staged, _ = await self._stage(self._revisions.manifest(number))
+            staged = await self._stage(self._revisions.manifest(number))
         except OSError as error:
             log.warning("revision not recreated", revision=number, error=str(error))
             await asyncio.to_thread(self._stager.test, number)
@@ -229,15 +224,20 @@ class Applier:
         try:
             missing = await asyncio.to_thread(self._revisions.missing, manifest.entries)
             await fetch(missing)
-            self.steps.reached(Step.FETCHED)
+            self.steps.reached(ApplyStep.FETCHED)
             log.info("files fetched", files=len(missing), bytes=sum(file.size for file in missing))
+            if manifest.trial:
+                # What is served stays.
+                staged = await self._stage(manifest)
+                await asyncio.to_thread(self._revisions.remove, staged)
+                return ApplyResult("Config test successful")
             updated = await self._update(manifest)
         except (ApplyError, UpdateRejectedError, ValueError) as error:
             # Fetched contents stay, so that a retry need not fetch them again.
-            return _failed(error)
+            return failed_result(error)
         except OSError as error:
             await asyncio.to_thread(self._revisions.sweep, self._revisions.numbers())
-            return _failed(error)
+            return failed_result(error)
         return ApplyResult("Config apply successful") if updated else await self._reload(manifest)
 
     async def _update(self, manifest: Manifest) -> bool:
@@ -255,10 +255,10 @@ class Applier:
         )
         # Write to disk first: after a kill the next agent must not serve the old endpoints again.
         self._revisions.update_in_place(current, updated)
-        self.steps.reached(Step.AMENDED)
+        self.steps.reached(ApplyStep.AMENDED)
         if not await self._upstreams.update(manifest):
             return False
-        self.steps.reached(Step.TAKEN)
+        self.steps.reached(ApplyStep.TAKEN)
         self.confirmed = manifest.version
         self.endpoint_updates += 1
         log.info("endpoints updated", version=manifest.version, seconds=self.steps.seconds)
@@ -266,14 +266,14 @@ class Applier:
 
     async def _reload(self, manifest: Manifest) -> ApplyResult:
         try:
-            staged, seconds = await self._stage(manifest)
-            await self._prepare_sidecars(staged)
-            self.steps.reached(Step.ACCOMPANIED)
+            staged = await self._stage(manifest, self._loaded())
+            await self._sidecars.prepare(staged)
+            self.steps.reached(ApplyStep.ACCOMPANIED)
             self._upstreams.before_reload(manifest)
         except (ApplyError, OSError, ValueError) as error:
-            return _failed(error)
+            return failed_result(error)
         self._applied_at = time.monotonic()
-        timeout = confirmation.timeout_seconds(seconds)
+        timeout = confirmation.timeout_seconds(self._load_seconds)
         result = await self._activate(staged, manifest.version, timeout)
         if result.error:
             self._upstreams.reload_failed()
@@ -281,7 +281,7 @@ class Applier:
         try:
             await self._upstreams.after_reload(self._revisions.manifest(staged))
         except UpdateRejectedError as error:
-            return _failed(error)
+            return failed_result(error)
         self.confirmed = manifest.version
         self._applied_at = time.monotonic()
         return result
@@ -293,23 +293,26 @@ class Applier:
             self._revisions.activate(staged)
         except OSError as error:
             await self._abandon()
-            return _failed(error)
-        self.steps.reached(Step.SWITCHED)
+            return failed_result(error)
+        self.steps.reached(ApplyStep.SWITCHED)
         self.reloads += 1
-        old = self._supervisor.reload()
-        self.steps.reached(Step.RELOADED)
-        on_first = functools.partial(self.steps.reached, Step.ANSWERED)
+        old = await self._supervisor.reload()
+        self.steps.reached(ApplyStep.RELOADED)
+        on_first = functools.partial(self.steps.reached, ApplyStep.ANSWERED)
         failure = await self._confirm(version, old, position, seconds, on_first)
         if not failure:
-            self.steps.reached(Step.CONFIRMED)
+            self.steps.reached(ApplyStep.CONFIRMED)
+            self._load_seconds = self.steps.seconds[ApplyStep.ANSWERED]
             self.seen, self.confirmed = version, None
-            await self._update_sidecars()
+            await self._sidecars.update()
             await asyncio.to_thread(self._revisions.keep, staged, previous)
-            self.steps.reached(Step.SWEPT)
+            self.steps.reached(ApplyStep.SWEPT)
             log.info("configuration applied", version=version, seconds=self.steps.seconds)
             return ApplyResult("Config apply successful")
+        # Show paths as the control plane names them.
+        failure = failure.replace(f"{self._paths.main_conf.parent}/", "")
         log.warning("apply failed", version=version, error=failure)
-        self.steps.reached(Step.REFUSED)
+        self.steps.reached(ApplyStep.REFUSED)
         assert previous is not None
         timed_out = failure.startswith(confirmation.TIMEOUT_MESSAGE)
         what = "Config apply failed" if timed_out else NGINX_REJECTED
@@ -324,7 +327,7 @@ class Applier:
             self._revisions.activate(previous)
         except OSError as error:
             return str(error)
-        self.steps.reached(Step.RETURNED)
+        self.steps.reached(ApplyStep.RETURNED)
         restored = await self._restore(self._revisions.manifest(previous), seconds)
         await self._abandon()
         return "" if restored else "the previous version is not served"
@@ -338,7 +341,7 @@ class Applier:
         else:
             self.seen = self.confirmed = None
             position = self._supervisor.error_log.position()
-            old = self._supervisor.reload()
+            old = await self._supervisor.reload()
             if await self._confirm(manifest.served, old, position, seconds):
                 return False
         self.seen = manifest.served
@@ -346,55 +349,47 @@ class Applier:
             await self._push_endpoints(manifest)
         return True
 
-    async def _prepare_sidecars(self, staged: int) -> None:
-        """Configure the sidecars for old and new workers. Raises ApplyError."""
-        directories = [*map(self._revisions.directory, [*self._current(), staged])]
-        try:
-            for sidecar in self._sidecars:
-                await sidecar.serve(*directories)
-        except SidecarError as error:
-            await self._abandon()
-            raise ApplyError(str(error)) from error
-
     async def _abandon(self) -> None:
         """Keep the current revision and remove obsolete ones."""
-        await self._update_sidecars()
-        await asyncio.to_thread(self._revisions.sweep, self._current())
-
-    async def _update_sidecars(self) -> None:
-        """Configure the sidecars for the current revision. Failures are only logged."""
-        for sidecar in self._sidecars:
-            try:
-                await sidecar.serve(*map(self._revisions.directory, self._current()))
-            except SidecarError as error:
-                log.warning(f"{sidecar.name} not configured", error=str(error))
-
-    def _current(self) -> list[int]:
-        current = self._revisions.current()
-        return [] if current is None else [current]
+        await self._sidecars.update()
+        await asyncio.to_thread(self._revisions.sweep, [self._revisions.current()])
 
     def served(self) -> Manifest:
         """Return the confirmed manifest, or an empty one while that is unknown."""
         current = self._revisions.current()
         if current is None or self.confirmed is None:
-            return EMPTY
+            return EMPTY_MANIFEST
         manifest = self._revisions.manifest(current)
-        return manifest if manifest.version == self.confirmed else EMPTY
+        return manifest if manifest.version == self.confirmed else EMPTY_MANIFEST
 
     def _is_current(self, manifest: Manifest) -> bool:
         current = self._revisions.current()
         return current is not None and self._revisions.manifest(current).same(manifest)
 
-    async def _stage(self, manifest: Manifest) -> tuple[int, float]:
-        """Create and test a revision. Return its number and the duration of the test in seconds."""
+    def _loaded(self) -> int | None:
+        """Return the revision that NGINX is known to have loaded, if any."""
+        current = self._revisions.current()
+        if current is None or not self._supervisor.running:
+            return None
+        return current if self._revisions.manifest(current).served == self.seen else None
+
+    async def _stage(self, manifest: Manifest, loaded: int | None = None) -> int:
+        """Create and test a revision. Return its number.
+
+        `loaded`: the revision that NGINX has. Then only what differs is tested if that is enough.
+        """
         seeds = await asyncio.to_thread(self._upstreams.seeds, manifest)
         staged = await asyncio.to_thread(self._stager.stage, manifest, seeds, self._upstreams.port)
-        self.steps.reached(Step.STAGED)
-        started_at = time.monotonic()
+        self.steps.reached(ApplyStep.STAGED)
         try:
-            await asyncio.to_thread(self._stager.test, staged)
+            if loaded is None or not await asyncio.to_thread(
+                self._stager.test_change, staged, loaded
+            ):
+                started_at = time.monotonic()
+                await asyncio.to_thread(self._stager.test, staged)
+                self._load_seconds = time.monotonic() - started_at
         except BaseException:
             await asyncio.to_thread(self._revisions.remove, staged)
             raise
-        self.steps.reached(Step.TESTED)
-        return staged, time.monotonic() - started_at
+        self.steps.reached(ApplyStep.TESTED)
+        return staged

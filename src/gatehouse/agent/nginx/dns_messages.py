@@ -18,22 +18,22 @@ import dns.rrset
 
 from gatehouse.dataplane.endpoints import Endpoints
 
-ZONE = "gatehouse"
-SERVICE = "_endpoints._tcp"
+DNS_ZONE = "gatehouse"
+_SERVICE = "_endpoints._tcp"
 
 DATAGRAM_BYTES = 4096
 """Datagram size that NGINX accepts, although it does not announce it. Larger responses go over TCP.
 """
 
-ADDRESS_TTL = 86_400
+ADDRESS_TTL_SECONDS = 86_400
 """TTL in seconds. The address is encoded in the name, so it never changes."""
 
-_ZONE = dns.name.from_text(f"{ZONE}.")
+_ZONE = dns.name.from_text(f"{DNS_ZONE}.")
 
 
 def encode_srv_query(upstream: str) -> dns.message.Message:
     """Return the query for the servers of an upstream."""
-    name = dns.name.from_text(f"{SERVICE}.{upstream}.{ZONE}.")
+    name = dns.name.from_text(f"{_SERVICE}.{upstream}.{DNS_ZONE}.")
     return dns.message.make_query(name, dns.rdatatype.SRV)
 
 
@@ -90,6 +90,6 @@ def encode_default_response(data: bytes) -> bytes:
         return response.to_wire()
     kind = dns.rdatatype.A if address.version == 4 else dns.rdatatype.AAAA
     if question.rdtype == kind:
-        records = dns.rrset.from_text(question.name, ADDRESS_TTL, "IN", kind, str(address))
+        records = dns.rrset.from_text(question.name, ADDRESS_TTL_SECONDS, "IN", kind, str(address))
         response.answer.append(records)
     return response.to_wire()

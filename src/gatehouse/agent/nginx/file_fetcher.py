@@ -10,10 +10,10 @@ import grpc
 import grpc.aio
 
 from gatehouse.agent.nginx import instance_info
+from gatehouse.agent.nginx.apply_errors import ApplyError
 from gatehouse.agent.nginx.manifests import ManifestEntry
 from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.agent.nginx.revision_store import RevisionStore
-from gatehouse.agent.nginx.staging import ApplyError
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.wire.mpi.v1 import files_pb2
@@ -27,17 +27,17 @@ PARALLEL_SMALL = 16
 A control plane that writes thousands of statuses may take 0.2 s to respond.
 """
 
-UNARY_MAX_BYTES = 64 << 10
+MAX_UNARY_BYTES = 64 << 10
 """Size in bytes up to which a file is fetched in one message. Larger ones are streamed.
 
 These limits bound the data in flight: at 10 kB/s it takes 32 s, and all of it is fetched again
 after the connection is lost.
 """
 
-ATTEMPTS = 4
+_ATTEMPTS = 4
 """Maximum number of attempts for one file."""
 
-RETRIES = BackoffPolicy(first=0.5, maximum=2.0)
+_RETRIES = BackoffPolicy(first=0.5, maximum=2.0)
 """Back-off between these attempts."""
 
 _FINAL = (
@@ -47,7 +47,7 @@ _FINAL = (
 )
 
 
-class Fetcher:
+class FileFetcher:
     """Downloads missing files over the current connection, so it outlives a connection."""
 
     def __init__(
@@ -74,9 +74,9 @@ class Fetcher:
 
     async def _fetch_with_retry(self, entry: ManifestEntry, correlation: str) -> bytes:
         reason = "not connected"
-        for attempt in range(ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             if attempt:
-                await asyncio.sleep(RETRIES.delay(attempt))
+                await asyncio.sleep(_RETRIES.delay(attempt))
             connection = self._connection()
             if connection is None:
                 continue
@@ -94,7 +94,7 @@ class Fetcher:
 
 async def _get(connection: MPIClient, entry: ManifestEntry, correlation: str) -> bytes:
     request = files_pb2.GetFileRequest(
-        message_meta=instance_info.meta(correlation),
+        message_meta=instance_info.message_metadata(correlation),
         file_meta=files_pb2.FileMeta(
             name=f"{CONFIG_DIR}/{entry.path}",
             hash=base64.b64encode(bytes.fromhex(entry.digest)).decode(),
@@ -102,6 +102,6 @@ async def _get(connection: MPIClient, entry: ManifestEntry, correlation: str) ->
             size=entry.size,
         ),
     )
-    if entry.size <= UNARY_MAX_BYTES:
+    if entry.size <= MAX_UNARY_BYTES:
         return await connection.get_file(request)
     return await connection.get_file_stream(request)

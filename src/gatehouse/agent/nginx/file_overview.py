@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry, entry_of
+from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry, entry_of, unmanaged_path
 from gatehouse.agent.options import CONFIG_DIR
-from gatehouse.agent.secure_files import UnsafePathError
+from gatehouse.runtime.private_files import UnsafePathError
 from gatehouse.wire.mpi.v1 import files_pb2
 
 
@@ -23,11 +23,12 @@ class Overviews:
 
         Raises :class:`UnsafePathError` if a file is not allowed.
         """
-        known, entries_by_key = self._known, {}
+        known, entries_by_key, unmanaged = self._known, {}, set[str]()
         for file in overview.files:
-            if file.unmanaged:
-                continue
             meta = file.file_meta
+            if file.unmanaged:
+                unmanaged.add(unmanaged_path(meta.name))
+                continue
             if file.HasField("external_data_source"):
                 raise UnsafePathError(f"{meta.name}: external data sources are not supported")
             key = (meta.name, meta.hash, meta.size, meta.permissions)
@@ -35,7 +36,8 @@ class Overviews:
         self._known = entries_by_key
         entries = {entry.path: entry for entry in entries_by_key.values()}
         ordered = tuple(entries[path] for path in sorted(entries))
-        return Manifest(version=overview.config_version.version, entries=ordered)
+        version = overview.config_version.version
+        return Manifest(version, ordered, unmanaged=tuple(sorted(unmanaged - {"", *entries})))
 
     def _entry(self, name: str, digest: str, size: int, permissions: str) -> ManifestEntry:
         entry = entry_of(name, digest, size, permissions)

@@ -10,13 +10,15 @@ import sys
 import uuid
 from pathlib import Path
 
+from gatehouse.agent.liveness import LivenessMonitor
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.plus.client import LOCATION
 from gatehouse.agent.nginx.revision_store import MAIN
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
-from gatehouse.agent.options import CONFIG_DIR, Options
+from gatehouse.agent.options import CONFIG_DIR, AgentOptions
 from gatehouse.dataplane import features
+from gatehouse.runtime import private_files
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 AGENT_VERSION = "3.0.0"
@@ -26,7 +28,7 @@ _TYPES = command_pb2.InstanceMeta.InstanceType
 _HEALTH = command_pb2.InstanceHealth.InstanceHealthStatus
 
 
-def meta(correlation: str = "") -> common_pb2.MessageMeta:
+def message_metadata(correlation: str = "") -> common_pb2.MessageMeta:
     """Return the metadata of a message. An empty `correlation` starts a new workflow."""
     head = common_pb2.MessageMeta(
         message_id=str(uuid.uuid4()), correlation_id=correlation or str(uuid.uuid4())
@@ -40,7 +42,7 @@ def derived_id(text: str) -> str:
     return str(uuid.uuid3(uuid.UUID(int=0), hashlib.sha256(text.encode()).hexdigest()))
 
 
-def resource_id(options: Options) -> str:
+def resource_id(options: AgentOptions) -> str:
     """Return the ID of this Pod, derived from its UID or name.
 
     Without both it is a random ID that is stored under the root directory.
@@ -53,7 +55,7 @@ def resource_id(options: Options) -> str:
         return str(uuid.UUID(path.read_text(encoding="ascii").strip()))
     except (OSError, ValueError):
         random_id = str(uuid.uuid4())
-        path.write_text(random_id, encoding="ascii")
+        private_files.replace_private_file(path, random_id.encode())
         return random_id
 
 
@@ -62,9 +64,10 @@ class InstanceInfo:
 
     def __init__(
         self,
-        options: Options,
+        options: AgentOptions,
         binary: NginxBinary,
         supervisor: NginxSupervisor,
+        liveness: LivenessMonitor,
         api_socket: Path,
         *,
         endpoints: bool,
@@ -76,12 +79,14 @@ class InstanceInfo:
         self.nginx_id = derived_id(f"{binary.path}_{conf}_{prefix}")
         self._options = options
         # This agent runs sidecars, and updates endpoints in NGINX apart from the configuration.
-        own = [features.CONNECTORS, features.AUTHENTICATORS]
+        own = [features.CONNECTORS, features.AUTHENTICATORS, features.LOG_FORWARDING]
+        own += [features.TRIALS]
+        own += [features.TRACE_MODULE] if binary.trace_module is not None else []
         own += [features.ENDPOINTS] if endpoints else []
         own += [features.API_ACTION] if binary.plus else []
         self._features = ["configuration", *own]
         self._binary, self._api_socket = binary, api_socket
-        self._supervisor = supervisor
+        self._supervisor, self._liveness = supervisor, liveness
 
     def resource(self) -> command_pb2.Resource:
         """Return the description of the Pod with its agent and its NGINX."""
@@ -153,6 +158,9 @@ class InstanceInfo:
         if master is None:
             status = _HEALTH.INSTANCE_HEALTH_STATUS_UNHEALTHY
             description = "NGINX is not running"
+        elif self._liveness.unhealthy:
+            status = _HEALTH.INSTANCE_HEALTH_STATUS_UNHEALTHY
+            description = self._liveness.unhealthy
         elif not master.children():
             status = _HEALTH.INSTANCE_HEALTH_STATUS_DEGRADED
             description = "NGINX has no workers"

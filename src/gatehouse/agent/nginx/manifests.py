@@ -11,8 +11,9 @@ from pathlib import PurePosixPath
 import msgspec
 
 from gatehouse.agent.options import CONFIG_DIR
-from gatehouse.agent.secure_files import UnsafePathError
 from gatehouse.dataplane.endpoints import Endpoints
+from gatehouse.dataplane.file_set import TRIAL_PATH
+from gatehouse.runtime.private_files import UnsafePathError
 
 
 class ManifestEntry(msgspec.Struct, frozen=True):
@@ -37,15 +38,35 @@ class Manifest(msgspec.Struct, frozen=True):
     """Name server port in its main file. 0: none."""
     seeds: Mapping[str, Endpoints] = {}
     """Endpoints in the configuration, by upstream."""
+    unmanaged: tuple[str, ...] = ()
+    """Paths of files that the file set relies on and that the data plane itself has."""
 
     @property
     def served(self) -> str:
         """Version that the workers report."""
         return self.loaded or self.version
 
+    @property
+    def trial(self) -> bool:
+        """True if it must only be tested."""
+        return any(entry.path == TRIAL_PATH for entry in self.entries)
+
     def same(self, other: Manifest) -> bool:
         """Return whether `other` has the same version and files."""
-        return self.version == other.version and self.entries == other.entries
+        mine, others = ((m.version, m.entries, m.unmanaged) for m in (self, other))
+        return mine == others
+
+
+EMPTY_MANIFEST = Manifest(version="", entries=())
+"""Manifest of an NGINX without a file set."""
+
+
+def unmanaged_path(name: str) -> str:
+    """Return the path of an unmanaged file, empty if it is not a path under the directory."""
+    path = name.removeprefix(f"{CONFIG_DIR}/")
+    parts = PurePosixPath(path).parts
+    normal = path != name and "/".join(parts) == path and "\0" not in path
+    return path if normal and ".." not in parts else ""
 
 
 def entry_of(name: str, digest: str, size: int, permissions: str) -> ManifestEntry:

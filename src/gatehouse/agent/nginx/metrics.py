@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from gatehouse.runtime import unix_http
 from gatehouse.runtime.prometheus import Sample, families
 
-BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Histogram buckets in seconds, from an endpoint update to `nginx -t` of thousands of servers."""
 
 STEPS = ("fetch", "test", "reload", "confirm")
@@ -33,10 +33,14 @@ class AgentMetrics(Collector):
         self,
         labels: Mapping[str, str],
         samples: Callable[[], Iterable[Sample]],
-        status: Path,
+        status: Path | None,
         more: Callable[[], Awaitable[Iterable[Sample]]],
     ) -> None:
-        """`status`: socket of NGINX's status page. `more`: returns the metrics of NGINX Plus."""
+        """Create the collector.
+
+        `status`: socket of NGINX's status page. None: NGINX has no such page. `more` returns the
+        metrics that require I/O.
+        """
         self._labels = dict(labels)
         self._samples = samples
         self._status, self._more = status, more
@@ -46,7 +50,7 @@ class AgentMetrics(Collector):
             "gatehouse_agent_apply_duration_seconds",
             "Duration of a step of a configuration apply.",
             (*labels, "step"),
-            buckets=BUCKETS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
         for step in STEPS:
@@ -59,7 +63,8 @@ class AgentMetrics(Collector):
 
     async def text(self) -> bytes:
         """Return the /metrics page, after querying NGINX."""
-        body = await unix_http.get(self._status, "/status")
+        # NGINX would write an error to its log for a page that it does not have.
+        body = await unix_http.get(self._status, "/status") if self._status else None
         self._nginx = (*_parse_stub_status(body or ""), *await self._more())
         return generate_latest(self._registry)
 

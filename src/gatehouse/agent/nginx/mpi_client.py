@@ -9,7 +9,7 @@ from typing import Any
 import grpc.aio
 
 from gatehouse.agent.channel import Token, open_channel
-from gatehouse.agent.options import Options
+from gatehouse.agent.options import AgentOptions
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
 UNARY_SECONDS = 10.0
@@ -27,7 +27,7 @@ Metadata = tuple[tuple[str, str], ...]
 class MPIClient:
     """One channel, with the credentials that were current when it was created."""
 
-    def __init__(self, options: Options, token: Token | None, resource_id: str) -> None:
+    def __init__(self, options: AgentOptions, token: Token | None, resource_id: str) -> None:
         """Create the channel, which connects at its first call. Raises OSError."""
         self._token = token
         self._labels = tuple((key.lower(), value) for key, value in options.labels.items())

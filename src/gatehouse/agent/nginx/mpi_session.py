@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import grpc
-import grpc.aio
 import msgspec
 import structlog
 
 from gatehouse.agent.channel import configured_token
-from gatehouse.agent.nginx.apply import EMPTY, Applier
+from gatehouse.agent.nginx.apply import Applier
 from gatehouse.agent.nginx.apply_steps import ApplyResult
 from gatehouse.agent.nginx.coalescing_queue import CoalescingQueue
-from gatehouse.agent.nginx.file_fetcher import Fetcher
+from gatehouse.agent.nginx.file_fetcher import FileFetcher
 from gatehouse.agent.nginx.file_overview import Overviews
-from gatehouse.agent.nginx.instance_info import InstanceInfo, meta
+from gatehouse.agent.nginx.instance_info import InstanceInfo, message_metadata
+from gatehouse.agent.nginx.manifests import EMPTY_MANIFEST
 from gatehouse.agent.nginx.mpi_client import MPIClient, Requests
 from gatehouse.agent.nginx.plus import actions
 from gatehouse.agent.nginx.revision_store import RevisionStore
-from gatehouse.agent.options import Options
+from gatehouse.agent.nginx.state_reports import StateReports
+from gatehouse.agent.options import AgentOptions
 from gatehouse.agent.reconnect import ReconnectLoop
-from gatehouse.agent.secure_files import UnsafePathError
 from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.private_files import UnsafePathError
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 log = structlog.get_logger("gatehouse.agent")
 
-BACKOFF = BackoffPolicy(first=0.5, maximum=20.0, jitter=0.5)
+_BACKOFF = BackoffPolicy(first=0.5, maximum=20.0, jitter=0.5)
 
 _STATUS = common_pb2.CommandResponse.CommandStatus
 _TYPE = command_pb2.DataPlaneResponse.RequestType
@@ -58,14 +57,14 @@ class MPISession:
 
     def __init__(
         self,
-        options: Options,
+        options: AgentOptions,
         instance_info: InstanceInfo,
         applier: Applier,
         revisions: RevisionStore,
         plus_api: Path | None = None,
     ) -> None:
         """`plus_api`: socket of the NGINX Plus API, or None for open-source NGINX."""
-        self._reconnecting = ReconnectLoop(options.server_host, BACKOFF)
+        self._reconnecting = ReconnectLoop(options.server_host, _BACKOFF)
         self._plus_api = plus_api
         self._action_tasks: set[asyncio.Task[None]] = set()
         self._options = options
@@ -73,16 +72,16 @@ class MPISession:
         self._applier = applier
         self._token = configured_token(options)
         self._connection: MPIClient | None = None
-        self._fetcher = Fetcher(lambda: self._connection, revisions)
+        self._fetcher = FileFetcher(lambda: self._connection, revisions)
         self._overviews = Overviews(options.allowed_directories)
         self._queue: CoalescingQueue[ApplyRequest] = CoalescingQueue()
         self._request_queued = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._state_reports = StateReports(instance_info)
         self._responses: Responses = asyncio.Queue()
 
     def notify_changed(self) -> None:
         """Report that NGINX started, died or has new workers."""
-        self._changed.set()
+        self._state_reports.notify_changed()
 
     @property
     def connected(self) -> bool:
@@ -98,15 +97,16 @@ class MPISession:
         self._connection = connection
         tasks: list[asyncio.Task[None]] = []
         try:
+            resource = self._instance_info.resource()
             await connection.create_connection(
                 command_pb2.CreateConnectionRequest(
-                    message_meta=meta(), resource=self._instance_info.resource()
+                    message_meta=message_metadata(), resource=resource
                 )
             )
             await self._report_overview(connection)
             call = connection.subscribe(_outgoing(self._new_responses()))
             tasks = [
-                asyncio.create_task(self._report_changes(connection)),
+                asyncio.create_task(self._state_reports.run(connection, resource)),
                 asyncio.create_task(self._note_connected(call)),
             ]
             async for request in call:
@@ -138,37 +138,11 @@ class MPISession:
 
     async def _report_overview(self, connection: MPIClient) -> None:
         # Report nothing during an apply, because the served files are about to change.
-        served = EMPTY if self._queue.in_progress else self._applier.served()
+        served = EMPTY_MANIFEST if self._queue.in_progress else self._applier.served()
         await connection.update_overview(
             files_pb2.UpdateOverviewRequest(
-                message_meta=meta(), overview=self._instance_info.overview(served)
+                message_meta=message_metadata(), overview=self._instance_info.overview(served)
             )
-        )
-
-    async def _report_changes(self, connection: MPIClient) -> None:
-        reported: command_pb2.InstanceHealth | None = None
-        while True:
-            health = self._instance_info.health()
-            with contextlib.suppress(grpc.aio.AioRpcError, OSError):
-                if health != reported:
-                    await self._send_health(connection, [health])
-                    reported = health
-                if self._changed.is_set():
-                    self._changed.clear()
-                    await connection.update_status(
-                        command_pb2.UpdateDataPlaneStatusRequest(
-                            message_meta=meta(), resource=self._instance_info.resource()
-                        )
-                    )
-            with contextlib.suppress(TimeoutError):
-                # A change wakes this at once; the timeout repeats a report that was lost.
-                await asyncio.wait_for(self._changed.wait(), 5.0)
-
-    async def _send_health(
-        self, connection: MPIClient, healths: Iterable[command_pb2.InstanceHealth]
-    ) -> None:
-        await connection.update_health(
-            command_pb2.UpdateDataPlaneHealthRequest(message_meta=meta(), instance_healths=healths)
         )
 
     def _receive(self, request: command_pb2.ManagementPlaneRequest) -> None:
@@ -179,11 +153,11 @@ class MPISession:
             case "action_request":
                 self._start_action(correlation, request.action_request)
             case "health_request":
-                self._changed.set()
+                self._state_reports.request()
                 text = "Successfully sent health status update"
                 self._respond(correlation, _TYPE.HEALTH_REQUEST, ApplyResult(text))
             case "status_request":
-                self._changed.set()
+                self._state_reports.request()
                 text = "Successfully sent status update"
                 self._respond(correlation, _TYPE.STATUS_REQUEST, ApplyResult(text))
             case other:
@@ -237,7 +211,7 @@ class MPISession:
                 finally:
                     self._queue.finish()
                 self._respond(request.correlation, _TYPE.CONFIG_APPLY_REQUEST, result)
-                self._changed.set()
+                self._state_reports.notify_changed()
 
     async def _apply(self, request: ApplyRequest) -> ApplyResult:
         try:
@@ -263,7 +237,7 @@ class MPISession:
             status = _STATUS.COMMAND_STATUS_FAILURE
         self._responses.put_nowait(
             command_pb2.DataPlaneResponse(
-                message_meta=meta(correlation),
+                message_meta=message_metadata(correlation),
                 command_response=common_pb2.CommandResponse(
                     status=status, message=result.message, error=result.error
                 ),

@@ -48,7 +48,7 @@ NGINX sends all queries before it reads any response (0.1 s for 5,000 names), an
 holds 277 responses by default. It repeats lost queries after 5 s.
 """
 
-Respond = Callable[[bytes], None]
+_Respond = Callable[[bytes], None]
 
 
 class _Client:
@@ -268,7 +268,7 @@ class Nameserver:
             if source not in self._old_clients
         )
 
-    def handle_query(self, data: bytes, source: object, respond: Respond) -> None:
+    def handle_query(self, data: bytes, source: object, respond: _Respond) -> None:
         """Handle a query. With `source` None, respond at once without tracking the client."""
         self.queries += 1
         name = self._by_question.get(data[12:])

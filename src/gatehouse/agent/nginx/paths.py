@@ -5,20 +5,17 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-import msgspec
-
-from gatehouse.agent import run_directory, secure_files
+from gatehouse.agent import run_directory
+from gatehouse.agent.agent_paths import AgentPaths
 from gatehouse.agent.nginx.plus import state_files
+from gatehouse.runtime import private_files
 
 TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """NGINX's temporary directories. All must be set because the built-in paths may not be writable."""
 
 
-class Paths(msgspec.Struct, frozen=True):
-    """Paths under the agent's root and run directories."""
-
-    root: Path
-    run: Path
+class NginxPaths(AgentPaths, frozen=True):
+    """Paths of NGINX and its agent."""
 
     @property
     def main_conf(self) -> Path:
@@ -29,6 +26,21 @@ class Paths(msgspec.Struct, frozen=True):
     def pid(self) -> Path:
         """PID file of the master."""
         return self.run / "nginx.pid"
+
+    @property
+    def old_pid(self) -> Path:
+        """PID file of the master during a hand-over of its sockets."""
+        return self.run / "nginx.pid.oldbin"
+
+    @property
+    def handover_socket(self) -> Path:
+        """Socket on which the agent receives NGINX's listening sockets."""
+        return self.run / "handover.sock"
+
+    @property
+    def senders(self) -> tuple[Path, ...]:
+        """Possible places of the script that sends the sockets. `/run` may forbid execution."""
+        return self.run / "nginx", self.root / "nginx"
 
     @property
     def error_log(self) -> Path:
@@ -57,12 +69,12 @@ class Paths(msgspec.Struct, frozen=True):
     def prepare(self) -> None:
         """Create the directories. Raises OSError."""
         for path in (self.root, self.run, self.run / "temp"):
-            secure_files.make_private_dir(path)
+            private_files.make_private_dir(path)
 
     def prepare_plus(self) -> None:
         """Create the directories that only NGINX Plus needs. Raises OSError."""
-        secure_files.make_private_dir(self.api_socket.parent)
-        secure_files.make_private_dir(self.states)
+        private_files.make_private_dir(self.api_socket.parent)
+        private_files.make_private_dir(self.states)
 
     def remove_sockets(self) -> None:
         """Remove sockets that a killed NGINX left and that have no listener."""
@@ -83,6 +95,6 @@ def _has_no_listener(path: Path) -> bool:
     return False
 
 
-def of(root: Path, run_dir: Path) -> Paths:
+def nginx_paths(root: Path, run_dir: Path) -> NginxPaths:
     """Return the paths, with a short substitute for a run directory too long for sockets."""
-    return Paths(root, run_directory.short_path(run_dir))
+    return NginxPaths(root, run_directory.short_path(run_dir))

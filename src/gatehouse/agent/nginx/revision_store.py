@@ -15,15 +15,15 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path, PurePosixPath
 
 import msgspec
 import structlog
 
-from gatehouse.agent import secure_files
 from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
-from gatehouse.agent.secure_files import UnsafePathError
+from gatehouse.runtime import private_files
+from gatehouse.runtime.private_files import UnsafePathError
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -38,6 +38,8 @@ SYSTEM_TRUST = "system.pem"
 RUNTIME_FILES = "gatehouse/secrets"
 """Directory of files that NGINX opens when a request needs them, not at start."""
 
+_CERTIFICATE = re.compile(r"gatehouse/tls/[^/]+\.crt")
+"""Path of a certificate chain."""
 
 _OBJECT = re.compile(r"[0-9a-f]{64}")
 _STAGED = re.compile(r"\.[0-9a-f]{64}(-\d+)?")
@@ -73,6 +75,8 @@ class RevisionStore:
         self._good = root / "proven"
         self._writes = itertools.count()
         self._written: dict[int, _WrittenRevision] = {}
+        self.test_directory = root / "test"
+        """Directory for a test of a part of a revision. It exists only meanwhile."""
         self._spare = root / "spare"
         """An obsolete revision for reuse, without its secrets."""
         self._spare_content: _WrittenRevision | None = None
@@ -86,10 +90,11 @@ class RevisionStore:
         Raises OSError.
         """
         for directory in (self._objects, self._revisions):
-            secure_files.reject_symlinks(self._root, directory.name)
-            secure_files.make_private_dir(directory)
+            private_files.reject_symlinks(self._root, directory.name)
+            private_files.make_private_dir(directory)
         # Files that cannot be removed do no harm. The disk may be read-only for a while.
-        shutil.rmtree(self._spare, ignore_errors=True)
+        for directory in (self._spare, self.test_directory):
+            shutil.rmtree(directory, ignore_errors=True)
         for path in self._revisions.iterdir():
             if path.name.startswith(".") and path.name[1:].isdigit():
                 shutil.rmtree(path, ignore_errors=True)
@@ -129,6 +134,21 @@ class RevisionStore:
             return self._written[number].manifest
         return msgspec.json.decode((self.directory(number) / MANIFEST).read_bytes(), type=Manifest)
 
+    def certificate_chains(self) -> dict[str, Callable[[], bytes]]:
+        """Return readers of the certificate chains of the current revision, by their content.
+
+        Raises OSError.
+        """
+        number = self.current()
+        if number is None:
+            return {}
+        directory = self.directory(number)
+        return {
+            entry.digest: (directory / entry.path).read_bytes
+            for entry in self.manifest(number).entries
+            if _CERTIFICATE.fullmatch(entry.path)
+        }
+
     def missing(self, entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
         """Return the entries whose content is not in the store, each content once."""
         needed = {entry.digest: entry for entry in entries}
@@ -148,11 +168,11 @@ class RevisionStore:
             raise UnsafePathError(
                 f"{entry.path}: hash of the content ({len(content)} bytes) does not match"
             )
-        secure_files.reject_symlinks(self._root, self._objects.name)
+        private_files.reject_symlinks(self._root, self._objects.name)
         # A unique name, because a cancelled writer thread may still be running.
         staged = self._objects / f".{entry.digest}-{next(self._writes)}"
         try:
-            secure_files.write_private_file(staged, content, 0o600 if entry.secret else 0o644)
+            private_files.write_private_file(staged, content, 0o600 if entry.secret else 0o644)
             staged.rename(self._objects / entry.digest)
             if self._maybe_obsolete is not None:
                 self._maybe_obsolete.add(entry.digest)
@@ -176,7 +196,7 @@ class RevisionStore:
         taken = (int(path.name) for path in self._revisions.iterdir() if path.name.isdigit())
         number = max(taken, default=0) + 1
         for store in (self._objects, self._revisions):
-            secure_files.reject_symlinks(self._root, store.name)
+            private_files.reject_symlinks(self._root, store.name)
         staged = self._revisions / f".{number}"
         if not self._reuse_spare(staged, manifest, own):
             shutil.rmtree(staged, ignore_errors=True)
@@ -215,14 +235,15 @@ class RevisionStore:
         existing: Mapping[str, ManifestEntry],
     ) -> None:
         """Write the files of a revision to a directory that already has the files `existing`."""
-        secure_files.make_private_dir(staged)
-        desired = {entry.path: entry for entry in manifest.entries}
+        private_files.make_private_dir(staged)
+        # Own files replace those of the manifest with the same path. Contents in the store stay.
+        desired = {entry.path: entry for entry in manifest.entries if entry.path not in own}
         for path, entry in existing.items():
             if desired.get(path) != entry:
                 (staged / path).unlink()
         for parent in {path.rpartition("/")[0] for path in (*desired, *own)}:
-            secure_files.make_private_dir(staged / parent)
-        for entry in manifest.entries:
+            private_files.make_private_dir(staged / parent)
+        for entry in desired.values():
             if existing.get(entry.path) == entry:
                 continue
             source = self._objects / entry.digest
@@ -234,8 +255,8 @@ class RevisionStore:
             if isinstance(content, Path):
                 (staged / path).symlink_to(content)
             else:
-                secure_files.write_private_file(staged / path, content.encode())
-        secure_files.write_private_file(staged / MANIFEST, msgspec.json.encode(manifest))
+                private_files.write_private_file(staged / path, content.encode())
+        private_files.write_private_file(staged / MANIFEST, msgspec.json.encode(manifest))
 
     def _add_runtime_files(self, staged: Path) -> None:
         """Add runtime files of the current revision, which old workers open by their old names."""
@@ -244,7 +265,7 @@ class RevisionStore:
             return
         for entry in self.manifest(current).entries:
             if entry.path.startswith(f"{RUNTIME_FILES}/") and not (staged / entry.path).exists():
-                secure_files.make_private_dir((staged / entry.path).parent)
+                private_files.make_private_dir((staged / entry.path).parent)
                 os.link(self.directory(current) / entry.path, staged / entry.path)
 
     def update_in_place(self, number: int, manifest: Manifest) -> None:
@@ -260,7 +281,7 @@ class RevisionStore:
             if entry == known[entry.path]:
                 continue
             parent = PurePosixPath(entry.path).parent
-            secure_files.reject_symlinks(self._root, f"generations/{number}/{parent}")
+            private_files.reject_symlinks(self._root, f"generations/{number}/{parent}")
             new = directory / ".new"
             new.unlink(missing_ok=True)
             os.link(self._objects / entry.digest, new)
@@ -269,7 +290,7 @@ class RevisionStore:
                 self._maybe_obsolete.add(known[entry.path].digest)
         new = directory / ".new"
         new.unlink(missing_ok=True)
-        secure_files.write_private_file(new, msgspec.json.encode(manifest))
+        private_files.write_private_file(new, msgspec.json.encode(manifest))
         new.replace(directory / MANIFEST)
         if written is not None:
             self._written[number] = _WrittenRevision(manifest, written.own)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from gatehouse.agent import system_trust
 from gatehouse.agent.error_log import message
-from gatehouse.agent.nginx import main_conf, master, seed_files
+from gatehouse.agent.nginx import changed_part, existing_main, main_conf, master, seed_files
+from gatehouse.agent.nginx.apply_errors import ApplyError, RejectedError
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.manifests import Manifest
-from gatehouse.agent.nginx.paths import Paths
+from gatehouse.agent.nginx.paths import NginxPaths
 from gatehouse.agent.nginx.plus import state_files
 from gatehouse.agent.nginx.revision_store import MAIN, SYSTEM_TRUST, RevisionStore
+from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.dataplane.endpoints import Endpoints
 
 TEST_SECONDS = 60.0
 """Timeout of `nginx -t` in seconds. With 5,000 servers it takes at most 2 s."""
-
-
-class ApplyError(Exception):
-    """A configuration cannot be applied."""
-
-
-class RejectedError(ApplyError):
-    """NGINX rejects a configuration."""
 
 
 class Stager:
@@ -35,45 +32,106 @@ class Stager:
     def __init__(
         self,
         binary: NginxBinary,
-        paths: Paths,
+        paths: NginxPaths,
         revisions: RevisionStore,
         workers: str,
         shutdown: int,
         *,
         strict: bool = False,
     ) -> None:
-        """`strict`: reject configurations with warnings. `shutdown`: see `main_conf.render`."""
+        """`strict`: reject configurations with warnings.
+
+        `shutdown`: see `main_conf.render_main_conf`.
+        """
         self._binary = binary
         self._paths = paths
         self._revisions = revisions
         self._workers, self._shutdown, self._strict = workers, shutdown, strict
 
     def stage(self, manifest: Manifest, seeds: Mapping[str, Endpoints], nameserver: int) -> int:
-        """Create a revision from stored contents and return its number. Raises OSError."""
-        text = main_conf.render(
-            self._binary,
-            self._paths,
-            manifest.version,
-            {entry.path for entry in manifest.entries},
-            shutdown=self._shutdown,
-            workers=self._workers,
-            # By default the workers of a root master run as another user, who cannot open the
-            # temporary directories. A root user without capabilities is root of a sandbox.
-            user="root" if os.geteuid() == 0 else "",
-            nameserver=nameserver,
-        )
-        staged = Manifest(manifest.version, manifest.entries, nameserver=nameserver, seeds=seeds)
-        own: dict[str, str | Path] = {MAIN: text, **seed_files.seed_files(seeds)}
-        if ca_bundle := system_trust.bundle():
+        """Create a revision from stored contents and return its number.
+
+        Raises OSError, or ApplyError if NGINX would not read the files.
+        """
+        staged = msgspec.structs.replace(manifest, loaded="", nameserver=nameserver, seeds=seeds)
+        own: dict[str, str | Path] = {**self._config_files(staged), **seed_files.seed_files(seeds)}
+        if ca_bundle := system_trust.system_bundle():
             own[SYSTEM_TRUST] = ca_bundle
         if self._binary.plus:
             own[state_files.DIRECTORY] = self._paths.states
         return self._revisions.stage(staged, own)
 
+    def _config_files(self, manifest: Manifest) -> dict[str, str | Path]:
+        """Return the main file, and files that it needs and that are not stored as they must be."""
+        # By default the workers of a root master run as another user, who cannot open the
+        # temporary directories. A root user without capabilities is root of a sandbox.
+        user = "root" if os.geteuid() == 0 else ""
+        files = {entry.path for entry in manifest.entries}
+        if MAIN in manifest.unmanaged:
+            process = main_conf.process_lines(
+                self._paths, shutdown=self._shutdown, workers=self._workers, user=user
+            )
+            http = main_conf.agent_http_lines(self._binary, self._paths, manifest.version)
+            return existing_main.config_files(manifest, self._revisions.content, process, http)
+        if unread := sorted(path for path in files if not path.startswith("gatehouse/")):
+            raise ApplyError(
+                f"{CONFIG_DIR}/{unread[0]}: NGINX would not read it, because the file overview "
+                f"does not list {CONFIG_DIR}/{MAIN} as unmanaged"
+            )
+        text = main_conf.render_main_conf(
+            self._binary,
+            self._paths,
+            manifest.version,
+            files,
+            shutdown=self._shutdown,
+            workers=self._workers,
+            user=user,
+            nameserver=manifest.nameserver,
+        )
+        return {MAIN: text}
+
+    def test_change(self, number: int, loaded: int) -> bool:
+        """Test what differs between a revision and the one that NGINX has loaded.
+
+        Return False if only a test of the whole revision can tell whether NGINX accepts it.
+        """
+        if self._strict:
+            return False
+        manifests = (self._revisions.manifest(revision) for revision in (loaded, number))
+        part = changed_part.changed_part(*manifests)
+        if part is None:
+            return False
+        directory = self._revisions.test_directory
+        try:
+            changed_part.link_part(self._revisions.directory(number), part, directory)
+            self._run(directory / MAIN, "-t", "-q")
+        except (RejectedError, OSError):
+            return False
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        return True
+
     def test(self, number: int) -> None:
-        """Test a revision. Raises :class:`RejectedError`, or OSError if NGINX cannot be run."""
-        conf = self._revisions.directory(number) / MAIN
-        command = [*master.command(self._binary, self._paths, conf), "-t", "-q"]
+        """Test a revision. Raises :class:`RejectedError`, or OSError if NGINX cannot be run.
+
+        Raises ApplyError if the main file of the data plane does not include all files.
+        """
+        directory = self._revisions.directory(number)
+        manifest = self._revisions.manifest(number)
+        if MAIN not in manifest.unmanaged:
+            self._run(directory / MAIN, "-t", "-q")
+            return
+        dump = self._run(directory / MAIN, "-T", "-q")
+        paths = {entry.path for entry in manifest.entries}
+        if unread := existing_main.unread_files(dump, str(directory), paths):
+            raise ApplyError(
+                f"{CONFIG_DIR}/{unread[0]}: not read by NGINX, because {CONFIG_DIR}/{MAIN} of the "
+                "data plane does not include it"
+            )
+
+    def _run(self, conf: Path, *arguments: str) -> str:
+        """Run NGINX and return its output. Raises as `test`."""
+        command = [*master.master_command(self._binary, self._paths, conf), *arguments]
         try:
             result = subprocess.run(
                 command,
@@ -92,3 +150,4 @@ class Stager:
             # Show paths as the control plane names them, without the directory of the revision.
             text = text.replace(f"{conf.parent}/", "")
             raise RejectedError(text or f"nginx -t exited with status {result.returncode}")
+        return result.stdout

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.revision_store import RevisionStore
-from gatehouse.dataplane.endpoints import Endpoints, decode, name_of
+from gatehouse.dataplane.endpoints import Endpoints, parse_endpoints, upstream_of
 
 KEYVALS = ("gatehouse/keyvals/", "gatehouse/stream-keyvals/")
 """Directories in a file set of the contents of key-value zones, for HTTP and for streams."""
@@ -76,13 +76,13 @@ class EndpointReader:
         by_upstream: dict[str, Endpoints] = {}
         decoded: dict[str, Endpoints] = {}
         for entry in manifest.entries:
-            name = name_of(entry.path)
+            name = upstream_of(entry.path)
             if not name:
                 continue
             endpoints = self._decoded.get(entry.digest)
             if endpoints is None:
                 try:
-                    endpoints = decode(self._revisions.content(entry))
+                    endpoints = parse_endpoints(self._revisions.content(entry))
                 except ValueError as error:
                     raise ValueError(f"{entry.path}: {error}") from error
             by_upstream[name] = decoded[entry.digest] = endpoints
@@ -95,12 +95,14 @@ def only_endpoints_differ(one: Manifest, other: Manifest) -> bool:
 
     Contents of key-value zones may differ, too.
     """
-    return _reload_relevant(one) == _reload_relevant(other)
+    same_rest = _reload_relevant(one) == _reload_relevant(other)
+    return same_rest and one.unmanaged == other.unmanaged
 
 
 def _reload_relevant(manifest: Manifest) -> dict[str, object]:
-    return {entry.path: None if _is_dynamic(entry.path) else entry for entry in manifest.entries}
+    return {entry.path: None if is_dynamic(entry.path) else entry for entry in manifest.entries}
 
 
-def _is_dynamic(path: str) -> bool:
-    return bool(name_of(path)) or path.startswith(KEYVALS)
+def is_dynamic(path: str) -> bool:
+    """Return whether NGINX gets the content of a file without a reload."""
+    return bool(upstream_of(path)) or path.startswith(KEYVALS)

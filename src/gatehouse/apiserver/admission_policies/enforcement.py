@@ -3,53 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import structlog
 
-from gatehouse.apiserver.admission_policies.matching import GROUP, AdmissionAttributes, matches
-from gatehouse.apiserver.admission_policies.policy import CODES, Denial, Policy
-from gatehouse.apiserver.builtin.validation import selects
-from gatehouse.apiserver.errors import ApiError, Cause
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.admission_policies.matching import (
+    ADMISSION_GROUP,
+    AdmissionAttributes,
+    matches_resources,
+)
+from gatehouse.apiserver.admission_policies.policy import CODES, AdmissionPolicy, Denial
+from gatehouse.apiserver.builtin.validation import selects_labels
+from gatehouse.apiserver.errors import Cause, StatusError
 from gatehouse.apiserver.identity.users import SYSTEM
-from gatehouse.apiserver.objects.admission import NAMESPACES
+from gatehouse.apiserver.objects.admission import NAMESPACES_PREFIX
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.storage.entries import Event
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.entries import StoreEvent
+from gatehouse.apiserver.storage.store import ObjectStore
 
 log = structlog.get_logger("gatehouse.apiserver")
-
-Object = dict[str, Any]
 
 
 class Policies:
     """Index of the stored policies and bindings, and validation of writes."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
+    def __init__(self, store: ObjectStore, registry: Registry) -> None:
         self._store, self._registry = store, registry
-        self._policies: dict[str, Policy] = {}
+        self._policies: dict[str, AdmissionPolicy] = {}
         self._bindings: dict[str, Object] = {}
         for plural, changed in (
             ("validatingadmissionpolicies", self._on_policy),
             ("validatingadmissionpolicybindings", self._on_binding),
         ):
-            prefix = f"/{GROUP}/{plural}/"
+            prefix = f"/{ADMISSION_GROUP}/{plural}/"
             store.listen(prefix, changed)
             for key, entry in store.list(prefix):
-                changed(Event(entry.revision, key, None, entry))
+                changed(StoreEvent(entry.revision, key, None, entry))
 
-    def _on_policy(self, event: Event) -> None:
+    def _on_policy(self, event: StoreEvent) -> None:
         name = event.key.rpartition("/")[2]
         self._policies.pop(name, None)
         if event.now is not None:
             try:
-                self._policies[name] = Policy(event.now.value)
+                self._policies[name] = AdmissionPolicy(event.now.value)
             except (ValueError, KeyError) as error:
                 # Expressions are checked at creation, so this one was accepted by another version.
                 log.warning("policy does not compile", policy=name, error=str(error))
 
-    def _on_binding(self, event: Event) -> None:
+    def _on_binding(self, event: StoreEvent) -> None:
         name = event.key.rpartition("/")[2]
         self._bindings.pop(name, None)
         if event.now is not None:
@@ -58,11 +60,11 @@ class Policies:
     def validate(
         self, call: WriteRequest, obj: Object | None, old: Object | None
     ) -> tuple[str, ...]:
-        """Return warnings about a write. `obj` is None for a deletion. Raises ApiError for a
+        """Return warnings about a write. `obj` is None for a deletion. Raises StatusError for a
         denial.
         """
         # The server's own writes are exempt, and so are policies, so that no policy can lock them.
-        own = call.user is SYSTEM or call.served.resource.group == GROUP
+        own = call.user is SYSTEM or call.served.resource.group == ADMISSION_GROUP
         if not self._bindings or own:
             return ()
         attributes, warnings = self._attributes(call, obj, old), []
@@ -82,10 +84,12 @@ class Policies:
                     )
         return tuple(warnings)
 
-    def _matches(self, policy: Policy, binding: Object, attributes: AdmissionAttributes) -> bool:
-        return matches(policy.constraints, attributes, self._serves) and matches(
-            binding.get("matchResources") or {}, attributes, self._serves
-        )
+    def _matches(
+        self, policy: AdmissionPolicy, binding: Object, attributes: AdmissionAttributes
+    ) -> bool:
+        return matches_resources(
+            policy.constraints, attributes, self._serves
+        ) and matches_resources(binding.get("matchResources") or {}, attributes, self._serves)
 
     def _serves(self, group: str, version: str, plural: str) -> bool:
         return self._registry.find(group, version, plural) is not None
@@ -94,7 +98,7 @@ class Policies:
         self, call: WriteRequest, obj: Object | None, old: Object | None
     ) -> AdmissionAttributes:
         resource = call.served.resource
-        owner = self._store.latest(NAMESPACES + call.namespace) if call.namespace else None
+        owner = self._store.latest(NAMESPACES_PREFIX + call.namespace) if call.namespace else None
         metadata = (obj or old or {}).get("metadata") or {}
         operation = "DELETE" if obj is None else "CREATE" if old is None else "UPDATE"
         return AdmissionAttributes(
@@ -112,7 +116,11 @@ class Policies:
         )
 
     def _denials(
-        self, policy: Policy, binding: Object, attributes: AdmissionAttributes, call: WriteRequest
+        self,
+        policy: AdmissionPolicy,
+        binding: Object,
+        attributes: AdmissionAttributes,
+        call: WriteRequest,
     ) -> Iterator[Denial]:
         data = {
             "object": attributes.object,
@@ -124,11 +132,14 @@ class Policies:
         if policy.param_kind is None:
             yield from policy.denials(data)
             return
-        found = self._params(policy.param_kind, binding.get("paramRef") or {}, attributes)
-        if not found and (binding.get("paramRef") or {}).get("parameterNotFoundAction") != "Allow":
+        parameters = self._params(policy.param_kind, binding.get("paramRef") or {}, attributes)
+        if (
+            not parameters
+            and (binding.get("paramRef") or {}).get("parameterNotFoundAction") != "Allow"
+        ):
             kind = policy.param_kind.get("kind", "")
             yield Denial(f"no params found for policy binding: there is no such {kind}")
-        for params in found:
+        for params in parameters:
             yield from policy.denials({**data, "params": params})
 
     def _params(
@@ -147,7 +158,7 @@ class Policies:
         return [
             entry.value
             for _, entry in self._store.list(prefix)
-            if selects(selector, entry.value["metadata"].get("labels") or {})
+            if selects_labels(selector, entry.value["metadata"].get("labels") or {})
         ]
 
 
@@ -174,14 +185,16 @@ def _request(attributes: AdmissionAttributes, call: WriteRequest) -> Object:
     }
 
 
-def _denied(call: WriteRequest, policy: str, binding: str, denial: Denial, name: str) -> ApiError:
+def _denied(
+    call: WriteRequest, policy: str, binding: str, denial: Denial, name: str
+) -> StatusError:
     resource = call.served.resource
     qualified = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
     why = (
         f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: "
         f"{denial.message}"
     )
-    return ApiError(
+    return StatusError(
         CODES.get(denial.reason, 422),
         denial.reason,
         f'{qualified} "{name}" is forbidden: {why}',

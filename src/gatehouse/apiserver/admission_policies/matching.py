@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.builtin.validation import selects
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.builtin.validation import selects_labels
 
-Object = dict[str, Any]
-
-GROUP = "admissionregistration.k8s.io"
+ADMISSION_GROUP = "admissionregistration.k8s.io"
 
 
 class AdmissionAttributes(msgspec.Struct, frozen=True):
@@ -36,7 +35,7 @@ Serves = Callable[[str, str, str], bool]
 """Returns whether a group serves a resource in a version."""
 
 
-def matches(
+def matches_resources(
     constraints: Mapping[str, Any], attributes: AdmissionAttributes, serves: Serves
 ) -> bool:
     """Return whether `matchConstraints` or `matchResources` match a request."""
@@ -72,8 +71,8 @@ def _rule(
     )
 
 
-def _one_of(values: Any, wanted: str) -> bool:
-    return "*" in (values or ()) or wanted in (values or ())
+def _one_of(values: Any, value: str) -> bool:
+    return "*" in (values or ()) or value in (values or ())
 
 
 def _version(
@@ -83,7 +82,7 @@ def _version(
         return True
     # With match policy Equivalent, a request matches in every served version of its resource.
     return equivalent and any(
-        serves(attributes.group, each, attributes.resource) for each in versions
+        serves(attributes.group, version, attributes.resource) for version in versions
     )
 
 
@@ -104,14 +103,14 @@ def _namespace(selector: Any, attributes: AdmissionAttributes) -> bool:
         return _object(selector, attributes)
     if not attributes.namespaced:
         return True
-    return selects(selector, _labels(attributes.owner))
+    return selects_labels(selector, _labels(attributes.owner))
 
 
 def _object(selector: Any, attributes: AdmissionAttributes) -> bool:
     if not selector:
         return True
     objects = [obj for obj in (attributes.object, attributes.before) if obj is not None]
-    return any(selects(selector, _labels(obj)) for obj in objects)
+    return any(selects_labels(selector, _labels(obj)) for obj in objects)
 
 
 def _labels(obj: Object | None) -> Object:

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.builtin.validation import invalid
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.builtin.validation import invalid_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel
-
-Object = dict[str, Any]
 
 CODES = {"Invalid": 422, "Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
 """HTTP status codes by reason of a validation."""
@@ -33,11 +32,11 @@ class _Validation:
         self.message, self.reason = spec.get("message") or "", spec.get("reason") or "Invalid"
 
     def denial(self, activation: Any) -> Denial | cel.EvaluationError | None:
-        found = self.program.run(activation)
-        if found is True:
+        result = self.program.run(activation)
+        if result is True:
             return None
-        if isinstance(found, cel.EvaluationError):
-            return cel.EvaluationError(f"expression '{self.text}' resulted in error: {found.text}")
+        if isinstance(result, cel.EvaluationError):
+            return cel.EvaluationError(f"expression '{self.text}' resulted in error: {result.text}")
         rendered = (
             self.message_program.run(activation) if self.message_program is not None else None
         )
@@ -47,7 +46,7 @@ class _Validation:
         return Denial(message.strip() or f"failed expression: {self.text}", self.reason)
 
 
-class Policy:
+class AdmissionPolicy:
     """A ValidatingAdmissionPolicy. Raises ValueError if an expression does not compile."""
 
     def __init__(self, obj: Object) -> None:
@@ -57,25 +56,27 @@ class Policy:
         self.param_kind: Object | None = spec.get("paramKind")
         self._strict = spec.get("failurePolicy") != "Ignore"
         self._conditions = [
-            (each["name"], cel.compile_rule(each["expression"]))
-            for each in spec.get("matchConditions") or ()
+            (match_condition["name"], cel.compile_rule(match_condition["expression"]))
+            for match_condition in spec.get("matchConditions") or ()
         ]
         self._variables = [
-            (each["name"], cel.compile_rule(each["expression"]))
-            for each in spec.get("variables") or ()
+            (variable["name"], cel.compile_rule(variable["expression"]))
+            for variable in spec.get("variables") or ()
         ]
-        self._validations = [_Validation(each) for each in spec.get("validations") or ()]
+        self._validations = [
+            _Validation(validation) for validation in spec.get("validations") or ()
+        ]
 
     def denials(self, data: Object) -> Iterator[Denial]:
         """Yield the failed validations of a request. `data` are its CEL variables."""
         activation = cel.bind(**data)
         for name, condition in self._conditions:
-            found = condition.run(activation)
-            if isinstance(found, cel.EvaluationError):
-                why = f"match condition '{name}' resulted in error: {found.text}"
+            result = condition.run(activation)
+            if isinstance(result, cel.EvaluationError):
+                why = f"match condition '{name}' resulted in error: {result.text}"
                 yield from self._failed(why)
                 return
-            if found is not True:
+            if result is not True:
                 return
         variables: Object = {}
         for name, program in self._variables:
@@ -96,7 +97,7 @@ class Policy:
             yield Denial(why)
 
 
-def check(obj: Object, _: Object | None) -> Iterator[Cause]:
+def check_policy(obj: Object, _: Object | None) -> Iterator[Cause]:
     """Yield the violations of the expressions of a policy."""
     spec = obj.get("spec") or {}
     if not spec.get("validations") and not spec.get("auditAnnotations"):
@@ -110,16 +111,16 @@ def check(obj: Object, _: Object | None) -> Iterator[Cause]:
         ("auditAnnotations", "valueExpression"),
     )
     for field, name in fields:
-        for index, each in enumerate(spec.get(field) or ()):
-            text, field_path = each.get(name) or "", f"spec.{field}[{index}].{name}"
+        for index, entry in enumerate(spec.get(field) or ()):
+            text, field_path = entry.get(name) or "", f"spec.{field}[{index}].{name}"
             if not text.strip():
                 if name != "messageExpression":
                     yield Cause("FieldValueRequired", "Required value", field_path)
                 continue
             if cel.uses_variable(text, "authorizer"):
-                yield invalid(field_path, text, "the variable authorizer is not supported")
+                yield invalid_cause(field_path, text, "the variable authorizer is not supported")
                 continue
             try:
                 cel.compile_rule(text)
             except ValueError as error:
-                yield invalid(field_path, text, f"compilation failed: {error}")
+                yield invalid_cause(field_path, text, f"compilation failed: {error}")

@@ -1,9 +1,8 @@
-"""Built-in kinds of Kubernetes: a table of their types, and code that uses it.
+"""Built-in kinds of Kubernetes. :mod:`gatehouse.apis.builtin_types` has the table of their types.
 
-- :mod:`types`: parser of the table, `kinds.txt`; :mod:`schemas`: schemas made from it;
-  :mod:`protobuf`: decoding of request bodies with its field numbers;
-- :mod:`constraints`, :mod:`defaults`, :mod:`validation`, :mod:`network_policies`: ranges,
-  defaults and checks that the table does not have;
+- :mod:`protobuf`: decoding of request bodies with the field numbers of the table;
+- :mod:`defaults`, :mod:`validation`, :mod:`network_policies`: defaults and checks that the table
+  does not have;
 - :mod:`columns`: columns of `kubectl get`; :mod:`events`: conversion between both Event APIs;
 - :mod:`kinds`: the kinds that are served.
 

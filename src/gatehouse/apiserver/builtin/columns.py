@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.served_resource import Column
 
-Object = dict[str, Any]
-
-NONE = "<none>"
+_NONE = "<none>"
 
 
 def at(path: str) -> Callable[[Object], Any]:
@@ -26,9 +25,9 @@ def at(path: str) -> Callable[[Object], Any]:
     return read
 
 
-def _text(path: str, missing: str = NONE) -> Callable[[Object], str]:
+def _text(path: str, missing: str = _NONE) -> Callable[[Object], str]:
     read = at(path)
-    return lambda obj: str(found) if (found := read(obj)) not in (None, "") else missing
+    return lambda obj: str(value) if (value := read(obj)) not in (None, "") else missing
 
 
 def _number(path: str) -> Callable[[Object], int]:
@@ -42,7 +41,7 @@ def _size(*paths: str) -> Callable[[Object], int]:
 
 
 def _labels(labels: Any) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or _NONE
 
 
 def _selector(obj: Object) -> str:
@@ -54,8 +53,9 @@ def _pods(obj: Object) -> str:
 
 
 def _completions(obj: Object) -> str:
-    wanted = (obj.get("spec") or {}).get("completions")
-    return f"{(obj.get('status') or {}).get('succeeded', 0)}/{1 if wanted is None else wanted}"
+    completions = (obj.get("spec") or {}).get("completions")
+    succeeded = (obj.get("status") or {}).get("succeeded", 0)
+    return f"{succeeded}/{1 if completions is None else completions}"
 
 
 def _suspended(obj: Object) -> str:
@@ -74,15 +74,15 @@ def _selecting(selector: Object) -> str:
                 parts.append(f"!{key}")
             case _:
                 parts.append(f"{key} {operator.lower()} ({values})")
-    return ",".join(parts) or NONE
+    return ",".join(parts) or _NONE
 
 
 def few(items: Iterable[str], maximum: int = 3) -> str:
     """Return the first items, and the number of the others."""
-    found = list(items)
-    if len(found) <= maximum:
-        return ",".join(found) or NONE
-    return f"{','.join(found[:maximum])} + {len(found) - maximum} more..."
+    texts = list(items)
+    if len(texts) <= maximum:
+        return ",".join(texts) or _NONE
+    return f"{','.join(texts[:maximum])} + {len(texts) - maximum} more..."
 
 
 def _containers(field: str) -> Callable[[Object], str]:
@@ -95,7 +95,7 @@ def _ports(obj: Object) -> str:
     for port in obj.get("spec", {}).get("ports") or ():
         node = f":{port['nodePort']}" if port.get("nodePort") else ""
         parts.append(f"{port.get('port')}{node}/{port.get('protocol', 'TCP')}")
-    return ",".join(parts) or NONE
+    return ",".join(parts) or _NONE
 
 
 def _external(obj: Object) -> str:
@@ -104,21 +104,21 @@ def _external(obj: Object) -> str:
     addresses = [entry.get("ip") or entry.get("hostname") or "" for entry in ingress]
     addresses += spec.get("externalIPs") or ()
     if spec.get("type") == "ExternalName":
-        return str(spec.get("externalName", NONE))
+        return str(spec.get("externalName", _NONE))
     if spec.get("type") == "LoadBalancer" and not addresses:
         return "<pending>"
-    return ",".join(addresses) or NONE
+    return ",".join(addresses) or _NONE
 
 
 def _endpoints(obj: Object) -> str:
-    found: list[str] = []
+    result: list[str] = []
     for subset in obj.get("subsets") or ():
         addresses = subset.get("addresses") or ()
         ports = subset.get("ports") or ()
-        found += [f"{a['ip']}:{p['port']}" for p in ports for a in addresses]
+        result += [f"{a['ip']}:{p['port']}" for p in ports for a in addresses]
         if not ports:
-            found += [a["ip"] for a in addresses]
-    return few(found)
+            result += [a["ip"] for a in addresses]
+    return few(result)
 
 
 def _slice_ports(obj: Object) -> str:
@@ -167,13 +167,13 @@ def _node_status(obj: Object) -> str:
 def _node_roles(obj: Object) -> str:
     mark = "node-role.kubernetes.io/"
     labels = obj["metadata"].get("labels") or {}
-    return ",".join(sorted(k[len(mark) :] for k in labels if k.startswith(mark))) or NONE
+    return ",".join(sorted(k[len(mark) :] for k in labels if k.startswith(mark))) or _NONE
 
 
 def _node_address(kind: str) -> Callable[[Object], str]:
     def read(obj: Object) -> str:
         addresses = (obj.get("status") or {}).get("addresses") or ()
-        return next((a["address"] for a in addresses if a.get("type") == kind), NONE)
+        return next((a["address"] for a in addresses if a.get("type") == kind), _NONE)
 
     return read
 
@@ -196,10 +196,10 @@ def _event_source(obj: Object) -> str:
 
 def _subjects(kind: str) -> Callable[[Object], str]:
     def read(obj: Object) -> str:
-        found = [s for s in obj.get("subjects") or () if s.get("kind") == kind]
+        subjects = [s for s in obj.get("subjects") or () if s.get("kind") == kind]
         if kind == "ServiceAccount":
-            return ", ".join(f"{s.get('namespace', '')}/{s.get('name')}" for s in found)
-        return ", ".join(str(s.get("name")) for s in found)
+            return ", ".join(f"{s.get('namespace', '')}/{s.get('name')}" for s in subjects)
+        return ", ".join(str(s.get("name")) for s in subjects)
 
     return read
 
@@ -225,6 +225,13 @@ def _deployment_ready(obj: Object) -> str:
 
 
 NAME = Column("Name", at("metadata.name"), format="name")
+
+
+def _quota_use(obj: Object) -> str:
+    used, hard = at("status.used")(obj) or {}, at("status.hard")(obj) or {}
+    return ", ".join(f"{name}: {used.get(name, 0)}/{hard[name]}" for name in sorted(hard))
+
+
 AGE = Column("Age", lambda obj: timestamps.age(obj["metadata"].get("creationTimestamp")))
 CREATED = Column("Created At", at("metadata.creationTimestamp"), "date")
 
@@ -278,7 +285,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("IP", _text("status.podIP"), wide=True),
         Column("Node", _text("spec.nodeName"), wide=True),
         Column("Nominated Node", _text("status.nominatedNodeName"), wide=True),
-        Column("Readiness Gates", lambda _: NONE, wide=True),
+        Column("Readiness Gates", lambda _: _NONE, wide=True),
     ),
     "nodes": (
         NAME,
@@ -329,6 +336,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("AddressType", _text("addressType")),
         Column("Ports", _slice_ports),
         Column("Endpoints", _slice_endpoints),
+        AGE,
+    ),
+    "resourcequotas": (
+        NAME,
+        Column("Request", lambda obj: _quota_use(obj)),
         AGE,
     ),
     "leases": (NAME, Column("Holder", _text("spec.holderIdentity", "")), AGE),

@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Any
 
-Object = dict[str, Any]
+from gatehouse.apis.objects import Object
 
 
 def namespace(obj: Object) -> None:
@@ -16,7 +16,7 @@ def namespace(obj: Object) -> None:
     labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
 
 
-def service(obj: Object) -> None:
+def default_service(obj: Object) -> None:
     """Set target ports to the ports, and defaults that depend on the type."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
@@ -35,7 +35,7 @@ def service(obj: Object) -> None:
         spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
 
 
-def secret(obj: Object) -> None:
+def merge_string_data(obj: Object) -> None:
     """Merge `stringData` into `data`."""
     texts = obj.pop("stringData", None)
     if isinstance(texts, dict) and texts:
@@ -50,7 +50,7 @@ def secret(obj: Object) -> None:
             obj["data"][key] = ""
 
 
-def decoded(value: Any) -> bytes | None:
+def decode_base64(value: Any) -> bytes | None:
     """Decode a base64 text; None if it is invalid."""
     try:
         return base64.b64decode(value, validate=True)
@@ -58,7 +58,7 @@ def decoded(value: Any) -> bytes | None:
         return None
 
 
-def pod_spec(spec: Any) -> None:
+def _pod_spec(spec: Any) -> None:
     """Set defaults of a Pod spec. Images with a mutable tag are always pulled."""
     if not isinstance(spec, dict):
         return
@@ -78,9 +78,9 @@ def pod_spec(spec: Any) -> None:
                     probe["httpGet"].setdefault("path", "/")
 
 
-def pod(obj: Object) -> None:
+def default_pod(obj: Object) -> None:
     """Set defaults of a Pod, such as its ServiceAccount."""
-    pod_spec(obj.get("spec"))
+    _pod_spec(obj.get("spec"))
     spec = obj.get("spec")
     if isinstance(spec, dict):
         spec.setdefault("enableServiceLinks", True)
@@ -101,14 +101,14 @@ def deployment(obj: Object) -> None:
             if isinstance(rolling, dict):
                 rolling.setdefault("maxUnavailable", "25%")
                 rolling.setdefault("maxSurge", "25%")
-    pod_spec((spec.get("template") or {}).get("spec"))
+    _pod_spec((spec.get("template") or {}).get("spec"))
 
 
-def workload(obj: Object) -> None:
+def default_workload(obj: Object) -> None:
     """Set defaults of a Pod template."""
     spec = obj.get("spec")
     if isinstance(spec, dict):
-        pod_spec((spec.get("template") or {}).get("spec"))
+        _pod_spec((spec.get("template") or {}).get("spec"))
 
 
 def daemon_set(obj: Object) -> None:
@@ -120,7 +120,7 @@ def daemon_set(obj: Object) -> None:
             update.setdefault("type", "RollingUpdate")
             if update["type"] == "RollingUpdate":
                 update.setdefault("rollingUpdate", {"maxUnavailable": 1, "maxSurge": 0})
-    workload(obj)
+    default_workload(obj)
 
 
 def cron_job(obj: Object) -> None:
@@ -128,7 +128,7 @@ def cron_job(obj: Object) -> None:
     spec = obj.get("spec")
     template = spec.get("jobTemplate") if isinstance(spec, dict) else None
     if isinstance(template, dict):
-        workload(template)
+        default_workload(template)
 
 
 def role_binding(obj: Object) -> None:
@@ -141,7 +141,7 @@ def role_binding(obj: Object) -> None:
             subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
 
 
-def definition(obj: Object) -> None:
+def default_crd(obj: Object) -> None:
     """Set the names of a CRD that follow from its kind."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):

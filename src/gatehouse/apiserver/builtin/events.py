@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-Object = dict[str, Any]
+from gatehouse.apis.objects import Object
 
 _NAMES = {
     "regarding": "involvedObject",

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from gatehouse.apis.builtin_types import schemas
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.admission_policies import policy
-from gatehouse.apiserver.builtin import defaults, events, network_policies, schemas
+from gatehouse.apiserver.builtin import (
+    defaults,
+    disruption_budgets,
+    endpoint_addresses,
+    events,
+    network_policies,
+    resource_quotas,
+)
 from gatehouse.apiserver.builtin import validation as rules
 from gatehouse.apiserver.builtin.columns import COLUMNS
 from gatehouse.apiserver.objects import crds
@@ -47,14 +55,14 @@ def _without_head(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rbac(kind: str) -> Check:
-    return lambda obj, old: iter(validation.validate(kind, obj, old))
+    return lambda obj, old: iter(validation.validate_rbac(kind, obj, old))
 
 
 def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> ServedResource:
     return _kind(group, plural, kind, cluster=not namespaced, persisted=False, generation=False)
 
 
-KINDS: tuple[ServedResource, ...] = (
+BUILTIN_KINDS: tuple[ServedResource, ...] = (
     _kind(
         "",
         "namespaces",
@@ -74,8 +82,8 @@ KINDS: tuple[ServedResource, ...] = (
         short=("svc",),
         categories=("all",),
         status=True,
-        complete=defaults.service,
-        check=rules.service,
+        complete=defaults.default_service,
+        check=rules.check_service,
         name_rule="label1035",
         generation=False,
         selectable=("spec.clusterIP", "spec.type"),
@@ -85,12 +93,21 @@ KINDS: tuple[ServedResource, ...] = (
         "",
         "secrets",
         "Secret",
-        complete=defaults.secret,
-        check=rules.secret,
+        complete=defaults.merge_string_data,
+        check=rules.check_secret,
         generation=False,
         selectable=("type",),
     ),
     _kind("", "configmaps", "ConfigMap", short=("cm",), check=rules.config_map, generation=False),
+    _kind(
+        "",
+        "resourcequotas",
+        "ResourceQuota",
+        short=("quota",),
+        status=True,
+        check=resource_quotas.check_resource_quota,
+        generation=False,
+    ),
     _kind("", "serviceaccounts", "ServiceAccount", short=("sa",), generation=False),
     _kind(
         "",
@@ -99,8 +116,8 @@ KINDS: tuple[ServedResource, ...] = (
         short=("po",),
         categories=("all",),
         status=True,
-        complete=defaults.pod,
-        check=rules.pod,
+        complete=defaults.default_pod,
+        check=rules.check_pod,
         selectable=(
             "spec.nodeName",
             "spec.restartPolicy",
@@ -152,7 +169,7 @@ KINDS: tuple[ServedResource, ...] = (
         status=True,
         scale=DEPLOYMENT_SCALE,
         complete=defaults.deployment,
-        check=rules.workload,
+        check=rules.check_workload,
     ),
     _kind(
         "apps",
@@ -162,7 +179,7 @@ KINDS: tuple[ServedResource, ...] = (
         categories=("all",),
         status=True,
         complete=defaults.daemon_set,
-        check=rules.workload,
+        check=rules.check_workload,
     ),
     _kind(
         "apps",
@@ -172,8 +189,8 @@ KINDS: tuple[ServedResource, ...] = (
         categories=("all",),
         status=True,
         scale=DEPLOYMENT_SCALE,
-        complete=defaults.workload,
-        check=rules.workload,
+        complete=defaults.default_workload,
+        check=rules.check_workload,
         selectable=("status.replicas",),
     ),
     _kind(
@@ -181,6 +198,7 @@ KINDS: tuple[ServedResource, ...] = (
         "poddisruptionbudgets",
         "PodDisruptionBudget",
         short=("pdb",),
+        check=disruption_budgets.check_disruption_budget,
         status=True,
     ),
     _kind(
@@ -189,7 +207,7 @@ KINDS: tuple[ServedResource, ...] = (
         "NetworkPolicy",
         short=("netpol",),
         complete=network_policies.complete,
-        check=network_policies.check,
+        check=network_policies.check_network_policy,
     ),
     _kind(
         "batch",
@@ -197,7 +215,7 @@ KINDS: tuple[ServedResource, ...] = (
         "Job",
         categories=("all",),
         status=True,
-        complete=defaults.workload,
+        complete=defaults.default_workload,
     ),
     _kind(
         "batch",
@@ -216,14 +234,14 @@ KINDS: tuple[ServedResource, ...] = (
         short=("hpa",),
         categories=("all",),
         status=True,
-        check=rules.autoscaler,
+        check=rules.check_autoscaler,
         generation=False,
     ),
     _kind(
         "discovery.k8s.io",
         "endpointslices",
         "EndpointSlice",
-        check=rules.endpoint_slice,
+        check=endpoint_addresses.endpoint_slice,
     ),
     _kind(
         "events.k8s.io",
@@ -280,8 +298,8 @@ KINDS: tuple[ServedResource, ...] = (
         short=("crd", "crds"),
         categories=("api-extensions",),
         status=True,
-        complete=defaults.definition,
-        check=crds.check,
+        complete=defaults.default_crd,
+        check=crds.check_crd,
     ),
     _kind(
         _ADMISSION,
@@ -290,7 +308,7 @@ KINDS: tuple[ServedResource, ...] = (
         cluster=True,
         categories=("api-extensions",),
         status=True,
-        check=policy.check,
+        check=policy.check_policy,
     ),
     _kind(
         _ADMISSION,

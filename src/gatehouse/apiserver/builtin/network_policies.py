@@ -6,10 +6,10 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
-from gatehouse.apiserver.builtin.validation import forbidden, invalid, required
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.builtin.validation import forbidden_cause, invalid_cause, required
 from gatehouse.apiserver.errors import Cause
-
-Object = dict[str, Any]
+from gatehouse.dataplane import ip_addresses
 
 
 def complete(obj: Object) -> None:
@@ -19,7 +19,7 @@ def complete(obj: Object) -> None:
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
 
 
-def check(obj: Object, _: Object | None) -> Iterator[Cause]:
+def check_network_policy(obj: Object, _: Object | None) -> Iterator[Cause]:
     """Yield violations of ports and peers."""
     spec = obj.get("spec") or {}
     for direction, side in (("ingress", "from"), ("egress", "to")):
@@ -34,13 +34,15 @@ def check(obj: Object, _: Object | None) -> Iterator[Cause]:
 def _port(port: Object, at: str) -> Iterator[Cause]:
     first, last = port.get("port"), port.get("endPort")
     if isinstance(first, int) and not 1 <= first <= 65535:
-        yield invalid(f"{at}.port", first, "must be between 1 and 65535, inclusive")
+        yield invalid_cause(f"{at}.port", first, "must be between 1 and 65535, inclusive")
     if last is None:
         return
     if not isinstance(first, int):
-        yield invalid(f"{at}.endPort", last, "may not be specified when `port` is not a number")
+        yield invalid_cause(
+            f"{at}.endPort", last, "may not be specified when `port` is not a number"
+        )
     elif not first <= last <= 65535:
-        yield invalid(f"{at}.endPort", last, "must be greater than or equal to `port`")
+        yield invalid_cause(f"{at}.endPort", last, "must be greater than or equal to `port`")
 
 
 def _peer(peer: Object, at: str) -> Iterator[Cause]:
@@ -51,22 +53,22 @@ def _peer(peer: Object, at: str) -> Iterator[Cause]:
             yield required(at, "must specify a peer")
         return
     if selects:
-        yield forbidden(at, "may not specify both ipBlock and another peer")
+        yield forbidden_cause(at, "may not specify both ipBlock and another peer")
     network = _network(block.get("cidr"))
     if network is None:
-        yield invalid(f"{at}.ipBlock.cidr", block.get("cidr"), "must be a valid CIDR value")
-    for index, each in enumerate(block.get("except") or ()):
-        where, left_out = f"{at}.ipBlock.except[{index}]", _network(each)
+        yield invalid_cause(f"{at}.ipBlock.cidr", block.get("cidr"), "must be a valid CIDR value")
+    for index, cidr in enumerate(block.get("except") or ()):
+        where, left_out = f"{at}.ipBlock.except[{index}]", _network(cidr)
         if left_out is None:
-            yield invalid(where, each, "must be a valid CIDR value")
+            yield invalid_cause(where, cidr, "must be a valid CIDR value")
         elif network is not None and (left_out == network or not _within(left_out, network)):
-            yield invalid(where, each, "must be a strict subset of `cidr`")
+            yield invalid_cause(where, cidr, "must be a strict subset of `cidr`")
 
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def _within(inner: Network, outer: Network) -> bool:
+def _within(inner: _Network, outer: _Network) -> bool:
     if isinstance(inner, ipaddress.IPv4Network) and isinstance(outer, ipaddress.IPv4Network):
         return inner.subnet_of(outer)
     if isinstance(inner, ipaddress.IPv6Network) and isinstance(outer, ipaddress.IPv6Network):
@@ -74,10 +76,10 @@ def _within(inner: Network, outer: Network) -> bool:
     return False
 
 
-def _network(text: Any) -> Network | None:
+def _network(text: Any) -> _Network | None:
     if "/" not in str(text):
         return None
     try:
-        return ipaddress.ip_network(text, strict=False)
+        return ip_addresses.ip_network(text, strict=False)
     except ValueError:
         return None

@@ -10,27 +10,33 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Iterator
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.builtin import types
-from gatehouse.apiserver.builtin.types import Field, Type
-from gatehouse.apiserver.errors import ApiError, bad_request
+from gatehouse.apis.builtin_types import types
+from gatehouse.apis.builtin_types.types import Type, TypeField
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.errors import StatusError, bad_request
 
-MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
 
 MAGIC = b"k8s\0"
 """First bytes of every such body."""
 
-Object = dict[str, Any]
 Wire = tuple[int, int | bytes]
 """A field number and its value: a number, or bytes."""
 
 
-def decode(data: bytes) -> Object:
+_remaining: ContextVar[Iterator[int]] = ContextVar("remaining")
+"""One item for each field that may still be read."""
+
+
+def decode_protobuf(data: bytes, max_fields: int = 100_000) -> Object:
     """Decode an object. Raises ApiError 415 for an unknown kind, 400 for malformed data."""
+    _remaining.set(iter(range(max_fields)))
     if not data.startswith(MAGIC):
         raise bad_request("the body does not start with the prefix of Kubernetes' protobuf")
     try:
@@ -40,7 +46,7 @@ def decode(data: bytes) -> Object:
         type_ = type_of(version, kind)
         if type_ is None:
             message = f"{kind} of {version} is not supported as protobuf; send application/json"
-            raise ApiError(415, "UnsupportedMediaType", message)
+            raise StatusError(415, "UnsupportedMediaType", message)
         obj = _message(type_, _bytes(envelope.get(2, b"")))
     except (ValueError, IndexError, struct.error, TypeError, OverflowError) as error:
         raise bad_request(f"error parsing protobuf: {error}") from error
@@ -50,16 +56,18 @@ def decode(data: bytes) -> Object:
 def type_of(api_version: str, kind: str) -> Type | None:
     """Return the type of a kind; None if it is unknown."""
     if kind == "DeleteOptions":
-        return types.table()["meta.DeleteOptions"]
+        return types.types_by_name()["meta.DeleteOptions"]
     group, _, version = api_version.rpartition("/")
     named = group.split(".")[0] or "core"
-    return types.table().get(f"{named}.{version}.{kind}")
+    return types.types_by_name().get(f"{named}.{version}.{kind}")
 
 
 def _fields(data: bytes) -> Iterator[Wire]:
     """Yield the fields of a message in order. Raises ValueError."""
-    place = 0
+    place, remaining = 0, _remaining.get()
     while place < len(data):
+        if next(remaining, None) is None:
+            raise ValueError("more keys and values than allowed")
         tag, place = _varint(data, place)
         match tag & 7:
             case 0:
@@ -130,15 +138,15 @@ def _read(type_: Type, data: bytes, outer: tuple[int, ...], result: Object) -> N
                 result[field.name] = decoded
 
 
-_PATHS: dict[str, dict[tuple[int, ...], Field]] = {}
+_PATHS: dict[str, dict[tuple[int, ...], TypeField]] = {}
 
 
-def _by_path(type_: Type) -> dict[tuple[int, ...], Field]:
-    found = _PATHS.get(type_.name)
-    if found is None:
-        found = {field.path: field for field in type_.fields.values() if field.path}
-        _PATHS[type_.name] = found
-    return found
+def _by_path(type_: Type) -> dict[tuple[int, ...], TypeField]:
+    fields = _PATHS.get(type_.name)
+    if fields is None:
+        fields = {field.path: field for field in type_.fields.values() if field.path}
+        _PATHS[type_.name] = fields
+    return fields
 
 
 def _entry(kind: str, data: bytes) -> tuple[str, Any]:
@@ -156,7 +164,9 @@ def _value(kind: str, value: int | bytes) -> Any:
     data = _bytes(value)
     if kind in _READERS:
         return _READERS[kind](data)
-    type_ = types.table()[kind]
+    type_ = types.types_by_name()[kind]
+    if kind in _ALTERNATIVES:
+        return _alternative(kind, data)
     if type_.open:
         return _open(data)
     return _message(type_, data)
@@ -198,6 +208,27 @@ def _open(data: bytes) -> Any:
     if 1 in parts and isinstance(parts[1], bytes):
         return msgspec.json.decode(parts[1])
     raise ValueError("this part of the object can be sent as JSON only")
+
+
+_SCHEMA = "apiextensions.v1.JSONSchemaProps"
+_ALTERNATIVES = {f"{_SCHEMA}Or{other}": other for other in ("Bool", "Array", "StringArray")}
+"""Types of a CRD that are a schema or something else, by what else they may be."""
+
+
+def _alternative(kind: str, data: bytes) -> Any:
+    """Decode a part of a CRD that is a schema or a boolean, or a schema or a list."""
+    fields = list(_fields(data))
+    schemas = types.types_by_name()[_SCHEMA]
+    if _ALTERNATIVES[kind] == "Bool":
+        nested = [value for number, value in fields if number == 2]
+        return _message(schemas, _bytes(nested[-1])) if nested else bool(dict(fields).get(1, 0))
+    nested = [value for number, value in fields if number == 1]
+    if nested:
+        return _message(schemas, _bytes(nested[-1]))
+    items = [_bytes(value) for number, value in fields if number == 2]
+    if _ALTERNATIVES[kind] == "Array":
+        return [_message(schemas, item) for item in items]
+    return [item.decode() for item in items]
 
 
 _READERS: dict[str, Any] = {

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.builtin.defaults import decoded
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.builtin.defaults import decode_base64
 from gatehouse.apiserver.errors import Cause
-
-Object = dict[str, Any]
+from gatehouse.dataplane import ip_addresses
 
 KEY = re.compile(r"[-._a-zA-Z0-9]+")
+PORT_NAME = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 MAX_DATA_BYTES = 1024 * 1024
 
 
-def invalid(field: str, value: Any, why: str) -> Cause:
+def invalid_cause(field: str, value: Any, why: str) -> Cause:
     """Build the cause for an invalid value."""
-    shown = msgspec.json.encode(value).decode()
-    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+    text = msgspec.json.encode(value).decode()
+    return Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
 
 
 def required(field: str, why: str = "") -> Cause:
@@ -30,14 +30,14 @@ def required(field: str, why: str = "") -> Cause:
     return Cause("FieldValueRequired", message, field)
 
 
-def forbidden(field: str, why: str) -> Cause:
+def forbidden_cause(field: str, why: str) -> Cause:
     """Build the cause for a field that may not be set or changed."""
     return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
 def _unchanged(field: str, new: Any, old: Any) -> Iterator[Cause]:
     if new != old:
-        yield invalid(field, new, "field is immutable")
+        yield invalid_cause(field, new, "field is immutable")
 
 
 def _data_keys(obj: Object, field: str) -> Iterator[Cause]:
@@ -48,7 +48,7 @@ def _data_keys(obj: Object, field: str) -> Iterator[Cause]:
                 "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is "
                 "'[-._a-zA-Z0-9]+')"
             )
-            yield invalid(f"{field}[{key}]", key, why)
+            yield invalid_cause(f"{field}[{key}]", key, why)
 
 
 def _check_immutable(obj: Object, old: Object | None, fields: tuple[str, ...]) -> Iterator[Cause]:
@@ -56,10 +56,10 @@ def _check_immutable(obj: Object, old: Object | None, fields: tuple[str, ...]) -
     if old is None or not old.get("immutable"):
         return
     if not obj.get("immutable"):
-        yield forbidden("immutable", "field is immutable when `immutable` is set")
+        yield forbidden_cause("immutable", "field is immutable when `immutable` is set")
     for field in fields:
         if (obj.get(field) or {}) != (old.get(field) or {}):
-            yield forbidden(field, "field is immutable when `immutable` is set")
+            yield forbidden_cause(field, "field is immutable when `immutable` is set")
 
 
 def config_map(obj: Object, old: Object | None) -> Iterator[Cause]:
@@ -68,7 +68,7 @@ def config_map(obj: Object, old: Object | None) -> Iterator[Cause]:
     yield from _data_keys(obj, "binaryData")
     twice = set(obj.get("data") or ()) & set(obj.get("binaryData") or ())
     for key in sorted(twice):
-        yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+        yield invalid_cause(f"data[{key}]", key, "duplicate of key present in binaryData")
     size = sum(len(value.encode()) for value in (obj.get("data") or {}).values())
     if size > MAX_DATA_BYTES:
         yield Cause(
@@ -84,7 +84,7 @@ _NEEDED = {
 }
 
 
-def secret(obj: Object, old: Object | None) -> Iterator[Cause]:
+def check_secret(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield violations of keys, required data of the type, and immutability."""
     yield from _data_keys(obj, "data")
     data = obj.get("data") or {}
@@ -92,14 +92,14 @@ def secret(obj: Object, old: Object | None) -> Iterator[Cause]:
         if key not in data:
             yield required(f"data[{key}]")
     for key, value in data.items():
-        if decoded(value) is None:
-            yield invalid(f"data[{key}]", value, "must be base64")
+        if decode_base64(value) is None:
+            yield invalid_cause(f"data[{key}]", value, "must be base64")
     if old is not None:
         yield from _unchanged("type", obj.get("type"), old.get("type"))
     yield from _check_immutable(obj, old, ("data",))
 
 
-def service(obj: Object, old: Object | None) -> Iterator[Cause]:
+def check_service(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield violations of ports, addresses and names."""
     spec = obj.get("spec") or {}
     kind, ports = spec.get("type", "ClusterIP"), spec.get("ports") or []
@@ -107,56 +107,57 @@ def service(obj: Object, old: Object | None) -> Iterator[Cause]:
         if not spec.get("externalName"):
             yield required("spec.externalName")
         if spec.get("clusterIP") not in (None, "", "None"):
-            yield forbidden("spec.clusterIP", "may not be set for ExternalName services")
+            yield forbidden_cause("spec.clusterIP", "may not be set for ExternalName services")
         return
     if not ports and spec.get("clusterIP") != "None":
         yield required("spec.ports")
-    seen: set[Any] = set()
+    yield from _service_ports(ports, kind)
+    yield from _service_addresses(spec, kind)
+    before = ((old or {}).get("spec") or {}).get("clusterIP")
+    if before and kind == (old or {})["spec"].get("type") and spec.get("clusterIP") != before:
+        yield invalid_cause("spec.clusterIPs[0]", spec.get("clusterIP"), "field is immutable")
+
+
+def _service_ports(ports: list[Object], kind: str) -> Iterator[Cause]:
+    names: set[Any] = set()
     for index, port in enumerate(ports):
         at = f"spec.ports[{index}]"
         name, target = port.get("name"), port.get("targetPort")
         if len(ports) > 1 and not name:
             yield required(f"{at}.name")
-        if name and name in seen:
+        if name and name in names:
             yield Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{at}.name")
-        seen.add(name)
+        names.add(name)
+        if isinstance(target, str) and not PORT_NAME.fullmatch(target):
+            yield invalid_cause(f"{at}.targetPort", target, "must be an IANA service name")
+        if kind == "ClusterIP" and port.get("nodePort"):
+            why = "may not be used when `type` is 'ClusterIP'"
+            yield forbidden_cause(f"{at}.nodePort", why)
         if isinstance(target, int) and not 1 <= target <= 65535:
-            yield invalid(f"{at}.targetPort", target, "must be between 1 and 65535, inclusive")
+            yield invalid_cause(
+                f"{at}.targetPort", target, "must be between 1 and 65535, inclusive"
+            )
+
+
+def _service_addresses(spec: Object, kind: str) -> Iterator[Cause]:
     address = spec.get("clusterIP")
     if address not in (None, "", "None") and not _is_address(address):
-        yield invalid("spec.clusterIP", address, "must be a valid IP address")
-    before = ((old or {}).get("spec") or {}).get("clusterIP")
-    if before and kind == (old or {})["spec"].get("type") and address != before:
-        yield invalid("spec.clusterIP", address, "field is immutable")
+        yield invalid_cause("spec.clusterIPs[0]", address, "must be a valid IP address")
+    for index, external in enumerate(spec.get("externalIPs") or ()):
+        if not _is_address(external) or ip_addresses.ip_address(external).is_loopback:
+            why = "must be a valid IP address outside of the loopback range"
+            yield invalid_cause(f"spec.externalIPs[{index}]", external, why)
+    if kind == "ClusterIP" and spec.get("externalTrafficPolicy") and not spec.get("externalIPs"):
+        why = "may only be set for externally-accessible services"
+        yield invalid_cause("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], why)
 
 
 def _is_address(text: Any) -> bool:
     try:
-        ipaddress.ip_address(text)
+        ip_addresses.ip_address(text)
     except ValueError:
         return False
     return True
-
-
-def endpoint_slice(obj: Object, old: Object | None) -> Iterator[Cause]:
-    """Yield violations of addresses, port names, and of the immutable address family."""
-    family = obj.get("addressType")
-    for index, endpoint in enumerate(obj.get("endpoints") or ()):
-        for number, address in enumerate(endpoint.get("addresses") or ()):
-            field = f"endpoints[{index}].addresses[{number}]"
-            try:
-                version = ipaddress.ip_address(address).version if family != "FQDN" else 0
-            except ValueError:
-                yield invalid(field, address, "must be a valid IP address")
-                continue
-            if version and f"IPv{version}" != family:
-                yield invalid(field, address, f"must be an {family} address")
-    names = [port.get("name", "") for port in obj.get("ports") or ()]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            yield Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"ports[{index}].name")
-    if old is not None:
-        yield from _unchanged("addressType", family, old.get("addressType"))
 
 
 def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
@@ -178,7 +179,7 @@ def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
                     yield Cause("FieldValueNotFound", message, field_path)
 
 
-def pod(obj: Object, old: Object | None) -> Iterator[Cause]:
+def check_pod(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield violations of containers, and of the spec, which is mostly immutable."""
     spec = obj.get("spec") or {}
     yield from _pod_spec(spec, "spec")
@@ -193,7 +194,7 @@ def pod(obj: Object, old: Object | None) -> Iterator[Cause]:
             "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
             "previously negative)"
         )
-        yield forbidden("spec", why)
+        yield forbidden_cause("spec", why)
 
 
 _CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "nodeName", "schedulingGates")
@@ -207,7 +208,7 @@ def _immutable_spec(spec: Object) -> Object:
     return fixed
 
 
-def selects(selector: Object, labels: Object) -> bool:
+def selects_labels(selector: Object, labels: Object) -> bool:
     """Return whether a label selector matches labels."""
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
@@ -226,26 +227,26 @@ def selects(selector: Object, labels: Object) -> bool:
     return True
 
 
-def workload(obj: Object, old: Object | None) -> Iterator[Cause]:
+def check_workload(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield violations of the selector, which must match the template and is immutable."""
     spec = obj.get("spec") or {}
     selector, template = spec.get("selector") or {}, spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        yield invalid("spec.selector", selector, "empty selector is invalid for deployment")
-    elif not selects(selector, labels):
+        yield invalid_cause("spec.selector", selector, "empty selector is invalid for deployment")
+    elif not selects_labels(selector, labels):
         why = "`selector` does not match template `labels`"
-        yield invalid("spec.template.metadata.labels", labels, why)
+        yield invalid_cause("spec.template.metadata.labels", labels, why)
     if "containers" in (template.get("spec") or {}):
         yield from _pod_spec(template["spec"], "spec.template.spec")
     if old is not None:
         yield from _unchanged("spec.selector", selector, (old.get("spec") or {}).get("selector"))
 
 
-def autoscaler(obj: Object, _: Object | None) -> Iterator[Cause]:
+def check_autoscaler(obj: Object, _: Object | None) -> Iterator[Cause]:
     """Yield the violation of a maximum below the minimum."""
     spec = obj.get("spec") or {}
     least, most = spec.get("minReplicas", 1), spec.get("maxReplicas", 0)
     if most < least:
         why = "must be greater than or equal to `minReplicas`"
-        yield invalid("spec.maxReplicas", most, why)
+        yield invalid_cause("spec.maxReplicas", most, why)

@@ -9,17 +9,18 @@ from importlib import resources
 import msgspec
 import structlog
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.controllers import rbac
-from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.controllers.context import ControllerContext
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.identity import signing_keys as token_keys
 from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver.objects import crds
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-NAMESPACES = ("default", "kube-system", "kube-public", "gatehouse-system")
-MANAGER = "gatehouse-bootstrap"
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "gatehouse-system")
+_MANAGER = "gatehouse-bootstrap"
 
 BUNDLED = "gatehouse.dev/bundled-digest"
 """Annotation of a bundled CRD: digest of its spec as bundled.
@@ -27,30 +28,35 @@ BUNDLED = "gatehouse.dev/bundled-digest"
 A newer embedded API server updates bundled CRDs that users have not changed.
 """
 
+_OWNED: Object = {"f:metadata": {"f:annotations": {f"f:{BUNDLED}": {}}}}
+"""Fields of a bundled CRD that the server owns. Users apply their own definitions without conflict.
+"""
+
 ROTATION_SECONDS = 3600.0
 """Interval in seconds of the check whether a new key is due."""
 
 
-async def prepare(context: Context) -> None:
+async def prepare(context: ControllerContext) -> None:
     """Create missing initial objects."""
-    for name in NAMESPACES:
-        await context.create("", "namespaces", {"metadata": {"name": name}}, MANAGER)
-    await rbac.bootstrap(context)
+    for name in _NAMESPACES:
+        await context.create("", "namespaces", {"metadata": {"name": name}}, _MANAGER)
+    await rbac.create_default_roles(context)
     for definition in bundled():
         await _define(context, definition)
+        await _disown(context, definition)
 
 
 def bundled() -> list[Object]:
     """Return the bundled CRDs."""
-    found = []
+    result = []
     directory = resources.files("gatehouse.apiserver") / "bundled"
     for path in sorted(directory.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".json"):
             definition: Object = json.loads(path.read_text(encoding="utf-8"))
             annotations = definition["metadata"].setdefault("annotations", {})
             annotations[BUNDLED] = _digest(definition)
-            found.append(definition)
-    return found
+            result.append(definition)
+    return result
 
 
 def _digest(definition: Object) -> str:
@@ -59,13 +65,14 @@ def _digest(definition: Object) -> str:
     return hashlib.sha256(msgspec.json.encode(served, order="sorted")).hexdigest()[:32]
 
 
-async def _define(context: Context, definition: Object) -> None:
+async def _define(context: ControllerContext, definition: Object) -> None:
     """Create or update a bundled CRD, unless it has been changed."""
     served = context.kind(crds.GROUP, crds.PLURAL)
     name = definition["metadata"]["name"]
     entry = context.store.get(served.key("", name))
     if entry is None:
-        await context.create(crds.GROUP, crds.PLURAL, definition, MANAGER)
+        # A check compiles hundreds of CEL rules, which took a third of the time of the first start.
+        await context.create(crds.GROUP, crds.PLURAL, definition, _MANAGER, checked=True)
         return
     annotations = entry.value["metadata"].get("annotations") or {}
     changed_by_user = annotations.get(BUNDLED) != _digest(entry.value)
@@ -78,12 +85,41 @@ async def _define(context: Context, definition: Object) -> None:
         return {**current, "metadata": metadata, "spec": {**definition["spec"]}}
 
     try:
-        await context.verbs.change(context.call(served, definition, MANAGER), change)
-    except ApiError as error:
+        await context.verbs.change(context.call(served, definition, _MANAGER), change)
+    except StatusError as error:
         log.warning("bundled CRD not updated", name=name, error=str(error))
 
 
-def follow_keys(context: Context, keys: Keys) -> None:
+async def _disown(context: ControllerContext, definition: Object) -> None:
+    """Drop the ownership of all fields of a CRD except the digest.
+
+    Else a server-side apply of the same CRD from another source would conflict. Without any owner
+    it would conflict as well, with the manager of former writes.
+    """
+    served = context.kind(crds.GROUP, crds.PLURAL)
+    entry = context.store.get(served.key("", definition["metadata"]["name"]))
+    if entry is None or _disowned(entry.value) == entry.value:
+        return
+    try:
+        await context.verbs.change(context.call(served, definition, _MANAGER), _disowned)
+    except StatusError as error:
+        name = definition["metadata"]["name"]
+        log.warning("ownership of bundled CRD not changed", name=name, error=str(error))
+
+
+def _disowned(current: Object) -> Object:
+    """Return a CRD whose managedFields have only the digest for this server."""
+    metadata = current["metadata"]
+    managed = [
+        {**owner, "fieldsV1": _OWNED}
+        if owner.get("manager") == _MANAGER and not owner.get("subresource")
+        else owner
+        for owner in metadata.get("managedFields") or ()
+    ]
+    return {**current, "metadata": {**metadata, "managedFields": managed}} if managed else current
+
+
+def follow_keys(context: ControllerContext, keys: Keys) -> None:
     """Reload the keys whenever their Secret changes."""
     key = context.kind("", "secrets").key(token_keys.NAMESPACE, token_keys.NAME)
 
@@ -99,17 +135,17 @@ def follow_keys(context: Context, keys: Keys) -> None:
     load(entry.value if entry else None)
 
 
-async def rotate_keys(context: Context, keys: Keys, pem: bytes | None = None) -> None:
+async def rotate_keys(context: ControllerContext, keys: Keys, pem: bytes | None = None) -> None:
     """Add a new key if one is due. `pem` is used as the first key."""
     now = token_keys.clock()
     if not keys.due(now):
         return
     served = context.kind("", "secrets")
     secret = token_keys.empty_secret()
-    call = context.call(served, secret, MANAGER)
+    call = context.call(served, secret, _MANAGER)
     if context.store.latest(call.key) is None:
         desired = token_keys.with_new_key(secret, now, pem)
-        await context.create("", "secrets", desired, MANAGER)
+        await context.create("", "secrets", desired, _MANAGER)
     else:
         await context.verbs.change(
             call, lambda obj: token_keys.with_new_key(obj, now) if keys.due(now) else obj

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
-from gatehouse.apiserver.storage.entries import Entry
-from gatehouse.apiserver.storage.store import Store
-
-Object = dict[str, Any]
+from gatehouse.apiserver.storage.entries import StoredEntry
+from gatehouse.apiserver.storage.store import ObjectStore
 
 
-class Context(msgspec.Struct, frozen=True):
+class ControllerContext(msgspec.Struct, frozen=True):
     """Store, registry and verbs of one server."""
 
-    store: Store
+    store: ObjectStore
     registry: Registry
     verbs: Verbs
     deletion: Deletion
@@ -58,13 +57,18 @@ class Context(msgspec.Struct, frozen=True):
         namespace, _, name = rest.rpartition("/")
         return WriteRequest(served, namespace, name, "", WriteOptions("Ignore", manager=manager))
 
-    async def create(self, group: str, plural: str, obj: Object, manager: str) -> Entry | None:
-        """Create an object. Return None if it exists already."""
+    async def create(
+        self, group: str, plural: str, obj: Object, manager: str, *, checked: bool = False
+    ) -> StoredEntry | None:
+        """Create an object. Return None if it exists already.
+
+        ``checked``: the object is known to pass the check of its kind.
+        """
         served = self.kind(group, plural)
-        call = self.call(served, obj, manager)
+        call = dataclasses.replace(self.call(served, obj, manager), checked=checked)
         try:
             await self.verbs.create(call, obj)
-        except ApiError as error:
+        except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
             return None
@@ -77,6 +81,6 @@ class Context(msgspec.Struct, frozen=True):
             return
         try:
             await self.deletion.delete(call, options or {})
-        except ApiError as error:
+        except StatusError as error:
             if error.reason != "NotFound":
                 raise

@@ -2,64 +2,65 @@
 
 from __future__ import annotations
 
-from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import mutable_copy
 from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.storage.entries import Event
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.entries import StoreEvent
+from gatehouse.apiserver.storage.store import ObjectStore
 from gatehouse.apiserver.structural import schema_node
 
-PREFIX = f"/{crds.GROUP}/{crds.PLURAL}/"
+_PREFIX = f"/{crds.GROUP}/{crds.PLURAL}/"
 
 
-def serve(store: Store, registry: Registry, admission: Admission) -> None:
+def serve_crds(store: ObjectStore, registry: Registry, admission: Admission) -> None:
     """Update the registry when CRDs change, and set their status when they are written."""
 
-    def changed(event: Event) -> None:
+    def changed(event: StoreEvent) -> None:
         before = event.before.value if event.before else None
         now = event.now.value if event.now else None
         spec = (now or before or {})["spec"]
         old_spec = before["spec"] if before else None
-        if now is not None and spec == old_spec and crds.established(before or {}):
+        if now is not None and spec == old_spec and crds.is_established(before or {}):
             return
         # The registry keeps references, and the store's own values must not be kept alive by them.
         served = []
-        if event.now is not None and crds.established(event.now.value):
+        if event.now is not None and crds.is_established(event.now.value):
             served = crds.served_by(mutable_copy(event.now))
         old = [
-            each
-            for each in registry.all()
-            if (each.resource.group, each.resource.plural)
+            candidate
+            for candidate in registry.all()
+            if (candidate.resource.group, candidate.resource.plural)
             == (spec["group"], spec["names"]["plural"])
         ]
         registry.replace(spec["group"], spec["names"]["plural"], served)
-        for each in old:
-            schema_node.forget(each.schema)
+        for resource in old:
+            schema_node.forget(resource.schema)
 
     def finish(_: WriteRequest, obj: Object, __: Object | None) -> None:
         crds.complete_status(obj, registry)
 
-    store.listen(PREFIX, changed)
+    store.listen(_PREFIX, changed)
     admission.finishing.setdefault(crds.PLURAL, []).append(finish)
-    for key, entry in store.list(PREFIX):
-        changed(Event(entry.revision, key, None, entry))
+    for key, entry in store.list(_PREFIX):
+        changed(StoreEvent(entry.revision, key, None, entry))
 
 
 class Cleanup:
     """Deletes the objects of a deleted CRD, then removes its finalizer."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self.queue = ReconcileQueue(
-            "definitions", self._work, lambda: [key for key, _ in context.store.list(PREFIX)]
+            "definitions", self._work, lambda: [key for key, _ in context.store.list(_PREFIX)]
         )
-        context.store.listen(PREFIX, self._changed)
+        context.store.listen(_PREFIX, self._changed)
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: StoreEvent) -> None:
         if event.now is not None and event.now.value["metadata"].get("deletionTimestamp"):
             self.queue.add(event.key)
 
@@ -72,9 +73,9 @@ class Cleanup:
         served = context.registry.stored(spec["group"], spec["names"]["plural"])
         left = False
         if served is not None:
-            for each, _ in list(context.store.list(served.prefix)):
-                await context.delete(each)
-                left |= context.store.latest(each) is not None
+            for object_key, _ in list(context.store.list(served.prefix)):
+                await context.delete(object_key)
+                left |= context.store.latest(object_key) is not None
         if left:
             self.queue.add_after(key, 1.0)
             return

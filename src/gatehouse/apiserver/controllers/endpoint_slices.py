@@ -6,18 +6,19 @@ https://kubernetes.io/docs/concepts/services-networking/endpoint-slices
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from typing import Any
 
-from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
-from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.storage.entries import Event
+from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.storage.entries import StoreEvent
+from gatehouse.dataplane import ip_addresses
 
-MANAGER = "endpointslice-controller.k8s.io"
+_MANAGER = "endpointslice-controller.k8s.io"
 SERVICE_LABEL = "kubernetes.io/service-name"
 
-NAME_PREFIX_MAX = 50
+MAX_NAME_PREFIX_CHARACTERS = 50
 """Maximum number of characters of a Service's name in the name of a slice."""
 MANAGED_LABEL = "endpointslice.kubernetes.io/managed-by"
 MAX_ENDPOINTS_PER_SLICE = 100
@@ -29,7 +30,7 @@ GROUP, PLURAL = "discovery.k8s.io", "endpointslices"
 class EndpointSliceController:
     """Reconciles the slices of Services with their Pods."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._context = context
         services, pods = context.kind("", "services").prefix, context.kind("", "pods").prefix
         self.queue = ReconcileQueue(
@@ -39,7 +40,7 @@ class EndpointSliceController:
         context.store.listen(pods, self._pod_changed)
         context.store.listen(context.kind(GROUP, PLURAL).prefix, self._slice_changed)
 
-    def _pod_changed(self, event: Event) -> None:
+    def _pod_changed(self, event: StoreEvent) -> None:
         namespace = event.key.split("/")[3]
         states = [entry.value for entry in (event.before, event.now) if entry is not None]
         prefix = f"{self._context.kind('', 'services').prefix}{namespace}/"
@@ -48,11 +49,11 @@ class EndpointSliceController:
             if selector and any(_selected(selector, pod) for pod in states):
                 self.queue.add(key)
 
-    def _slice_changed(self, event: Event) -> None:
+    def _slice_changed(self, event: StoreEvent) -> None:
         """Queue the Service of an owned slice, so that changes by others are reverted."""
         entry = event.now or event.before
         labels = entry.value["metadata"].get("labels") or {} if entry else {}
-        if labels.get(MANAGED_LABEL) == MANAGER and SERVICE_LABEL in labels:
+        if labels.get(MANAGED_LABEL) == _MANAGER and SERVICE_LABEL in labels:
             namespace = event.key.split("/")[3]
             key = self._context.kind("", "services").key(namespace, labels[SERVICE_LABEL])
             if self._context.store.get(key) is not None:
@@ -98,14 +99,14 @@ class EndpointSliceController:
         served = context.kind(GROUP, PLURAL)
         if context.store.latest(served.key(metadata["namespace"], metadata["name"])) is None:
             if create:
-                await context.create(GROUP, PLURAL, obj, MANAGER)
+                await context.create(GROUP, PLURAL, obj, _MANAGER)
             return
 
         def change(current: Object) -> Object:
             current["metadata"]["labels"] = metadata["labels"]
             return {**current, "endpoints": obj["endpoints"], "ports": obj["ports"]}
 
-        await context.verbs.change(context.call(served, obj, MANAGER), change)
+        await context.verbs.change(context.call(served, obj, _MANAGER), change)
 
     async def _delete_obsolete(self, service: Object, pods: list[Object]) -> None:
         """Delete obsolete slices."""
@@ -119,12 +120,12 @@ class EndpointSliceController:
         prefix = f"{context.kind(GROUP, PLURAL).prefix}{metadata['namespace']}/"
         for key, entry in list(context.store.list(prefix)):
             labels = entry.value["metadata"].get("labels") or {}
-            managed = labels.get(MANAGED_LABEL) == MANAGER
+            managed = labels.get(MANAGED_LABEL) == _MANAGER
             of_service = labels.get(SERVICE_LABEL) == metadata["name"]
             if managed and of_service and key.rpartition("/")[2] not in current_names:
                 try:
                     await context.delete(key)
-                except ApiError:
+                except StatusError:
                     self.queue.add(key)
 
 
@@ -134,14 +135,14 @@ def _selected(selector: Object, pod: Object) -> bool:
 
 
 def _family(address: str) -> str:
-    return f"IPv{ipaddress.ip_address(address).version}"
+    return f"IPv{ip_addresses.ip_address(address).version}"
 
 
 def _name(service: str, family: str, number: int) -> str:
     """Return the name of a slice. That of a long name has a digest, so that no two are equal."""
-    if len(service) > NAME_PREFIX_MAX:
+    if len(service) > MAX_NAME_PREFIX_CHARACTERS:
         digest = hashlib.sha256(service.encode()).hexdigest()[:8]
-        service = f"{service[: NAME_PREFIX_MAX - 9]}-{digest}"
+        service = f"{service[: MAX_NAME_PREFIX_CHARACTERS - 9]}-{digest}"
     return f"{service}{'' if family == 'IPv4' else '-v6'}-{number}"
 
 
@@ -149,9 +150,9 @@ def _by_ports(service: Object, pods: list[Object]) -> list[tuple[list[Object], l
     """Group Pods by the numbers of their named target ports."""
     groups: dict[str, tuple[list[Object], list[Object]]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
-        ports = (_port(each, pod) for each in service["spec"].get("ports") or ())
-        found = [port for port in ports if port is not None]
-        groups.setdefault(str(found), ([], found))[0].append(pod)
+        ports = (_port(service_port, pod) for service_port in service["spec"].get("ports") or ())
+        numbers = [port for port in ports if port is not None]
+        groups.setdefault(str(numbers), ([], numbers))[0].append(pod)
     return list(groups.values())
 
 
@@ -161,12 +162,12 @@ def _port(port: Object, pod: Object) -> Object | None:
         number = _named_port(number, port.get("protocol", "TCP"), pod)
         if number is None:
             return None
-    found: Object = {
+    entry: Object = {
         "name": port.get("name", ""),
         "protocol": port.get("protocol", "TCP"),
         "port": number,
     }
-    return found | ({"appProtocol": port["appProtocol"]} if port.get("appProtocol") else {})
+    return entry | ({"appProtocol": port["appProtocol"]} if port.get("appProtocol") else {})
 
 
 def _named_port(name: str, protocol: str, pod: Object) -> int | None:
@@ -186,7 +187,7 @@ def desired_slice(
     labels = {
         **(metadata.get("labels") or {}),
         SERVICE_LABEL: metadata["name"],
-        MANAGED_LABEL: MANAGER,
+        MANAGED_LABEL: _MANAGER,
     }
     owner = {
         "apiVersion": "v1",

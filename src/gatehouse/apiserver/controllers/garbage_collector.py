@@ -6,16 +6,17 @@ only on its dependents.
 
 from __future__ import annotations
 
-from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects.deletion import FOREGROUND, ORPHAN
-from gatehouse.apiserver.storage.entries import Event, MismatchError
+from gatehouse.apiserver.storage.entries import MismatchError, StoreEvent
 
 
 class GarbageCollector:
     """Deletes dependents whose owners no longer exist."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self.queue = ReconcileQueue("garbage", self._work, self._all)
         self._keys: dict[str, str] = {}
@@ -25,7 +26,7 @@ class GarbageCollector:
         context.store.listen_all(self._changed)
         for prefix in context.store.resources():
             for key, entry in context.store.list(prefix):
-                self._changed(Event(entry.revision, key, None, entry))
+                self._changed(StoreEvent(entry.revision, key, None, entry))
 
     def _all(self) -> set[str]:
         """Return the keys of all objects that have owners or are being deleted."""
@@ -36,7 +37,7 @@ class GarbageCollector:
                 keys.add(key)
         return keys
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: StoreEvent) -> None:
         before = event.before.value["metadata"] if event.before else {}
         now = event.now.value["metadata"] if event.now else {}
         had, has = _owners(before), _owners(now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.apiserver.controllers.context import Object
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest
 

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 
 import structlog
 
-from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.controllers.context import ControllerContext
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.objects import uids
 from gatehouse.apiserver.storage.entries import UnavailableError
 
@@ -20,13 +21,13 @@ log = structlog.get_logger("gatehouse.apiserver")
 GROUP, PLURAL = "coordination.k8s.io", "leases"
 NAMESPACE, NAME = "kube-system", "gatehouse-controllers"
 DURATION_SECONDS = 15
-RENEW_SECONDS = 2.0
+_RENEW_SECONDS = 2.0
 
 
 class LeaderElector:
     """Runs a task while this server holds the Lease."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._identity = f"{socket.gethostname()}_{os.getpid()}_{uids.new()[:8]}"
         self._seen: tuple[str, float] = ("", 0.0)
@@ -50,7 +51,7 @@ class LeaderElector:
                     task = None
                 if task is not None and task.done():
                     await task
-                await asyncio.sleep(RENEW_SECONDS)
+                await asyncio.sleep(_RENEW_SECONDS)
         finally:
             if task is not None:
                 task.cancel()
@@ -61,7 +62,7 @@ class LeaderElector:
         """Acquire or renew the Lease. Return whether this server holds it."""
         try:
             return await self._acquire()
-        except (ApiError, UnavailableError, TimeoutError) as error:
+        except (StatusError, UnavailableError, TimeoutError) as error:
             log.debug("lease not renewed", error=str(error))
             return False
 
@@ -105,7 +106,7 @@ class LeaderElector:
 
         try:
             await context.verbs.change(call, leave)
-        except (ApiError, UnavailableError):
+        except (StatusError, UnavailableError):
             return
 
     def _spec(self, transitions: int) -> Object:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects import timestamps
-from gatehouse.apiserver.storage.entries import Event
+from gatehouse.apiserver.storage.entries import StoreEvent
 
-MANAGER = "gatehouse-namespaces"
+_MANAGER = "gatehouse-namespaces"
 
 
 class Namespaces:
     """Reconciles namespaces, and deletes the content of terminating ones."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self.queue = ReconcileQueue("namespaces", self._work, self._all)
         self._terminating: set[str] = set()
@@ -22,13 +23,13 @@ class Namespaces:
         context.store.listen(context.kind("", "serviceaccounts").prefix, self._account_changed)
         context.store.listen_all(self._anything_changed)
         for key, entry in context.store.list(prefix):
-            self._changed(Event(entry.revision, key, None, entry))
+            self._changed(StoreEvent(entry.revision, key, None, entry))
 
     def _all(self) -> list[str]:
         prefix = self._context.kind("", "namespaces").prefix
         return [key.rpartition("/")[2] for key, _ in self._context.store.list(prefix)]
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: StoreEvent) -> None:
         name = event.key.rpartition("/")[2]
         if event.now is None:
             self._terminating.discard(name)
@@ -37,11 +38,11 @@ class Namespaces:
             self._terminating.add(name)
         self.queue.add(name)
 
-    def _account_changed(self, event: Event) -> None:
+    def _account_changed(self, event: StoreEvent) -> None:
         if event.now is None:
             self.queue.add(event.key.split("/")[3])
 
-    def _anything_changed(self, event: Event) -> None:
+    def _anything_changed(self, event: StoreEvent) -> None:
         if self._terminating and event.now is None:
             parts = event.key.split("/")
             if len(parts) > 4 and parts[3] in self._terminating:
@@ -59,7 +60,7 @@ class Namespaces:
         accounts = context.kind("", "serviceaccounts")
         if context.store.latest(accounts.key(name, "default")) is None:
             account: Object = {"metadata": {"name": "default", "namespace": name}}
-            await context.create("", "serviceaccounts", account, MANAGER)
+            await context.create("", "serviceaccounts", account, _MANAGER)
 
     async def _empty(self, name: str) -> None:
         """Delete all objects of a namespace, then remove its finalizer."""
@@ -90,7 +91,7 @@ class Namespaces:
             "lastTransitionTime": timestamps.now(),
         }
         served = self._context.kind("", "namespaces")
-        call = self._context.call(served, {"metadata": {"name": name}}, MANAGER, "status")
+        call = self._context.call(served, {"metadata": {"name": name}}, _MANAGER, "status")
 
         def change(obj: Object) -> Object:
             status = obj.setdefault("status", {})

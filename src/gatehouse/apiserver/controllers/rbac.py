@@ -2,78 +2,79 @@
 
 from __future__ import annotations
 
-from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.rbac import aggregation, defaults, escalation
 from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.rules import GROUP
-from gatehouse.apiserver.storage.entries import Event
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.rbac.rules import RBAC_GROUP
+from gatehouse.apiserver.storage.entries import StoreEvent
+from gatehouse.apiserver.storage.store import ObjectStore
 
-KINDS = {
+_KINDS = {
     "roles": "Role",
     "clusterroles": "ClusterRole",
     "rolebindings": "RoleBinding",
     "clusterrolebindings": "ClusterRoleBinding",
 }
-MANAGER = "gatehouse-roles"
+_MANAGER = "gatehouse-roles"
 
 
-def register_authorizer(store: Store, authorizer: Authorizer, admission: Admission) -> None:
+def register_authorizer(store: ObjectStore, authorizer: Authorizer, admission: Admission) -> None:
     """Update the authorizer with every change, and check writes for privilege escalation."""
 
-    def changed(event: Event) -> None:
+    def changed(event: StoreEvent) -> None:
         parts = event.key.split("/")
         namespace = parts[3] if len(parts) > 4 else ""
         now = event.now.value if event.now else None
-        authorizer.set(KINDS[parts[2]], namespace, parts[-1], now)
+        authorizer.set(_KINDS[parts[2]], namespace, parts[-1], now)
 
     def check(call: WriteRequest, obj: Object, old: Object | None) -> None:
         kind = call.served.resource.kind
-        escalation.check_write(authorizer, call.user, kind, obj, old)
+        escalation.check_escalation(authorizer, call.user, kind, obj, old)
 
-    for plural in KINDS:
-        prefix = f"/{GROUP}/{plural}/"
+    for plural in _KINDS:
+        prefix = f"/{RBAC_GROUP}/{plural}/"
         store.listen(prefix, changed)
         admission.finishing.setdefault(plural, []).append(check)
         for key, entry in store.list(prefix):
-            changed(Event(entry.revision, key, None, entry))
+            changed(StoreEvent(entry.revision, key, None, entry))
 
 
 class Aggregation:
     """Writes the rules of aggregated ClusterRoles."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self.queue = ReconcileQueue("roles", self._work, lambda: ["all"])
-        context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.queue.add("all"))
+        context.store.listen(f"/{RBAC_GROUP}/clusterroles/", lambda _: self.queue.add("all"))
 
     async def _work(self, _: str) -> None:
         context = self._context
-        served = context.kind(GROUP, "clusterroles")
-        for role in aggregation.changed_roles(context.all(GROUP, "clusterroles")):
+        served = context.kind(RBAC_GROUP, "clusterroles")
+        for role in aggregation.changed_roles(context.all(RBAC_GROUP, "clusterroles")):
             rules = role["rules"]
 
             def change(obj: Object, rules: list[Object] = rules) -> Object:
                 obj["rules"] = rules
                 return obj
 
-            await context.verbs.change(context.call(served, role, MANAGER), change)
+            await context.verbs.change(context.call(served, role, _MANAGER), change)
 
 
-async def bootstrap(context: Context) -> None:
+async def create_default_roles(context: ControllerContext) -> None:
     """Create or update the default roles and bindings."""
-    plurals = {kind: plural for plural, kind in KINDS.items()}
+    plurals = {kind: plural for plural, kind in _KINDS.items()}
     for desired in defaults.objects():
-        served = context.kind(GROUP, plurals[desired["kind"]])
+        served = context.kind(RBAC_GROUP, plurals[desired["kind"]])
         metadata = desired["metadata"]
         entry = context.store.get(served.key(metadata.get("namespace", ""), metadata["name"]))
-        after = defaults.reconcile(entry.value if entry else None, desired)
+        after = defaults.reconcile_default(entry.value if entry else None, desired)
         if after is None:
             continue
-        call = context.call(served, desired, MANAGER)
+        call = context.call(served, desired, _MANAGER)
         if entry is not None and entry.value.get("roleRef") != after.get("roleRef"):
             await context.deletion.delete(call, {})
             entry = None

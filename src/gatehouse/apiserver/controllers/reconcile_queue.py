@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.storage.entries import UnavailableError
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-RETRIES = BackoffPolicy(first=0.1, maximum=30.0)
+_RETRIES = BackoffPolicy(first=0.1, maximum=30.0)
 """Back-off of a key after a failure."""
 
 
@@ -27,10 +28,12 @@ class ReconcileQueue:
         name: str,
         work: Callable[[str], Awaitable[None]],
         initial_keys: Callable[[], Iterable[str]],
+        *,
+        debounce: float = 0.0,
     ) -> None:
         self._name, self._work, self._initial_keys = name, work, initial_keys
         self._running = False
-        self._queue = WorkQueue(self._reconcile, RETRIES)
+        self._queue = WorkQueue(self._reconcile, _RETRIES, debounce=debounce)
 
     def add(self, key: str) -> None:
         """Queue a key."""
@@ -55,8 +58,8 @@ class ReconcileQueue:
     async def _reconcile(self, key: str) -> None:
         try:
             await self._work(key)
-        except ApiError as error:
-            if error.reason != "NotFound":
+        except (StatusError, UnavailableError) as error:
+            if getattr(error, "reason", "") != "NotFound":
                 log.debug("reconcile interrupted", controller=self._name, key=key, error=str(error))
                 raise RetryError from error
         except Exception as error:

@@ -5,32 +5,33 @@ from __future__ import annotations
 import ipaddress
 import random
 
-from gatehouse.apiserver.controllers.context import Object
-from gatehouse.apiserver.errors import Cause, invalid
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.errors import Cause, invalid_error
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.storage.entries import Event
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.entries import StoreEvent
+from gatehouse.apiserver.storage.store import ObjectStore
+from gatehouse.dataplane import ip_addresses
 
-PREFIX = "/core/services/"
+_PREFIX = "/core/services/"
 NODE_PORTS = range(30000, 32768)
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ServiceIPAllocator:
     """Allocated addresses and ports by Service, so that a Service keeps its own."""
 
-    def __init__(self, store: Store, admission: Admission, network: Network) -> None:
+    def __init__(self, store: ObjectStore, admission: Admission, network: _Network) -> None:
         self._network = network
         self._addresses: dict[str, str] = {}
         self._ports: dict[int, str] = {}
-        store.listen(PREFIX, self._changed)
-        for key, entry in store.list(PREFIX):
-            self._changed(Event(entry.revision, key, None, entry))
+        store.listen(_PREFIX, self._changed)
+        for key, entry in store.list(_PREFIX):
+            self._changed(StoreEvent(entry.revision, key, None, entry))
         admission.mutating.setdefault("services", []).append(self._allocate)
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: StoreEvent) -> None:
         if event.before is not None:
             for address in _addresses(event.before.value):
                 self._addresses.pop(address, None)
@@ -74,6 +75,11 @@ class ServiceIPAllocator:
             for port in before.get("ports") or ()
         }
         allocated: set[int] = set()
+        free = (
+            number
+            for number in random.sample(NODE_PORTS, len(NODE_PORTS))
+            if number not in allocated and self._ports.get(number, key) == key
+        )
         for port in spec.get("ports") or ():
             if not isinstance(port, dict):
                 continue
@@ -81,10 +87,11 @@ class ServiceIPAllocator:
                 port.pop("nodePort", None)
             elif not port.get("nodePort"):
                 port["nodePort"] = previous.get((port.get("name"), port.get("port"))) or next(
-                    number
-                    for number in random.sample(NODE_PORTS, len(NODE_PORTS))
-                    if number not in allocated and self._ports.get(number, key) == key
+                    free, None
                 )
+                if port["nodePort"] is None:
+                    cause = Cause("InternalError", "no node port left", "spec.ports")
+                    raise invalid_error("Service", "", key.rpartition("/")[2], [cause])
             if port.get("nodePort"):
                 allocated.add(port["nodePort"])
 
@@ -99,11 +106,11 @@ class ServiceIPAllocator:
             if address not in self._addresses:
                 return address
         cause = Cause("InternalError", f"no address left in {self._network}", "spec.clusterIP")
-        raise invalid("Service", "", key.rpartition("/")[2], [cause])
+        raise invalid_error("Service", "", key.rpartition("/")[2], [cause])
 
     def _check(self, obj: Object, key: str, address: str) -> None:
         try:
-            inside = ipaddress.ip_address(address) in self._network
+            inside = ip_addresses.ip_address(address) in self._network
         except ValueError:
             return
         why = ""
@@ -117,12 +124,12 @@ class ServiceIPAllocator:
         if why:
             message = f'Invalid value: ["{address}"]: {why}'
             cause = Cause("FieldValueInvalid", message, "spec.clusterIPs")
-            raise invalid("Service", "", obj["metadata"].get("name", ""), [cause])
+            raise invalid_error("Service", "", obj["metadata"].get("name", ""), [cause])
 
 
 def _addresses(service: Object) -> list[str]:
-    found = (service.get("spec") or {}).get("clusterIPs") or ()
-    return [address for address in found if address != "None"]
+    cluster_ips = (service.get("spec") or {}).get("clusterIPs") or ()
+    return [address for address in cluster_ips if address != "None"]
 
 
 def _node_ports(service: Object) -> list[int]:

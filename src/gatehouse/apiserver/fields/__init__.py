@@ -11,9 +11,9 @@ from __future__ import annotations
 from gatehouse.apiserver.fields.managed_fields import (
     ConflictsError,
     FieldConflict,
-    apply,
-    render,
+    apply_fields,
+    render_conflicts,
     update,
 )
 
-__all__ = ["FieldConflict", "ConflictsError", "apply", "render", "update"]
+__all__ = ["FieldConflict", "ConflictsError", "apply_fields", "render_conflicts", "update"]

@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis.objects import Object, Schema
 from gatehouse.apiserver.fields import sets, typed
 from gatehouse.apiserver.fields.sets import Tree
-
-Object = dict[str, Any]
-Schema = dict[str, Any]
 
 _UNTRACKED = frozenset(
     {
@@ -104,7 +102,7 @@ def update(
     known = after["metadata"].get("managedFields")
     if known is None and before is not None:
         known = before["metadata"].get("managedFields")
-    entries = read(known)
+    entries = _read(known)
     comparison = typed.compare(_tracked(before or {}), _tracked(after), _with_metadata(schema))
     if not comparison.changed and not comparison.removed:
         return known or []
@@ -116,10 +114,10 @@ def update(
         updated = [entry for entry in updated if entry is not own]
         if owned:
             updated.append(msgspec.structs.replace(own_entry, owned=owned))
-    return write(updated, now, entries)
+    return _write(updated, now, entries)
 
 
-def apply(
+def apply_fields(
     live: Object | None,
     applied: Object,
     schema: Schema,
@@ -140,12 +138,12 @@ def apply(
     own_entry = ManagedFieldsEntry(manager, "Apply", api_version, subresource, now, owned)
     last = next((entry for entry in entries if entry.identity == own_entry.identity), None)
     others = [entry for entry in entries if entry is not last]
-    merged = typed.merge(_tracked(live or {}), config, whole)
+    merged = typed.merge_applied(_tracked(live or {}), config, whole)
     if last is not None:
         all_owned = owned
         for entry in others:
             all_owned = sets.join(all_owned, entry.owned)
-        merged = typed.prune(merged, last.owned, all_owned, whole)
+        merged = typed.prune_unowned(merged, last.owned, all_owned, whole)
     comparison = typed.compare(_tracked(live or {}), merged, whole)
     conflicts = _conflicts(others, comparison.changed)
     if conflicts and not force:
@@ -154,11 +152,15 @@ def apply(
     if last is not None and last.owned == owned and last.version == api_version:
         own_entry = last
     result = _rebuilt(live, applied, merged)
-    result["metadata"]["managedFields"] = write([*updated, own_entry], now, entries)
+    if owned:
+        updated.append(own_entry)
+    result["metadata"]["managedFields"] = _write(updated, now, entries)
     return result
 
 
-def render(conflicts: tuple[FieldConflict, ...]) -> tuple[str, list[tuple[str, str, str]]]:
+def render_conflicts(
+    conflicts: tuple[FieldConflict, ...],
+) -> tuple[str, list[tuple[str, str, str]]]:
     """Return the message of a Status, and its causes: reason, message, field."""
     causes = [
         ("FieldManagerConflict", f"conflict with {conflict.manager}", conflict.field)
@@ -174,7 +176,7 @@ def render(conflicts: tuple[FieldConflict, ...]) -> tuple[str, list[tuple[str, s
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines), causes
 
 
-def read(managed: Iterable[Object] | None) -> list[ManagedFieldsEntry]:
+def _read(managed: Iterable[Object] | None) -> list[ManagedFieldsEntry]:
     """Parse managedFields. Entries of unknown form own nothing."""
     return [
         ManagedFieldsEntry(
@@ -190,7 +192,7 @@ def read(managed: Iterable[Object] | None) -> list[ManagedFieldsEntry]:
     ]
 
 
-def write(
+def _write(
     entries: list[ManagedFieldsEntry], now: str, before: list[ManagedFieldsEntry]
 ) -> list[Object]:
     """Format managedFields. The time of an entry is that of its last change."""
@@ -222,9 +224,9 @@ def _without(
     """Remove changed fields from other managers, and removed fields from all."""
     updated = []
     for entry in entries:
-        owned = sets.difference(entry.owned, comparison.removed)
+        owned = sets.set_difference(entry.owned, comparison.removed)
         if entry.identity != own_entry.identity:
-            owned = sets.difference(owned, comparison.changed)
+            owned = sets.set_difference(owned, comparison.changed)
         if owned:
             updated.append(
                 entry if owned == entry.owned else msgspec.structs.replace(entry, owned=owned)
@@ -249,21 +251,23 @@ def _current_entries(
     """
     managed = live["metadata"].get("managedFields")
     if managed:
-        return read(managed)
-    found = typed.compare({}, _tracked(live), schema)
-    if not found.changed:
+        return _read(managed)
+    difference = typed.compare({}, _tracked(live), schema)
+    if not difference.changed:
         return []
-    return [ManagedFieldsEntry(BEFORE_FIRST_APPLY, "Update", api_version, "", now, found.changed)]
+    return [
+        ManagedFieldsEntry(BEFORE_FIRST_APPLY, "Update", api_version, "", now, difference.changed)
+    ]
 
 
 def _tracked(obj: Object) -> Object:
     """Return an object without fields that cannot be owned."""
     body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
     metadata = obj.get("metadata") or {}
-    kept = {key: value for key, value in metadata.items() if key not in _UNTRACKED}
-    if kept or "metadata" in body:
-        body["metadata"] = kept
-    if not kept:
+    metadata_part = {key: value for key, value in metadata.items() if key not in _UNTRACKED}
+    if metadata_part or "metadata" in body:
+        body["metadata"] = metadata_part
+    if not metadata_part:
         body.pop("metadata", None)
     return body
 

@@ -39,15 +39,15 @@ def _union(one: Tree, other: Tree) -> Tree:
         return one if one and (other is one or SELF in one) else _with_self(one)
     if not one:
         return _with_self(other)
-    found = dict(one)
+    result = dict(one)
     for step, inner in other.items():
-        mine = found.get(step)
-        found[step] = inner if mine is None or step == SELF else _union(mine, inner)
-    return found
+        mine = result.get(step)
+        result[step] = inner if mine is None or step == SELF else _union(mine, inner)
+    return result
 
 
-def _with_self(found: Tree) -> Tree:
-    return {SELF: {}, **found} if found and SELF not in found else found
+def _with_self(members: Tree) -> Tree:
+    return {SELF: {}, **members} if members and SELF not in members else members
 
 
 def join(one: Tree, other: Tree) -> Tree:
@@ -71,20 +71,20 @@ def subtract(one: Tree, other: Tree) -> Tree | None:
     return tree(children, member=member)
 
 
-def common(one: Tree, other: Tree) -> Tree | None:
+def _common(one: Tree, other: Tree) -> Tree | None:
     """Return the members of both sets; None if there are none."""
     member = contains_self(one) and contains_self(other)
     children: Tree = {}
     for step, inner in one.items():
         counterpart = other.get(step) if step != SELF else None
         if counterpart is not None:
-            found = common(inner, counterpart)
-            if found is not None:
-                children[step] = found
+            common = _common(inner, counterpart)
+            if common is not None:
+                children[step] = common
     return tree(children, member=member)
 
 
-def difference(one: Tree, other: Tree) -> Tree:
+def set_difference(one: Tree, other: Tree) -> Tree:
     """Return :func:`subtract` of two complete sets, either of which may be empty."""
     if not one or not other:
         return one
@@ -92,16 +92,16 @@ def difference(one: Tree, other: Tree) -> Tree:
 
 
 def intersection(one: Tree, other: Tree) -> Tree:
-    """Return :func:`common` of two complete sets, either of which may be empty."""
+    """Return :func:`_common` of two complete sets, either of which may be empty."""
     if not one or not other:
         return {}
-    found = common({"f:": one}, {"f:": other})
-    return found["f:"] if found else {}
+    common = _common({"f:": one}, {"f:": other})
+    return common["f:"] if common else {}
 
 
-def paths(found: Tree, prefix: str = "") -> Iterator[str]:
+def paths(members: Tree, prefix: str = "") -> Iterator[str]:
     """Yield every path of a set in the form of messages."""
-    for step, inner in found.items():
+    for step, inner in members.items():
         if step == SELF:
             continue
         path = prefix + _format_step(step)
@@ -123,6 +123,6 @@ def _format_step(step: str) -> str:
     return f"[={text}]" if kind == "v:" else f"[{text}]"
 
 
-def sorted_tree(found: Tree) -> Tree:
+def sorted_tree(members: Tree) -> Tree:
     """Return a set with its steps in the order of Kubernetes."""
-    return {step: sorted_tree(found[step]) for step in sorted(found)}
+    return {step: sorted_tree(members[step]) for step in sorted(members)}

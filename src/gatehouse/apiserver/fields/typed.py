@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis.objects import Schema
 from gatehouse.apiserver.fields import sets
 from gatehouse.apiserver.fields.sets import Tree
-
-Schema = dict[str, Any]
 
 STRUCT = "x-gatehouse-struct"
 """Marks a field of a built-in kind whose object always exists, even if empty."""
@@ -31,10 +30,10 @@ class Comparison:
 
 def inner_schema(schema: Schema, name: str) -> Schema:
     """Return the schema of a field."""
-    found = (schema.get("properties") or {}).get(name)
-    if found is None:
-        found = schema.get("additionalProperties")
-    return found if isinstance(found, dict) else {}
+    field_schema = (schema.get("properties") or {}).get(name)
+    if field_schema is None:
+        field_schema = schema.get("additionalProperties")
+    return field_schema if isinstance(field_schema, dict) else {}
 
 
 def is_named(schema: Schema, name: str) -> bool:
@@ -73,14 +72,14 @@ def associative(schema: Schema) -> bool:
 
 def items_by_step(schema: Schema, value: list[Any], path: str) -> dict[str, Any]:
     """Return the items of an associative list by step. Raises ValueError for duplicates."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for item in value:
         step = step_of(schema, item)
         assert step is not None
-        if step in found and schema.get("x-kubernetes-list-type") == "map":
+        if step in result and schema.get("x-kubernetes-list-type") == "map":
             raise ValueError(f"{path}: duplicate entries for key {step[2:]}")
-        found[step] = item
-    return found
+        result[step] = item
+    return result
 
 
 def fields_of(value: Any, schema: Schema, path: str = "") -> Tree | None:
@@ -129,18 +128,18 @@ def _maps(before: dict[str, Any], after: dict[str, Any], schema: Schema) -> Pair
         )
     for name, old in before.items():
         if name not in after:
-            found = _values(old, _ABSENT, inner_schema(schema, name))
-            _add_difference(changed, removed, f"f:{name}", found)
+            difference = _values(old, _ABSENT, inner_schema(schema, name))
+            _add_difference(changed, removed, f"f:{name}", difference)
     return changed, removed
 
 
 def _add_difference(
-    changed: Tree, removed: Tree, step: str, found: tuple[Tree | None, Tree | None]
+    changed: Tree, removed: Tree, step: str, difference: tuple[Tree | None, Tree | None]
 ) -> None:
-    if found[0] is not None:
-        changed[step] = found[0]
-    if found[1] is not None:
-        removed[step] = found[1]
+    if difference[0] is not None:
+        changed[step] = difference[0]
+    if difference[1] is not None:
+        removed[step] = difference[1]
 
 
 def _values(old: Any, new: Any, schema: Schema) -> tuple[Tree | None, Tree | None]:
@@ -161,8 +160,10 @@ def _values(old: Any, new: Any, schema: Schema) -> tuple[Tree | None, Tree | Non
     return {}, None
 
 
-def _nested(old: Any, new: Any, schema: Schema, found: Pair) -> tuple[Tree | None, Tree | None]:
-    changed, removed = found
+def _nested(
+    old: Any, new: Any, schema: Schema, difference: Pair
+) -> tuple[Tree | None, Tree | None]:
+    changed, removed = difference
     there = schema.get(STRUCT, False)
     return (
         sets.tree(changed, member=old is _ABSENT and not there),
@@ -192,27 +193,27 @@ def _lists(old: Any, new: Any, schema: Schema) -> Pair:
     return changed, removed
 
 
-def merge(live: Any, applied: Any, schema: Schema) -> Any:
+def merge_applied(live: Any, applied: Any, schema: Schema) -> Any:
     """Return a live value merged with an applied value."""
     if isinstance(applied, dict) and isinstance(live, dict) and is_granular(schema):
         result = dict(live)
         for name, item in applied.items():
             known = result.get(name, _ABSENT)
             inner = inner_schema(schema, name)
-            result[name] = item if known is _ABSENT else merge(known, item, inner)
+            result[name] = item if known is _ABSENT else merge_applied(known, item, inner)
         return result
     if isinstance(applied, list) and isinstance(live, list) and associative(schema):
         items = schema.get("items") or {}
         before, after = items_by_step(schema, live, ""), items_by_step(schema, applied, "")
         merged = {
-            step: merge(item, after[step], items) if step in after else item
+            step: merge_applied(item, after[step], items) if step in after else item
             for step, item in before.items()
         }
         return [*merged.values(), *(item for step, item in after.items() if step not in before)]
     return applied
 
 
-def prune(value: Any, last: Tree, owned: Tree, schema: Schema) -> Any:
+def prune_unowned(value: Any, last: Tree, owned: Tree, schema: Schema) -> Any:
     """Remove fields that were applied before (`last`) and have no owner now."""
     if isinstance(value, dict):
         result = dict(value)
@@ -223,15 +224,19 @@ def prune(value: Any, last: Tree, owned: Tree, schema: Schema) -> Any:
             if step not in owned:
                 del result[name]
             elif inner and owned[step]:
-                result[name] = prune(result[name], inner, owned[step], inner_schema(schema, name))
+                result[name] = prune_unowned(
+                    result[name], inner, owned[step], inner_schema(schema, name)
+                )
         return result
     if isinstance(value, list) and associative(schema):
-        kept = []
+        items = []
         for step, item in items_by_step(schema, value, "").items():
             if step not in last:
-                kept.append(item)
+                items.append(item)
             elif step in owned:
                 inner = schema.get("items") or {}
-                kept.append(prune(item, last[step], owned[step], inner) if last[step] else item)
-        return kept
+                items.append(
+                    prune_unowned(item, last[step], owned[step], inner) if last[step] else item
+                )
+        return items
     return value

@@ -1,55 +1,70 @@
-"""Decoding of request bodies: JSON, YAML and Kubernetes' protobuf, within limits.
-
-Large bodies are decoded in a thread, one at a time, so that other requests are answered meanwhile.
-"""
+"""Decoding of request bodies: JSON, YAML and Kubernetes' protobuf, within limits."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin import protobuf
 from gatehouse.apiserver.errors import bad_request
 from gatehouse.apiserver.http import depth, yaml_bodies
 
-Object = dict[str, Any]
-Result = TypeVar("Result")
-
-APPLY = "application/apply-patch+yaml"
-
-INLINE_BYTES = 16 * 1024
-"""Bodies up to this size are decoded in the event loop, in at most 50 ms."""
+APPLY_PATCH = "application/apply-patch+yaml"
 
 MAX_DUPLICATES = 10
 """Duplicate fields that an error message names."""
 
+_MAX_PATH_LENGTH = 1024
+"""Characters of the path of a duplicate field. Keys may be as long as the body."""
 
-@functools.cache
-def _decoder() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="decoder")
-
-
-async def run(work: Callable[[], Result], data: bytes) -> Result:
-    """Return the result of ``work`` on a body; in a thread if the body is large."""
-    if len(data) <= INLINE_BYTES:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(_decoder(), work)
+_Place = tuple["_Place | None", str]
+"""An object in a document: the place of the object or list around it, and its key or index."""
 
 
-def decode(data: bytes, content_type: str) -> Any:
+def decode_body(data: bytes, content_type: str) -> Any:
     """Decode a body. Raises ApiError 400, or 415 for a kind that protobuf does not cover."""
-    if content_type == protobuf.MEDIA_TYPE:
-        return _limited(protobuf.decode, data, "protobuf")
-    if content_type in ("application/yaml", APPLY) and data[:1] != b"{":
-        return yaml_bodies.decode(data)
+    if content_type == protobuf.PROTOBUF_TYPE:
+        # A map entry has three fields: itself, its key and its value.
+        decoder = functools.partial(protobuf.decode_protobuf, max_fields=2 * depth.MAX_NODES)
+        return _limited(decoder, data, "protobuf")
+    if content_type in ("application/yaml", APPLY_PATCH) and data[:1] != b"{":
+        return yaml_bodies.decode_yaml(data)
+    check_json_size(data)
     return _limited(msgspec.json.decode, data, "JSON")
+
+
+def check_json_size(data: bytes) -> None:
+    """Raise ApiError 400 for a JSON text with too many nodes, before it is decoded.
+
+    A decoder holds the interpreter's lock for the time of all nodes together.
+    """
+    if _separators(data) <= depth.MAX_NODES:
+        return
+    unescaped = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    # A document of one string has no nodes.
+    strings = unescaped.count(b'"') // 2 - 1
+    if strings > depth.MAX_NODES or _separators(_outside_strings(unescaped)) > depth.MAX_NODES:
+        raise depth.too_many("error parsing JSON")
+
+
+def _outside_strings(unescaped: bytes) -> bytes:
+    """Return a JSON text without its strings, which contain no escaped quotes.
+
+    Takes time proportional to the size, also for strings that do not end. A regular expression
+    would look for the end of each of them.
+    """
+    return b"".join(unescaped.split(b'"')[::2])
+
+
+def _separators(data: bytes) -> int:
+    """Return the number of nodes of a JSON text whose strings have no separators, or more."""
+    return sum(map(data.count, (b",", b":", b"[", b"{")))
 
 
 def _limited(decoder: Callable[[bytes], Any], data: bytes, name: str) -> Any:
@@ -59,12 +74,11 @@ def _limited(decoder: Callable[[bytes], Any], data: bytes, name: str) -> Any:
         raise depth.too_deep(f"error parsing {name}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"error parsing {name}: {error}") from error
-    if depth.exceeds_limit(decoded):
-        raise depth.too_deep(f"error parsing {name}")
+    depth.check_depth(decoded, f"error parsing {name}")
     return decoded
 
 
-def duplicates(data: bytes) -> list[str]:
+def duplicate_fields(data: bytes) -> list[str]:
     """Return the paths of duplicate fields of a JSON text, at most `MAX_DUPLICATES`.
 
     The last value would win, so that strict decoding refuses them.
@@ -82,22 +96,33 @@ def duplicates(data: bytes) -> list[str]:
     whole = json.loads(data, object_pairs_hook=collect)
     paths: list[str] = []
     if repeated:
-        for path, obj in _objects(whole, ""):
-            prefix = f"{path}." if path else ""
-            paths += [f"{prefix}{key}" for key in repeated.get(id(obj), ())]
+        for place, obj in _objects(whole, None):
+            remaining = MAX_DUPLICATES - len(paths)
+            keys = repeated.get(id(obj), ())[:remaining]
+            paths += [_path((place, f".{key}")) for key in keys]
             if len(paths) >= MAX_DUPLICATES:
                 break
-    return paths[:MAX_DUPLICATES]
+    return paths
 
 
-def _objects(value: Any, path: str) -> Iterator[tuple[str, Object]]:
-    """Yield every object of a document with its path, outer ones first."""
+def _objects(value: Any, place: _Place | None) -> Iterator[tuple[_Place | None, Object]]:
+    """Yield every object of a document with its place, outer ones first."""
     if isinstance(value, dict):
-        yield path, value
+        yield place, value
         for key, inner in value.items():
             if isinstance(inner, (dict, list)):
-                yield from _objects(inner, f"{path}.{key}" if path else key)
+                yield from _objects(inner, (place, f".{key}"))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             if isinstance(inner, (dict, list)):
-                yield from _objects(inner, f"{path}[{index}]")
+                yield from _objects(inner, (place, f"[{index}]"))
+
+
+def _path(place: _Place | None) -> str:
+    """Return the path of a place, shortened to `_MAX_PATH_LENGTH`."""
+    steps: list[str] = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    path = "".join(reversed(steps)).removeprefix(".")
+    return path if len(path) <= _MAX_PATH_LENGTH else f"{path[:_MAX_PATH_LENGTH]}..."

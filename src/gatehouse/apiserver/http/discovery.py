@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
 
-Object = dict[str, Any]
 Groups = dict[str, dict[str, list[ServedResource]]]
 
 
@@ -68,7 +67,7 @@ class Discovery:
             "kind": "APIResourceList",
             "apiVersion": "v1",
             "groupVersion": f"{group}/{version}" if group else version,
-            "resources": [entry for each in served for entry in _listed(each)],
+            "resources": [entry for resource in served for entry in _listed(resource)],
         }
 
     def aggregated(self, version: str, *, core: bool) -> Object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from datetime import UTC, datetime
 
@@ -11,14 +12,18 @@ import structlog
 from aiohttp import web
 
 from gatehouse.apis.request_info import RequestInfo
-from gatehouse.apiserver import errors
-from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import requests, responses, scale
+from gatehouse.apiserver import errors, offload
+from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.fairness import schemas
+from gatehouse.apiserver.fairness.flow_control import RequestFlowControl, too_many_requests
+from gatehouse.apiserver.fairness.schemas import Flow
+from gatehouse.apiserver.http import connections, lists, negotiation, requests, responses, scale
 from gatehouse.apiserver.http.audit import Audit
-from gatehouse.apiserver.http.metrics import Metrics
+from gatehouse.apiserver.http.body_reader import BodyReader
+from gatehouse.apiserver.http.metrics import RequestMetrics
 from gatehouse.apiserver.http.nonresource import NonResourceHandlers
 from gatehouse.apiserver.http.pod_logs import PodLogs
-from gatehouse.apiserver.http.requests import Target
+from gatehouse.apiserver.http.requests import RequestTarget
 from gatehouse.apiserver.http.resources import Resources
 from gatehouse.apiserver.http.reviews import Reviews, token_request
 from gatehouse.apiserver.identity.authentication import (
@@ -27,22 +32,31 @@ from gatehouse.apiserver.identity.authentication import (
     impersonation_needs,
 )
 from gatehouse.apiserver.identity.service_account_tokens import ServiceAccountTokens
-from gatehouse.apiserver.identity.users import ADMINS, User
+from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import Attributes
-from gatehouse.apiserver.storage.entries import MismatchError, UnavailableError
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.entries import (
+    MismatchError,
+    StorageFullError,
+    UnavailableError,
+)
+from gatehouse.apiserver.storage.store import ObjectStore
 
 log = structlog.get_logger("gatehouse.apiserver")
 
 REQUEST_SECONDS = 60.0
 """Timeout in seconds of a write."""
 
+SEAT_BYTES = 256 * 1024
+"""Size of a body for each further seat of its request."""
+
+TOO_MANY_REQUESTS = 429
+
 
 class Limits(msgspec.Struct, frozen=True):
-    """Maximum number of concurrent reads and writes. Requests beyond it are answered with 429."""
+    """Maximum numbers of concurrent reads and writes. Priority levels share their sum as seats."""
 
     reading: int = 400
     writing: int = 200
@@ -55,7 +69,7 @@ class RequestRecord:
         self.verb = ""
         self.user: User | None = None
         self.acting: User | None = None
-        self.target: Target | None = None
+        self.target: RequestTarget | None = None
         self.reason = ""
         self.streamed = False
 
@@ -63,7 +77,7 @@ class RequestRecord:
 class ServerContext(msgspec.Struct, frozen=True):
     """Components that the handler uses."""
 
-    store: Store
+    store: ObjectStore
     registry: Registry
     verbs: Verbs
     resources: Resources
@@ -71,10 +85,14 @@ class ServerContext(msgspec.Struct, frozen=True):
     authorizer: Authorizer
     tokens: ServiceAccountTokens
     nonresource: NonResourceHandlers
-    metrics: Metrics
+    metrics: RequestMetrics
     logs: PodLogs
     audit: Audit | None = None
     limits: Limits = Limits()
+
+    def flow_control(self) -> RequestFlowControl:
+        """Build the flow control, whose metrics are those of the server."""
+        return RequestFlowControl(self.limits.reading + self.limits.writing, self.metrics.registry)
 
 
 class Handler:
@@ -83,6 +101,8 @@ class Handler:
     def __init__(self, context: ServerContext) -> None:
         self._context = context
         self._reviews = Reviews(context.authenticator, context.authorizer)
+        self._flow_control = context.flow_control()
+        self._bodies = BodyReader(self._flow_control)
         self._reading = self._writing = 0
         in_flight = context.metrics.in_flight
         in_flight.labels("readOnly").set_function(lambda: self._reading)
@@ -95,25 +115,35 @@ class Handler:
         try:
             response = await self._answer(request, record)
             code = response.status
-        except ApiError as error:
+        except StatusError as error:
             code = error.code
+            if code == TOO_MANY_REQUESTS:
+                self._context.metrics.rejected.labels("429").inc()
             response = responses.error_response(error)
         except TimeoutError:
             code = 504
             message = "the request did not complete within the allotted time"
-            response = responses.error_response(ApiError(504, "Timeout", message))
+            response = responses.error_response(StatusError(504, "Timeout", message))
+        except StorageFullError as error:
+            code = 507
+            response = responses.error_response(errors.storage_full(str(error)))
         except UnavailableError as error:
             code = 503
-            response = responses.error_response(errors.unavailable(f"storage: {error}"))
+            response = responses.error_response(errors.unavailable_error(f"storage: {error}"))
         except MismatchError as error:
             code = 409
             response = responses.error_response(errors.conflict("objects", "", str(error)))
+        except (ConnectionError, web.RequestPayloadError) as error:
+            # The client closed the connection within the body, or sent malformed chunks. A
+            # traceback for each would cost more than the request.
+            code = 400
+            response = responses.error_response(errors.bad_request(f"incomplete body: {error}"))
         except (web.HTTPException, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             message = "Internal error occurred; see the server's log"
-            response = responses.error_response(ApiError(500, "InternalError", message))
+            response = responses.error_response(StatusError(500, "InternalError", message))
         finally:
             seconds = None if record.streamed else time.perf_counter() - started
             self._context.metrics.observe(record.verb, record.target, code, seconds)
@@ -132,9 +162,13 @@ class Handler:
         if self._context.nonresource.is_open(path):
             return await self._context.nonresource.health(request, path)
         user = record.user = self._context.authenticator.authenticate(request)
+        owner = schemas.owner(user)
+        if not connections.authenticated(request, owner, exempt=schemas.is_exempt(user)):
+            raise too_many_requests(f"too many connections of {owner}")
+        offload.FLOW.set(owner)
         user = record.acting = self._impersonated_user(request, user)
         if not info.is_resource:
-            return await self._nonresource(request, path, user)
+            return await self._nonresource(request, info.path, user)
         record.verb = info.verb or record.verb
         target = record.target = requests.target(self._context.registry, info)
         self._authorize(user, info, record)
@@ -142,9 +176,10 @@ class Handler:
             raise _not_found()
         if not info.verb:
             raise requests.not_allowed(request)
+        flow = schemas.classify(user, attributes(info.verb, target))
         if record.verb == "watch" or target.subresource == "log":
-            return await self._stream(request, target, record)
-        return await self._limited(request, target, record.verb, user)
+            return await self._stream(request, target, record, flow)
+        return await self._limited(request, target, record.verb, user, flow)
 
     async def _nonresource(
         self, request: web.BaseRequest, path: str, user: User
@@ -152,11 +187,12 @@ class Handler:
         requested = Attributes(request.method.lower(), path=path)
         if not self._context.authorizer.authorize(user, requested)[0]:
             message = f'forbidden: User "{user.name}" cannot {requested.verb} path "{path}"'
-            raise ApiError(403, "Forbidden", message)
-        response = self._context.nonresource.find(request, path)
-        if response is None:
-            raise _not_found()
-        return response
+            raise StatusError(403, "Forbidden", message)
+        async with self._flow_control.seat(schemas.classify(user, requested)):
+            response = self._context.nonresource.find(request, path.rstrip("/") or "/")
+            if response is None:
+                raise _not_found()
+            return await responses.send_in_pieces(request, response)
 
     def _impersonated_user(self, request: web.BaseRequest, user: User) -> User:
         """Return the impersonated user, or `user`. Raises ApiError."""
@@ -177,53 +213,57 @@ class Handler:
             raise _forbidden(user, requested, record.reason)
 
     async def _stream(
-        self, request: web.BaseRequest, target: Target, record: RequestRecord
+        self, request: web.BaseRequest, target: RequestTarget, record: RequestRecord, flow: Flow
     ) -> web.StreamResponse:
+        """Answer with a stream. A watch has a seat until its initial events are sent."""
         record.streamed = True
         gauge = self._context.metrics.long_running.labels(record.verb.upper())
-        gauge.inc()
-        try:
+        with gauge.track_inprogress():
             if target.subresource == "log":
                 return await self._context.logs.answer(request, target, self._context.store)
-            return await self._context.resources.read(request, target, record.verb)
-        finally:
-            gauge.dec()
+            async with contextlib.AsyncExitStack() as stack:
+                seats = lists.seats(request, self._context.store, target)
+                await stack.enter_async_context(self._flow_control.seat(flow, seats))
+                return await self._context.resources.watch(request, target, stack.aclose)
 
     async def _limited(
-        self, request: web.BaseRequest, target: Target, verb: str, user: User
+        self, request: web.BaseRequest, target: RequestTarget, verb: str, user: User, flow: Flow
     ) -> web.StreamResponse:
-        """Answer a request, or raise ApiError 429 if too many requests are in flight."""
-        reading = verb in ("get", "list")
-        limits, exempt = self._context.limits, ADMINS in user.groups
-        busy = self._reading >= limits.reading if reading else self._writing >= limits.writing
-        if busy and not exempt:
-            self._context.metrics.rejected.labels("429").inc()
-            error = ApiError(429, "TooManyRequests", "Too many requests, please try again later.")
-            error.retry_after = 1
-            raise error
-        if reading:
-            self._reading += 1
-        else:
-            self._writing += 1
+        """Answer a request when its body has arrived and a seat is free. Raises ApiError 429."""
+        async with self._bodies.received(request, flow) as size:
+            seats = 1 + size // SEAT_BYTES
+            if verb in ("list", "deletecollection"):
+                seats = lists.seats(request, self._context.store, target)
+            async with self._flow_control.seat(flow, seats):
+                if verb in ("get", "list"):
+                    return await self._read(request, target, verb, user)
+                self._writing += 1
+                try:
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        response = await self._resource(request, target, verb, user)
+                        return await responses.in_requested_type(request, response)
+                finally:
+                    self._writing -= 1
+
+    async def _read(
+        self, request: web.BaseRequest, target: RequestTarget, verb: str, user: User
+    ) -> web.StreamResponse:
+        """Answer a read. Served from memory; otherwise the storage has its own timeout."""
+        self._reading += 1
         try:
-            if reading:
-                # Served from memory; otherwise the storage has its own timeout.
-                return await self._resource(request, target, verb, user)
-            async with asyncio.timeout(REQUEST_SECONDS):
-                return await self._resource(request, target, verb, user)
+            response = await self._resource(request, target, verb, user)
+            return await responses.send_in_pieces(request, response)
         finally:
-            if reading:
-                self._reading -= 1
-            else:
-                self._writing -= 1
+            self._reading -= 1
 
     async def _resource(
-        self, request: web.BaseRequest, target: Target, verb: str, user: User
+        self, request: web.BaseRequest, target: RequestTarget, verb: str, user: User
     ) -> web.StreamResponse:
         served, sub, resources = target.served, target.subresource, self._context.resources
         if not served.persisted:
             if verb != "create" or target.name:
                 raise requests.not_allowed(request)
+            negotiation.media_type(request)
             body = await requests.body(request)
             return responses.json(self._reviews.answer(served, body, user, target.namespace), 201)
         if sub:
@@ -243,7 +283,9 @@ class Handler:
                 return await resources.delete_collection(request, target, user)
         raise requests.not_allowed(request)
 
-    async def _patch(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
+    async def _patch(
+        self, request: web.BaseRequest, target: RequestTarget, user: User
+    ) -> web.Response:
         def may_create() -> None:
             requested = attributes("create", target)
             if not self._context.authorizer.authorize(user, requested)[0]:
@@ -252,7 +294,7 @@ class Handler:
         return await self._context.resources.patch(request, target, user, may_create=may_create)
 
     async def _subresource(
-        self, request: web.BaseRequest, target: Target, verb: str, user: User
+        self, request: web.BaseRequest, target: RequestTarget, verb: str, user: User
     ) -> web.StreamResponse:
         served, context = target.served, self._context
         name = served.resource.plural if not served.resource.group else ""
@@ -271,15 +313,15 @@ class Handler:
                 return await self._token(request, target)
         raise _not_found()
 
-    async def _token(self, request: web.BaseRequest, target: Target) -> web.Response:
+    async def _token(self, request: web.BaseRequest, target: RequestTarget) -> web.Response:
         entry = self._context.store.get(target.key)
         if entry is None:
-            raise errors.not_found("serviceaccounts", "", target.name)
+            raise errors.not_found_error("serviceaccounts", "", target.name)
         body = await requests.body(request)
         return responses.json(token_request(body, entry.value, self._context.tokens), 201)
 
 
-def attributes(verb: str, target: Target) -> Attributes:
+def attributes(verb: str, target: RequestTarget) -> Attributes:
     """Return the attributes by which RBAC authorizes a request."""
     resource = target.requested.resource
     return Attributes(
@@ -292,11 +334,11 @@ def attributes(verb: str, target: Target) -> Attributes:
     )
 
 
-def _not_found() -> ApiError:
-    return ApiError(404, "NotFound", "the server could not find the requested resource")
+def _not_found() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
-def _forbidden(user: User, requested: Attributes, reason: str = "") -> ApiError:
+def _forbidden(user: User, requested: Attributes, reason: str = "") -> StatusError:
     resource = f"{requested.resource}/{requested.subresource}".rstrip("/")
     scope = (
         f'in the namespace "{requested.namespace}"'
@@ -309,4 +351,4 @@ def _forbidden(user: User, requested: Attributes, reason: str = "") -> ApiError:
     )
     if reason:
         why = f"{why}: {reason}"
-    return errors.forbidden(requested.resource, requested.group, requested.name, why)
+    return errors.forbidden_error(requested.resource, requested.group, requested.name, why)

@@ -5,22 +5,28 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.http import selectors
-from gatehouse.apiserver.http.negotiation import form_of
-from gatehouse.apiserver.http.requests import Target, number
-from gatehouse.apiserver.storage.entries import CompactedError, Entry
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.http import selectors, slices
+from gatehouse.apiserver.http.negotiation import Representation, form_of
+from gatehouse.apiserver.http.requests import RequestTarget, query_flag, query_number
+from gatehouse.apiserver.storage.entries import CompactedError, StoredEntry
+from gatehouse.apiserver.storage.store import ObjectStore
 
-Object = dict[str, Any]
 Test = Callable[[Object], bool]
+
+REACH_SECONDS, REACH_INTERVAL_SECONDS = 3.0, 0.05
+"""Time to wait for a revision of the future, and the interval of looks at the newest one."""
+
+OBJECTS_PER_SEAT, MAX_SEATS = 100, 10
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You must "
@@ -29,12 +35,12 @@ _TOO_OLD = (
 )
 
 
-def selection(request: web.BaseRequest, target: Target) -> Test:
+def selection(request: web.BaseRequest, target: RequestTarget) -> Test:
     """Return the predicate of the request's label and field selectors. Raises ApiError 400."""
     tests = [
         test
         for test in (
-            selectors.labels(request.query.get("labelSelector", "")),
+            selectors.parse_label_selector(request.query.get("labelSelector", "")),
             selectors.fields(request.query.get("fieldSelector", ""), target.requested),
         )
         if test is not None
@@ -47,11 +53,36 @@ def selection(request: web.BaseRequest, target: Target) -> Test:
     return tests[0] if len(tests) == 1 else lambda obj: all(test(obj) for test in tests)
 
 
-async def list_objects(request: web.BaseRequest, store: Store, target: Target) -> bytes:
+def seats(request: web.BaseRequest, store: ObjectStore, target: RequestTarget) -> int:
+    """Return the seats of a request that reads a collection: one per 100 objects, at most 10.
+
+    The rule of kube-apiserver. A watch that resumes reads nothing. Raises ApiError 400.
+    """
+    count, limit = store.count(target.prefix), query_number(request, "limit", -(2**63))
+    if "watch" in request.query and query_number(request, "resourceVersion"):
+        count = count if query_flag(request, "sendInitialEvents") else 0
+    elif (
+        limit and not request.query.get("labelSelector") and not request.query.get("fieldSelector")
+    ):
+        count = min(count, limit)
+    return min(max(-(-count // OBJECTS_PER_SEAT), 1), MAX_SEATS)
+
+
+async def list_objects(
+    request: web.BaseRequest, store: ObjectStore, target: RequestTarget
+) -> bytes:
     """Return an encoded list, or one page of it. Raises ApiError."""
-    selects, form = selection(request, target), form_of(request, target.requested)
-    limit, token = number(request, "limit") or 0, request.query.get("continue", "")
-    requested, match = number(request, "resourceVersion"), request.query.get("resourceVersionMatch")
+    selects, form = selection(request, target), form_of(request, target.requested, of_list=True)
+    if "sendInitialEvents" in request.query:
+        why = "Forbidden: sendInitialEvents is forbidden for list"
+        raise _invalid("FieldValueForbidden", why, "sendInitialEvents")
+    # A negative limit is none, as in kube-apiserver.
+    limit = max(query_number(request, "limit", -(2**63)) or 0, 0)
+    token = request.query.get("continue", "")
+    requested, match = (
+        query_number(request, "resourceVersion"),
+        request.query.get("resourceVersionMatch"),
+    )
     _check_version(match, request.query.get("resourceVersion", ""), token)
     if requested != 0 or token:
         await store.read_fresh()
@@ -60,35 +91,58 @@ async def list_objects(request: web.BaseRequest, store: Store, target: Target) -
         start, token_revision = _continuation(token)
         revision = token_revision or revision
     elif requested is not None:
-        if requested > store.revision:
-            await store.read_fresh()
-            if requested > store.revision:
-                raise errors.too_large_version(requested, store.revision)
+        await reach(store, requested)
         revision = requested if match == "Exact" else store.revision
     try:
-        entries = store.at(target.prefix, revision)
-        selected, more, last = _page(entries, selects, start, limit)
+        entries = list(store.at(target.prefix, revision))
     except CompactedError as error:
         raise _expired(start, token, revision, store) from error
+    selected, more, last = await _page(entries, selects, start, limit)
     metadata: Object = {"resourceVersion": str(revision)}
     if more:
         metadata["continue"] = _token(revision, last)
         if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
             metadata["remainingItemCount"] = more
-    return form.encode_list(selected, metadata)
+    return await encode(form, selected, metadata)
 
 
-def _page(entries: Any, selects: Test, start: str, limit: int) -> tuple[list[Entry], int, str]:
-    selected: list[Entry] = []
+async def reach(store: ObjectStore, revision: int) -> None:
+    """Wait until readers see a revision. Raises ApiError 504."""
+    if revision <= store.revision:
+        return
+    await store.read_fresh()
+    deadline = asyncio.get_running_loop().time() + REACH_SECONDS
+    while revision > store.revision:
+        if asyncio.get_running_loop().time() >= deadline:
+            raise errors.too_large_version(revision, store.revision)
+        await asyncio.sleep(REACH_INTERVAL_SECONDS)
+
+
+async def encode(form: Representation, entries: list[StoredEntry], metadata: Object) -> bytes:
+    """Encode a list. Stored bytes are joined without another encoding."""
+    items: list[bytes] = []
+    await slices.for_each(entries, lambda entry: items.append(form.encode_item(entry)))
+    return form.join(items, metadata)
+
+
+async def _page(
+    entries: list[tuple[str, StoredEntry]], selects: Test, start: str, limit: int
+) -> tuple[list[StoredEntry], int, str]:
+    selected: list[StoredEntry] = []
     more, last = 0, ""
-    for key, entry in entries:
+
+    def take(item: tuple[str, StoredEntry]) -> None:
+        nonlocal more, last
+        key, entry = item
         if key <= start or not selects(entry.value):
-            continue
+            return
         if limit and len(selected) == limit:
             more += 1
-            continue
+            return
         selected.append(entry)
         last = key
+
+    await slices.for_each(entries, take)
     return selected, more, last
 
 
@@ -109,12 +163,12 @@ def _check_version(match: str | None, version: str, token: str) -> None:
         raise _invalid("FieldValueForbidden", f"Forbidden: {forbidden}")
 
 
-def _invalid(reason: str, message: str) -> errors.ApiError:
-    cause = errors.Cause(reason, message, "resourceVersionMatch")
-    return errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
+def _invalid(reason: str, message: str, field: str = "resourceVersionMatch") -> errors.StatusError:
+    cause = errors.Cause(reason, message, field)
+    return errors.invalid_error("ListOptions", "meta.k8s.io", "", [cause])
 
 
-def _expired(start: str, token: str, revision: int, store: Store) -> errors.ApiError:
+def _expired(start: str, token: str, revision: int, store: ObjectStore) -> errors.StatusError:
     if not token:
         message = f"too old resource version: {revision} ({store.compacted_revision})"
         return errors.expired(message)

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-INDEX = "log.index"
+_INDEX = "log.index"
 """Name of the index. Each line has a time in seconds since 1970 and the length of the log then.
 Lengths increase.
 """
@@ -21,7 +21,7 @@ class LogTimes:
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self._index = log.with_name(INDEX)
+        self._index = log.with_name(_INDEX)
         self._read = 0
         self._timestamps: list[float] = []
         self._lengths: list[int] = []
@@ -65,8 +65,8 @@ class LogTimes:
         with self._log.open("rb") as file:
             begin = max(0, offset - 64 * 1024)
             file.seek(begin)
-            found = file.read(offset - begin).rfind(b"\n")
-        return begin + found + 1
+            newline = file.read(offset - begin).rfind(b"\n")
+        return begin + newline + 1
 
 
 class TimestampWriter:

@@ -8,16 +8,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gatehouse.apiserver.http.requests import Target
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.http.requests import RequestTarget
+from gatehouse.apiserver.storage.store import ObjectStore
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
-class Metrics:
+class RequestMetrics:
     """Request metrics."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self.registry = CollectorRegistry()
         labels = ("verb", "group", "version", "resource", "subresource", "scope")
         self._requests = Counter(
@@ -51,10 +51,18 @@ class Metrics:
             ("verb",),
             registry=self.registry,
         )
+        self.audit_errors = Counter(
+            "apiserver_audit_error",
+            "Audit records that were dropped, because the log could not be written.",
+            ("plugin",),
+            registry=self.registry,
+        ).labels("log")
         self._known: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
         self.registry.register(_Objects(store))
 
-    def observe(self, verb: str, target: Target | None, code: int, seconds: float | None) -> None:
+    def observe(
+        self, verb: str, target: RequestTarget | None, code: int, seconds: float | None
+    ) -> None:
         """Count one response. `seconds` is None for streams, which have no duration."""
         labels = (*_labels(verb, target), str(code))
         cached = self._known.get(labels)
@@ -70,7 +78,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-def _labels(verb: str, target: Target | None) -> tuple[str, ...]:
+def _labels(verb: str, target: RequestTarget | None) -> tuple[str, ...]:
     verb_label = {"create": "POST", "update": "PUT"}.get(verb, verb.upper())
     if target is None:
         return (verb_label, "", "", "", "", "")
@@ -89,11 +97,11 @@ def _labels(verb: str, target: Target | None) -> tuple[str, ...]:
 class _Objects(Collector):
     """Counts objects when metrics are collected."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the number of stored objects by resource, and the storage revision."""
+        """Yield the number of stored objects by resource, and the state of the storage."""
         family = GaugeMetricFamily(
             "apiserver_storage_objects", "Stored objects by resource.", labels=["resource"]
         )
@@ -107,3 +115,9 @@ class _Objects(Collector):
         )
         revision.add_metric([], self._store.revision)
         yield revision
+        full = GaugeMetricFamily(
+            "gatehouse_apiserver_storage_full",
+            "1 if the last write was rejected because the storage has no space left, else 0.",
+        )
+        full.add_metric([], int(self._store.full))
+        yield full

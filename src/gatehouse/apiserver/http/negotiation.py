@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from aiohttp import web
 
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.http import tables
 from gatehouse.apiserver.objects.served_resource import ServedResource
-from gatehouse.apiserver.storage.entries import Entry
+from gatehouse.apiserver.storage.entries import StoredEntry
 
-Object = dict[str, Any]
+JSON, YAML = "application/json", "application/yaml"
+_WILD = (JSON, "application/*", "*/*", YAML)
+_ROWS_WITH = ("Metadata", "Object", "None")
+"""Objects that the rows of a Table may contain."""
 
-_WILD = ("application/json", "application/*", "*/*", "application/yaml")
+_TRANSFORMED = ("Table", "PartialObjectMetadata")
+_GROUPS = (None, "meta.k8s.io")
+"""Groups of the kinds in which a response may be requested. Kubernetes' is the default."""
+
+
+def offers(accepted: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the media types of an Accept header with their parameters, preferred ones first."""
+    result = []
+    for offer in accepted.split(","):
+        media, *rest = (part.strip() for part in offer.split(";"))
+        result.append((media, dict(part.partition("=")[::2] for part in rest)))
+    return sorted(result, key=lambda offer: -_quality(offer[1]))
+
+
+def _quality(parameters: dict[str, str]) -> float:
+    try:
+        return float(parameters.get("q", 1))
+    except ValueError:
+        return 0.0
+
+
+def media_type(request: web.BaseRequest) -> str:
+    """Return JSON or YAML as the type of a response without other representations.
+
+    Raises ApiError 406.
+    """
+    accepted = request.headers.get("Accept", "")
+    for media, parameters in offers(accepted):
+        if media in ("", *_WILD) and "as" not in parameters:
+            return YAML if media == YAML else JSON
+    raise _not_acceptable(JSON, YAML)
+
+
+def prefers_yaml(request: web.BaseRequest) -> bool:
+    """Return whether the first type of the Accept header that is served is YAML."""
+    accepted = request.headers.get("Accept", "")
+    if YAML not in accepted:
+        return False
+    return next((media == YAML for media, _ in offers(accepted) if media in _WILD), False)
+
+
+def _not_acceptable(*types: str) -> StatusError:
+    message = f"only the following media types are accepted: {', '.join(types)}"
+    return StatusError(406, "NotAcceptable", message)
 
 
 class Representation(msgspec.Struct, frozen=True):
@@ -31,12 +76,13 @@ class Representation(msgspec.Struct, frozen=True):
         """The requested API version."""
         return self.served.resource.api_version
 
-    def encode(self, entry: Entry, *, headed: bool = True) -> bytes:
+    def encode(self, entry: StoredEntry, *, headed: bool = True) -> bytes:
         """Encode one object. A Table includes its column definitions if `headed` is set."""
         if self.kind == "Table":
             metadata = {"resourceVersion": str(entry.revision)}
-            rows = tables.rows(self.served, [entry.value], self.rows_with)
-            return msgspec.json.encode(tables.table(self.served, rows, metadata, headed=headed))
+            table = tables.build_table(self.served, metadata, headed=headed)
+            row = tables.row(self.served, entry.value, self.rows_with)
+            return msgspec.json.encode({**table, "rows": [row]})
         if self.kind == "PartialObjectMetadata":
             return msgspec.json.encode(tables.partial(entry.value))
         if self.served.alias is not None:
@@ -45,15 +91,23 @@ class Representation(msgspec.Struct, frozen=True):
             return msgspec.json.encode({**entry.value, "apiVersion": self.api_version})
         return entry.data
 
-    def encode_list(self, entries: list[Entry], metadata: Object) -> bytes:
-        """Encode a list. Stored bytes are joined without another encoding."""
+    def encode_item(self, entry: StoredEntry) -> bytes:
+        """Encode one object of a list: for a Table, its row."""
         if self.kind == "Table":
-            rows = tables.rows(self.served, [entry.value for entry in entries], self.rows_with)
-            return msgspec.json.encode(tables.table(self.served, rows, metadata))
-        kind = f"{self.kind}List" if self.kind else self.list_kind
-        version = "meta.k8s.io/v1" if self.kind else self.api_version
-        head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": metadata})
-        return head[:-1] + b',"items":[' + b",".join(map(self.encode, entries)) + b"]}"
+            return msgspec.json.encode(tables.row(self.served, entry.value, self.rows_with))
+        return self.encode(entry)
+
+    def join(self, items: list[bytes], metadata: Object) -> bytes:
+        """Join encoded objects to a list."""
+        if self.kind == "Table":
+            head, field = tables.build_table(self.served, metadata), b"rows"
+        else:
+            kind = f"{self.kind}List" if self.kind else self.list_kind
+            version = "meta.k8s.io/v1" if self.kind else self.api_version
+            head = {"kind": kind, "apiVersion": version, "metadata": metadata}
+            field = b"items"
+        encoded = msgspec.json.encode(head)
+        return encoded[:-1] + b',"' + field + b'":[' + b",".join(items) + b"]}"
 
     @property
     def list_kind(self) -> str:
@@ -61,24 +115,34 @@ class Representation(msgspec.Struct, frozen=True):
         return self.served.list_kind or f"{self.served.resource.kind}List"
 
 
-def form_of(request: web.BaseRequest, served: ServedResource) -> Representation:
-    """Select a representation by the Accept header. Raises ApiError 406."""
+def form_of(
+    request: web.BaseRequest, served: ServedResource, *, of_list: bool = False
+) -> Representation:
+    """Select a representation of objects, or of a list, by the Accept header.
+
+    The first known type of the header counts, as in kube-apiserver. Raises StatusError 406 if it
+    is one of lists, but the response is not a list, or the other way round. Raises StatusError 400
+    for an invalid `includeObject`.
+    """
     accepted = request.headers.get("Accept", "")
     if not accepted or accepted == "application/json" or accepted == "*/*":
         return Representation(served)
-    include = request.query.get("includeObject", "Metadata")
-    for offer in accepted.split(","):
-        media, *rest = (part.strip() for part in offer.split(";"))
-        parameters = dict(part.partition("=")[::2] for part in rest)
-        kind = parameters.get("as", "").removesuffix("List")
-        if kind in ("Table", "PartialObjectMetadata") and media == "application/json":
-            if parameters.get("v") in ("v1", "v1beta1"):
-                return Representation(served, kind, include)
+    include = request.query.get("includeObject") or "Metadata"
+    if include not in _ROWS_WITH:
+        # Watchers with the same representation share encoded events: it must not be any text.
+        message = f"includeObject: must be one of {', '.join(_ROWS_WITH)}"
+        raise StatusError(400, "BadRequest", message)
+    for media, parameters in offers(accepted):
+        offered = parameters.get("as", "")
+        kind = offered.removesuffix("List")
+        if kind in _TRANSFORMED and media == JSON:
+            if parameters.get("v") in ("v1", "v1beta1") and parameters.get("g") in _GROUPS:
+                if kind != "Table" and (offered != kind) != of_list:
+                    subject = "a list" if of_list else "an object"
+                    message = f"you requested {offered}, but the response is {subject}"
+                    raise StatusError(406, "NotAcceptable", message)
+                return Representation(served, kind, include if kind == "Table" else "Metadata")
         elif media in _WILD and not kind:
             return Representation(served)
-    message = (
-        "only the following media types are accepted: application/json, "
-        "application/json;as=Table;g=meta.k8s.io;v=v1, "
-        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-    )
-    raise ApiError(406, "NotAcceptable", message)
+    transformed = (f"{JSON};as={kind};g=meta.k8s.io;v=v1" for kind in _TRANSFORMED)
+    raise _not_acceptable(JSON, YAML, *transformed)

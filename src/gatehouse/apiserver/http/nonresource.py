@@ -8,17 +8,17 @@ from typing import Any
 from aiohttp import web
 
 import gatehouse
-from gatehouse.apiserver.http import responses
+from gatehouse.apiserver.http import negotiation, responses
 from gatehouse.apiserver.http.discovery import Discovery
-from gatehouse.apiserver.http.metrics import Metrics
-from gatehouse.apiserver.http.openapi_v2 import MEDIA_TYPE, REQUESTED_MEDIA_TYPE, OpenApi2
+from gatehouse.apiserver.http.metrics import RequestMetrics
+from gatehouse.apiserver.http.openapi_v2 import OPENAPI_V2_TYPE, REQUESTED_MEDIA_TYPE, OpenApi2
 from gatehouse.apiserver.http.openapi_v3 import OpenApi
 from gatehouse.apiserver.identity.service_account_tokens import ISSUER
 from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.runtime.prometheus import CONTENT_TYPE
 
-Check = Callable[[], Coroutine[Any, Any, None]]
+_Check = Callable[[], Coroutine[Any, Any, None]]
 """A health check. Raises an exception with the reason if the check fails."""
 
 MINOR = "34"
@@ -33,7 +33,7 @@ class NonResourceHandlers:
     """Handlers of paths that name no resource."""
 
     def __init__(
-        self, registry: Registry, keys: Keys, metrics: Metrics, checks: dict[str, Check]
+        self, registry: Registry, keys: Keys, metrics: RequestMetrics, checks: dict[str, _Check]
     ) -> None:
         self._discovery = Discovery(registry)
         self._openapi, self._openapi2 = OpenApi(registry), OpenApi2(registry)
@@ -47,7 +47,7 @@ class NonResourceHandlers:
     async def health(self, request: web.BaseRequest, path: str) -> web.Response:
         """Answer `/version` or a health check."""
         if path == "/version":
-            return responses.json(version())
+            return responses.json(_version())
         base, _, name = path.strip("/").partition("/")
         checks = {"ping": self._checks["ping"]} if base == "livez" else self._checks
         if name:
@@ -80,10 +80,13 @@ class NonResourceHandlers:
             case ["api" | "apis"]:
                 return self._top(request, path, accepted)
             case ["api", number]:
+                negotiation.media_type(request)
                 return _optional(self._discovery.resource_list("", number))
             case ["apis", group]:
+                negotiation.media_type(request)
                 return _optional(self._discovery.group(group))
             case ["apis", group, number]:
+                negotiation.media_type(request)
                 return _optional(self._discovery.resource_list(group, number))
             case ["openapi", "v3"]:
                 return responses.json(self._openapi.index())
@@ -93,10 +96,10 @@ class NonResourceHandlers:
             case ["openapi", "v2"] | ["swagger-2.0.0.pb-v1"]:
                 protobuf = (
                     REQUESTED_MEDIA_TYPE in accepted
-                    or MEDIA_TYPE in accepted
+                    or OPENAPI_V2_TYPE in accepted
                     or path.endswith("pb-v1")
                 )
-                kind = MEDIA_TYPE if protobuf else "application/json"
+                kind = OPENAPI_V2_TYPE if protobuf else "application/json"
                 return responses.raw(self._openapi2.document(protobuf=protobuf), 200, kind)
             case ["openid", "v1", "jwks"]:
                 kind = "application/jwk-set+json"
@@ -110,16 +113,21 @@ class NonResourceHandlers:
         return None
 
     def _top(self, request: web.BaseRequest, path: str, accepted: str) -> web.Response:
-        for number in ("v2", "v2beta1"):
-            if f"g=apidiscovery.k8s.io;v={number};" in accepted:
-                found = self._discovery.aggregated(number, core=path == "/api")
-                return responses.json(found, content_type=_AGGREGATED.format(version=number))
+        for media, parameters in negotiation.offers(accepted):
+            if parameters.get("as") == "APIGroupDiscoveryList" and media == negotiation.JSON:
+                number = parameters.get("v")
+                if parameters.get("g") == "apidiscovery.k8s.io" and number in ("v2", "v2beta1"):
+                    document = self._discovery.aggregated(number, core=path == "/api")
+                    return responses.json(document, content_type=_AGGREGATED.format(version=number))
+            elif "as" not in parameters:
+                break
+        negotiation.media_type(request)
         if path == "/api":
             return responses.json(self._discovery.core_versions(request.host))
         return responses.json(self._discovery.group_list())
 
 
-def version() -> dict[str, str]:
+def _version() -> dict[str, str]:
     """Return the server version for `kubectl version`."""
     return {
         "major": "1",
@@ -135,8 +143,8 @@ def version() -> dict[str, str]:
     }
 
 
-def _optional(found: Any) -> web.Response | None:
-    return None if found is None else responses.json(found)
+def _optional(document: Any) -> web.Response | None:
+    return None if document is None else responses.json(document)
 
 
 def _issuer(request: web.BaseRequest) -> dict[str, Any]:

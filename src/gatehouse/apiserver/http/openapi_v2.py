@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 import yaml
 
-from gatehouse.apiserver.http.openapi_v3 import definition, definition_name, kind_of
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.http.openapi_v3 import definition_name, kind_definition, kind_of
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
 
-Object = dict[str, Any]
-
 REQUESTED_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """Media type of the response. The one that clients request is not a well-formed media type."""
 
 
@@ -45,8 +44,8 @@ def _document(registry: Registry) -> Object:
     definitions: Object = {}
     paths: Object = {}
     for served in registry.all():
-        found = definition(served, definitions, "#/definitions/")
-        definitions[definition_name(served)] = found
+        definition = kind_definition(served, definitions, "#/definitions/")
+        definitions[definition_name(served)] = definition
         if served.persisted:
             paths[_url(served)] = {"patch": _patch(served)}
     return {
@@ -153,11 +152,11 @@ def _schema(schema: Object) -> bytes:
 
 
 def _extensions(number: int, holder: Object) -> bytes:
-    found: Iterable[tuple[str, Any]] = (
+    fields: Iterable[tuple[str, Any]] = (
         (key, value) for key, value in holder.items() if key.startswith("x-kubernetes-")
     )
     return b"".join(
-        _field(number, _named(key, _text(2, yaml.safe_dump(value)))) for key, value in found
+        _field(number, _named(key, _text(2, yaml.safe_dump(value)))) for key, value in fields
     )
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.builtin.schemas import reference_schema
+from gatehouse.apis.builtin_types.schemas import reference_schema
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
-
-Object = dict[str, Any]
 
 _MEDIA = (
     "application/json-patch+json",
@@ -60,12 +58,14 @@ def _path(served: ServedResource) -> str:
 
 def _document(served: list[ServedResource]) -> Object:
     schemas: Object = {}
-    for each in served:
-        schemas[definition_name(each)] = definition(each, schemas, "#/components/schemas/")
+    for resource in served:
+        schemas[definition_name(resource)] = kind_definition(
+            resource, schemas, "#/components/schemas/"
+        )
     return {
         "openapi": "3.0.0",
         "info": {"title": "Gatehouse", "version": "v1"},
-        "paths": {url: item for each in served for url, item in _urls(each).items()},
+        "paths": {url: item for resource in served for url, item in _urls(resource).items()},
         "components": {"schemas": schemas},
     }
 
@@ -134,7 +134,7 @@ def type_name(name: str) -> str:
     return f"io.k8s.api.{name}"
 
 
-def definition(served: ServedResource, schemas: Object, prefix: str) -> Object:
+def kind_definition(served: ServedResource, schemas: Object, prefix: str) -> Object:
     """Return a kind's schema. Types that built-in kinds refer to are added to `schemas`."""
     head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
     kinds = {"x-kubernetes-group-version-kind": [kind_of(served)]}
@@ -142,8 +142,8 @@ def definition(served: ServedResource, schemas: Object, prefix: str) -> Object:
     if served.builtin:
         package = served.resource.group.split(".")[0] or "core"
         name = f"{package}.{served.resource.version}.{served.resource.kind}"
-        found = _type(name, schemas, prefix)
-        return {**found, **kinds, "properties": {**head, **found.get("properties", {})}}
+        definition = _type(name, schemas, prefix)
+        return {**definition, **kinds, "properties": {**head, **definition.get("properties", {})}}
     schema = served.schema
     properties = {**head, **(schema.get("properties") or {}), "metadata": meta}
     return {**schema, "type": "object", "properties": properties, **kinds}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,19 +12,19 @@ from typing import Any
 from aiohttp import web
 
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.http.log_timestamps import LogTimes, TimestampWriter
-from gatehouse.apiserver.http.requests import Target, flag, number
+from gatehouse.apiserver.http.requests import RequestTarget, query_flag, query_number
 from gatehouse.apiserver.objects import timestamps
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.store import ObjectStore
 
 Find = Callable[[str, str], Path]
 """Returns the log file of a Pod by namespace and name."""
 
-POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 """Interval in seconds at which a followed log is polled."""
 
-CHUNK = 64 * 1024
+_CHUNK = 64 * 1024
 
 
 class PodLogs:
@@ -33,12 +34,12 @@ class PodLogs:
         self._find, self._stop = find, stop
 
     async def answer(
-        self, request: web.BaseRequest, target: Target, store: Store
+        self, request: web.BaseRequest, target: RequestTarget, store: ObjectStore
     ) -> web.StreamResponse:
-        """Send the log of a Pod. Raises ApiError."""
+        """Send the log of a Pod. Raises StatusError."""
         entry = store.get(target.key)
         if entry is None:
-            raise errors.not_found("pods", "", target.name)
+            raise errors.not_found_error("pods", "", target.name)
         names = [c["name"] for c in entry.value["spec"].get("containers") or ()]
         container = request.query.get("container", "")
         if container and container not in names:
@@ -47,7 +48,7 @@ class PodLogs:
         waiting = f'container "{container or names[0]}" in pod "{target.name}" is waiting to start'
         if self._find is None or not entry.value["spec"].get("nodeName"):
             raise errors.bad_request(f"{waiting}: no node runs it")
-        if flag(request, "previous"):
+        if query_flag(request, "previous"):
             message = f'previous terminated container "{container or names[0]}" not found'
             raise errors.bad_request(message)
         path = self._find(target.namespace, target.name)
@@ -64,29 +65,32 @@ class PodLogs:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise ApiError(
+            raise StatusError(
                 500, "InternalError", f"the log cannot be read: {error.strerror}"
             ) from error
-        left = number(request, "limitBytes")
+        left = query_number(request, "limitBytes")
         with file:
-            tail, since = number(request, "tailLines"), _since(request)
+            tail, since = query_number(request, "tailLines"), _since(request)
             times = LogTimes(path)
             start = await asyncio.to_thread(times.line_at, since) if since else 0
             if tail is not None:
                 start = max(start, await asyncio.to_thread(_start_of_tail, path, tail))
-            stamps = TimestampWriter(times, start) if flag(request, "timestamps") else None
+            stamps = TimestampWriter(times, start) if query_flag(request, "timestamps") else None
             file.seek(start)
             await response.prepare(request)
             try:
                 while left is None or left > 0:
-                    data = file.read(CHUNK)
+                    data = file.read(_CHUNK)
                     if data:
                         data = stamps.stamp(data) if stamps else data
                         if left is not None:
                             data, left = data[:left], left - len(data[:left])
                         await response.write(data)
-                    elif flag(request, "follow") and not self._stop.is_set():
-                        await asyncio.sleep(POLL_SECONDS)
+                    elif query_flag(request, "follow") and not self._stop.is_set():
+                        if file.seek(0, os.SEEK_CUR) > os.fstat(file.fileno()).st_size:
+                            # The node has moved the content to another file.
+                            file.seek(0)
+                        await asyncio.sleep(_POLL_SECONDS)
                     else:
                         break
             except (ConnectionResetError, asyncio.CancelledError):
@@ -95,8 +99,8 @@ class PodLogs:
 
 
 def _since(request: web.BaseRequest) -> float | None:
-    """Return the start time of the requested lines in seconds since 1970. Raises ApiError."""
-    seconds = number(request, "sinceSeconds")
+    """Return the start time of the requested lines in seconds since 1970. Raises StatusError."""
+    seconds = query_number(request, "sinceSeconds")
     if seconds is not None:
         return time.time() - seconds
     text = request.query.get("sinceTime", "")

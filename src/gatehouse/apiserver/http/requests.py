@@ -11,22 +11,26 @@ import msgspec
 from aiohttp import web
 
 from gatehouse.apis import request_info
+from gatehouse.apis.objects import Object
 from gatehouse.apis.request_info import RequestInfo
-from gatehouse.apiserver.errors import ApiError, bad_request
+from gatehouse.apiserver import offload
+from gatehouse.apiserver.builtin.protobuf import PROTOBUF_TYPE
+from gatehouse.apiserver.errors import Cause, StatusError, bad_request, invalid_error
 from gatehouse.apiserver.http import bodies
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.objects.write_request import WriteOptions
 
-Object = dict[str, Any]
+APPLY = bodies.APPLY_PATCH
 
-APPLY = bodies.APPLY
+MAX_BODY_BYTES = 3 * 1024 * 1024
+"""Maximum size of a request body, the limit of kube-apiserver."""
 
-_MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})|\?.*;", re.DOTALL)
-_NUMBER = re.compile(r"[0-9]{1,19}")
+_MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
-class Target(msgspec.Struct, frozen=True):
+class RequestTarget(msgspec.Struct, frozen=True):
     """An object, a collection or a subresource."""
 
     served: ServedResource
@@ -52,85 +56,95 @@ class Target(msgspec.Struct, frozen=True):
 
 def info(request: web.BaseRequest) -> RequestInfo:
     """Parse the request line. Raises ApiError 400."""
-    raw = request.path_qs
-    if _MALFORMED.search(raw):
+    raw = request.rel_url.raw_path_qs
+    if _MALFORMED.search(raw) or ";" in raw.partition("?")[2] or "#" in request.raw_path:
         # Parsers disagree about these: a selector could mean one thing to the authorizer and
         # another to the handler.
-        raise bad_request("the URL has a malformed percent-encoding, or ';' in its query")
+        raise bad_request("the URL has a malformed percent-encoding, '#', or ';' in its query")
     try:
         unquote_to_bytes(raw).decode()
-        return request_info.parse(request.method, raw)
+        return request_info.parse_request(request.method, raw)
     except UnicodeDecodeError as error:
         raise bad_request("the URL is not UTF-8") from error
     except request_info.RequestError as error:
         raise bad_request(str(error)) from error
 
 
-def target(registry: Registry, asked: RequestInfo) -> Target | None:
+def target(registry: Registry, request: RequestInfo) -> RequestTarget | None:
     """Return the target of a resource request; None if nothing is served there."""
-    served = registry.find(asked.group, asked.version, asked.resource)
-    if served is None or asked.verb_in_path or len(asked.parts) > 3:
+    served = registry.find(request.group, request.version, request.resource)
+    if served is None or request.verb_in_path or len(request.parts) > 3:
         return None
-    name, namespace = (*asked.parts[1:], "")[0], asked.namespace
-    if asked.subresource and not name:
+    name, namespace = (*request.parts[1:], "")[0], request.namespace
+    if request.subresource and not name:
         return None
     if served.resource.namespaced:
         if name and not namespace:
             return None
-    elif namespace and (asked.resource, namespace) != ("namespaces", name):
+    elif namespace and (request.resource, namespace) != ("namespaces", name):
         return None
     stored = served
     if served.alias is not None:
         stored = registry.stored(served.alias.group, served.alias.plural) or served
-    return Target(stored, served, namespace, name, asked.subresource)
+    return RequestTarget(stored, served, namespace, name, request.subresource)
 
 
-def flag(request: web.BaseRequest, name: str) -> bool:
+def query_flag(request: web.BaseRequest, name: str) -> bool:
     """Return a boolean of the query: true unless absent, `false` or `0`, as in Kubernetes."""
     return request.query.get(name, "0").casefold() not in ("0", "false")
 
 
-def number(request: web.BaseRequest, name: str) -> int | None:
+def query_number(request: web.BaseRequest, name: str, least: int = 0) -> int | None:
     """Return a number of the query; None if it is absent. Raises ApiError 400."""
     text = request.query.get(name, "")
     if not text:
         return None
-    if not _NUMBER.fullmatch(text) or int(text) >= 2**63:
-        shown = text[:100]
+    if not _NUMBER.fullmatch(text) or not least <= int(text) < 2**63:
+        excerpt = text[:100]
         if name == "resourceVersion":
             raise bad_request(
-                f'invalid resource version: resourceVersion: Invalid value: "{shown}": '
-                f'strconv.ParseUint: parsing "{shown}": invalid syntax'
+                f'invalid resource version: resourceVersion: Invalid value: "{excerpt}": '
+                f'strconv.ParseUint: parsing "{excerpt}": invalid syntax'
             )
-        raise bad_request(f"{name}: Invalid value: {shown!r}: must be a number")
+        raise bad_request(f"{name}: Invalid value: {excerpt!r}: must be a number")
     return int(text)
 
 
-def not_allowed(request: web.BaseRequest) -> ApiError:
+def not_allowed(request: web.BaseRequest) -> StatusError:
     """Build a 405."""
     message = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", f"{message}: {request.method} {request.path}")
+    return StatusError(405, "MethodNotAllowed", f"{message}: {request.method} {request.path}")
+
+
+_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+
+
+def _unsupported(field: str, value: str, supported: str) -> Cause:
+    why = f'Unsupported value: "{value[:100]}": supported values: {supported}'
+    return Cause("FieldValueNotSupported", why, field)
 
 
 def options(request: web.BaseRequest) -> WriteOptions:
     """Parse the options of a write. Raises ApiError."""
     query = request.query
+    causes = []
     validation = query.get("fieldValidation") or "Warn"
     if validation not in ("Strict", "Warn", "Ignore"):
-        allowed = '"Ignore", "Strict", "Warn"'
-        raise bad_request(
-            f'fieldValidation: Unsupported value: "{validation}": supported values: {allowed}'
-        )
+        causes.append(_unsupported("fieldValidation", validation, '"Ignore", "Strict", "Warn"'))
     dry_run = query.getall("dryRun", [])
     if any(value not in ("", "All") for value in dry_run):
-        raise bad_request(f'dryRun: Unsupported value: "{dry_run[0]}": supported values: "All"')
+        causes.append(_unsupported("dryRun", dry_run[0], '"All"'))
     manager = query.get("fieldManager", "")
     if len(manager) > 128:
-        raise bad_request("fieldManager: Too long: may not be more than 128 bytes")
+        why = "Too long: may not be more than 128 bytes"
+        causes.append(Cause("FieldValueTooLong", why, "fieldManager"))
+    if causes:
+        kind = _OPTIONS.get(request.method, "DeleteOptions")
+        raise invalid_error(kind, "meta.k8s.io", "", causes)
     if not manager:
         agent = request.headers.get("User-Agent", "")
         manager = agent.split("/")[0][:128] or "unknown"
-    return WriteOptions(validation, any(dry_run), manager, flag(request, "force"))
+    return WriteOptions(validation, any(dry_run), manager, query_flag(request, "force"))
 
 
 def reject_encoding(request: web.BaseRequest) -> None:
@@ -138,24 +152,48 @@ def reject_encoding(request: web.BaseRequest) -> None:
     for value in request.headers.getall("Content-Encoding", ()):
         if value.strip().lower() not in ("", "identity"):
             message = f"the Content-Encoding {value[:100]!r} of the body is not supported"
-            error = ApiError(415, "UnsupportedMediaType", message)
+            error = StatusError(415, "UnsupportedMediaType", message)
             # RFC 9110, section 15.5.16.
             error.headers["Accept-Encoding"] = "identity"
             raise error
 
 
+_BODY_TYPES = ("application/json", "application/yaml", PROTOBUF_TYPE)
+
+
+async def object_body(request: web.BaseRequest, target: RequestTarget) -> Object:
+    """Decode the body of a create or an update. Raises ApiError 400, 415."""
+    if "Content-Type" in request.headers and request.content_type not in _BODY_TYPES:
+        message = (
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{', '.join(_BODY_TYPES)}"
+        )
+        raise StatusError(415, "UnsupportedMediaType", message)
+    decoded = await body(request)
+    if not isinstance(decoded, dict) or not await request.read():
+        kind = target.requested.resource.kind
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind})")
+    return decoded
+
+
 async def body(request: web.BaseRequest) -> Any:
     """Decode the body: JSON, YAML or protobuf. Raises ApiError."""
-    data = await read(request)
+    data = await _read(request)
     if not data:
         return {}
-    return await bodies.run(functools.partial(bodies.decode, data, request.content_type), data)
+    decode = functools.partial(bodies.decode_body, data, request.content_type)
+    return await offload.run_offloaded(decode, len(data))
 
 
-async def read(request: web.BaseRequest) -> bytes:
+async def _read(request: web.BaseRequest) -> bytes:
     """Return the bytes of the body. Raises ApiError 413."""
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
-        message = "Request entity too large: limit is 3145728"
-        raise ApiError(413, "RequestEntityTooLarge", message) from error
+        raise too_large() from error
+
+
+def too_large() -> StatusError:
+    """Build a 413."""
+    message = f"Request entity too large: limit is {MAX_BODY_BYTES}"
+    return StatusError(413, "RequestEntityTooLarge", message)

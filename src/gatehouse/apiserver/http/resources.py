@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import re
 from typing import Any
 
 from aiohttp import web
 
-from gatehouse.apiserver import errors
-from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import bodies, depth, lists, requests, responses, watches
+from gatehouse.apis.objects import Object
+from gatehouse.apis.patches import json as json_patches
+from gatehouse.apis.patches import strategic
+from gatehouse.apiserver import errors, offload
+from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.http import (
+    bodies,
+    depth,
+    lists,
+    requests,
+    responses,
+    slices,
+    typed_bodies,
+    watches,
+)
 from gatehouse.apiserver.http.negotiation import form_of
-from gatehouse.apiserver.http.requests import APPLY, Target
+from gatehouse.apiserver.http.patch_failures import patch_failures_answered
+from gatehouse.apiserver.http.requests import APPLY, RequestTarget
 from gatehouse.apiserver.identity.users import User
+from gatehouse.apiserver.objects.admission import check_location
 from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.verbs import Verbs
-from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.patches import json as json_patches
-from gatehouse.apiserver.patches import strategic
-from gatehouse.apiserver.storage.store import Store
-
-Object = dict[str, Any]
+from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
+from gatehouse.apiserver.storage.entries import StoredEntry
+from gatehouse.apiserver.storage.store import ObjectStore
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+_RETURNED_WHEN_DELETED = ("pods", "services", "serviceaccounts")
+"""Resources of the core group whose deletion is answered with the object, as in kube-apiserver."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
@@ -34,67 +49,80 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 class Resources:
     """Handler of requests for objects of one store."""
 
-    def __init__(self, store: Store, verbs: Verbs, deletion: Deletion, stop: asyncio.Event) -> None:
+    def __init__(
+        self, store: ObjectStore, verbs: Verbs, deletion: Deletion, stop: asyncio.Event
+    ) -> None:
         self._store, self._verbs, self._deletion = store, verbs, deletion
         self._stop = stop
         self._encoded = watches.Encoded()
 
-    async def read(self, request: web.BaseRequest, target: Target, verb: str) -> web.StreamResponse:
+    async def watch(
+        self, request: web.BaseRequest, target: RequestTarget, initialised: watches.Initialised
+    ) -> web.StreamResponse:
+        """Answer a watch. `initialised` is called when the initial events are sent."""
+        return await watches.watch_objects(
+            request, self._store, target, self._encoded, self._stop, initialised
+        )
+
+    async def read(
+        self, request: web.BaseRequest, target: RequestTarget, verb: str
+    ) -> web.StreamResponse:
         """Answer a GET of an object or a collection."""
         if verb == "get":
             return await self._get(request, target)
-        if verb == "watch":
-            return await watches.watch_objects(
-                request, self._store, target, self._encoded, self._stop
-            )
         return responses.raw(await lists.list_objects(request, self._store, target))
 
-    async def _get(self, request: web.BaseRequest, target: Target) -> web.Response:
-        if request.query.get("resourceVersion") != "0":
+    async def _get(self, request: web.BaseRequest, target: RequestTarget) -> web.Response:
+        requested = requests.query_number(request, "resourceVersion")
+        if requested != 0:
             await self._store.read_fresh()
+            await lists.reach(self._store, requested or 0)
         entry = self._store.get(target.key)
         if entry is None:
             resource = target.served.resource
-            raise errors.not_found(resource.plural, resource.group, target.name)
+            raise errors.not_found_error(resource.plural, resource.group, target.name)
         return responses.raw(form_of(request, target.requested).encode(entry))
 
-    async def create(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
+    async def create(
+        self, request: web.BaseRequest, target: RequestTarget, user: User
+    ) -> web.Response:
         """Answer a POST to a collection."""
-        body = await requests.body(request)
+        body = await requests.object_body(request, target)
         options = requests.options(request)
-        if not isinstance(body, dict):
-            raise errors.bad_request("the object provided is not a JSON object")
         _check_kind(body, target)
         await _check_duplicates(request, target, options.validation)
         body = _to_stored(body, target)
-        call = WriteRequest(target.served, target.namespace, "", "", options, user)
+        size = len(await requests._read(request))
+        call = WriteRequest(target.served, target.namespace, "", "", options, user, size)
         written = await self._verbs.create(call, body)
         return responses.write_response(written, form_of(request, target.requested), 201)
 
-    async def update(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
+    async def update(
+        self, request: web.BaseRequest, target: RequestTarget, user: User
+    ) -> web.Response:
         """Answer a PUT of an object."""
-        body = await requests.body(request)
+        body = await requests.object_body(request, target)
         options = requests.options(request)
-        if not isinstance(body, dict):
-            raise errors.bad_request("the object provided is not a JSON object")
         _check_kind(body, target)
         await _check_duplicates(request, target, options.validation)
-        if not isinstance(body.get("metadata"), dict) or not body["metadata"].get("name"):
+        metadata = body.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("name"):
             raise errors.bad_request("metadata.name: Required value: name must be provided")
-        if not target.served.builtin and not body["metadata"].get("resourceVersion"):
+        call = await self._call(request, target, options, user)
+        check_location(call, metadata)
+        if not (target.served.builtin or metadata.get("resourceVersion") or metadata.get("uid")):
             raise _version_required(target)
-        call = self._call(target, options, user)
         stored = _to_stored(body, target)
         written = await self._verbs.change(call, lambda _: _copied(stored))
         return responses.write_response(written, form_of(request, target.requested), 200)
 
     async def patch(
-        self, request: web.BaseRequest, target: Target, user: User, *, may_create: Any
+        self, request: web.BaseRequest, target: RequestTarget, user: User, *, may_create: Any
     ) -> web.Response:
         """Answer a PATCH of an object. `may_create` raises ApiError if apply may not create it."""
         kind, options = request.content_type, requests.options(request)
         body = await requests.body(request)
-        call = self._call(target, options, user)
+        call = await self._call(request, target, options, user)
         if kind == APPLY:
             if not request.query.get("fieldManager"):
                 raise _manager_required()
@@ -106,7 +134,7 @@ class Resources:
             written = await self._verbs.apply(call, _to_stored(body, target))
         else:
             written = await self._verbs.change(
-                call,
+                dataclasses.replace(call, patched=True),
                 lambda current: _to_stored(
                     _apply_patch(kind, _from_stored(current, target), body, target), target
                 ),
@@ -114,7 +142,9 @@ class Resources:
         code = 201 if written.created else 200
         return responses.write_response(written, form_of(request, target.requested), code)
 
-    async def delete(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
+    async def delete(
+        self, request: web.BaseRequest, target: RequestTarget, user: User
+    ) -> web.Response:
         """Answer a DELETE of an object."""
         options = await _delete_options(request)
         resource = target.served.resource
@@ -122,7 +152,7 @@ class Resources:
             target.served, target.namespace, target.name, "", requests.options(request), user
         )
         entry, gone = await self._deletion.delete(call, options)
-        if not gone:
+        if not gone or (resource.plural in _RETURNED_WHEN_DELETED and not resource.group):
             return responses.raw(form_of(request, target.requested).encode(entry), 200)
         details = {
             "name": target.name,
@@ -133,13 +163,20 @@ class Resources:
         return responses.ok_response(details)
 
     async def delete_collection(
-        self, request: web.BaseRequest, target: Target, user: User
+        self, request: web.BaseRequest, target: RequestTarget, user: User
     ) -> web.Response:
         """Answer a DELETE of all selected objects with a list of these objects."""
         options = await _delete_options(request)
-        chosen, form = lists.selection(request, target), form_of(request, target.requested)
-        found = [e for _, e in list(self._store.list(target.prefix)) if chosen(e.value)]
-        for entry in found:
+        chosen = lists.selection(request, target)
+        form = form_of(request, target.requested, of_list=True)
+        entries: list[StoredEntry] = []
+
+        def choose(item: tuple[str, StoredEntry]) -> None:
+            if chosen(item[1].value):
+                entries.append(item[1])
+
+        await slices.for_each(list(self._store.list(target.prefix)), choose)
+        for entry in entries:
             metadata = entry.value["metadata"]
             call = WriteRequest(
                 target.served,
@@ -151,40 +188,45 @@ class Resources:
             )
             try:
                 await self._deletion.delete(call, options)
-            except ApiError as error:
+            except StatusError as error:
                 if error.reason != "NotFound":
                     raise
         metadata = {"resourceVersion": str(self._store.revision)}
-        return responses.raw(form.encode_list(found, metadata))
+        return responses.raw(await lists.encode(form, entries, metadata))
 
     @staticmethod
-    def _call(target: Target, options: Any, user: User) -> WriteRequest:
+    async def _call(
+        request: web.BaseRequest, target: RequestTarget, options: WriteOptions, user: User
+    ) -> WriteRequest:
+        size = len(await requests._read(request))
         return WriteRequest(
-            target.served, target.namespace, target.name, target.subresource, options, user
+            target.served, target.namespace, target.name, target.subresource, options, user, size
         )
 
 
-def _to_stored(body: Object, target: Target) -> Object:
+def _to_stored(body: Object, target: RequestTarget) -> Object:
     alias = target.requested.alias
     return body if alias is None else alias.to_stored(body)
 
 
-def _from_stored(obj: Object, target: Target) -> Object:
+def _from_stored(obj: Object, target: RequestTarget) -> Object:
     alias = target.requested.alias
     return obj if alias is None else alias.from_stored(obj)
 
 
-def _apply_patch(kind: str, current: Object, body: Any, target: Target) -> Object:
+def _apply_patch(kind: str, current: Object, body: Any, target: RequestTarget) -> Object:
     if kind == JSON_PATCH:
-        result = json_patches.patch(current, body)
+        with patch_failures_answered():
+            result = json_patches.patch(current, body)
     elif not isinstance(body, dict) and kind in (MERGE_PATCH, STRATEGIC_PATCH):
         raise errors.bad_request("the patch must be an object")
     elif kind == MERGE_PATCH:
-        result = json_patches.merge(current, body)
+        result = json_patches.merge_json(current, body)
     elif kind == STRATEGIC_PATCH and target.served.builtin:
         schema = target.served.schema
-        properties = {**schema.get("properties", {}), "metadata": strategic.METADATA}
-        result = strategic.merge(current, body, {**schema, "properties": properties})
+        properties = {**schema.get("properties", {}), "metadata": strategic.METADATA_SCHEMA}
+        with patch_failures_answered():
+            result = strategic.merge_strategic(current, body, {**schema, "properties": properties})
     else:
         known = [JSON_PATCH, MERGE_PATCH, APPLY]
         if target.served.builtin:
@@ -193,15 +235,15 @@ def _apply_patch(kind: str, current: Object, body: Any, target: Target) -> Objec
             "the body of the request was in an unknown format - accepted media types include: "
             f"{', '.join(known)}"
         )
-        raise ApiError(415, "UnsupportedMediaType", message)
+        raise StatusError(415, "UnsupportedMediaType", message)
     if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
         raise errors.bad_request("the result of the patch is not an object")
-    if kind == JSON_PATCH and depth.exceeds_limit(result):
-        raise depth.too_deep("the patched object")
+    if kind == JSON_PATCH:
+        depth.check_depth(result, "the patched object")
     return result
 
 
-def _check_kind(body: Object, target: Target, *, required: bool = False) -> None:
+def _check_kind(body: Object, target: RequestTarget, *, required: bool = False) -> None:
     resource = target.requested.resource
     kind, version = body.get("kind"), body.get("apiVersion")
     if not target.served.builtin and not (kind and version):
@@ -227,27 +269,30 @@ def _check_kind(body: Object, target: Target, *, required: bool = False) -> None
     raise errors.bad_request(message)
 
 
-async def _check_duplicates(request: web.BaseRequest, target: Target, validation: str) -> None:
+async def _check_duplicates(
+    request: web.BaseRequest, target: RequestTarget, validation: str
+) -> None:
     if validation != "Strict":
         return
     data = await request.read()
     if data[:1] != b"{":
         return
-    found = await bodies.run(functools.partial(bodies.duplicates, data), data)
-    if found:
+    duplicates = await offload.run_offloaded(
+        functools.partial(bodies.duplicate_fields, data), len(data)
+    )
+    if duplicates:
         resource = target.served.resource
-        shown = ", ".join(f'duplicate field "{name}"' for name in found)
+        listing = ", ".join(f'duplicate field "{name}"' for name in duplicates)
         raise errors.bad_request(
             f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-            f"{resource.kind}: strict decoding error: {shown}"
+            f"{resource.kind}: strict decoding error: {listing}"
         )
 
 
 async def _delete_options(request: web.BaseRequest) -> Object:
     body = await requests.body(request)
-    if not isinstance(body, dict):
-        raise errors.bad_request("DeleteOptions must be an object")
-    options = dict(body)
+    schema = typed_bodies.of_kind("meta.DeleteOptions")
+    options = dict(typed_bodies.check_types(body, "DeleteOptions", schema))
     for name in ("propagationPolicy", "orphanDependents"):
         if name in request.query:
             options[name] = request.query[name]
@@ -267,18 +312,18 @@ def _copied(body: Object) -> Object:
     return {**body, "metadata": dict(body["metadata"])}
 
 
-def _version_required(target: Target) -> ApiError:
+def _version_required(target: RequestTarget) -> StatusError:
     cause = errors.Cause(
         "FieldValueInvalid",
         "Invalid value: 0: must be specified for an update",
         "metadata.resourceVersion",
     )
     resource = target.served.resource
-    return errors.invalid(resource.plural, resource.group, target.name, [cause])
+    return errors.invalid_error(resource.plural, resource.group, target.name, [cause])
 
 
-def _manager_required() -> ApiError:
+def _manager_required() -> StatusError:
     cause = errors.Cause(
         "FieldValueRequired", "Required value: is required for apply patch", "fieldManager"
     )
-    return errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
+    return errors.invalid_error("PatchOptions", "meta.k8s.io", "", [cause])

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.http import typed_bodies
 from gatehouse.apiserver.identity.authentication import Authenticator
 from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, ServiceAccountTokens
 from gatehouse.apiserver.identity.users import User
@@ -15,8 +17,6 @@ from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import Attributes
-
-Object = dict[str, Any]
 
 
 class Reviews:
@@ -37,8 +37,7 @@ class Reviews:
         """Return the review with its status. Raises ApiError."""
         resource = served.resource
         plural, kind, api_version = resource.plural, resource.kind, resource.api_version
-        if not isinstance(body, dict) or not isinstance(body.get("spec") or {}, dict):
-            raise errors.bad_request("the body must be an object with an object as spec")
+        body = typed_bodies.check_types(body, kind, served.compiled)
         review = {"kind": kind, "apiVersion": api_version, **body}
         review["metadata"] = {**(body.get("metadata") or {})}
         if kind == "SelfSubjectReview":
@@ -48,10 +47,10 @@ class Reviews:
 
     def _token(self, spec: Object, _: User, __: str) -> Object:
         audiences = list(spec.get("audiences") or [API_AUDIENCE])
-        found = self._authenticator.user_of(str(spec.get("token", "")), audiences)
-        if isinstance(found, str):
-            return {"user": {}, "error": f"invalid bearer token: {found}"}
-        user, common = found
+        result = self._authenticator.user_of(str(spec.get("token", "")), audiences)
+        if isinstance(result, str):
+            return {"user": {}, "error": f"invalid bearer token: {result}"}
+        user, common = result
         return {"authenticated": True, "user": user.user_info(), "audiences": common}
 
     def _oneself(self, _: Object, user: User, __: str) -> Object:
@@ -65,13 +64,13 @@ class Reviews:
         if not name and not groups:
             message = 'Invalid value: "": at least one of user or group must be specified'
             cause = Cause("FieldValueInvalid", message, "spec.user")
-            raise errors.invalid("SubjectAccessReview", "authorization.k8s.io", "", [cause])
+            raise errors.invalid_error("SubjectAccessReview", "authorization.k8s.io", "", [cause])
         requested = (spec.get("resourceAttributes") or {}).get("namespace", "")
         if namespace and requested != namespace:
             message = f'Invalid value: "{requested}": must match metadata.namespace'
             cause = Cause("FieldValueInvalid", message, "spec.resourceAttributes.namespace")
             group = "authorization.k8s.io"
-            raise errors.invalid("LocalSubjectAccessReview", group, "", [cause])
+            raise errors.invalid_error("LocalSubjectAccessReview", group, "", [cause])
         return self._decide(User(name, spec.get("uid") or "", groups), spec)
 
     def _decide(self, user: User, spec: Object) -> Object:
@@ -82,7 +81,7 @@ class Reviews:
                 "specified"
             )
             cause = Cause("FieldValueInvalid", message, "spec")
-            raise errors.invalid("SubjectAccessReview", "authorization.k8s.io", "", [cause])
+            raise errors.invalid_error("SubjectAccessReview", "authorization.k8s.io", "", [cause])
         if path is not None:
             requested = Attributes(path.get("verb", ""), path=path.get("path", ""))
         else:
@@ -107,8 +106,8 @@ class Reviews:
 
 def token_request(body: Any, account: Object, tokens: ServiceAccountTokens) -> Object:
     """Sign a token for a ServiceAccount. Raises ApiError."""
-    if not isinstance(body, dict) or not isinstance(body.get("spec") or {}, dict):
-        raise errors.bad_request("the body must be an object with an object as spec")
+    schema = typed_bodies.of_kind("authentication.v1.TokenRequest")
+    body = typed_bodies.check_types(body, "TokenRequest", schema)
     spec = body.get("spec") or {}
     token, ends = tokens.issue(account, spec)
     moment = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

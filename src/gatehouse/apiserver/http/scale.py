@@ -6,19 +6,19 @@ from typing import Any
 
 from aiohttp import web
 
+from gatehouse.apis.objects import Object
+from gatehouse.apis.patches import json as json_patches
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.http import requests, responses
-from gatehouse.apiserver.http.requests import Target
+from gatehouse.apiserver.http.patch_failures import patch_failures_answered
+from gatehouse.apiserver.http.requests import RequestTarget
 from gatehouse.apiserver.http.resources import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects import jsonpath
 from gatehouse.apiserver.objects.served_resource import Scale
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.patches import json as json_patches
-from gatehouse.apiserver.storage.store import Store
-
-Object = dict[str, Any]
+from gatehouse.apiserver.storage.store import ObjectStore
 
 
 def scale_of(obj: Object, scale: Scale) -> Object:
@@ -47,9 +47,14 @@ def _text(selector: Object) -> str:
 
 
 async def answer(
-    request: web.BaseRequest, target: Target, verb: str, user: User, store: Store, verbs: Verbs
+    request: web.BaseRequest,
+    target: RequestTarget,
+    verb: str,
+    user: User,
+    store: ObjectStore,
+    verbs: Verbs,
 ) -> web.Response:
-    """Answer a read or write of a Scale. Raises ApiError."""
+    """Answer a read or write of a Scale. Raises StatusError."""
     scale = target.served.scale
     assert scale is not None
     if verb == "get":
@@ -57,12 +62,12 @@ async def answer(
         entry = store.get(target.key)
         if entry is None:
             resource = target.served.resource
-            raise errors.not_found(resource.plural, resource.group, target.name)
+            raise errors.not_found_error(resource.plural, resource.group, target.name)
         return responses.json(scale_of(entry.value, scale))
     if verb not in ("update", "patch"):
         raise requests.not_allowed(request)
     body = await requests.body(request)
-    path = jsonpath.simple(scale.replicas)
+    path = jsonpath.simple_path(scale.replicas)
 
     def change(current: Object) -> Object:
         requested = _requested_scale(request, scale_of(current, scale), body)
@@ -70,7 +75,7 @@ async def answer(
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             message = f"Invalid value: {replicas}: must be greater than or equal to 0"
             cause = errors.Cause("FieldValueInvalid", message, "spec.replicas")
-            raise errors.invalid("Scale", "autoscaling", target.name, [cause])
+            raise errors.invalid_error("Scale", "autoscaling", target.name, [cause])
         holder = current
         for name in path[:-1]:
             holder = holder.setdefault(name, {})
@@ -90,13 +95,14 @@ def _requested_scale(request: web.BaseRequest, current: Object, body: Any) -> Ob
     if request.method == "PUT":
         return body if isinstance(body, dict) else {}
     if request.content_type == JSON_PATCH:
-        patched = json_patches.patch(current, body)
+        with patch_failures_answered():
+            patched = json_patches.patch(current, body)
     elif request.content_type in (MERGE_PATCH, STRATEGIC_PATCH, requests.APPLY):
-        patched = json_patches.merge(current, body)
+        patched = json_patches.merge_json(current, body)
         if "resourceVersion" not in (body.get("metadata") or {}):
             patched["metadata"].pop("resourceVersion", None)
     else:
-        raise errors.ApiError(
+        raise errors.StatusError(
             415, "UnsupportedMediaType", "scale supports JSON patches and merge patches only"
         )
     return patched if isinstance(patched, dict) else {}

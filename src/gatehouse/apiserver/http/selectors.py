@@ -5,28 +5,55 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from gatehouse.apis import request_info
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import bad_request
 from gatehouse.apiserver.objects.served_resource import ServedResource
 
-Object = dict[str, Any]
-Test = Callable[[Object], bool]
+_Test = Callable[[Object], bool]
+Term = TypeVar("Term")
+
+MAX_TERMS = 100
+"""Requirements of one selector. Each is compared with every object and every change."""
 
 _SET = re.compile(r"^(\S+)\s+(in|notin)\s*\(([^)]*)\)$")
-_SPLIT = re.compile(r",(?![^(]*\))")
+_SEPARATOR = re.compile(r"[(),]")
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
 
 @functools.lru_cache(1024)
-def labels(text: str) -> Test | None:
+def parse_label_selector(text: str) -> _Test | None:
     """Parse a label selector; None for an empty one. Raises ApiError 400."""
-    tests = [_label(part.strip()) for part in _SPLIT.split(text) if part.strip()]
+    parts = _limited(text, _terms(text))
+    tests = [_label(part) for part in parts]
     if not tests:
         return None
     return lambda obj: all(test(obj["metadata"].get("labels") or {}) for test in tests)
+
+
+def _terms(text: str) -> list[str]:
+    """Split a label selector at the commas outside of the parentheses of value lists."""
+    terms: list[str] = []
+    end, in_list = len(text), False
+    for separator in reversed(list(_SEPARATOR.finditer(text))):
+        if separator[0] == ",":
+            if not in_list:
+                terms.append(text[separator.end() : end])
+                end = separator.start()
+        else:
+            in_list = separator[0] == ")"
+    terms.append(text[:end])
+    return [term.strip() for term in reversed(terms) if term.strip()]
+
+
+def _limited(text: str, terms: list[Term]) -> list[Term]:
+    """Return the terms of a selector. Raises ApiError 400 if there are too many."""
+    if len(terms) > MAX_TERMS:
+        raise bad_request(f"invalid selector {text[:100]!r}: more than {MAX_TERMS} requirements")
+    return terms
 
 
 def _label(part: str) -> Callable[[dict[str, str]], bool]:
@@ -62,10 +89,10 @@ def _value(text: str) -> str:
     return text
 
 
-def fields(text: str, served: ServedResource) -> Test | None:
+def fields(text: str, served: ServedResource) -> _Test | None:
     """Parse a field selector; None for an empty one. Raises ApiError 400."""
     try:
-        terms = request_info.field_terms(text)
+        terms = _limited(text, request_info.field_terms(text))
     except request_info.SelectorError as error:
         message = f"invalid selector: '{text}'; can't understand '{error}'"
         raise bad_request(message) from error
@@ -75,11 +102,11 @@ def fields(text: str, served: ServedResource) -> Test | None:
     return lambda obj: all(test(obj) for test in tests)
 
 
-def _field(path: str, operator: str, expected: str, served: ServedResource) -> Test:
+def _field(path: str, operator: str, expected: str, served: ServedResource) -> _Test:
     known = ("metadata.name", "metadata.namespace", *served.selectable)
     if path not in known:
-        shown = ", ".join(f'"{name}"' for name in known)
-        raise bad_request(f'"{path}" is not a known field selector: only {shown}')
+        supported = ", ".join(f'"{name}"' for name in known)
+        raise bad_request(f'"{path}" is not a known field selector: only {supported}')
     steps, negated = path.split("."), operator == "!="
     return lambda obj: (_at(obj, steps) == expected) != negated
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.objects.served_resource import ServedResource
-
-Object = dict[str, Any]
 
 _META = "meta.k8s.io/v1"
 
 
-def table(
-    served: ServedResource, result: Iterable[Object], metadata: Object, *, headed: bool = True
-) -> Object:
-    """Build a Table of rows."""
+def build_table(served: ServedResource, metadata: Object, *, headed: bool = True) -> Object:
+    """Build a Table without rows."""
     columns = [
         {
             "name": column.name,
@@ -31,23 +25,13 @@ def table(
         "apiVersion": _META,
         "metadata": metadata,
         "columnDefinitions": columns if headed else [],
-        "rows": list(result),
     }
 
 
-def rows(served: ServedResource, objects: Iterable[Object], include: str) -> list[Object]:
-    """Return objects as rows. `include` is Metadata, Object or None."""
-    result = []
-    for obj in objects:
-        row: Object = {"cells": [column.cell(obj) for column in served.columns]}
-        if include == "Object":
-            row["object"] = obj
-        elif include == "Metadata":
-            row["object"] = partial(obj)
-        else:
-            row["object"] = None
-        result.append(row)
-    return result
+def row(served: ServedResource, obj: Object, include: str) -> Object:
+    """Return an object as a row. `include` is Metadata, Object or None."""
+    inner = {"Object": obj, "Metadata": partial(obj)}.get(include)
+    return {"cells": [column.cell(obj) for column in served.columns], "object": inner}
 
 
 def partial(obj: Object) -> Object:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
 import msgspec
 from aiohttp import web
 
-from gatehouse.apiserver import errors
-from gatehouse.apiserver.http.lists import selection
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver import errors, offload
+from gatehouse.apiserver.http import responses, slices
+from gatehouse.apiserver.http.lists import reach, selection
 from gatehouse.apiserver.http.negotiation import Representation, form_of
-from gatehouse.apiserver.http.requests import Target, flag, number
+from gatehouse.apiserver.http.requests import RequestTarget, query_flag, query_number
 from gatehouse.apiserver.storage.entries import (
     CompactedError,
-    Entry,
-    Event,
+    StoredEntry,
+    StoreEvent,
     Watch,
     removed,
 )
-from gatehouse.apiserver.storage.store import Store
-
-Object = dict[str, Any]
+from gatehouse.apiserver.storage.store import ObjectStore
 
 BOOKMARK_SECONDS = 60.0
 DEFAULT_TIMEOUT_SECONDS = (1800, 3600)
@@ -32,7 +33,42 @@ DEFAULT_TIMEOUT_SECONDS = (1800, 3600)
 WRITE_TIMEOUT_SECONDS = 30.0
 """Timeout in seconds of a write to a watcher. Slower watchers are disconnected."""
 
+MAX_LINES = 4096
+"""Maximum number of encoded events that watchers share."""
+
+MAX_LINES_BYTES = 32 << 20
+"""Size in bytes of encoded events above which they are encoded again."""
+
+WATCH_CHUNK_BYTES = 256 << 10
+"""Size in bytes above which the lines of a watcher are written before the next ones are encoded."""
+
+MAX_UNREAD_BYTES = 128 << 20
+"""Maximum number of bytes that are being written to the watchers of one user, or of the
+ServiceAccounts of one namespace. A watcher above it is disconnected."""
+
+Initialised = Callable[[], Awaitable[None]]
+
 INITIAL_END = "k8s.io/initial-events-end"
+
+
+class WriteBudget:
+    """Bytes that are being written to the watchers of each user."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def hold(self, owner: str, size: int) -> Iterator[None]:
+        """Count bytes while they are written. Raises TimeoutError if too many are unread."""
+        if self._bytes[owner] and self._bytes[owner] + size > MAX_UNREAD_BYTES:
+            raise TimeoutError(f"watchers of {owner} read too slowly")
+        self._bytes[owner] += size
+        try:
+            yield
+        finally:
+            self._bytes[owner] -= size
+            if not self._bytes[owner]:
+                del self._bytes[owner]
 
 
 class Encoded:
@@ -40,17 +76,30 @@ class Encoded:
 
     def __init__(self) -> None:
         self._lines: dict[tuple[int, str, str, str, str], bytes] = {}
+        self._bytes = 0
+        self.budget = WriteBudget()
 
-    def line(self, kind: str, form: Representation, entry: Entry) -> bytes:
+    def line(self, kind: str, form: Representation, entry: StoredEntry) -> bytes:
         """Return the watch line with an event of type `kind` for `entry`."""
-        key = (entry.revision, kind, form.kind, form.rows_with, form.api_version)
+        return self._line(kind, form, entry.revision, lambda: entry)
+
+    def deleted(self, form: Representation, before: StoredEntry, revision: int) -> bytes:
+        """Return the watch line for an object that was removed, or left the selection."""
+        return self._line("DELETED", form, revision, lambda: removed(before, revision))
+
+    def _line(
+        self, kind: str, form: Representation, revision: int, build: Callable[[], StoredEntry]
+    ) -> bytes:
+        key = (revision, kind, form.kind, form.rows_with, form.api_version)
         encoded = self._lines.get(key)
         if encoded is None:
-            if len(self._lines) > 4096:
+            if len(self._lines) > MAX_LINES or self._bytes > MAX_LINES_BYTES:
                 self._lines.clear()
-            data = form.encode(entry)
+                self._bytes = 0
+            data = form.encode(build())
             encoded = b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
             self._lines[key] = encoded
+            self._bytes += len(encoded)
         return encoded
 
 
@@ -62,15 +111,20 @@ class WatchView(msgspec.Struct, frozen=True):
     bookmarks: bool
     encoded: Encoded
 
-    def start(self, entries: Iterable[Entry]) -> list[bytes]:
-        """Return the lines for existing objects."""
-        return [
-            self.encoded.line("ADDED", self.form, entry)
-            for entry in entries
-            if self.selects(entry.value)
-        ]
+    async def start(self, entries: list[StoredEntry], end: int) -> bytes:
+        """Return the lines for existing objects, with a bookmark of revision `end` unless 0."""
+        lines: list[bytes] = []
 
-    def lines(self, events: Iterable[Event]) -> Iterable[bytes]:
+        def add(entry: StoredEntry) -> None:
+            if self.selects(entry.value):
+                lines.append(self.encoded.line("ADDED", self.form, entry))
+
+        await slices.for_each(entries, add)
+        if end:
+            lines.append(self.bookmark(end, {INITIAL_END: "true"}))
+        return b"".join(lines)
+
+    def lines(self, events: Iterable[StoreEvent]) -> Iterable[bytes]:
         """Return the lines for changes.
 
         An object that enters the selection is reported as added, one that leaves it as deleted.
@@ -81,8 +135,7 @@ class WatchView(msgspec.Struct, frozen=True):
             if now and event.now is not None:
                 yield self.encoded.line("MODIFIED" if before else "ADDED", self.form, event.now)
             elif before and event.before is not None:
-                last = removed(event.before, event.revision)
-                yield self.encoded.line("DELETED", self.form, last)
+                yield self.encoded.deleted(self.form, event.before, event.revision)
 
     def bookmark(self, revision: int, annotations: dict[str, str]) -> bytes:
         """Return a bookmark line. All changes up to `revision` have been sent."""
@@ -99,24 +152,26 @@ class WatchView(msgspec.Struct, frozen=True):
 
 
 async def watch_objects(
-    request: web.BaseRequest, store: Store, target: Target, encoded: Encoded, stop: asyncio.Event
+    request: web.BaseRequest,
+    store: ObjectStore,
+    target: RequestTarget,
+    encoded: Encoded,
+    stop: asyncio.Event,
+    initialised: Initialised,
 ) -> web.StreamResponse:
     """Stream changes until disconnect, timeout or `stop`. Raises ApiError."""
     initial = _initial(request)
     view = WatchView(
         form_of(request, target.requested),
         selection(request, target),
-        flag(request, "allowWatchBookmarks"),
+        query_flag(request, "allowWatchBookmarks"),
         encoded,
     )
-    requested = number(request, "resourceVersion")
+    requested = query_number(request, "resourceVersion")
     if initial or not requested:
         await store.read_fresh()
-    if requested is not None and requested > store.revision:
-        await store.read_fresh()
-        if requested > store.revision:
-            raise errors.too_large_version(requested, store.revision)
-    seconds = number(request, "timeoutSeconds") or random.randint(*DEFAULT_TIMEOUT_SECONDS)  # noqa: S311
+    await reach(store, requested or 0)
+    seconds = query_number(request, "timeoutSeconds") or random.randint(*DEFAULT_TIMEOUT_SECONDS)  # noqa: S311
     from_now = initial or not requested
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
@@ -124,22 +179,20 @@ async def watch_objects(
         watch = store.watch(target.prefix, store.revision if from_now else requested or 0)
     except CompactedError:
         await response.prepare(request)
-        gone = errors.expired(
-            f"too old resource version: {requested} ({store.compacted_revision})"
-        ).status()
-        line = b'{"type":"ERROR","object":' + msgspec.json.encode(gone) + b"}\n"
-        await response.write(line)
+        await response.write(_expired(requested, store.compacted_revision))
         return response
     try:
         # No await between the watch and the list, so that no change is lost between them.
-        lines = view.start([e for _, e in store.list(target.prefix)]) if from_now else []
-        if initial and view.bookmarks:
-            lines.append(view.bookmark(store.revision, {INITIAL_END: "true"}))
+        entries = [entry for _, entry in store.list(target.prefix)] if from_now else []
+        end = store.revision if initial and view.bookmarks else 0
+        data = await view.start(entries, end)
         await response.prepare(request)
-        if lines:
-            await _send(response, b"".join(lines))
+        async with asyncio.timeout(responses.SEND_SECONDS):
+            await responses.write(response, data, WRITE_TIMEOUT_SECONDS)
+        del entries, data
+        await initialised()
         async for chunk in _changes(watch, view, store, seconds, stop):
-            await _send(response, chunk)
+            await _send(response, chunk, encoded.budget)
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
@@ -150,9 +203,16 @@ async def watch_objects(
     return response
 
 
-async def _send(response: web.StreamResponse, chunk: bytes) -> None:
-    async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
-        await response.write(chunk)
+def _expired(requested: int | None, compacted: int) -> bytes:
+    """Return the line that ends a watch whose revision is too old."""
+    gone = errors.expired(f"too old resource version: {requested} ({compacted})").status()
+    return b'{"type":"ERROR","object":' + msgspec.json.encode(gone) + b"}\n"
+
+
+async def _send(response: web.StreamResponse, chunk: bytes, budget: WriteBudget) -> None:
+    with budget.hold(offload.FLOW.get(), len(chunk)):
+        async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
+            await response.write(chunk)
 
 
 def _initial(request: web.BaseRequest) -> bool:
@@ -160,16 +220,28 @@ def _initial(request: web.BaseRequest) -> bool:
     if "sendInitialEvents" not in request.query:
         return False
     if request.query.get("resourceVersionMatch") != "NotOlderThan":
-        message = (
-            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting "
-            "resourceVersionMatch to NotOlderThan"
-        )
-        raise errors.ApiError(422, "Invalid", message)
-    return flag(request, "sendInitialEvents")
+        why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        cause = errors.Cause("FieldValueForbidden", why, "resourceVersionMatch")
+        raise errors.invalid_error("ListOptions", "meta.k8s.io", "", [cause])
+    return query_flag(request, "sendInitialEvents")
+
+
+def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines to chunks of limited size."""
+    chunk: list[bytes] = []
+    size = 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line)
+        if size >= WATCH_CHUNK_BYTES:
+            yield b"".join(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield b"".join(chunk)
 
 
 async def _changes(
-    watch: Watch, view: WatchView, store: Store, seconds: int, stop: asyncio.Event
+    watch: Watch, view: WatchView, store: ObjectStore, seconds: int, stop: asyncio.Event
 ) -> AsyncIterator[bytes]:
     """Yield the next bytes to write: changes, or a bookmark after a quiet interval."""
     loop = asyncio.get_running_loop()
@@ -183,8 +255,7 @@ async def _changes(
                 {next_events, stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
             )
             if next_events.done():
-                chunk = b"".join(view.lines(next_events.result()))
-                if chunk:
+                for chunk in _chunks(view.lines(next_events.result())):
                     yield chunk
                 continue
             next_events.cancel()

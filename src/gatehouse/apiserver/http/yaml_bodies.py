@@ -1,4 +1,4 @@
-"""Decoder of YAML bodies: one document, with limits on everything a client can inflate.
+"""Decoder of YAML bodies, with limits on everything a client can inflate.
 
 The decoder reads the parser's events and builds the document without recursion. PyYAML's composer
 recurses in C and crashes the process on deep nesting. Its constructors also take constructs with
@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import yaml
 
-from gatehouse.apiserver.errors import ApiError, bad_request
+from gatehouse.apis.objects import copy_value
+from gatehouse.apiserver.errors import StatusError, bad_request
 from gatehouse.apiserver.http import depth
-
-MAX_NODES = 100_000
-"""Nodes of a document, aliased ones included. Decoding that many takes about half a second."""
 
 MAX_ALIASED_BYTES = 3 * 1024 * 1024
 """Text that aliases may stand for, in bytes: as much as a body may have without aliases."""
@@ -29,7 +28,7 @@ MAX_ALIASED_BYTES = 3 * 1024 * 1024
 MAX_DIRECTIVES = 100
 """Lines that begin with ``%``. The parser compares each TAG directive with all others at once."""
 
-MAX_NUMBER_LENGTH = 310
+MAX_NUMBER_CHARACTERS = 310
 """Characters of a number. Longer ones are beyond the range of a double and stay strings."""
 
 _DIRECTIVE = re.compile("(?:^|[\r\n\x85\u2028\u2029])%")
@@ -75,7 +74,7 @@ class _Open:
         return isinstance(self.value, dict) and self.key is None
 
 
-def decode(data: bytes) -> Any:
+def decode_yaml(data: bytes) -> Any:
     """Decode a document; None for an empty one. Raises ApiError 400."""
     try:
         text = data.decode("utf-8-sig")
@@ -92,11 +91,37 @@ def decode(data: bytes) -> Any:
     return builder.document
 
 
+class YamlDocument(msgspec.Struct, frozen=True):
+    """A document of a stream."""
+
+    value: Any
+    """None for an empty document."""
+    repeated_keys: tuple[str, ...] = ()
+    """Keys that a mapping has more than once. The last value counts."""
+
+
+def decode_yaml_documents(text: str) -> Iterator[YamlDocument]:
+    """Yield the documents of a file, decoded as bodies are. Raises ApiError 400."""
+    if sum(1 for _ in _DIRECTIVE.finditer(text)) > MAX_DIRECTIVES:
+        raise bad_request(f"error parsing YAML: more than {MAX_DIRECTIVES} directives")
+    builder = _Builder()
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.DocumentStartEvent):
+                builder = _Builder()
+            builder.take(event)
+            if isinstance(event, yaml.DocumentEndEvent):
+                yield YamlDocument(builder.document, tuple(builder.repeated_keys))
+    except yaml.YAMLError as error:
+        raise bad_request(f"error parsing YAML: {error}") from error
+
+
 class _Builder:
     """Builds a document from the events of the parser."""
 
     def __init__(self) -> None:
         self.document: Any = None
+        self.repeated_keys: list[str] = []
         self._documents = 0
         self._open: list[_Open] = []
         self._anchors: dict[str, _Anchored] = {}
@@ -120,7 +145,7 @@ class _Builder:
                 raise _error(event, "expected a single document")
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
-        self._count(event, 1)
+        self._count(1)
         if self._open and self._open[-1].takes_key():
             key = _key(event)
             self._open[-1].key = key
@@ -128,16 +153,16 @@ class _Builder:
             if event.anchor:
                 self._anchors[event.anchor] = _Anchored(key, 1, len(key) + 2, 0)
             return
-        found = _Anchored(_scalar(event), 1, len(event.value) + 2, 0)
-        self._add(found, event.anchor)
+        scalar = _Anchored(_scalar(event), 1, len(event.value) + 2, 0)
+        self._add(scalar, event.anchor)
 
     def _start(self, event: yaml.CollectionStartEvent, value: Any, kind: str) -> None:
-        self._count(event, 1)
+        self._count(1)
         if event.tag not in (None, "!", _TAG + kind):
             raise _error(event, f"tag {event.tag} is not supported")
         if self._open and self._open[-1].takes_key():
             raise _error(event, "a mapping or list cannot be a key")
-        if len(self._open) >= depth.MAX_DEPTH:
+        if len(self._open) >= depth.MAX_JSON_DEPTH:
             raise depth.too_deep("error parsing YAML")
         if event.anchor:
             # An alias of an incomplete node is one of itself.
@@ -146,41 +171,44 @@ class _Builder:
 
     def _end(self) -> None:
         ended = self._open.pop()
-        found = _Anchored(ended.value, ended.nodes, ended.size, ended.height)
-        self._add(found, ended.anchor)
+        node = _Anchored(ended.value, ended.nodes, ended.size, ended.height)
+        self._add(node, ended.anchor)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        found = self._anchors.get(event.anchor or "")
-        if found is None:
+        anchored = self._anchors.get(event.anchor or "")
+        if anchored is None:
             raise _error(event, f"alias *{event.anchor} names no complete node before it")
-        self._count(event, found.nodes)
-        self._aliased += found.size
+        self._count(anchored.nodes)
+        self._aliased += anchored.size
         if self._aliased > MAX_ALIASED_BYTES:
             raise _error(event, f"aliases stand for more than {MAX_ALIASED_BYTES} bytes")
-        if len(self._open) + found.height > depth.MAX_DEPTH:
+        if len(self._open) + anchored.height > depth.MAX_JSON_DEPTH:
             raise depth.too_deep("error parsing YAML")
         if self._open and self._open[-1].takes_key():
-            if not isinstance(found.value, str):
+            if not isinstance(anchored.value, str):
                 raise _error(event, "a key must be a string")
-            self._open[-1].key = found.value
-            self._grow(1, found.size, 0)
+            self._open[-1].key = anchored.value
+            self._grow(1, anchored.size, 0)
             return
-        self._add(msgspec.structs.replace(found, value=_copy(found.value)), None)
+        # Nodes have at most `depth.MAX_DEPTH` levels.
+        self._add(msgspec.structs.replace(anchored, value=copy_value(anchored.value)), None)
 
-    def _add(self, found: _Anchored, anchor: str | None) -> None:
+    def _add(self, node: _Anchored, anchor: str | None) -> None:
         """Add a complete node to its parent."""
         if anchor:
-            self._anchors[anchor] = found
+            self._anchors[anchor] = node
         if not self._open:
-            self.document = found.value
+            self.document = node.value
             return
         outer = self._open[-1]
         if isinstance(outer.value, list):
-            outer.value.append(found.value)
+            outer.value.append(node.value)
         elif outer.key is not None:
-            outer.value[outer.key] = found.value
+            if outer.key in outer.value:
+                self.repeated_keys.append(outer.key)
+            outer.value[outer.key] = node.value
             outer.key = None
-        self._grow(found.nodes, found.size, found.height)
+        self._grow(node.nodes, node.size, node.height)
 
     def _grow(self, nodes: int, size: int, height: int) -> None:
         outer = self._open[-1]
@@ -188,10 +216,10 @@ class _Builder:
         outer.size += size
         outer.height = max(outer.height, height + 1)
 
-    def _count(self, event: yaml.Event, nodes: int) -> None:
+    def _count(self, nodes: int) -> None:
         self._nodes += nodes
-        if self._nodes > MAX_NODES:
-            raise _error(event, f"more than {MAX_NODES} nodes; send JSON instead")
+        if self._nodes > depth.MAX_NODES:
+            raise depth.too_many("error parsing YAML")
 
 
 def _key(event: yaml.ScalarEvent) -> str:
@@ -237,7 +265,7 @@ def _plain(text: str) -> Any:
         return None
     if text in _BOOLEANS:
         return _BOOLEANS[text]
-    if len(text) > MAX_NUMBER_LENGTH or not (text[0].isdigit() or text[0] in "+-."):
+    if len(text) > MAX_NUMBER_CHARACTERS or not (text[0].isdigit() or text[0] in "+-."):
         return text
     if _NOT_FINITE.fullmatch(text):
         return math.nan
@@ -252,28 +280,19 @@ def _plain(text: str) -> Any:
     return text
 
 
-def _integer(found: re.Match[str]) -> int | None:
+def _integer(match: re.Match[str]) -> int | None:
     """Return a matched integer; None if it needs more than 64 bits or has no digits."""
-    base = found.lastgroup or "decimal"
-    digits = found[base].replace("_", "")
+    base = match.lastgroup or "decimal"
+    digits = match[base].replace("_", "")
     if not digits:
         return None
     value = int(digits, _BASES[base])
-    if found["sign"] == "-":
+    if match["sign"] == "-":
         value = -value
     return value if -(2**63) <= value < 2**64 else None
 
 
-def _copy(value: Any) -> Any:
-    """Return a copy of a node of at most `depth.MAX_DEPTH` levels."""
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
-    return value
-
-
-def _error(event: yaml.Event, message: str) -> ApiError:
+def _error(event: yaml.Event, message: str) -> StatusError:
     mark = event.start_mark
     place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown place"
     return bad_request(f"error parsing YAML: {place}: {message}")

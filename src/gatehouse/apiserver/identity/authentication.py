@@ -10,12 +10,12 @@ from typing import Any
 
 from aiohttp import web
 
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.identity import static_tokens as static
 from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, ServiceAccountTokens
 from gatehouse.apiserver.identity.users import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
 from gatehouse.apiserver.rbac.rules import Attributes
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.store import ObjectStore
 
 _ANONYMOUS_USER = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
 
@@ -26,7 +26,7 @@ class Authenticator:
     def __init__(
         self,
         tokens: ServiceAccountTokens,
-        store: Store,
+        store: ObjectStore,
         static_tokens: dict[str, User] | None = None,
         *,
         anonymous: bool = False,
@@ -38,7 +38,7 @@ class Authenticator:
         )
 
     def authenticate(self, request: web.BaseRequest) -> User:
-        """Return the user of a request. Raises ApiError 401.
+        """Return the user of a request. Raises StatusError 401.
 
         A client certificate was already verified by the TLS layer against the client CA.
         """
@@ -61,11 +61,11 @@ class Authenticator:
         raise _unauthorized()
 
     def bearer(self, token: str) -> User:
-        """Return the user of a token. Raises ApiError 401."""
-        found = self.user_of(token, [API_AUDIENCE])
-        if isinstance(found, str):
+        """Return the user of a token. Raises StatusError 401."""
+        result = self.user_of(token, [API_AUDIENCE])
+        if isinstance(result, str):
             raise _unauthorized()
-        return found[0]
+        return result[0]
 
     def user_of(self, token: str, audiences: list[str]) -> tuple[User, list[str]] | str:
         """Return the user of any kind of token and the common audiences, or the reason for
@@ -73,15 +73,15 @@ class Authenticator:
         """
         if token.count(".") == 2:
             return self._tokens.check(token, audiences)
-        user = static.find(self._static, token) if self._static else None
+        user = static.find_user(self._static, token) if self._static else None
         if user is not None:
             return user, [API_AUDIENCE] if API_AUDIENCE in audiences or not audiences else []
-        found = static.bootstrap(self._store, token)
-        return found if isinstance(found, str) else (found, [API_AUDIENCE])
+        result = static.bootstrap_token_user(self._store, token)
+        return result if isinstance(result, str) else (result, [API_AUDIENCE])
 
 
-def _unauthorized() -> ApiError:
-    return ApiError(401, "Unauthorized", "Unauthorized")
+def _unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def _user(certificate: Mapping[str, Any]) -> User | None:
@@ -103,7 +103,7 @@ _ANY, _EXTRA = "impersonate-", "impersonate-extra-"
 def impersonated(request: web.BaseRequest) -> User | None:
     """Return the user that a request impersonates; None if it impersonates no user.
 
-    Raises ApiError.
+    Raises StatusError.
     https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
     """
     headers = request.headers
@@ -119,7 +119,7 @@ def impersonated(request: web.BaseRequest) -> User | None:
     if not name:
         if groups or uid or extra:
             message = "requested [Impersonate-Group Impersonate-Uid Impersonate-Extra] without impersonating a user"  # noqa: E501
-            raise ApiError(400, "BadRequest", message)
+            raise StatusError(400, "BadRequest", message)
         return None
     if not groups and name.startswith("system:serviceaccount:"):
         parts = name.split(":")

@@ -7,25 +7,32 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from typing import Any
 
 import jwt
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.identity.signing_keys import MAX_TOKEN_SECONDS, Keys, clock
 from gatehouse.apiserver.identity.users import AUTHENTICATED, User
-from gatehouse.apiserver.storage.entries import Entry
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.entries import StoredEntry
+from gatehouse.apiserver.storage.store import ObjectStore
 
 ISSUER = "https://kubernetes.default.svc"
 API_AUDIENCE = ISSUER
 DEFAULT_SECONDS, MIN_SECONDS = 3600, 600
-LEEWAY = 5
-CACHE_SIZE = 10_000
+EXPIRY_LEEWAY_SECONDS = 60
+"""Seconds for which an expired token is accepted, as in Kubernetes."""
+
+CLOCK_SKEW_SECONDS = 300
+"""Tolerated difference in seconds between the clocks of an issuer and a verifier.
+
+Tokens may be used this long before they were issued. Certificates have the same tolerance.
+"""
+
+_CACHE_SIZE = 10_000
 """Maximum number of verified tokens in the cache. Their signatures are not verified again."""
 
-Object = dict[str, Any]
 
 _BINDABLE = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
@@ -33,7 +40,7 @@ _BINDABLE = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 class ServiceAccountTokens:
     """Signs and verifies tokens."""
 
-    def __init__(self, keys: Keys, store: Store) -> None:
+    def __init__(self, keys: Keys, store: ObjectStore) -> None:
         self._keys, self._store = keys, store
         self._verified: OrderedDict[str, Object] = OrderedDict()
 
@@ -48,7 +55,7 @@ class ServiceAccountTokens:
             message = f"Invalid value: {requested}: may not specify a duration less than 10 minutes"
             cause = Cause("FieldValueInvalid", message, "spec.expirationSeconds")
             kind, group = "TokenRequest", "authentication.k8s.io"
-            raise errors.invalid(kind, group, metadata["name"], [cause])
+            raise errors.invalid_error(kind, group, metadata["name"], [cause])
         expires = now + min(requested, MAX_TOKEN_SECONDS)
         claims: Object = {
             "namespace": metadata["namespace"],
@@ -65,14 +72,14 @@ class ServiceAccountTokens:
             "aud": spec.get("audiences") or [API_AUDIENCE],
             "exp": expires,
             "iat": now,
-            "nbf": now,
+            "nbf": now - CLOCK_SKEW_SECONDS,
             "jti": str(uuid.uuid4()),
             "kubernetes.io": claims,
         }
         key = self._keys.signing
         return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.id}), expires
 
-    def _bound(self, namespace: str, bound: Object) -> Entry:
+    def _bound(self, namespace: str, bound: Object) -> StoredEntry:
         """Return the object to which a token shall be bound. Raises ApiError."""
         kind, name = bound.get("kind", ""), bound.get("name", "")
         plural = _BINDABLE.get(kind)
@@ -80,7 +87,7 @@ class ServiceAccountTokens:
             raise errors.bad_request(f"cannot bind token for serviceaccount to {kind!r} object")
         entry = self._store.latest(_key(plural, namespace, name))
         if entry is None:
-            raise errors.not_found(plural, "", name)
+            raise errors.not_found_error(plural, "", name)
         uid = entry.value["metadata"]["uid"]
         if bound.get("uid", uid) != uid:
             why = (
@@ -131,7 +138,7 @@ class ServiceAccountTokens:
     def _claims(self, token: str) -> Object:
         """Return the verified claims of a token that this cluster issued. Raises PyJWTError."""
         known = self._verified.get(token)
-        if known is not None and known["exp"] + LEEWAY > clock():
+        if known is not None and known["exp"] + EXPIRY_LEEWAY_SECONDS > clock():
             self._verified.move_to_end(token)
             return known
         header = jwt.get_unverified_header(token)
@@ -143,11 +150,18 @@ class ServiceAccountTokens:
             key.public,
             algorithms=["ES256"],
             issuer=ISSUER,
-            leeway=LEEWAY,
-            options={"verify_aud": False, "require": ["exp", "iat", "sub", "aud"]},
+            leeway=EXPIRY_LEEWAY_SECONDS,
+            options={
+                "verify_aud": False,
+                "verify_iat": False,
+                "verify_nbf": False,
+                "require": ["exp", "iat", "sub", "aud"],
+            },
         )
+        if max(claims["iat"], claims.get("nbf", 0)) > clock() + CLOCK_SKEW_SECONDS:
+            raise jwt.ImmatureSignatureError("issued in the future: check the clocks")
         self._verified[token] = claims
-        if len(self._verified) > CACHE_SIZE:
+        if len(self._verified) > _CACHE_SIZE:
             self._verified.popitem(last=False)
         return claims
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from typing import Any
 
 import jwt
 import structlog
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from gatehouse.apis.objects import Object
+
 log = structlog.get_logger("gatehouse.apiserver")
 
-Object = dict[str, Any]
 
 NAMESPACE, NAME = "kube-system", "gatehouse-token-keys"
 SECRET_TYPE = "gatehouse.dev/service-account-signing-keys"  # noqa: S105 - a type, not a secret
@@ -28,7 +28,7 @@ MAX_TOKEN_SECONDS = 86400
 """Maximum lifetime of a token in seconds."""
 
 
-class Key:
+class SigningKey:
     """A key pair."""
 
     def __init__(self, pem: bytes, created: int) -> None:
@@ -44,22 +44,27 @@ class Key:
 
     def jwk(self) -> Object:
         """Return the public key in the form of RFC 7517."""
-        found: Object = jwt.algorithms.ECAlgorithm.to_jwk(self.public, as_dict=True)
-        return {"use": "sig", "kid": self.id, "alg": "ES256", **found}
+        key: Object = jwt.algorithms.ECAlgorithm.to_jwk(self.public, as_dict=True)
+        return {"use": "sig", "kid": self.id, "alg": "ES256", **key}
 
 
 class Keys:
     """Current keys, newest first."""
 
     def __init__(self) -> None:
-        self._keys: list[Key] = []
+        self._keys: list[SigningKey] = []
 
     @property
-    def signing(self) -> Key:
+    def empty(self) -> bool:
+        """Return whether no key exists yet."""
+        return not self._keys
+
+    @property
+    def signing(self) -> SigningKey:
         """Key that signs new tokens."""
         return self._keys[0]
 
-    def find(self, identity: str) -> Key | None:
+    def find(self, identity: str) -> SigningKey | None:
         """Return a key by its ID; None if it is unknown."""
         return next((key for key in self._keys if key.id == identity), None)
 
@@ -75,7 +80,7 @@ class Keys:
             if not created.isdecimal():
                 continue
             try:
-                keys.append(Key(base64.b64decode(data), int(created)))
+                keys.append(SigningKey(base64.b64decode(data), int(created)))
             except (ValueError, TypeError) as error:
                 log.warning("token key not usable", secret=f"{NAMESPACE}/{NAME}", key=name,
                     error=str(error))  # fmt: skip

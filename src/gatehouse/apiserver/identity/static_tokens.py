@@ -12,13 +12,10 @@ import hmac
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from gatehouse.apiserver.identity.users import AUTHENTICATED, User
 from gatehouse.apiserver.objects import timestamps
-from gatehouse.apiserver.storage.store import Store
-
-Object = dict[str, Any]
+from gatehouse.apiserver.storage.store import ObjectStore
 
 BOOTSTRAP = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
 BOOTSTRAP_TYPE = "bootstrap.kubernetes.io/token"
@@ -29,7 +26,7 @@ class TokenFileError(Exception):
     """An unreadable token file. The message names the line."""
 
 
-def load(path: Path) -> dict[str, User]:
+def load_tokens(path: Path) -> dict[str, User]:
     """Load `token,user,uid,"group,group"` lines. Raises TokenFileError."""
     users: dict[str, User] = {}
     try:
@@ -47,16 +44,16 @@ def load(path: Path) -> dict[str, User]:
     return users
 
 
-def find(tokens: dict[str, User], token: str) -> User | None:
+def find_user(tokens: dict[str, User], token: str) -> User | None:
     """Return the user of a token; None if it is unknown. Compares in constant time."""
-    given, result = token.encode(), None
+    encoded, result = token.encode(), None
     for known, user in tokens.items():
-        if hmac.compare_digest(known.encode(), given):
+        if hmac.compare_digest(known.encode(), encoded):
             result = user
     return result
 
 
-def bootstrap(store: Store, token: str) -> User | str:
+def bootstrap_token_user(store: ObjectStore, token: str) -> User | str:
     """Return the user of a bootstrap token, or the reason for rejection."""
     parts = BOOTSTRAP.fullmatch(token)
     if parts is None:

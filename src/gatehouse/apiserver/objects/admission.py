@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
 
-from gatehouse.apiserver import errors
-from gatehouse.apiserver.errors import ApiError, Cause
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver import errors, offload
+from gatehouse.apiserver.errors import Cause, StatusError
 from gatehouse.apiserver.objects import metadata as rules
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.store import ObjectStore
 
-Object = dict[str, Any]
 PlugIn = Callable[[WriteRequest, Object, "Object | None"], None]
 """Receives a new object and its former state. May change the new object or raise ApiError."""
 
@@ -25,7 +26,13 @@ Policy = Callable[[WriteRequest, "Object | None", "Object | None"], tuple[str, .
 Return warnings, or raise ApiError.
 """
 
-NAMESPACES = "/core/namespaces/"
+Reserve = Callable[[WriteRequest, Object, "Object | None"], AbstractContextManager[None]]
+"""Receives an object and its former state. Entered while the object is written.
+
+May raise ApiError when entered.
+"""
+
+NAMESPACES_PREFIX = "/core/namespaces/"
 _MALFORMED = (TypeError, AttributeError, KeyError, ValueError)
 """Exceptions of code that reads a value of the wrong type."""
 
@@ -34,10 +41,16 @@ def _no_policy(_: WriteRequest, __: Object | None, ___: Object | None) -> tuple[
     return ()
 
 
+def _no_reservation(
+    _: WriteRequest, __: Object, ___: Object | None
+) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
 class Admission:
     """Admission of writes to one store."""
 
-    def __init__(self, registry: Registry, store: Store) -> None:
+    def __init__(self, registry: Registry, store: ObjectStore) -> None:
         self._registry, self._store = registry, store
         self.mutating: dict[str, list[PlugIn]] = {}
         """By plural name: called after defaults and before validation."""
@@ -45,10 +58,12 @@ class Admission:
         """Called with valid objects, immediately before they are written."""
         self.policy: Policy = _no_policy
         """Called with every valid object and every deletion."""
+        self.reserve: Reserve = _no_reservation
+        """Entered with every object that is written, for the duration of the write."""
 
     def prepare(self, call: WriteRequest, obj: Object, old: Object | None) -> tuple[str, ...]:
         """Prune `obj` and set its defaults, in place. Return warnings. Raises ApiError."""
-        _check_location(call, obj["metadata"], old)
+        check_location(call, obj["metadata"])
         if old is None:
             self._namespace(call)
         warnings = self.known_fields(call, obj)
@@ -57,32 +72,20 @@ class Admission:
             call.served.complete(obj)
         return warnings
 
-    def run_admission_policies(
-        self, call: WriteRequest, obj: Object, old: Object | None
+    async def run_admission_policies(
+        self, call: WriteRequest, obj: Object, old: Object | None, size: int = 0
     ) -> tuple[str, ...]:
         """Mutate `obj` by plug-ins, validate it and apply policies.
 
-        Return warnings. Raises ApiError.
+        Return warnings. Raises ApiError. Objects of a large `size` are validated in a thread,
+        except those that plug-ins may have given an address: no other write may get it meanwhile.
         """
-        served = call.served
+        plug_ins = self.mutating.get(call.served.resource.plural, ())
         with contextlib.suppress(*_MALFORMED):
-            for plug_in in self.mutating.get(served.resource.plural, ()):
+            for plug_in in plug_ins:
                 plug_in(call, obj, old)
-        causes = list(rules.check(served, obj["metadata"]))
-        structural = served.compiled.validate(obj, old, blocked=bool(causes))
-        if served.builtin:
-            structural = [_as_builtin(served, cause) for cause in structural]
-        causes += structural
-        if served.builtin or not structural:
-            try:
-                causes += served.check(obj, old)
-            except _MALFORMED:
-                if not causes:
-                    raise
-        if causes:
-            resource = served.resource
-            name = str(obj["metadata"].get("name", ""))
-            raise errors.invalid(resource.kind, resource.group, name, causes)
+        validate = functools.partial(_validate, call, obj, old)
+        await offload.run_offloaded(validate, 0 if plug_ins else size)
         return self.policy(call, obj, old)
 
     def finish(self, call: WriteRequest, obj: Object, old: Object | None) -> None:
@@ -90,19 +93,21 @@ class Admission:
         for plug_in in self.finishing.get(call.served.resource.plural, ()):
             plug_in(call, obj, old)
 
-    def known_fields(self, call: WriteRequest, obj: Object) -> tuple[str, ...]:
-        """Remove unknown fields. Return warnings. Raises ApiError 400."""
+    def known_fields(
+        self, call: WriteRequest, obj: Object, *, defaults: bool = True
+    ) -> tuple[str, ...]:
+        """Remove unknown fields, and set defaults. Return warnings. Raises ApiError."""
         served, resource = call.served, call.served.resource
         obj["apiVersion"], obj["kind"] = served.storage_api_version, resource.kind
         metadata = obj["metadata"]
-        unknown = rules.prune(metadata)
+        unknown = rules.prune_metadata(metadata)
         mistyped = rules.types(metadata)
         if mistyped:
-            raise _undecodable(served, mistyped)
-        unknown += served.compiled.prepare(obj)
+            raise _undecodable(call, mistyped)
+        unknown += served.compiled.prepare(obj) if defaults else served.compiled.prune(obj)
         if unknown and call.options.validation == "Strict":
-            shown = ", ".join(f'unknown field "{field}"' for field in unknown)
-            raise _undecodable(served, f"strict decoding error: {shown}")
+            listing = ", ".join(f'unknown field "{field}"' for field in unknown)
+            raise _undecodable(call, f"strict decoding error: {listing}")
         warnings = [served.warning] if served.warning else []
         if call.options.validation == "Warn":
             warnings += [f'unknown field "{field}"' for field in unknown]
@@ -112,9 +117,9 @@ class Admission:
         """Check that the namespace exists and is not being deleted. Raises ApiError."""
         if not call.served.resource.namespaced:
             return
-        owner = self._store.latest(NAMESPACES + call.namespace)
+        owner = self._store.latest(NAMESPACES_PREFIX + call.namespace)
         if owner is None:
-            raise errors.not_found("namespaces", "", call.namespace)
+            raise errors.not_found_error("namespaces", "", call.namespace)
         if owner.value["metadata"].get("deletionTimestamp"):
             resource, name = call.served.resource, call.name
             message = (
@@ -126,7 +131,28 @@ class Admission:
                 f"namespace {call.namespace} is being terminated",
                 "metadata.namespace",
             )
-            raise ApiError(403, "Forbidden", message, kind=resource.plural, causes=[cause])
+            raise StatusError(403, "Forbidden", message, kind=resource.plural, causes=[cause])
+
+
+def check_new_object(served: ServedResource, obj: Object) -> tuple[list[str], list[Cause]]:
+    """Prune an object and set its defaults in place, as a create does.
+
+    Return the paths of unknown fields, and the violations. Its namespace need not exist.
+    """
+    metadata = obj["metadata"]
+    unknown = rules.prune_metadata(metadata)
+    mistyped = rules.types(metadata)
+    if mistyped:
+        return unknown, [Cause("FieldValueTypeInvalid", mistyped, "metadata")]
+    unknown += served.compiled.prepare(obj)
+    with contextlib.suppress(*_MALFORMED):
+        served.complete(obj)
+    call = WriteRequest(served, metadata.get("namespace", ""), metadata.get("name", ""))
+    try:
+        _validate(call, obj, None)
+    except StatusError as error:
+        return unknown, list(error.causes) or [Cause(error.reason, str(error), "")]
+    return unknown, []
 
 
 def deletion_blocked(served: ServedResource, obj: Object) -> bool:
@@ -138,9 +164,9 @@ def deletion_blocked(served: ServedResource, obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
 
 
-def _check_location(call: WriteRequest, metadata: Object, old: Object | None) -> None:
+def check_location(call: WriteRequest, metadata: Object) -> None:
     """Check name and namespace of the object against the request. Raises ApiError 400."""
-    if old is not None and metadata.get("name", call.name) != call.name:
+    if call.name and metadata.get("name", call.name) != call.name:
         message = (
             f"the name of the object ({metadata['name']}) does not match the name on the "
             f"URL ({call.name})"
@@ -165,28 +191,52 @@ _GO_TYPES = {
     "object": "map[string]interface {}",
 }
 _IN_BODY = re.compile(r": (\S+) in body should (be|match|have)")
-_TYPED = re.compile(r'must be of type (\S+): "(.*)"$')
 
 
-def _as_builtin(served: ServedResource, cause: Cause) -> Cause:
+def _as_builtin(call: WriteRequest, cause: Cause) -> Cause:
     """Return a violation in the wording for built-in kinds. Raises ApiError 400 for wrong types."""
     if cause.reason != "FieldValueTypeInvalid":
         return Cause(cause.reason, _IN_BODY.sub(r": must \2", cause.message), cause.field)
-    found = _TYPED.search(cause.message)
-    if found and found[1] == "byte":
-        raise _undecodable(served, "illegal base64 data at input byte 0")
-    wanted, given = (found[1], found[2]) if found else ("", "")
-    name = {"integer": "number", "boolean": "bool"}.get(given, given)
-    kind = _GO_TYPES.get(wanted, wanted)
-    field = f"{served.resource.kind}.{cause.field}"
+    # The last phrase: names of fields stand before it.
+    expected, _, actual = cause.message.rpartition("must be of type ")[2].partition(': "')
+    if expected == "byte":
+        raise _undecodable(call, "illegal base64 data at input byte 0")
+    actual = actual.removesuffix('"')
+    name = {"integer": "number", "boolean": "bool"}.get(actual, actual)
+    kind = _GO_TYPES.get(expected, expected)
+    field = f"{call.served.resource.kind}.{cause.field}"
     raise _undecodable(
-        served, f"json: cannot unmarshal {name} into Go struct field {field} of type {kind}"
+        call, f"json: cannot unmarshal {name} into Go struct field {field} of type {kind}"
     )
 
 
-def _undecodable(served: ServedResource, why: str) -> ApiError:
-    resource = served.resource
+def _undecodable(call: WriteRequest, why: str) -> StatusError:
+    """Build the error for an object that is not of its type: 422 for a patch, else 400."""
+    resource = call.served.resource
+    if call.patched:
+        cause = Cause("FieldValueInvalid", f"Invalid value: {why}", "patch")
+        return errors.invalid_error("", "", "", [cause])
     return errors.bad_request(
         f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
         f"{why}"
     )
+
+
+def _validate(call: WriteRequest, obj: Object, old: Object | None) -> None:
+    """Raise ApiError for an invalid object."""
+    served = call.served
+    causes = list(rules.check_metadata(served, obj["metadata"], old and old["metadata"]))
+    structural = served.compiled.validate(obj, old, blocked=bool(causes))
+    if served.builtin:
+        structural = [_as_builtin(call, cause) for cause in structural]
+    causes += structural
+    if not call.checked and (served.builtin or not structural):
+        try:
+            causes += served.check(obj, old)
+        except _MALFORMED:
+            if not causes:
+                raise
+    if causes:
+        resource = served.resource
+        name = str(obj["metadata"].get("name", ""))
+        raise errors.invalid_error(resource.kind, resource.group, name, causes)

@@ -6,21 +6,22 @@ https://kubernetes.io/docs/concepts/architecture/garbage-collection
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import Admission, deletion_blocked
 from gatehouse.apiserver.objects.verbs import ATTEMPTS, mutable_copy
 from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.storage.entries import Entry, MismatchError
-from gatehouse.apiserver.storage.store import Store
-
-Object = dict[str, Any]
+from gatehouse.apiserver.storage.entries import MismatchError, StoredEntry
+from gatehouse.apiserver.storage.store import ObjectStore
 
 MAX_GRACE_SECONDS = 2**31 - 1
 """Maximum grace period. The time of deletion must be a date that Python can represent."""
+
+PERMANENT_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
+"""Namespaces that cannot be deleted."""
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
@@ -28,19 +29,22 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 class Deletion:
     """Deletion of objects of one store."""
 
-    def __init__(self, store: Store, admission: Admission) -> None:
+    def __init__(self, store: ObjectStore, admission: Admission) -> None:
         self._store, self._admission = store, admission
 
-    async def delete(self, call: WriteRequest, options: Object) -> tuple[Entry, bool]:
-        """Delete an object. Return its last state, and whether it is gone. Raises ApiError."""
+    async def delete(self, call: WriteRequest, options: Object) -> tuple[StoredEntry, bool]:
+        """Delete an object. Return its last state, and whether it is gone. Raises StatusError."""
         resource = call.served.resource
+        if resource.plural == "namespaces" and call.name in PERMANENT_NAMESPACES:
+            why = "this namespace may not be deleted"
+            raise errors.forbidden_error(resource.plural, resource.group, call.name, why)
         for _ in range(ATTEMPTS):
             current = await self._store.known(call.key)
             if current is None:
-                raise errors.not_found(resource.plural, resource.group, call.name)
+                raise errors.not_found_error(resource.plural, resource.group, call.name)
             try:
                 _preconditions(call, options, current)
-            except errors.ApiError:
+            except errors.StatusError:
                 if await self._store.outdated(call.key, current):
                     continue
                 raise
@@ -52,8 +56,8 @@ class Deletion:
         raise errors.conflict(resource.plural, resource.group, call.name)
 
     async def _delete(
-        self, call: WriteRequest, options: Object, current: Entry
-    ) -> tuple[Entry, bool]:
+        self, call: WriteRequest, options: Object, current: StoredEntry
+    ) -> tuple[StoredEntry, bool]:
         obj = mutable_copy(current)
         metadata = obj["metadata"]
         _mark_dependents(metadata, _policy(options, metadata))
@@ -117,17 +121,17 @@ class Deletion:
             return
 
 
-def _preconditions(call: WriteRequest, options: Object, current: Entry) -> None:
+def _preconditions(call: WriteRequest, options: Object, current: StoredEntry) -> None:
     metadata = current.value["metadata"]
-    for field, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         expected = (options.get("preconditions") or {}).get(field)
         if expected and expected != metadata[field]:
             resource = call.served.resource
             why = (
-                f"the {shown} in the precondition ({expected}) does not match the {shown} in "
+                f"the {label} in the precondition ({expected}) does not match the {label} in "
                 f"record ({metadata[field]}). The object might have been deleted and then recreated"
             )
-            raise errors.conflict(resource.plural, resource.group, call.name, why)
+            raise errors.conflict(resource.kind, resource.group, call.name, why)
 
 
 def _policy(options: Object, metadata: Object) -> str:
@@ -144,7 +148,7 @@ def _policy(options: Object, metadata: Object) -> str:
             f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan"'
         )
         cause = Cause("FieldValueNotSupported", message, "propagationPolicy")
-        raise errors.invalid("DeleteOptions", "meta.k8s.io", "", [cause])
+        raise errors.invalid_error("DeleteOptions", "meta.k8s.io", "", [cause])
     return str(policy)
 
 

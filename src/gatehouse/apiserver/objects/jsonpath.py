@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 )
 
 
-def find(path: str, obj: Any) -> list[Any]:
+def find_values(path: str, obj: Any) -> list[Any]:
     """Return all values at a path. Raises ValueError for an unsupported path."""
     values = [obj]
     for step in _steps(path):
@@ -35,11 +35,11 @@ def find(path: str, obj: Any) -> list[Any]:
 
 def first(path: str, obj: Any) -> Any:
     """Return the first value at a path, or None."""
-    found = find(path, obj)
-    return found[0] if found else None
+    values = find_values(path, obj)
+    return values[0] if values else None
 
 
-def simple(path: str) -> list[str]:
+def simple_path(path: str) -> list[str]:
     """Return the names of a path that has only fields, for writing. Raises ValueError."""
     names = path.strip("{}").split(".")
     if names[0] or not all(re.fullmatch(r"[\w-]+", name) for name in names[1:]):
@@ -51,31 +51,31 @@ def simple(path: str) -> list[str]:
 def _steps(path: str) -> tuple[Step, ...]:
     text, place, steps = path.strip("{}"), 0, []
     while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
+        match = _TOKEN.match(text, place)
+        if match is None:
             raise ValueError(f"JSONPath not supported: {path!r} at {text[place:]!r}")
-        if not found["root"]:
-            steps.append(_step(found))
-        place = found.end()
+        if not match["root"]:
+            steps.append(_step(match))
+        place = match.end()
     return tuple(steps)
 
 
-def _step(found: re.Match[str]) -> Step:
-    if found["all"]:
+def _step(match: re.Match[str]) -> Step:
+    if match["all"]:
         return lambda values: [item for value in values for item in _items(value)]
-    if found["index"]:
-        index = int(found["index"])
+    if match["index"]:
+        index = int(match["index"])
         return lambda values: [v[index] for v in values if _has(v, index)]
-    if found["operator"]:
-        path, wanted = found["path"], _literal(found["value"])
-        equal = found["operator"] == "=="
+    if match["operator"]:
+        path, literal = match["path"], _literal(match["value"])
+        equal = match["operator"] == "=="
         return lambda values: [
             item
             for value in values
             for item in _items(value)
-            if (first(path, item) == wanted) == equal
+            if (first(path, item) == literal) == equal
         ]
-    name = found["quoted"] if found["quoted"] is not None else found["field"].replace("\\", "")
+    name = match["quoted"] if match["quoted"] is not None else match["field"].replace("\\", "")
     return lambda values: [v[name] for v in values if isinstance(v, dict) and name in v]
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.builtin.schemas import schema_of
+from gatehouse.apis.builtin_types.schemas import schema_of
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.served_resource import ServedResource
-from gatehouse.apiserver.structural import Compiled, compile_schema
-
-Object = dict[str, Any]
+from gatehouse.apiserver.structural.compiled import CompiledSchema, compile_schema
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -50,12 +49,18 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
     "path": (re.compile(r"(?!\.{1,2}\Z)[^/%]+"), 253, "may not be '.' or '..' or contain '/', '%'"),
 }
 
+_STANDARD_FINALIZERS = (
+    "customresourcecleanup.apiextensions.k8s.io",
+    "foregroundDeletion",
+    "kubernetes",
+    "orphan",
+)
 MAX_ANNOTATIONS_BYTES = 256 * 1024
 """Maximum total size of the keys and values of annotations in bytes."""
 
 
 @functools.cache
-def compiled() -> Compiled:
+def compiled() -> CompiledSchema:
     """Return the schema of ObjectMeta."""
     return compile_schema(
         {"type": "object", "properties": {"metadata": schema_of("meta.ObjectMeta")}}
@@ -65,7 +70,7 @@ def compiled() -> Compiled:
 _FIELDS = frozenset(schema_of("meta.ObjectMeta")["properties"])
 
 
-def prune(metadata: Object) -> list[str]:
+def prune_metadata(metadata: Object) -> list[str]:
     """Remove unknown fields of metadata. Return their paths."""
     for key in [key for key, value in metadata.items() if value is None]:
         del metadata[key]
@@ -100,11 +105,11 @@ def types(metadata: Object) -> str | None:
     return None
 
 
-def _mistyped(value: Any, field: str, wanted: str) -> str:
-    return f"json: cannot unmarshal {json_type(value)} into Go struct field ObjectMeta.metadata.{field} of type {wanted}"  # noqa: E501
+def _mistyped(value: Any, field: str, expected: str) -> str:
+    return f"json: cannot unmarshal {_json_type(value)} into Go struct field ObjectMeta.metadata.{field} of type {expected}"  # noqa: E501
 
 
-def json_type(value: Any) -> str:
+def _json_type(value: Any) -> str:
     """Return the JSON type of a value as Go's decoder names it."""
     match value:
         case bool():
@@ -120,24 +125,32 @@ def json_type(value: Any) -> str:
     return "null"
 
 
-def check(served: ServedResource, metadata: Object) -> Iterator[Cause]:
+def check_metadata(
+    served: ServedResource, metadata: Object, old: Object | None = None
+) -> Iterator[Cause]:
     """Yield the violations of an object's metadata, whose types are right."""
     yield from _name(served, metadata)
+    if old is not None and old.get("deletionTimestamp"):
+        yield from _added_finalizers(metadata, old)
     for key, value in metadata.get("labels", {}).items():
         yield from _label(key, value)
     annotations = metadata.get("annotations", {})
     if annotations:
         yield from _annotations(annotations)
-    for index, owner in enumerate(metadata.get("ownerReferences", ())):
+    for owner in metadata.get("ownerReferences", ()):
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
-                place = f"metadata.ownerReferences[{index}].{field}"
-                yield Cause("FieldValueRequired", "Required value: must not be empty", place)
+                place = f"metadata.ownerReferences.{field}"
+                yield Cause("FieldValueInvalid", 'Invalid value: "": must not be empty', place)
     if sum(bool(o.get("controller")) for o in metadata.get("ownerReferences", ())) > 1:
         message = "Invalid value: only one reference can have Controller set to true"
         yield Cause("FieldValueInvalid", message, "metadata.ownerReferences")
     for index, finalizer in enumerate(metadata.get("finalizers", ())):
-        yield from _qualified(finalizer, f"metadata.finalizers[{index}]")
+        field = f"metadata.finalizers[{index}]"
+        yield from _qualified(finalizer, field)
+        if "/" not in finalizer and served.builtin and finalizer not in _STANDARD_FINALIZERS:
+            message = f'Invalid value: "{finalizer}": name is neither a standard finalizer name nor is it fully qualified'  # noqa: E501
+            yield Cause("FieldValueInvalid", message, field)
 
 
 def _name(served: ServedResource, metadata: Object) -> Iterator[Cause]:
@@ -152,6 +165,16 @@ def _name(served: ServedResource, metadata: Object) -> Iterator[Cause]:
         yield Cause("FieldValueInvalid", message, "metadata.name")
     if not pattern.fullmatch(name):
         yield Cause("FieldValueInvalid", f'Invalid value: "{name}": {why}', "metadata.name")
+
+
+def _added_finalizers(metadata: Object, old: Object) -> Iterator[Cause]:
+    """Yield the violation of a finalizer that is added while the object is being deleted."""
+    before = old.get("finalizers") or ()
+    added = [name for name in metadata.get("finalizers") or () if name not in before]
+    if added:
+        text = msgspec.json.encode(added).decode()
+        message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {text}"  # noqa: E501
+        yield Cause("FieldValueForbidden", message, "metadata.finalizers")
 
 
 def _label(key: str, value: str) -> Iterator[Cause]:
@@ -170,20 +193,20 @@ def _label(key: str, value: str) -> Iterator[Cause]:
 
 def _qualified(key: str, field: str) -> Iterator[Cause]:
     prefix, slash, name = key.rpartition("/")
-    shown = msgspec.json.encode(key).decode()
+    text = msgspec.json.encode(key).decode()
     if slash and not (SUBDOMAIN.fullmatch(prefix) and len(prefix) <= 253):
         why = f"prefix part {_NAME_RULES['subdomain'][2]}"
-        yield Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+        yield Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
     if len(name) > 63:
         why = "name part must be no more than 63 bytes"
-        yield Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+        yield Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
     elif not _KEY_PATTERN.fullmatch(name):
         why = (
             "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
             "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', "
             f"regex used for validation is '{_KEY}')"
         )
-        yield Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+        yield Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
 
 
 def _annotations(annotations: dict[str, str]) -> Iterator[Cause]:

@@ -51,8 +51,8 @@ class Registry:
 
     def persisted(self) -> Iterator[ServedResource]:
         """Iterate once over every resource whose objects are stored."""
-        found = self._storage.values()
-        return iter([served for served in found if served.persisted and served.alias is None])
+        resources = self._storage.values()
+        return iter([served for served in resources if served.persisted and served.alias is None])
 
     def replace(self, group: str, plural: str, versions: Iterable[ServedResource]) -> None:
         """Replace the served versions of a resource."""

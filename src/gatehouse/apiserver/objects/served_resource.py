@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis.objects import Object, Schema
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural import Compiled, compile_schema
+from gatehouse.apiserver.structural.compiled import CompiledSchema, compile_schema
 
-Object = dict[str, Any]
-Schema = dict[str, Any]
 Check = Callable[[Object, "Object | None"], Iterator[Cause]]
 """Yields the violations of an object. The second argument is its former state."""
 
@@ -90,7 +89,7 @@ class ServedResource:
     """Fields supported by field selectors, in addition to name and namespace."""
 
     @functools.cached_property
-    def compiled(self) -> Compiled:
+    def compiled(self) -> CompiledSchema:
         """The schema, prepared for defaulting, pruning and validation."""
         return compile_schema(self.schema)
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver import errors, fields
-from gatehouse.apiserver.errors import ApiError, Cause
+from gatehouse.apis.objects import Object, copy_value
+from gatehouse.apiserver import errors, fields, offload
+from gatehouse.apiserver.errors import Cause, StatusError
 from gatehouse.apiserver.objects import timestamps, uids
-from gatehouse.apiserver.objects.admission import Admission, deletion_blocked
+from gatehouse.apiserver.objects.admission import Admission, check_location, deletion_blocked
 from gatehouse.apiserver.objects.write_request import WriteRequest, WriteResult
-from gatehouse.apiserver.storage.entries import Entry, MismatchError
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.entries import MismatchError, StoredEntry
+from gatehouse.apiserver.storage.store import ObjectStore
 
-Object = dict[str, Any]
-Change = Callable[[Object], Object]
+_Change = Callable[[Object], Object]
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names. No vowels, so that no words are formed."""
@@ -42,7 +43,7 @@ _SYSTEM_METADATA = (
 class Verbs:
     """Writes to one store."""
 
-    def __init__(self, store: Store, admission: Admission) -> None:
+    def __init__(self, store: ObjectStore, admission: Admission) -> None:
         self._store, self._admission = store, admission
 
     async def create(self, call: WriteRequest, obj: Object) -> WriteResult:
@@ -56,24 +57,31 @@ class Verbs:
                 suffix = "".join(secrets.choice(SUFFIX) for _ in range(5))
                 metadata["name"] = f"{generate[:58]}{suffix}"
             try:
-                return await self._create(call, obj if not attempt else _copy(obj))
-            except ApiError as error:
+                return await self._create(call, obj if not attempt else copy_value(obj))
+            except StatusError as error:
                 if error.reason != "AlreadyExists" or not generate or attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
-    async def _create(self, call: WriteRequest, obj: Object) -> WriteResult:
+    async def _create(
+        self, call: WriteRequest, obj: Object, *, applied: bool = False
+    ) -> WriteResult:
+        """Create an object. Fields of an `applied` object have owners already."""
         served = call.served
         metadata = obj["metadata"]
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
             metadata.pop(field, None)
-        applied = metadata.get("managedFields")
         if served.status and not served.create_with_status:
             obj.pop("status", None)
-        warnings = self._admission.prepare(call, obj, None)
-        if not applied:
-            _record_ownership(call, None, obj)
-        warnings += self._admission.run_admission_policies(call, obj, None)
+
+        def prepared() -> tuple[str, ...]:
+            warnings = self._admission.prepare(call, obj, None)
+            if not applied:
+                _record_ownership(call, None, obj)
+            return warnings
+
+        warnings = await offload.run_offloaded(prepared, call.size)
+        warnings += await self._admission.run_admission_policies(call, obj, None, call.size)
         name = metadata["name"]
         metadata["uid"] = uids.new()
         metadata["creationTimestamp"] = timestamps.now()
@@ -86,50 +94,60 @@ class Verbs:
         key = served.key(call.namespace, name)
         if self._store.latest(key) is not None:
             raise errors.already_exists(served.resource.plural, served.resource.group, name)
-        if call.options.dry_run:
-            return WriteResult(obj, msgspec.json.encode(obj), warnings, created=True)
         try:
-            entry = await self._store.put(key, obj, 0)
+            # No await between the check and the write.
+            with self._admission.reserve(call, obj, None):
+                if call.options.dry_run:
+                    return WriteResult(obj, msgspec.json.encode(obj), warnings, created=True)
+                entry = await self._store.put(key, obj, 0)
         except MismatchError as error:
             raise errors.already_exists(
                 served.resource.plural, served.resource.group, name
             ) from error
         return WriteResult(entry.value, entry.data, warnings, created=True)
 
-    async def change(self, call: WriteRequest, change: Change) -> WriteResult:
+    async def change(self, call: WriteRequest, change: _Change) -> WriteResult:
         """Replace an object by the result of `change` for a copy of it. Raises ApiError.
 
-        There is no await between reading and writing, so within one process no other write comes
-        between them. `change` is called again if another process has written since, or had written
-        a change that this process had not seen yet.
+        Small objects have no await between reading and writing, so within one process no other
+        write comes between them. `change` is called again if another write came between them, or
+        another process had written a change that this process had not seen yet.
         """
         resource = call.served.resource
         for _ in range(ATTEMPTS):
             async with self._store.sync(call.key):
                 current = await self._store.known(call.key)
                 if current is None:
-                    raise errors.not_found(resource.plural, resource.group, call.name)
+                    raise errors.not_found_error(resource.plural, resource.group, call.name)
+                size = max(call.size, len(current.data))
+                changed = functools.partial(_changed, change, current)
                 try:
-                    return await self._change(call, current, change(mutable_copy(current)))
+                    new = await offload.run_offloaded(changed, size)
+                    return await self._change(call, current, new, size)
                 except MismatchError:
                     await self._store.read_fresh()
-                except errors.ApiError as error:
+                except errors.StatusError as error:
                     if error.code != _CONFLICT or not await self._store.outdated(call.key, current):
                         raise
         raise errors.conflict(resource.plural, resource.group, call.name)
 
     async def apply(self, call: WriteRequest, applied: Object) -> WriteResult:
-        """Apply an object (server-side apply). Create it if it does not exist. Raises ApiError."""
+        """Apply an object (server-side apply) or create it. Raises StatusError."""
         options, served = call.options, call.served
         metadata = metadata_of(applied)
         metadata.setdefault("name", call.name)
-        if served.resource.namespaced:
-            metadata.setdefault("namespace", call.namespace)
-        warnings = self._admission.known_fields(call, applied)
+        check_location(call, metadata)
+        # Defaults are set after the merge: an applier owns only fields of its own object.
+        if served.status:
+            applied = _part_applied(call, applied)
+        known_fields = functools.partial(
+            self._admission.known_fields, call, applied, defaults=False
+        )
+        warnings = await offload.run_offloaded(known_fields, call.size)
 
         def merged(live: Object | None) -> Object:
             try:
-                return fields.apply(
+                return fields.apply_fields(
                     live,
                     applied,
                     served.schema,
@@ -148,32 +166,23 @@ class Verbs:
             if metadata.get("resourceVersion") or metadata.get("uid"):
                 why = "the object to be applied has a resourceVersion or uid and does not exist"
                 raise errors.conflict(served.resource.plural, served.resource.group, call.name, why)
-            written = await self._create(call, merged(None))
+            new = await offload.run_offloaded(functools.partial(merged, None), call.size)
+            written = await self._create(call, new, applied=True)
         else:
             written = await self.change(call, merged)
         # The decoding of `applied` warned of fields that the merged object does not contain.
         warnings = tuple(dict.fromkeys((*warnings, *written.warnings)))
         return WriteResult(written.value, written.data, warnings, written.created)
 
-    async def _change(self, call: WriteRequest, current: Entry, new: Object) -> WriteResult:
+    async def _change(
+        self, call: WriteRequest, current: StoredEntry, new: Object, size: int
+    ) -> WriteResult:
         served, before = call.served, current.value
         metadata = metadata_of(new)
+        check_location(call, metadata)
         self._preconditions(call, metadata, current)
-        if metadata.get("name", call.name) != call.name:
-            message = (
-                f"the name of the object ({metadata['name']}) does not match the name on the "
-                f"URL ({call.name})"
-            )
-            raise errors.bad_request(message)
-        tracked = metadata.get("managedFields")
-        obj = self._part(call, new, before)
-        _restore_system_metadata(obj["metadata"], before["metadata"])
-        warnings = self._admission.prepare(call, obj, before)
-        if tracked and tracked != before["metadata"].get("managedFields"):
-            obj["metadata"]["managedFields"] = tracked
-        else:
-            _record_ownership(call, before, obj, cleared=tracked == [])
-        warnings += self._admission.run_admission_policies(call, obj, before)
+        obj, warnings = await offload.run_offloaded(lambda: self._prepared(call, new, before), size)
+        warnings += await self._admission.run_admission_policies(call, obj, before, size)
         if served.generation and _spec(served, obj) != _spec(served, before):
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         self._admission.finish(call, obj, before)
@@ -181,24 +190,39 @@ class Verbs:
             return WriteResult(obj, msgspec.json.encode(obj), warnings)
         obj = _ordered(obj)
         if obj["metadata"].get("deletionTimestamp") and not deletion_blocked(served, obj):
-            entry = await self._store.delete(call.key, current.revision)
-            return WriteResult(entry.value, entry.data, warnings)
-        entry = await self._store.put(call.key, obj, current.revision)
+            await self._store.delete(call.key, current.revision)
+            return WriteResult(obj, msgspec.json.encode(obj), warnings)
+        with self._admission.reserve(call, obj, before):
+            entry = await self._store.put(call.key, obj, current.revision)
         return WriteResult(entry.value, entry.data, warnings)
+
+    def _prepared(
+        self, call: WriteRequest, new: Object, before: Object
+    ) -> tuple[Object, tuple[str, ...]]:
+        """Return the changed object with its owners, and warnings. Raises ApiError."""
+        tracked = new["metadata"].get("managedFields")
+        obj = self._part(call, new, before)
+        _restore_system_metadata(obj["metadata"], before["metadata"])
+        warnings = self._admission.prepare(call, obj, before)
+        if tracked and tracked != before["metadata"].get("managedFields"):
+            obj["metadata"]["managedFields"] = tracked
+        else:
+            _record_ownership(call, before, obj, cleared=tracked == [])
+        return obj, warnings
 
     @staticmethod
     def _part(call: WriteRequest, new: Object, before: Object) -> Object:
         """Return the object with the part that the request may write."""
         match call.subresource:
             case "status":
-                metadata = _copy(before["metadata"])
-                obj: Object = {**_copy(before), "metadata": metadata}
+                metadata = copy_value(before["metadata"])
+                obj: Object = {**copy_value(before), "metadata": metadata}
                 obj["status"] = new.get("status", {})
                 if new.get("status") is None:
                     obj.pop("status", None)
                 return obj
             case "finalize":
-                obj = dict(_copy(before))
+                obj = dict(copy_value(before))
                 obj["spec"] = {**obj.get("spec", {}), **(new.get("spec") or {})}
                 return obj
         if call.served.status:
@@ -210,12 +234,17 @@ class Verbs:
         return new
 
     @staticmethod
-    def _preconditions(call: WriteRequest, metadata: Object, current: Entry) -> None:
+    def _preconditions(call: WriteRequest, metadata: Object, current: StoredEntry) -> None:
         resource, have = call.served.resource, current.value["metadata"]
         version = metadata.get("resourceVersion")
         if version and version != have["resourceVersion"]:
             raise errors.conflict(resource.plural, resource.group, call.name)
         if metadata.get("uid", have["uid"]) != have["uid"]:
+            if call.patched:
+                cause = Cause(
+                    "FieldValueInvalid", "Invalid value: field is immutable", "metadata.uid"
+                )
+                raise errors.invalid_error(resource.kind, resource.group, call.name, [cause])
             why = (
                 f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: "
                 f"{have['uid']}"
@@ -235,18 +264,14 @@ def metadata_of(obj: Any) -> Object:
     return metadata
 
 
-def mutable_copy(entry: Entry) -> Object:
+def mutable_copy(entry: StoredEntry) -> Object:
     """Return a copy of an object that may be changed."""
     value: Object = msgspec.json.decode(entry.data)
     return value
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
-    return value
+def _changed(change: _Change, current: StoredEntry) -> Object:
+    return change(mutable_copy(current))
 
 
 def _ordered(obj: Object) -> Object:
@@ -258,13 +283,29 @@ def _ordered(obj: Object) -> Object:
 def _part_owned(call: WriteRequest, obj: Object) -> Object:
     """Return the part of an object that a request can own: the status, or everything else."""
     if call.subresource == "status":
-        kept = {key: obj["metadata"][key] for key in ("managedFields",) if key in obj["metadata"]}
+        metadata = {
+            key: obj["metadata"][key] for key in ("managedFields",) if key in obj["metadata"]
+        }
         return (
-            {"metadata": kept, "status": obj["status"]} if "status" in obj else {"metadata": kept}
+            {"metadata": metadata, "status": obj["status"]}
+            if "status" in obj
+            else {"metadata": metadata}
         )
     if not call.served.status:
         return obj
     return {key: value for key, value in obj.items() if key != "status"}
+
+
+def _part_applied(call: WriteRequest, applied: Object) -> Object:
+    """Return the part of an applied object that the request may change."""
+    if call.subresource == "status":
+        head = ("name", "namespace", "uid", "resourceVersion", "managedFields")
+        metadata = {key: item for key, item in applied["metadata"].items() if key in head}
+        part: Object = {
+            key: applied[key] for key in ("apiVersion", "kind", "status") if key in applied
+        }
+        return {**part, "metadata": metadata}
+    return {key: item for key, item in applied.items() if key != "status"}
 
 
 def _restore_system_metadata(metadata: Object, old: Object) -> None:
@@ -305,6 +346,6 @@ def _spec(served: Any, obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in left}
 
 
-def _conflicts(error: fields.ConflictsError) -> ApiError:
-    message, causes = fields.render(error.conflicts)
-    return ApiError(409, "Conflict", message, causes=[Cause(*cause) for cause in causes])
+def _conflicts(error: fields.ConflictsError) -> StatusError:
+    message, causes = fields.render_conflicts(error.conflicts)
+    return StatusError(409, "Conflict", message, causes=[Cause(*cause) for cause in causes])

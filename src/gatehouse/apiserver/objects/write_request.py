@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import msgspec
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.identity.users import SYSTEM, User
 from gatehouse.apiserver.objects.served_resource import ServedResource
-
-Object = dict[str, Any]
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -25,7 +23,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """True if server-side apply takes over fields of other managers."""
 
 
-DEFAULTS = WriteOptions()
+_DEFAULTS = WriteOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +34,14 @@ class WriteRequest:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    options: WriteOptions = DEFAULTS
+    options: WriteOptions = _DEFAULTS
     user: User = SYSTEM
+    size: int = 0
+    """Size of the request body in bytes. Large objects are processed in a thread."""
+    patched: bool = False
+    """True for a patch other than an apply. Its result is decoded, and not the body."""
+    checked: bool = False
+    """True for an object that is known to pass the check of its kind."""
 
     @property
     def key(self) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gatehouse.apiserver.rbac.rules import Object, PolicyRule, values
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.rbac.rules import PolicyRule, values
 
 
-def selects(selector: Object, labels: Mapping[str, str]) -> bool:
+def selects_role(selector: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a LabelSelector matches. An empty one matches everything."""
     match_labels = selector.get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in match_labels.items()) and all(
@@ -15,7 +16,7 @@ def selects(selector: Object, labels: Mapping[str, str]) -> bool:
     )
 
 
-def union(role: Object, roles: Iterable[Object]) -> list[PolicyRule] | None:
+def aggregate_rules(role: Object, roles: Iterable[Object]) -> list[PolicyRule] | None:
     """Return the rules that `role` collects from `roles`; None if it does not aggregate.
 
     The order is that of Kubernetes' controller: by selector, then by role name.
@@ -30,7 +31,7 @@ def union(role: Object, roles: Iterable[Object]) -> list[PolicyRule] | None:
     )
     for selector in rule.get("clusterRoleSelectors") or ():
         for other in others:
-            if selects(selector, other["metadata"].get("labels") or {}):
+            if selects_role(selector, other["metadata"].get("labels") or {}):
                 gathered += (one for one in values(other, "rules") if one not in gathered)
     return gathered
 
@@ -46,7 +47,7 @@ def changed_roles(roles: Iterable[Object]) -> list[Object]:
     for _ in range(len(current)):
         stable = True
         for name, role in current.items():
-            rules = union(role, current.values())
+            rules = aggregate_rules(role, current.values())
             if rules is not None and rules != values(role, "rules"):
                 current[name] = changed[name] = {**role, "rules": rules}
                 stable = False

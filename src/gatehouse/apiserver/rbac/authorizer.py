@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gatehouse.apiserver.rbac.coverage import quoted
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.rbac.coverage import quote_text
 from gatehouse.apiserver.rbac.rules import (
     EVERYTHING,
-    GROUP,
+    RBAC_GROUP,
     Attributes,
-    Object,
     PolicyRule,
-    User,
+    RbacUser,
     any_allows,
     values,
 )
@@ -27,7 +27,7 @@ MASTERS = "system:masters"
 ROLES = frozenset({"Role", "ClusterRole"})
 BINDINGS = frozenset({"RoleBinding", "ClusterRoleBinding"})
 
-Key = tuple[str, str]
+_Key = tuple[str, str]
 """Namespace (empty for the cluster) and name."""
 Subject = tuple[str, str, str]
 """Namespace of the binding, `User` or `Group`, and name."""
@@ -36,10 +36,10 @@ Subject = tuple[str, str, str]
 class Grant(msgspec.Struct, frozen=True):
     """One binding for one of its subjects."""
 
-    binding: Key
+    binding: _Key
     kind: str
     """Kind of the role."""
-    role: Key
+    role: _Key
     source: str
     """Description of the binding for the reason of a decision."""
 
@@ -49,10 +49,10 @@ class Authorizer:
 
     def __init__(self, cache_size: int = 10_000) -> None:
         """Cache up to `cache_size` decisions. Any change of an object clears the cache."""
-        self._roles: dict[Key, list[PolicyRule]] = {}
+        self._roles: dict[_Key, list[PolicyRule]] = {}
         self._grants: dict[Subject, dict[str, Grant]] = {}
         """By subject, then by the name of the binding."""
-        self._subjects: dict[Key, tuple[Subject, ...]] = {}
+        self._subjects: dict[_Key, tuple[Subject, ...]] = {}
         """Subjects under which each binding is indexed."""
         self._decisions: dict[tuple[str, tuple[str, ...], Attributes], tuple[bool, str]] = {}
         self._cache_size = cache_size
@@ -72,7 +72,7 @@ class Authorizer:
         else:
             self._roles[key] = values(obj, "rules")
 
-    def authorize(self, user: User, attributes: Attributes) -> tuple[bool, str]:
+    def authorize(self, user: RbacUser, attributes: Attributes) -> tuple[bool, str]:
         """Return whether a request is allowed, and the reason. The reason is empty if no rule
         matches.
         """
@@ -87,7 +87,7 @@ class Authorizer:
             self._decisions[key] = decision
         return decision
 
-    def rules_for(self, user: User, namespace: str) -> list[PolicyRule]:
+    def rules_for(self, user: RbacUser, namespace: str) -> list[PolicyRule]:
         """Return the rules of a user in a namespace, or cluster-wide if it is empty. Do not modify
         them.
         """
@@ -101,13 +101,13 @@ class Authorizer:
         key = _referenced(role_ref, namespace)
         return None if key is None else self._roles.get(key)
 
-    def _decide(self, user: User, attributes: Attributes) -> tuple[bool, str]:
+    def _decide(self, user: RbacUser, attributes: Attributes) -> tuple[bool, str]:
         missing: dict[str, None] = {}
         # A URL has no namespace, so only ClusterRoleBindings apply.
         for grant in self._grants_for(user, "" if attributes.path else attributes.namespace):
             rules = self._roles.get(grant.role)
             if rules is None:
-                what = f"{grant.kind.lower()}.{GROUP} {quoted(grant.role[1])} not found"
+                what = f"{grant.kind.lower()}.{RBAC_GROUP} {quote_text(grant.role[1])} not found"
                 missing[what] = None
             elif any_allows(rules, attributes):
                 return True, f"RBAC: allowed by {grant.source}"
@@ -115,35 +115,35 @@ class Authorizer:
             return False, ""
         return False, f"RBAC: {next(iter(missing)) if len(missing) == 1 else _joined(missing)}"
 
-    def _grants_for(self, user: User, namespace: str) -> Iterator[Grant]:
-        seen: set[Key] = set()
+    def _grants_for(self, user: RbacUser, namespace: str) -> Iterator[Grant]:
+        bindings: set[_Key] = set()
         subjects = [("User", user.name), *(("Group", group) for group in user.groups)]
         for scope in ("", namespace) if namespace else ("",):
             for kind, name in subjects:
                 for grant in self._grants.get((scope, kind, name), {}).values():
-                    if grant.binding not in seen:
-                        seen.add(grant.binding)
+                    if grant.binding not in bindings:
+                        bindings.add(grant.binding)
                         yield grant
 
-    def _bind(self, key: Key, kind: str, obj: Object) -> None:
+    def _bind(self, key: _Key, kind: str, obj: Object) -> None:
         role_ref = obj.get("roleRef") or {}
         role = _referenced(role_ref, key[0])
         if role is None:
             return
         named = f"{key[1]}/{key[0]}" if key[0] else key[1]
-        source = f"{kind} {quoted(named)} of {role_ref['kind']} {quoted(role[1])} to "
+        source = f"{kind} {quote_text(named)} of {role_ref['kind']} {quote_text(role[1])} to "
         subjects: dict[Subject, None] = {}
         for raw in values(obj, "subjects"):
-            found = _subject(raw, key[0])
-            if found is None or found[0] in subjects:
+            binding_subject = _subject(raw, key[0])
+            if binding_subject is None or binding_subject[0] in subjects:
                 continue
-            subject, shown = found
+            subject, description = binding_subject
             subjects[subject] = None
-            grant = Grant(key, role_ref["kind"], role, source + shown)
+            grant = Grant(key, role_ref["kind"], role, source + description)
             self._grants.setdefault(subject, {})[key[1]] = grant
         self._subjects[key] = tuple(subjects)
 
-    def _unbind(self, key: Key) -> None:
+    def _unbind(self, key: _Key) -> None:
         for subject in self._subjects.pop(key, ()):
             grants = self._grants[subject]
             del grants[key[1]]
@@ -151,7 +151,7 @@ class Authorizer:
                 del self._grants[subject]
 
 
-def _referenced(role_ref: Object, namespace: str) -> Key | None:
+def _referenced(role_ref: Object, namespace: str) -> _Key | None:
     kind, name = role_ref.get("kind"), role_ref.get("name", "")
     if kind == "ClusterRole":
         return "", name
@@ -163,11 +163,11 @@ def _subject(subject: Object, namespace: str) -> tuple[Subject, str] | None:
     """Return the key of a subject and its description; None for an invalid subject."""
     kind, name = subject.get("kind", ""), subject.get("name", "")
     if kind in ("User", "Group") and name:
-        return (namespace, kind, name), f"{kind} {quoted(name)}"
+        return (namespace, kind, name), f"{kind} {quote_text(name)}"
     home = subject.get("namespace") or namespace
     if kind == "ServiceAccount" and name and home:
         account = f"system:serviceaccount:{home}:{name}"
-        return (namespace, "User", account), f"{kind} {quoted(f'{name}/{home}')}"
+        return (namespace, "User", account), f"{kind} {quote_text(f'{name}/{home}')}"
     return None
 
 

@@ -15,7 +15,7 @@ from math import prod
 from gatehouse.apiserver.rbac.rules import (
     ALL,
     PolicyRule,
-    User,
+    RbacUser,
     grants_resource,
     grants_url,
     values,
@@ -37,12 +37,14 @@ _FIELD_LABELS = (
 )
 
 
-def covers(owner: Iterable[PolicyRule], requested: Iterable[PolicyRule]) -> bool:
+def rules_cover(owner: Iterable[PolicyRule], requested: Iterable[PolicyRule]) -> bool:
     """Return whether the rules `owner` contain all rules `requested`."""
-    return not uncovered(owner, requested)
+    return not uncovered_atoms(owner, requested)
 
 
-def uncovered(owner: Iterable[PolicyRule], requested: Iterable[PolicyRule]) -> list[PolicyRule]:
+def uncovered_atoms(
+    owner: Iterable[PolicyRule], requested: Iterable[PolicyRule]
+) -> list[PolicyRule]:
     """Return the atoms of `requested` that `owner` does not contain, in their order."""
     owned, uncovered_rules, remaining = list(owner), list[PolicyRule](), MAX_ATOMS
     for rule in requested:
@@ -101,16 +103,16 @@ def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     return joined
 
 
-def escalation_message(user: User, uncovered_rules: Iterable[PolicyRule]) -> str:
+def escalation_message(user: RbacUser, uncovered_rules: Iterable[PolicyRule]) -> str:
     """Return Kubernetes' message about rules that `user` grants without holding them."""
     lines = sorted({_format(rule) for rule in compact(uncovered_rules)})
     return (
-        f"user {quoted(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
+        f"user {quote_text(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
         "permissions not currently held:\n" + "\n".join(lines)
     )
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Quote a text for messages."""
     return json.dumps(text, ensure_ascii=False)
 
@@ -144,4 +146,4 @@ def _format(rule: PolicyRule) -> str:
 
 
 def _list(texts: Iterable[str]) -> str:
-    return f"[{' '.join(quoted(text) for text in texts)}]"
+    return f"[{' '.join(quote_text(text) for text in texts)}]"

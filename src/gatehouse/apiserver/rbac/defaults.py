@@ -11,16 +11,17 @@ import copy
 import json
 from importlib import resources
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.rbac.authorizer import MASTERS
-from gatehouse.apiserver.rbac.coverage import compact, uncovered
-from gatehouse.apiserver.rbac.rules import ALL, EVERYTHING, GROUP, Object, PolicyRule, values
+from gatehouse.apiserver.rbac.coverage import compact, uncovered_atoms
+from gatehouse.apiserver.rbac.rules import ALL, EVERYTHING, RBAC_GROUP, PolicyRule, values
 from gatehouse.apiserver.rbac.validation import with_defaults
 
-CONTROLLER = "system:gatehouse:controller"
-NODE = "system:gatehouse:node"
+CONTROLLER_USER = "system:gatehouse:controller"
+NODE_USER = "system:gatehouse:node"
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-_AGGREGATE_TO = f"{GROUP}/aggregate-to-"
+_AGGREGATE_TO = f"{RBAC_GROUP}/aggregate-to-"
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _ANNOTATIONS = {AUTOUPDATE: "true"}
 
@@ -73,7 +74,7 @@ def _and(names: str, subresource: str) -> str:
 
 
 _VIEW = (
-    _rule(_READ, _CORE, _and("namespaces pods services", "status")),
+    _rule(_READ, _CORE, _and("namespaces pods resourcequotas services", "status")),
     _rule(_READ, _CORE, "configmaps endpoints events pods/log serviceaccounts"),
     _rule(_READ, _EVENTS, "events"),
     _rule(_READ, _DISCOVERY, "endpointslices"),
@@ -104,7 +105,7 @@ _EDIT = (
 
 _ADMIN = (
     _rule("create", _AUTHORIZATION, "localsubjectaccessreviews"),
-    _rule(_BOTH, GROUP, "roles rolebindings"),
+    _rule(_BOTH, RBAC_GROUP, "roles rolebindings"),
     # These reach beyond the namespace: raw proxy configuration, and upstreams with credentials.
     _rule(_WRITE, (_NGINX, _GATEHOUSE), ALL),
     _rule(_BOTH, _PROXY, ALL),
@@ -122,6 +123,7 @@ _NODE = (
     _rule(_FOLLOW, _GATEWAY_API, "gatewayclasses gateways"),
     _rule("get", _CORE, "configmaps secrets"),
     _rule("create delete", _CORE, "pods"),
+    _rule("create patch", _CORE, "events"),
     _rule("update", _CORE, "pods/status services/status"),
     _rule("update", _APPS, "daemonsets/status deployments/status"),
     _rule("update", _BATCH, "jobs/status"),
@@ -141,8 +143,8 @@ _ROLES: dict[str, tuple[PolicyRule, ...]] = {
         _rule("create", _AUTHENTICATION, "tokenreviews"),
         _rule("create", _AUTHORIZATION, "subjectaccessreviews"),
     ),
-    CONTROLLER: _CONTROLLER,
-    NODE: _NODE,
+    CONTROLLER_USER: _CONTROLLER,
+    NODE_USER: _NODE,
 }
 
 _AGGREGATED: dict[str, tuple[tuple[PolicyRule, ...], str]] = {
@@ -161,8 +163,8 @@ _BINDINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Group", "system:unauthenticated"),
     ),
     "system:service-account-issuer-discovery": (("Group", "system:serviceaccounts"),),
-    CONTROLLER: (("User", CONTROLLER),),
-    NODE: (("User", NODE),),
+    CONTROLLER_USER: (("User", CONTROLLER_USER),),
+    NODE_USER: (("User", NODE_USER),),
 }
 """Subjects by name of the binding, which is also the name of the ClusterRole."""
 
@@ -179,15 +181,17 @@ def objects() -> list[Object]:
         _object(
             "ClusterRoleBinding",
             name,
-            roleRef={"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
-            subjects=[{"apiGroup": GROUP, "kind": kind, "name": who} for kind, who in subjects],
+            roleRef={"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
+            subjects=[
+                {"apiGroup": RBAC_GROUP, "kind": kind, "name": who} for kind, who in subjects
+            ],
         )
         for name, subjects in _BINDINGS.items()
     ]
     return copy.deepcopy(roles + bindings)
 
 
-def reconcile(current: Object | None, desired: Object) -> Object | None:
+def reconcile_default(current: Object | None, desired: Object) -> Object | None:
     """Return a default object as it must be written at start; None if nothing changes.
 
     Additions of an administrator stay. Missing items are restored, unless the object has
@@ -214,7 +218,7 @@ def reconcile(current: Object | None, desired: Object) -> Object | None:
 
 
 def _reconcile_rules(after: Object, desired: Object) -> None:
-    missing = uncovered(values(after, "rules"), values(desired, "rules"))
+    missing = uncovered_atoms(values(after, "rules"), values(desired, "rules"))
     if missing:
         after["rules"] = values(after, "rules") + compact(missing)
     if "aggregationRule" not in desired:
@@ -241,7 +245,7 @@ def _aggregated(name: str, gatherer: str) -> Object:
 def _object(kind: str, name: str, *, to: str = "", **fields: object) -> Object:
     labels = {**_LABELS, **({_AGGREGATE_TO + to: "true"} if to else {})}
     return {
-        "apiVersion": f"{GROUP}/v1",
+        "apiVersion": f"{RBAC_GROUP}/v1",
         "kind": kind,
         "metadata": {"name": name, "labels": labels, "annotations": {**_ANNOTATIONS}},
         **fields,

@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-Object = dict[str, Any]
+from gatehouse.apis.objects import Object
+
 PolicyRule = dict[str, Any]
 """`verbs` with `apiGroups`, `resources` and `resourceNames`, or with `nonResourceURLs`."""
 
-GROUP = "rbac.authorization.k8s.io"
+RBAC_GROUP = "rbac.authorization.k8s.io"
 ALL = "*"
 
 EVERYTHING: tuple[PolicyRule, ...] = (
@@ -25,7 +26,7 @@ EVERYTHING: tuple[PolicyRule, ...] = (
 """Rules that allow everything."""
 
 
-class User(Protocol):
+class RbacUser(Protocol):
     """User attributes that RBAC needs."""
 
     @property

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.rbac.coverage import quoted
-from gatehouse.apiserver.rbac.rules import GROUP, Object, PolicyRule, values
+from gatehouse.apiserver.rbac.coverage import quote_text
+from gatehouse.apiserver.rbac.rules import RBAC_GROUP, PolicyRule, values
 
 _SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _SUBDOMAIN = (
@@ -28,13 +29,16 @@ def with_defaults(kind: str, obj: Object) -> Object:
         return obj
     filled = {**obj}
     if "roleRef" in obj:
-        filled["roleRef"] = {**obj["roleRef"], "apiGroup": obj["roleRef"].get("apiGroup") or GROUP}
+        filled["roleRef"] = {
+            **obj["roleRef"],
+            "apiGroup": obj["roleRef"].get("apiGroup") or RBAC_GROUP,
+        }
     if obj.get("subjects"):
         filled["subjects"] = [_subject_with_defaults(subject) for subject in obj["subjects"]]
     return filled
 
 
-def validate(kind: str, obj: Object, old: Object | None = None) -> list[Cause]:
+def validate_rbac(kind: str, obj: Object, old: Object | None = None) -> list[Cause]:
     """Return the violations of an object of one of the four kinds. It must have its defaults."""
     namespaced = not kind.startswith("Cluster")
     if not kind.endswith("Binding"):
@@ -45,8 +49,8 @@ def validate(kind: str, obj: Object, old: Object | None = None) -> list[Cause]:
     for index, subject in enumerate(values(obj, "subjects")):
         causes += _subject(subject, namespaced, f"subjects[{index}]")
     if old is not None and _ref(old) != _ref(obj):
-        shown = dict(zip(("APIGroup", "Kind", "Name"), _ref(obj), strict=True))
-        causes.append(_invalid("roleRef", shown, "cannot change roleRef"))
+        reference = dict(zip(("APIGroup", "Kind", "Name"), _ref(obj), strict=True))
+        causes.append(_invalid("roleRef", reference, "cannot change roleRef"))
     return causes
 
 
@@ -98,8 +102,8 @@ def _expression(expression: Object, path: str) -> Iterator[Cause]:
 def _role_ref(ref: Object, namespaced: bool) -> Iterator[Cause]:
     group, kind, name = (ref.get(field) or "" for field in ("apiGroup", "kind", "name"))
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
-    if group != GROUP:
-        yield _unsupported("roleRef.apiGroup", group, (GROUP,))
+    if group != RBAC_GROUP:
+        yield _unsupported("roleRef.apiGroup", group, (RBAC_GROUP,))
     if kind not in kinds:
         yield _unsupported("roleRef.kind", kind, kinds)
     if not name:
@@ -125,15 +129,15 @@ def _subject(subject: Object, namespaced: bool, path: str) -> Iterator[Cause]:
             if not namespaced and not subject.get("namespace"):
                 yield _required(f"{path}.namespace")
         case "User" | "Group":
-            if group != GROUP:
-                yield _unsupported(f"{path}.apiGroup", group, (GROUP,))
+            if group != RBAC_GROUP:
+                yield _unsupported(f"{path}.apiGroup", group, (RBAC_GROUP,))
         case _:
             yield _unsupported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
 
 
 def _subject_with_defaults(subject: Object) -> Object:
     if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
-        return {**subject, "apiGroup": GROUP}
+        return {**subject, "apiGroup": RBAC_GROUP}
     return subject
 
 
@@ -147,11 +151,11 @@ def _required(field: str, message: str = "") -> Cause:
 
 
 def _invalid(field: str, value: Any, message: str) -> Cause:
-    shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {message}", field)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Cause("FieldValueInvalid", f"Invalid value: {text}: {message}", field)
 
 
 def _unsupported(field: str, value: str, supported: Iterable[str]) -> Cause:
-    shown = ", ".join(quoted(one) for one in supported)
-    message = f"Unsupported value: {quoted(value)}: supported values: {shown}"
+    listing = ", ".join(quote_text(one) for one in supported)
+    message = f"Unsupported value: {quote_text(value)}: supported values: {listing}"
     return Cause("FieldValueNotSupported", message, field)

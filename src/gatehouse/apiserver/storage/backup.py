@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.storage.factory import FILE, directory_lock
+from gatehouse.apiserver.storage.factory import DATABASE_FILE, directory_lock
 from gatehouse.apiserver.storage.sqlite.log import Log, Row
+from gatehouse.runtime import private_files
 
 REVISION_GAP = 1_000_000
 """Increase of revisions at a restore: more than the number of writes since the backup."""
@@ -30,7 +31,7 @@ class TransferError(Exception):
     """An unreadable backup, or a target that is not empty."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class BackupRecord(msgspec.Struct, frozen=True):
     """One object in its stored form."""
 
     key: str
@@ -38,45 +39,46 @@ class Record(msgspec.Struct, frozen=True):
     value: bytes
 
 
-async def read(address: str) -> tuple[int, list[Record]]:
+async def read_backup(address: str) -> tuple[int, list[BackupRecord]]:
     """Return the revision and all objects of a storage. Raises UnavailableError, TransferError."""
     if address.startswith("etcd://"):
         from gatehouse.apiserver.storage.etcd import backup
 
-        revision, items = await backup.read(address)
-        return revision, [Record(*item) for item in items]
-    path = Path(address) / FILE
+        revision, items = await backup.read_etcd(address)
+        return revision, [BackupRecord(*item) for item in items]
+    path = Path(address) / DATABASE_FILE
     if not path.exists():
         raise TransferError(f"{path}: database not found")
     return await asyncio.to_thread(_read_sqlite, path)
 
 
-def _read_sqlite(path: Path) -> tuple[int, list[Record]]:
+def _read_sqlite(path: Path) -> tuple[int, list[BackupRecord]]:
     log = Log(path)
     try:
         rows = log.newest()
         revision = max([log.facts()[0], *(row.revision for row in rows)])
     finally:
         log.close()
-    return revision, [Record(row.key, row.revision, row.value) for row in rows if row.value]
+    return revision, [BackupRecord(row.key, row.revision, row.value) for row in rows if row.value]
 
 
-async def write(address: str, revision: int, records: Iterable[Record]) -> int:
+async def restore_objects(address: str, revision: int, records: Iterable[BackupRecord]) -> int:
     """Write objects into an empty storage. Return their number. Raises TransferError."""
     if address.startswith("etcd://"):
         from gatehouse.apiserver.storage.etcd import backup
 
-        found = [(record.key, record.value) for record in records]
-        if not await backup.write(address, revision + REVISION_GAP, found, MAX_CONCURRENT_WRITES):
+        entries = [(record.key, record.value) for record in records]
+        if not await backup.restore_etcd(
+            address, revision + REVISION_GAP, entries, MAX_CONCURRENT_WRITES
+        ):
             raise TransferError(f"{address} is not empty")
-        return len(found)
+        return len(entries)
     return await asyncio.to_thread(_write_sqlite, Path(address), revision, list(records))
 
 
-def _write_sqlite(directory: Path, revision: int, records: list[Record]) -> int:
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+def _write_sqlite(directory: Path, revision: int, records: list[BackupRecord]) -> int:
     with directory_lock(directory):
-        log = Log(directory / FILE)
+        log = Log(directory / DATABASE_FILE)
         try:
             if log.newest():
                 raise TransferError(f"{directory} is not empty")
@@ -93,21 +95,20 @@ def _write_sqlite(directory: Path, revision: int, records: list[Record]) -> int:
     return len(records)
 
 
-def dump(path: Path, revision: int, records: Iterable[Record]) -> None:
-    """Write a backup, readable only by its owner."""
-    path.touch(mode=0o600)
-    with path.open("wb") as file:
-        file.write(msgspec.json.encode({"format": FORMAT, "revision": revision}) + b"\n")
-        for record in records:
-            line: dict[str, Any] = {"key": record.key, "revision": record.revision}
-            if record.value[:1] == b"{":
-                line["value"] = msgspec.Raw(record.value)
-            else:
-                line["sealed"] = base64.b64encode(record.value).decode()
-            file.write(msgspec.json.encode(line) + b"\n")
+def dump_backup(path: Path, revision: int, records: Iterable[BackupRecord]) -> None:
+    """Write a backup, readable only by its owner, or replace it. Raises OSError."""
+    lines = [msgspec.json.encode({"format": FORMAT, "revision": revision})]
+    for record in records:
+        line: dict[str, Any] = {"key": record.key, "revision": record.revision}
+        if record.value[:1] == b"{":
+            line["value"] = msgspec.Raw(record.value)
+        else:
+            line["sealed"] = base64.b64encode(record.value).decode()
+        lines.append(msgspec.json.encode(line))
+    private_files.replace_private_file(path, b"\n".join(lines) + b"\n", durable=True)
 
 
-def load(path: Path) -> tuple[int, Iterator[Record]]:
+def load_backup(path: Path) -> tuple[int, Iterator[BackupRecord]]:
     """Load a backup. Raises TransferError."""
     try:
         lines = path.read_bytes().splitlines()
@@ -126,7 +127,7 @@ class _Line(msgspec.Struct):
     sealed: str = ""
 
 
-def _record(line: bytes) -> Record:
-    found = msgspec.json.decode(line, type=_Line)
-    value = base64.b64decode(found.sealed) if found.sealed else bytes(found.value)
-    return Record(found.key, found.revision, value)
+def _record(line: bytes) -> BackupRecord:
+    fields = msgspec.json.decode(line, type=_Line)
+    value = base64.b64decode(fields.sealed) if fields.sealed else bytes(fields.value)
+    return BackupRecord(fields.key, fields.revision, value)

@@ -82,7 +82,7 @@ class AESGCMTransformer(IdentityTransformer):
         )
 
 
-def load(path: Path) -> AESGCMTransformer:
+def load_keys(path: Path) -> AESGCMTransformer:
     """Load a key file. Raises EncryptionError."""
     keys: dict[str, bytes] = {}
     try:
@@ -106,6 +106,6 @@ def load(path: Path) -> AESGCMTransformer:
     return AESGCMTransformer(keys)
 
 
-def generate() -> str:
+def generate_key() -> str:
     """Return a new line for a key file."""
     return f"{os.urandom(4).hex()} {base64.b64encode(os.urandom(32)).decode()}"

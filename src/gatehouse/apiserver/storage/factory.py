@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,19 +12,20 @@ import structlog
 from gatehouse.apiserver.storage import encryption
 from gatehouse.apiserver.storage.encryption import IdentityTransformer
 from gatehouse.apiserver.storage.entries import MismatchError, UnavailableError
-from gatehouse.apiserver.storage.sqlite.log import Log
+from gatehouse.apiserver.storage.sqlite.log import Log, files
 from gatehouse.apiserver.storage.sqlite.store import SqliteStore
-from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.storage.store import ObjectStore
+from gatehouse.runtime import private_files
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-FILE = "gatehouse.db"
+DATABASE_FILE = "gatehouse.db"
 
 
-async def open_store(address: str, keys: Path | None = None) -> Store:
+async def open_store(address: str, keys: Path | None = None) -> ObjectStore:
     """Open a directory (SQLite) or an etcd. Raises EncryptionError, UnavailableError, OSError."""
     cipher: IdentityTransformer = (
-        encryption.load(keys) if keys is not None else IdentityTransformer()
+        encryption.load_keys(keys) if keys is not None else IdentityTransformer()
     )
     if address.startswith("etcd://"):
         # Imported here, so that only users of etcd load gRPC.
@@ -35,27 +35,37 @@ async def open_store(address: str, keys: Path | None = None) -> Store:
     return _open_directory(Path(address), cipher)
 
 
-def _open_directory(directory: Path, cipher: IdentityTransformer) -> Store:
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+def _open_directory(directory: Path, cipher: IdentityTransformer) -> ObjectStore:
     # Two processes would assign the same revisions to different changes.
     with contextlib.ExitStack() as opened:
         opened.enter_context(directory_lock(directory))
-        log_file = Log(directory / FILE)
-        return SqliteStore(log_file, cipher, on_close=opened.pop_all().close)
+        exposed = [
+            path for path in files(directory / DATABASE_FILE) if private_files.restrict_file(path)
+        ]
+        if exposed:
+            log.warning("database was readable by other users", path=str(exposed[0]))
+        log_file = Log(directory / DATABASE_FILE)
+        opened.callback(log_file.close)
+        store = SqliteStore(log_file, cipher)
+        store.on_close = opened.pop_all().close
+        return store
 
 
 @contextlib.contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Lock a directory. Raises UnavailableError if another process has locked it."""
-    with (directory / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UnavailableError(f"{directory} is in use by another process") from error
-        yield
+    """Create or restrict a directory, and lock it.
+
+    Raises UnavailableError if another process has locked it, or OSError.
+    """
+    private_files.make_private_dir(directory, marker=DATABASE_FILE)
+    try:
+        with private_files.locked(directory / "lock"):
+            yield
+    except private_files.LockedError as error:
+        raise UnavailableError(str(error)) from error
 
 
-async def reencrypt(store: Store) -> None:
+async def reencrypt(store: ObjectStore) -> None:
     """Encrypt values that are in plain text or under an old key with the first key."""
     stale = store.stale
     for key in stale:

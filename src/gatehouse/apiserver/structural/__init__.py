@@ -7,11 +7,6 @@
 - :mod:`cel`, :mod:`cel_library`: CEL; :mod:`cel_validation`: evaluation of rules;
 - :mod:`schema_validation`: validation of schemas; :mod:`declared`: fields known to rules.
 
-Never here: storage, HTTP, and metadata of objects.
+Never here: storage, HTTP, and metadata of objects. No import either: provisioning uses schemas
+without CEL.
 """
-
-from __future__ import annotations
-
-from gatehouse.apiserver.structural.compiled import Compiled, compile_schema
-
-__all__ = ["Compiled", "compile_schema"]

@@ -36,8 +36,8 @@ class Program:
 
     def serialized(self) -> bytes:
         """Return the checked syntax tree: a cel.expr.CheckedExpr in a google.protobuf.Any."""
-        found: bytes = self._expression.serialize()
-        return found
+        data: bytes = self._expression.serialize()
+        return data
 
     def run(self, activation: Any) -> Any:
         """Return the value of the expression, or an EvaluationError."""
@@ -66,7 +66,7 @@ def _go_message(error: str) -> str:
 
 
 @functools.cache
-def environment() -> Any:
+def cel_environment() -> Any:
     """Return the environment for the compilation of rules."""
     return cel.NewEnv(
         variables={
@@ -81,14 +81,20 @@ def environment() -> Any:
             "namespaceObject": cel.Type.DYN,
             "variables": cel.Type.DYN,
         },
-        extensions=[
-            ext_strings.ExtStrings(),
-            ext_optional.ExtOptional(),
-            ext_bindings.ExtBindings(),
-            ext_math.ExtMath(),
-            cel.CelExtension("kubernetes", functions()),
-        ],
+        extensions=extensions(),
     )
+
+
+@functools.cache
+def extensions() -> list[Any]:
+    """Return the libraries of all environments."""
+    return [
+        ext_strings.ExtStrings(),
+        ext_optional.ExtOptional(),
+        ext_bindings.ExtBindings(),
+        ext_math.ExtMath(),
+        cel.CelExtension("kubernetes", functions()),
+    ]
 
 
 @functools.lru_cache(8192)
@@ -98,7 +104,7 @@ def compile_rule(text: str, *, optional_old: bool = False) -> Program:
     if optional_old and uses_variable(text, "oldSelf"):
         whole = f"cel.bind(oldSelf, present ? optional.of(before) : optional.none(), {text})"
     try:
-        return Program(environment().compile(whole))
+        return Program(cel_environment().compile(whole))
     except RuntimeError as error:
         raise ValueError(str(error).partition("ERROR: ")[2] or str(error)) from error
 
@@ -114,12 +120,12 @@ def activation(value: Any, old: Any) -> Any:
         data = {"self": value, "present": False, "before": None}
     else:
         data = {"self": value, "oldSelf": old, "present": True, "before": old}
-    return environment().Activation(data)
+    return cel_environment().Activation(data)
 
 
 def bind(**data: Any) -> Any:
     """Bind variables by name."""
-    return environment().Activation(data)
+    return cel_environment().Activation(data)
 
 
 _KEYWORDS = frozenset(
@@ -133,11 +139,11 @@ _ESCAPED = re.compile(r"__|\.|-|/")
 
 
 @functools.lru_cache(4096)
-def escape(name: str) -> str:
+def escape_property(name: str) -> str:
     """Return the name of a property in rules."""
     if name in _KEYWORDS:
         return f"__{name}__"
-    return _ESCAPED.sub(lambda found: _SYMBOLS[found[0]], name)
+    return _ESCAPED.sub(lambda match: _SYMBOLS[match[0]], name)
 
 
 def view(node: SchemaNode, value: Any) -> Any:
@@ -151,8 +157,10 @@ def view(node: SchemaNode, value: Any) -> Any:
         items = node.items
         if items is None or not items.python_types:
             return value
-        seen = [view(items, item) for item in value]
-        return seen if any(a is not b for a, b in zip(seen, value, strict=True)) else value
+        converted = [view(items, item) for item in value]
+        return (
+            converted if any(a is not b for a, b in zip(converted, value, strict=True)) else value
+        )
     if node.type == "number" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if node.format == "date-time" and isinstance(value, str):
@@ -167,15 +175,15 @@ def _map(node: SchemaNode, value: dict[str, Any]) -> dict[str, Any]:
     changed: dict[str, Any] | None = None
     for name, item in value.items():
         inner = node.property(name)
-        key = escape(name) if inner is not None else name
+        key = escape_property(name) if inner is not None else name
         inner = inner or node.additional
-        seen = item if inner is None else view(inner, item)
-        if (key != name or seen is not item) and changed is None:
+        converted = item if inner is None else view(inner, item)
+        if (key != name or converted is not item) and changed is None:
             changed = {}
             for earlier, before in value.items():
                 if earlier == name:
                     break
                 changed[earlier] = before
         if changed is not None:
-            changed[key] = seen
+            changed[key] = converted
     return value if changed is None else changed

@@ -5,7 +5,6 @@ https://kubernetes.io/docs/reference/using-api/cel/#cel-community-libraries
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import re
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from urllib.parse import urlsplit
 import re2
 from cel_expr_python import cel
 
-from gatehouse.apiserver.quantities import quantity
+from gatehouse.apis.quantities import quantity
+from gatehouse.dataplane.ip_addresses import ip_address, ip_network
 
 _STRING, _BOOL, _INT, _DYN = cel.Type.STRING, cel.Type.BOOL, cel.Type.INT, cel.Type.DYN
 _LIST = cel.Type.List(cel.Type.DYN)
@@ -35,13 +35,13 @@ def _holds(read: Callable[[str], Any]) -> Callable[[str], bool]:
 def _address(text: str) -> Any:
     if "%" in text or text.lower().startswith("::ffff:"):
         raise ValueError(f"IP Address {text!r} is not allowed")
-    return ipaddress.ip_address(text)
+    return ip_address(text)
 
 
 def _network(text: str) -> Any:
     if "/" not in text:
         raise ValueError(f"not a CIDR: {text}")
-    return ipaddress.ip_network(text, strict=False)
+    return ip_network(text, strict=False)
 
 
 def _url(text: str) -> Any:
@@ -76,28 +76,28 @@ def _plain(value: Any) -> Any:
 
 
 def _index(items: list[Any], item: Any) -> int:
-    plain = [_plain(each) for each in items]
+    plain = [_plain(value) for value in items]
     return plain.index(_plain(item)) if _plain(item) in plain else -1
 
 
 def _last_index(items: list[Any], item: Any) -> int:
-    plain = [_plain(each) for each in items]
-    wanted = _plain(item)
-    return len(plain) - 1 - plain[::-1].index(wanted) if wanted in plain else -1
+    plain = [_plain(value) for value in items]
+    plain_item = _plain(item)
+    return len(plain) - 1 - plain[::-1].index(plain_item) if plain_item in plain else -1
 
 
 def _find(text: str, pattern: str) -> str:
-    found = re2.search(pattern, text)
-    return str(found.group(0)) if found else ""
+    match = re2.search(pattern, text)
+    return str(match.group(0)) if match else ""
 
 
 def _find_all(text: str, pattern: str) -> list[str]:
-    return [str(found.group(0)) for found in re2.finditer(pattern, text)]
+    return [str(match.group(0)) for match in re2.finditer(pattern, text)]
 
 
 def _contains_ip(network: dict[str, str], address: Any) -> bool:
     text = address if isinstance(address, str) else _plain(address)["text"]
-    return ipaddress.ip_address(text) in ipaddress.ip_network(network["text"], strict=False)
+    return ip_address(text) in ip_network(network["text"], strict=False)
 
 
 def _function(
@@ -137,8 +137,8 @@ def _formats() -> list[Any]:
     def maker(name: str) -> Callable[[], dict[str, str]]:
         return lambda: {"~": "format", "text": name}
 
-    found = [_function(f"format.{name}", _DYN, [], maker(name)) for name in _NAMED]
-    return [*found, _function("validate", _DYN, [_DYN, _STRING], _validate, member=True)]
+    named_formats = [_function(f"format.{name}", _DYN, [], maker(name)) for name in _NAMED]
+    return [*named_formats, _function("validate", _DYN, [_DYN, _STRING], _validate, member=True)]
 
 
 def _texts() -> list[Any]:
@@ -166,9 +166,9 @@ def _members() -> list[Any]:
     """Return the functions on tagged values."""
     both = [_DYN, _DYN]
     return [
-        _of("family", _INT, lambda text: ipaddress.ip_address(text).version),
-        _of("isLoopback", _BOOL, lambda text: ipaddress.ip_address(text).is_loopback),
-        _of("prefixLength", _INT, lambda text: ipaddress.ip_network(text, strict=False).prefixlen),
+        _of("family", _INT, lambda text: ip_address(text).version),
+        _of("isLoopback", _BOOL, lambda text: ip_address(text).is_loopback),
+        _of("prefixLength", _INT, lambda text: ip_network(text, strict=False).prefixlen),
         _function("containsIP", _BOOL, both, _contains_ip, member=True),
         _of("getScheme", _STRING, lambda text: urlsplit(text).scheme),
         _of("getHost", _STRING, lambda text: urlsplit(text).netloc),

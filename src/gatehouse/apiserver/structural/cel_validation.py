@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gatehouse.apis.objects import Schema
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel
-from gatehouse.apiserver.structural.schema_node import Schema, SchemaNode
+from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _ABSENT = cel.NO_OLD_VALUE
 
@@ -42,9 +43,9 @@ class CELRule:
 
     def _message(self, activation: Any) -> str:
         if self.message_program is not None:
-            found = self.message_program.run(activation)
-            if isinstance(found, str) and found.strip() and "\n" not in found.strip():
-                return found.strip()
+            message = self.message_program.run(activation)
+            if isinstance(message, str) and message.strip() and "\n" not in message.strip():
+                return message.strip()
         return self.message or f"failed rule: {self.text}"
 
 
@@ -64,13 +65,13 @@ _RULES: dict[int, tuple[SchemaNode, list[CELRule]]] = {}
 
 def rules_of(node: SchemaNode) -> list[CELRule]:
     """Return the compiled rules of a node. Raises ValueError if one does not compile."""
-    found = _RULES.get(id(node))
-    if found is None or found[0] is not node:
-        found = _RULES[id(node)] = (node, [CELRule(rule) for rule in node.rules])
-    return found[1]
+    cached = _RULES.get(id(node))
+    if cached is None or cached[0] is not node:
+        cached = _RULES[id(node)] = (node, [CELRule(rule) for rule in node.rules])
+    return cached[1]
 
 
-def evaluate(node: SchemaNode, new: Any, old: Any) -> list[Cause]:
+def evaluate_rules(node: SchemaNode, new: Any, old: Any) -> list[Cause]:
     """Return the violations of all rules of an object."""
     causes: list[Cause] = []
     before = _ABSENT if old is None else old

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from gatehouse.apis.objects import Object, Schema
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel_validation, list_uniqueness, prune_default, validate
-from gatehouse.apiserver.structural.schema_node import Schema, SchemaNode, node_of
-
-Object = dict[str, Any]
+from gatehouse.apiserver.structural.schema_node import SchemaNode, node_of
 
 BLOCKING = frozenset(
     {
@@ -29,7 +26,7 @@ UNCHECKED = Cause(
 )
 
 
-class Compiled:
+class CompiledSchema:
     """A schema of complete objects. Does not cover apiVersion, kind and metadata."""
 
     def __init__(self, schema: Schema) -> None:
@@ -41,22 +38,30 @@ class Compiled:
         prune_default.prepare_object(self.node, obj, unknown)
         return unknown
 
+    def prune(self, obj: Object) -> list[str]:
+        """Prune unknown fields in place, without setting defaults. Return their paths."""
+        unknown: list[str] = []
+        prune_default.prune_object(self.node, obj, unknown)
+        return unknown
+
     def validate(self, new: Object, old: Object | None, *, blocked: bool = False) -> list[Cause]:
         """Return the violations of `new`. Parts that are unchanged since `old` are not validated.
 
         `blocked` skips the evaluation of rules, because of violations elsewhere.
         """
-        causes = validate.validate(self.node, new, old)
-        if self.node.keyed and (old is None or not list_uniqueness.duplicates(self.node, old, "")):
-            causes += list_uniqueness.duplicates(self.node, new, "")
+        causes = validate.validate_object(self.node, new, old)
+        if self.node.keyed and (
+            old is None or not list_uniqueness.duplicate_items(self.node, old, "")
+        ):
+            causes += list_uniqueness.duplicate_items(self.node, new, "")
         if self.node.ruled:
-            if blocked or any(cause.reason in BLOCKING for cause in causes):
+            if any(cause.reason in BLOCKING for cause in causes):
                 causes.append(UNCHECKED)
-            else:
-                causes += cel_validation.evaluate(self.node, new, old)
+            elif not blocked:
+                causes += cel_validation.evaluate_rules(self.node, new, old)
         return causes
 
 
-def compile_schema(schema: Schema) -> Compiled:
+def compile_schema(schema: Schema) -> CompiledSchema:
     """Compile a schema. It may contain itself."""
-    return Compiled(schema)
+    return CompiledSchema(schema)

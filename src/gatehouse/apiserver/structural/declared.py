@@ -1,4 +1,4 @@
-"""Fields that a CEL rule selects although its schema does not declare them.
+"""Fields that a CEL rule selects although its schema does not declare them, also in lists of lists.
 
 Kubernetes compiles rules against types derived from schemas. A part of a schema without a type
 becomes no field, whatever its values, so no rule can read it:
@@ -8,20 +8,14 @@ https://kubernetes.io/docs/reference/using-api/cel/#type-checking
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from cel.expr import checked_pb2, syntax_pb2
 from google.protobuf import any_pb2, message
 
-from gatehouse.apiserver.structural import cel
-from gatehouse.apiserver.structural.schema_node import Schema
+from gatehouse.apis.objects import Schema
+from gatehouse.apiserver.structural import cel, cel_types
 
-_STRING: Schema = {"type": "string"}
-_METADATA: Schema = {"type": "object", "properties": {"name": _STRING, "generateName": _STRING}}
-_OF_RESOURCES = {"apiVersion": _STRING, "kind": _STRING, "metadata": _METADATA}
-"""Fields that every resource declares."""
-
-Scope = Mapping[str, Schema | None]
+_Scope = Mapping[str, Schema | None]
 """Schemas of variables; None if the type is unknown."""
 
 
@@ -57,7 +51,7 @@ class _Walk:
         self.found: list[tuple[int, str]] = []
         """IDs of expressions, and the fields that they select."""
 
-    def type_of(self, expression: syntax_pb2.Expr, scope: Scope) -> Schema | None:
+    def type_of(self, expression: syntax_pb2.Expr, scope: _Scope) -> Schema | None:
         """Return the schema of an expression, None if it is unknown."""
         match expression.WhichOneof("expr_kind"):
             case "ident_expr":
@@ -77,20 +71,20 @@ class _Walk:
                     self._all((entry.map_key, entry.value), scope)
         return None
 
-    def _all(self, expressions: Iterable[syntax_pb2.Expr], scope: Scope) -> list[Schema | None]:
-        return [self.type_of(each, scope) for each in expressions]
+    def _all(self, expressions: Iterable[syntax_pb2.Expr], scope: _Scope) -> list[Schema | None]:
+        return [self.type_of(expression, scope) for expression in expressions]
 
     def _select(self, number: int, operand: Schema | None, field: str) -> Schema | None:
         if operand is None or operand.get("type") != "object":
             return None
         if "additionalProperties" in operand:
             return _element(operand)
-        found = _field(operand, field)
-        if found is None:
+        schema = _field(operand, field)
+        if schema is None:
             self.found.append((number, field))
-        return found
+        return schema
 
-    def _call(self, number: int, call: syntax_pb2.Expr.Call, scope: Scope) -> Schema | None:
+    def _call(self, number: int, call: syntax_pb2.Expr.Call, scope: _Scope) -> Schema | None:
         if call.HasField("target"):
             self.type_of(call.target, scope)
         types = self._all(call.args, scope)
@@ -103,45 +97,30 @@ class _Walk:
                 self._select(number, types[0], call.args[1].const_expr.string_value)
         return None
 
-    def _comprehension(self, found: syntax_pb2.Expr.Comprehension, scope: Scope) -> None:
+    def _comprehension(self, fold: syntax_pb2.Expr.Comprehension, scope: _Scope) -> None:
         """Walk a macro: `all`, `exists`, `exists_one`, `map`, `filter`, `bind`."""
-        values = self.type_of(found.iter_range, scope)
+        values = self.type_of(fold.iter_range, scope)
         of_list = values is not None and values.get("type") == "array"
-        self.type_of(found.accu_init, scope)
-        inner = {**scope, found.accu_var: None}
-        each = {found.iter_var: _element(values) if of_list else None}
-        self._all((found.loop_condition, found.loop_step), {**inner, **each})
-        self.type_of(found.result, inner)
+        self.type_of(fold.accu_init, scope)
+        inner = {**scope, fold.accu_var: None}
+        variable = {fold.iter_var: _element(values) if of_list else None}
+        self._all((fold.loop_condition, fold.loop_step), {**inner, **variable})
+        self.type_of(fold.result, inner)
 
 
 def _element(schema: Schema | None) -> Schema | None:
     """Return the schema of the items of a list, or of the values of a map."""
-    found = (schema or {}).get("items") or (schema or {}).get("additionalProperties")
-    return found if isinstance(found, dict) else None
+    schema_of_items = (schema or {}).get("items") or (schema or {}).get("additionalProperties")
+    return schema_of_items if isinstance(schema_of_items, dict) else None
 
 
 def _field(schema: Schema, name: str) -> Schema | None:
     """Return the schema of a field by its name in rules; None if it is not declared."""
-    if schema.get("x-kubernetes-embedded-resource") and name in _OF_RESOURCES:
-        return _OF_RESOURCES[name]
+    if schema.get("x-kubernetes-embedded-resource") and name in cel_types.OF_RESOURCES:
+        of_resources: dict[str, Schema] = cel_types.OF_RESOURCES
+        return of_resources[name]
     properties: Schema = schema.get("properties") or {}
-    found: Schema | None = next(
-        (inner for key, inner in properties.items() if cel.escape(key) == name), None
+    declared: Schema | None = next(
+        (inner for key, inner in properties.items() if cel.escape_property(key) == name), None
     )
-    return found if _has_type(found) else None
-
-
-def _has_type(schema: Any) -> bool:
-    """Return whether a part of a schema has a type for CEL."""
-    if not isinstance(schema, dict):
-        return False
-    if schema.get("x-kubernetes-int-or-string"):
-        return True
-    match schema.get("type"):
-        case "array":
-            return _has_type(schema.get("items"))
-        case "object":
-            values = schema.get("additionalProperties")
-            return _has_type(values) if isinstance(values, dict) else True
-        case kind:
-            return bool(kind)
+    return declared if declared is not None and cel_types.has_type(declared) else None

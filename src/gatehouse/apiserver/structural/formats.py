@@ -11,6 +11,8 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from gatehouse.dataplane import ip_addresses
+
 DURATION = re.compile(
     r"[-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)((\d+(\.\d*)?)(ns|us|µs|ms|s|m|h))*"
 )
@@ -41,12 +43,12 @@ def _uri(text: str) -> bool:
 
 
 def _cidr(text: str) -> bool:
-    return "/" in text and _parses_with(lambda t: ipaddress.ip_network(t, strict=False))(text)
+    return "/" in text and _parses_with(lambda t: ip_addresses.ip_network(t, strict=False))(text)
 
 
 _HEX = "[0-9a-fA-F]"
 
-FORMATS: dict[str, Callable[[str], bool]] = {
+STRING_FORMATS: dict[str, Callable[[str], bool]] = {
     "ipv4": _parses_with(ipaddress.IPv4Address),
     "ipv6": _parses_with(ipaddress.IPv6Address),
     "cidr": _cidr,

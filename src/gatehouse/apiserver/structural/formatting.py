@@ -18,11 +18,11 @@ def format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, str):
-        return quoted(value)
+        return quote_go(value)
     return msgspec.json.encode(value, order="sorted").decode().translate(_ESCAPES)
 
 
-def quoted(text: str) -> str:
+def quote_go(text: str) -> str:
     """Quote a text as Go's %q does."""
     parts = []
     for character in text:

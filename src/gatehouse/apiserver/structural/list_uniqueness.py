@@ -11,7 +11,7 @@ from gatehouse.apiserver.structural.formatting import format_value
 from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 
-def duplicates(node: SchemaNode, value: Any, path: str) -> list[Cause]:
+def duplicate_items(node: SchemaNode, value: Any, path: str) -> list[Cause]:
     """Return the violations for duplicates in lists that must be unique."""
     causes: list[Cause] = []
     _walk(node, value, path, causes)
@@ -37,7 +37,7 @@ def _walk(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:
 
 
 def _check(node: SchemaNode, value: list[Any], path: str, causes: list[Cause]) -> None:
-    seen: dict[bytes, int] = {}
+    counts: dict[bytes, int] = {}
     for index, item in enumerate(value):
         identity = item
         if node.list_type == "map":
@@ -45,7 +45,7 @@ def _check(node: SchemaNode, value: list[Any], path: str, causes: list[Cause]) -
                 continue
             identity = {key: item[key] for key in node.list_keys if key in item}
         encoded = msgspec.json.encode(identity, order="sorted")
-        seen[encoded] = seen.get(encoded, 0) + 1
-        if seen[encoded] == 2:
+        counts[encoded] = counts.get(encoded, 0) + 1
+        if counts[encoded] == 2:
             message = f"Duplicate value: {format_value(identity)}"
             causes.append(Cause("FieldValueDuplicate", message, f"{path}[{index}]"))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gatehouse.apiserver.quantities import canonical_or_same
+from gatehouse.apis.objects import copy_value
+from gatehouse.apis.quantities import canonical_or_same
 from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _HEAD = ("apiVersion", "kind", "metadata")
@@ -16,6 +17,30 @@ _HEAD = ("apiVersion", "kind", "metadata")
 def prepare_object(node: SchemaNode, obj: dict[str, Any], unknown: list[str]) -> None:
     """Prepare a complete object. Its apiVersion, kind and metadata are not changed."""
     _object(node, obj, "", unknown, head=True)
+
+
+def prune_object(node: SchemaNode, obj: dict[str, Any], unknown: list[str]) -> None:
+    """Remove unknown fields and nulls of a complete object. No default is set."""
+    _prune_value(node, obj, "", unknown, head=True)
+
+
+def _prune_value(
+    node: SchemaNode, value: Any, path: str, unknown: list[str], *, head: bool
+) -> None:
+    if isinstance(value, list):
+        for index, item in enumerate(value if node.items is not None else ()):
+            assert node.items is not None
+            _prune_value(node.items, item, f"{path}[{index}]", unknown, head=node.items.embedded)
+    if not isinstance(value, dict):
+        return
+    if not node.preserve and node.type in ("object", ""):
+        _prune(node, value, path, unknown, head=head)
+    _drop_nulls(node, value)
+    for name, item in value.items():
+        inner = node.property(name) or node.additional
+        if inner is not None and not (head and name in _HEAD):
+            field = f"{path}.{name}" if path else name
+            _prune_value(inner, item, field, unknown, head=inner.embedded)
 
 
 def _value(node: SchemaNode, value: Any, path: str, unknown: list[str]) -> None:
@@ -39,7 +64,7 @@ def _object(
         if name not in value:
             inner = node.property(name)
             assert inner is not None
-            value[name] = _copy(inner.default)
+            value[name] = copy_value(inner.default)
     additional = node.additional
     for name in value if additional is not None and additional.quantity else node.quantities:
         if name in value:
@@ -73,11 +98,3 @@ def _drop_nulls(node: SchemaNode, value: dict[str, Any]) -> None:
         inner = node.property(name) or node.additional
         if inner is not None and inner is not node.additional and not inner.nullable and inner.type:
             del value[name]
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
-    return value

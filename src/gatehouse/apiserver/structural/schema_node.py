@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import re2
 
-from gatehouse.apiserver.quantities import KEYWORD as QUANTITY
-
-Schema = dict[str, Any]
+from gatehouse.apis.objects import Schema
+from gatehouse.apis.quantities import KEYWORD as QUANTITY
 
 
 class Pattern(Protocol):
@@ -65,13 +64,13 @@ class SchemaNode:
 
     def property(self, name: str) -> SchemaNode | None:
         """Return the node of a named property; None if the schema does not name it."""
-        found = self.children.get(name)
-        if found is None:
+        child = self.children.get(name)
+        if child is None:
             inner = self.properties.get(name)
             if inner is None:
                 return None
-            found = self.children[name] = node_of(inner)
-        return found
+            child = self.children[name] = node_of(inner)
+        return child
 
     @functools.cached_property
     def properties(self) -> dict[str, Schema]:
@@ -138,16 +137,16 @@ class SchemaNode:
         )
 
 
-def _contains(schema: Schema, seen: set[int], test: Callable[[Schema], bool]) -> bool:
-    if id(schema) in seen:
+def _contains(schema: Schema, visited: set[int], test: Callable[[Schema], bool]) -> bool:
+    if id(schema) in visited:
         return False
-    seen.add(id(schema))
+    visited.add(id(schema))
     if test(schema):
         return True
     inner = list((schema.get("properties") or {}).values())
     inner += [schema.get("items"), schema.get("additionalProperties")]
     inner += schema.get("allOf") or []
-    return any(isinstance(found, dict) and _contains(found, seen, test) for found in inner)
+    return any(isinstance(part, dict) and _contains(part, visited, test) for part in inner)
 
 
 _NODES: dict[int, tuple[Schema, SchemaNode]] = {}
@@ -155,24 +154,24 @@ _NODES: dict[int, tuple[Schema, SchemaNode]] = {}
 
 def node_of(schema: Schema) -> SchemaNode:
     """Return the node of a schema. The same dict has the same node."""
-    found = _NODES.get(id(schema))
-    if found is None or found[0] is not schema:
-        found = _NODES[id(schema)] = (schema, SchemaNode(schema))
-    return found[1]
+    cached = _NODES.get(id(schema))
+    if cached is None or cached[0] is not schema:
+        cached = _NODES[id(schema)] = (schema, SchemaNode(schema))
+    return cached[1]
 
 
 def forget(schema: Schema) -> None:
     """Remove the nodes of a schema that is no longer served."""
-    found = _NODES.pop(id(schema), None)
-    if found is None or found[0] is not schema:
+    cached = _NODES.pop(id(schema), None)
+    if cached is None or cached[0] is not schema:
         return
     inner = list((schema.get("properties") or {}).values())
     inner += [schema.get("items"), schema.get("additionalProperties")]
     for key in ("allOf", "anyOf", "oneOf"):
         inner += schema.get(key) or []
-    for each in inner:
-        if isinstance(each, dict):
-            forget(each)
+    for part in inner:
+        if isinstance(part, dict):
+            forget(part)
 
 
 @functools.lru_cache(4096)

@@ -5,23 +5,30 @@ https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from gatehouse.apis.objects import Schema
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural import cel, declared, prune_default, validate
-from gatehouse.apiserver.structural.formatting import format_value, quoted
-from gatehouse.apiserver.structural.schema_node import Schema, SchemaNode
+from gatehouse.apiserver.structural import cel_types, declared, prune_default, validate
+from gatehouse.apiserver.structural.formatting import format_value, quote_go
+from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
+_RESULTS = {
+    "bool": (cel_types.BOOL, cel_types.DYN),
+    "string": (cel_types.STRING, cel_types.DYN),
+}
+_STRUCT = re.compile(r" not found in struct '[^']*'")
 _FORBIDDEN = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id")
 
 
-def check(schema: Schema, path: str) -> Iterator[Cause]:
+def check_schema(schema: Schema, path: str) -> Iterator[Cause]:
     """Yield the violations of the schema of a version."""
     if schema.get("type") != "object":
         value = schema.get("type", "")
-        message = f"Invalid value: {quoted(value)}: must be object at the root"
+        message = f"Invalid value: {quote_go(value)}: must be object at the root"
         yield Cause("FieldValueInvalid", message, f"{path}.type")
     yield from _node(schema, path, root=True)
 
@@ -40,8 +47,8 @@ def _node(schema: Any, path: str, *, root: bool = False) -> Iterator[Cause]:
             message = "Required value: must not be empty for specified array items"
         yield Cause("FieldValueRequired", message, f"{path}.type")
     if kind and kind not in _TYPES:
-        allowed = ", ".join(map(quoted, sorted(_TYPES)))
-        message = f"Unsupported value: {quoted(str(kind))}: supported values: {allowed}"
+        allowed = ", ".join(map(quote_go, sorted(_TYPES)))
+        message = f"Unsupported value: {quote_go(str(kind))}: supported values: {allowed}"
         yield Cause("FieldValueNotSupported", message, f"{path}.type")
     for key in _FORBIDDEN:
         if schema.get(key):
@@ -73,7 +80,9 @@ def _list_type(schema: Schema, path: str) -> Iterator[Cause]:
     items = schema.get("items") or {}
     for index, key in enumerate(keys):
         if key not in (items.get("properties") or {}):
-            message = f"Invalid value: {quoted(key)}: entries must all be names of item properties"
+            message = (
+                f"Invalid value: {quote_go(key)}: entries must all be names of item properties"
+            )
             field = f"{path}.x-kubernetes-list-map-keys[{index}]"
             yield Cause("FieldValueInvalid", message, field)
 
@@ -92,12 +101,14 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
         message = f"Invalid value: {format_value(default)}: must not have unknown fields: {name}"
         yield Cause("FieldValueInvalid", message, f"{path}.default")
     holder = SchemaNode({"properties": {"default": node.schema}})
-    for cause in validate.validate(holder, wrapper, None):
+    for cause in validate.validate_object(holder, wrapper, None):
         field = f"{path}.{cause.field}"
         yield Cause(cause.reason, cause.message, field)
 
 
 def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
+    environments: dict[bool, Any] = {}
+    """Environments by whether the old value is optional."""
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         field = f"{path}.x-kubernetes-validations[{index}]"
         text = rule.get("rule") if isinstance(rule, dict) else None
@@ -105,24 +116,35 @@ def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
             message = "Required value: rule is not specified"
             yield Cause("FieldValueRequired", message, f"{field}.rule")
             continue
-        for key in ("rule", "messageExpression"):
-            if not rule.get(key):
-                continue
-            optional_old = bool(rule.get("optionalOldSelf"))
-            for error in _errors(rule[key].strip(), schema, root, optional_old):
-                message = (
-                    f"Invalid value: {format_value(rule[key])}: compilation failed: ERROR: {error}"
-                )
+        optional = bool(rule.get("optionalOldSelf"))
+        if optional not in environments:
+            environments[optional] = cel_types.typed_environment(
+                schema, resource=root, optional_old=optional
+            )
+        for key, result in (("rule", "bool"), ("messageExpression", "string")):
+            expression = rule.get(key) or ""
+            error = expression and (
+                _error(expression.strip(), environments[optional], result)
+                or _undeclared(expression.strip(), schema, root=root, optional_old=optional)
+            )
+            if error:
+                message = f"Invalid value: {format_value(expression)}: {error}"
                 yield Cause("FieldValueInvalid", message, f"{field}.{key}")
 
 
-def _errors(text: str, schema: Schema, root: bool, optional_old: bool) -> Iterator[str]:
-    """Yield the compilation errors of an expression."""
+def _error(text: str, environment: Any, result: str) -> str:
+    """Return why an expression does not compile, or has another result; else an empty text."""
     try:
-        cel.compile_rule(text, optional_old=optional_old)
-    except ValueError as error:
-        yield str(error)
-        return
-    errors = declared.undefined(text, schema, resource=root, optional_old=optional_old)
-    if found := "\nERROR: ".join(errors):
-        yield found
+        type_ = environment.compile(text).return_type()
+    except RuntimeError as error:
+        _, _, text = str(error).partition("ERROR: ")
+        reason = _STRUCT.sub("", text.removesuffix(" [INVALID_ARGUMENT]") or str(error))
+        return f"compilation failed: ERROR: {reason}"
+    return "" if type_ in _RESULTS[result] else f"must evaluate to {result}"
+
+
+def _undeclared(text: str, schema: Schema, *, root: bool, optional_old: bool) -> str:
+    """Return which undeclared fields a rule selects where CEL's types end, in lists of lists."""
+    fields = declared.undefined(text, schema, resource=root, optional_old=optional_old)
+    errors = "\nERROR: ".join(fields)
+    return f"compilation failed: ERROR: {errors}" if errors else ""

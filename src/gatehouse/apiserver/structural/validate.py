@@ -7,17 +7,19 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis.quantities import is_quantity
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.quantities import is_quantity
-from gatehouse.apiserver.structural.formats import FORMATS
-from gatehouse.apiserver.structural.formatting import format_value, quoted
+from gatehouse.apiserver.structural.formats import STRING_FORMATS
+from gatehouse.apiserver.structural.formatting import format_value, quote_go
 from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _HEAD = ("apiVersion", "kind", "metadata")
 _ABSENT = object()
 
 
-def validate(node: SchemaNode, new: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
+def validate_object(
+    node: SchemaNode, new: dict[str, Any], old: dict[str, Any] | None
+) -> list[Cause]:
     """Return the violations of a complete object."""
     causes: list[Cause] = []
     body = {key: value for key, value in new.items() if key not in _HEAD}
@@ -37,8 +39,8 @@ def _value(node: SchemaNode, value: Any, old: Any, path: str, causes: list[Cause
             causes.append(_mistyped(path, node.type, "null", "null"))
         return
     if node.python_types and not _fits(node, value):
-        causes.append(_mistyped(path, node.type, json_type(value), value))
-    elif node.format in FORMATS and not node.type and value.__class__ is int:
+        causes.append(_mistyped(path, node.type, _json_type(value), value))
+    elif node.format in STRING_FORMATS and not node.type and value.__class__ is int:
         causes.append(_mistyped(path, node.format, "int64", "int64"))
     if node.combined:
         _combined(node, value, path, causes)
@@ -70,15 +72,15 @@ def _fits(node: SchemaNode, value: Any) -> bool:
     )
 
 
-def json_type(value: Any) -> str:
+def _json_type(value: Any) -> str:
     """Return the OpenAPI name of the type of a JSON value."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
     return names.get(value.__class__, "number")
 
 
-def _mistyped(path: str, wanted: str, found: str, value: Any) -> Cause:
-    why = f"{path} in body must be of type {wanted}: {quoted(found)}"
-    text = quoted(found) if not isinstance(value, str) or wanted != found else quoted(value)
+def _mistyped(path: str, expected: str, actual: str, value: Any) -> Cause:
+    why = f"{path} in body must be of type {expected}: {quote_go(actual)}"
+    text = quote_go(actual) if not isinstance(value, str) or expected != actual else quote_go(value)
     return Cause("FieldValueTypeInvalid", f"Invalid value: {text}: {why}", path or "<nil>")
 
 
@@ -103,12 +105,12 @@ def _string(node: SchemaNode, value: str, path: str, causes: list[Cause]) -> Non
     elif node.quantity and not is_quantity(value):
         causes.append(_invalid(path, value, "must be a quantity, such as 500m or 1Gi"))
     if node.format:
-        test = FORMATS.get(
+        test = STRING_FORMATS.get(
             node.format.replace("-", "") if node.format == "date-time" else node.format
         )
         if test is not None and not test(value):
-            why = f"{path} in body must be of type {node.format}: {quoted(value)}"
-            message = f"Invalid value: {quoted(value)}: {why}"
+            why = f"{path} in body must be of type {node.format}: {quote_go(value)}"
+            message = f"Invalid value: {quote_go(value)}: {why}"
             causes.append(Cause("FieldValueTypeInvalid", message, path))
 
 
@@ -141,7 +143,7 @@ def _enum(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:
     if value in allowed:
         return
     texts = [
-        quoted(item if isinstance(item, str) else msgspec.json.encode(item).decode())
+        quote_go(item if isinstance(item, str) else msgspec.json.encode(item).decode())
         for item in allowed
     ]
     message = f"Unsupported value: {format_value(value)}: supported values: {', '.join(texts)}"
@@ -202,7 +204,8 @@ def _object(
             field = f"{path}.{name}" if path else name
             _value(inner, item, before.get(name, _ABSENT), field, causes)
     for name in node.required:
-        if name not in value:
+        # The head of the complete object is always present, and is not part of `value`.
+        if name not in value and (path or name not in _HEAD):
             field = f"{path}.{name}" if path else name
             causes.append(Cause("FieldValueRequired", "Required value", field))
 
@@ -211,24 +214,24 @@ def _combined(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> N
     if node.any_of and not node.int_or_string:
         failures = _attempts(node.any_of, value, path)
         if all(failures):
-            causes.append(_general(f"{quoted(path)} must validate at least one schema (anyOf)"))
+            causes.append(_general(f"{quote_go(path)} must validate at least one schema (anyOf)"))
             causes += _nearest(node.any_of, failures, value)
     if node.one_of:
         failures = _attempts(node.one_of, value, path)
         valid = sum(not failure for failure in failures)
         if valid != 1:
-            found = f"Found {valid} valid alternatives" if valid else "Found none valid"
-            message = f"{quoted(path)} must validate one and only one schema (oneOf). {found}"
+            count = f"Found {valid} valid alternatives" if valid else "Found none valid"
+            message = f"{quote_go(path)} must validate one and only one schema (oneOf). {count}"
             causes.append(_general(message))
             if not valid:
                 causes += _nearest(node.one_of, failures, value)
     if node.all_of:
         failures = _attempts(node.all_of, value, path)
         if any(failures):
-            causes.append(_general(f"{quoted(path)} must validate all the schemas (allOf)"))
+            causes.append(_general(f"{quote_go(path)} must validate all the schemas (allOf)"))
             causes += [cause for failure in failures for cause in failure]
     if node.none_of is not None and not _attempts([node.none_of], value, path)[0]:
-        causes.append(_general(f"{quoted(path)} must not validate the schema (not)"))
+        causes.append(_general(f"{quote_go(path)} must not validate the schema (not)"))
 
 
 def _nearest(nodes: list[SchemaNode], failures: list[list[Cause]], value: Any) -> list[Cause]:

@@ -8,6 +8,7 @@
 - :mod:`~gatehouse.compiler.backends.failures`: what an exception costs.
 - :mod:`~gatehouse.compiler.backends.relying_parties`: authenticator configuration of OpenID
   Connect.
+- :mod:`~gatehouse.compiler.backends.sessions`: what no proxy supports of session persistence.
 
 A back end is a set of queries on the engine that front ends run on, too. Its query ``output``
 returns everything that a gateway needs. It reports what its proxy does not support. Never here:

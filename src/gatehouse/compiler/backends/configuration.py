@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gatehouse.compiler.backends.fragments import Output, OutputSet
-from gatehouse.compiler.backends.source import Source, configuration
+from gatehouse.compiler.backends.source import GatewaySource, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Endpoint, VirtualHost
 from gatehouse.incremental.grouping import Keyed, Sum, by_key, total
@@ -21,7 +21,7 @@ W = TypeVar("W", bound=OutputSet[Any])
 ANY_ENDPOINT = Endpoint("0.0.0.0", 1)  # noqa: S104 - never used as an address
 """Stands for the endpoints of a cluster where only their presence matters."""
 
-HostKey = tuple[int, str]
+PortHostname = tuple[int, str]
 """Port and hostname of a virtual host."""
 
 
@@ -36,64 +36,67 @@ class Incremental(Generic[W]):
     The result depends on the last input only; the cost depends on what changed since then.
     """
 
-    def __init__(self, output: Callable[[Ask, Source], Output[Any, W]], capabilities: Any) -> None:
+    def __init__(
+        self, output: Callable[[Ask, GatewaySource], Output[Any, W]], capabilities: Any
+    ) -> None:
         """``output`` is the query for everything. ``capabilities`` are those of the proxy."""
         self._output = output
         self._engine = Engine(Snapshot())
         self._engine.commit({CAPABILITIES: capabilities})
 
-    def run(self, gateway: ir.Gateway) -> Output[Any, W]:
+    def run(self, gateway: ir.GatewayConfiguration) -> Output[Any, W]:
         """Return the output for ``gateway``."""
         self._engine.commit({IR: gateway})
         with self._engine.compile() as ask:
-            return ask(self._output, Source(gateway.name, _input, IR, CAPABILITIES))
+            return ask(self._output, GatewaySource(gateway.name, _input, IR, CAPABILITIES))
 
 
 def _input(ask: Ask, key: Key) -> Any:
     return ask.read(key)
 
 
-def virtual_hosts(ask: Ask, gateway: Source) -> Table[HostKey, VirtualHost]:
+def all_virtual_hosts(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, VirtualHost]:
     """Return the virtual hosts of all ports of a gateway."""
     return ask(_virtual_hosts, gateway).table
 
 
-def _virtual_hosts(ask: Ask, gateway: Source) -> Keyed[int, HostKey, VirtualHost]:
+def _virtual_hosts(ask: Ask, gateway: GatewaySource) -> Keyed[int, PortHostname, VirtualHost]:
     by_port = {
-        listener.port: listener.virtual_hosts for listener in configuration(ask, gateway).listeners
+        listener.port: listener.virtual_hosts
+        for listener in gateway_configuration(ask, gateway).listeners
     }
     return by_key(ask.last(), by_port, _host_key)
 
 
-def _host_key(port: int, host: VirtualHost) -> HostKey:
+def _host_key(port: int, host: VirtualHost) -> PortHostname:
     return port, host.hostname
 
 
-def of_port(hosts: Table[HostKey, Any], port: int) -> Table[HostKey, Any]:
+def entries_of_port(hosts: Table[PortHostname, Any], port: int) -> Table[PortHostname, Any]:
     """Return the entries of a port."""
     return hosts.between((port, ""), (port + 1, ""))
 
 
-def clusters(ask: Ask, gateway: Source) -> Table[str, Cluster]:
+def all_clusters(ask: Ask, gateway: GatewaySource) -> Table[str, Cluster]:
     """Return the clusters of a gateway by name."""
     return ask(_clusters, gateway).table
 
 
-def _clusters(ask: Ask, gateway: Source) -> Keyed[str, str, Cluster]:
-    return by_key(ask.last(), {"": configuration(ask, gateway).clusters}, _cluster_name)
+def _clusters(ask: Ask, gateway: GatewaySource) -> Keyed[str, str, Cluster]:
+    return by_key(ask.last(), {"": gateway_configuration(ask, gateway).clusters}, _cluster_name)
 
 
 def _cluster_name(_: str, cluster: Cluster) -> str:
     return cluster.name
 
 
-def endpoint_count(ask: Ask, gateway: Source) -> int:
+def endpoint_count(ask: Ask, gateway: GatewaySource) -> int:
     """Return the number of endpoints of all clusters."""
     return ask(_endpoint_sum, gateway).total
 
 
-def _endpoint_sum(ask: Ask, gateway: Source) -> Sum[str, Cluster]:
-    return total(ask.last(), ask(clusters, gateway), _endpoints_of)
+def _endpoint_sum(ask: Ask, gateway: GatewaySource) -> Sum[str, Cluster]:
+    return total(ask.last(), ask(all_clusters, gateway), _endpoints_of)
 
 
 def _endpoints_of(cluster: Cluster) -> int:
@@ -104,7 +107,7 @@ class Entries(Mapping[str, V]):
     """The entries of a table that a query returns. A query depends on those that it looks up."""
 
     def __init__(
-        self, ask: Ask, table: Callable[[Ask, Source], Table[str, V]], gateway: Source
+        self, ask: Ask, table: Callable[[Ask, GatewaySource], Table[str, V]], gateway: GatewaySource
     ) -> None:
         self._ask, self._table, self._gateway = ask, table, gateway
 
@@ -127,8 +130,8 @@ class Entries(Mapping[str, V]):
 class Clusters(Entries[Cluster]):
     """The clusters of a gateway by name."""
 
-    def __init__(self, ask: Ask, gateway: Source) -> None:
-        super().__init__(ask, clusters, gateway)
+    def __init__(self, ask: Ask, gateway: GatewaySource) -> None:
+        super().__init__(ask, all_clusters, gateway)
 
 
 class ClusterReferences(Clusters):
@@ -139,13 +142,13 @@ class ClusterReferences(Clusters):
         return self._ask(_without_endpoints, (self._gateway, name))
 
 
-def _without_endpoints(ask: Ask, which: tuple[Source, str]) -> Cluster | None:
-    cluster = ask.entry(clusters, *which)
+def _without_endpoints(ask: Ask, which: tuple[GatewaySource, str]) -> Cluster | None:
+    cluster = ask.entry(all_clusters, *which)
     if cluster is None or not cluster.endpoints:
         return cluster
     return msgspec.structs.replace(cluster, endpoints=(ANY_ENDPOINT,))
 
 
-def secret_files(ask: Ask, gateway: Source) -> Table[str, ir.SecretFile]:
+def secret_files(ask: Ask, gateway: GatewaySource) -> Table[str, ir.SecretFile]:
     """Return the secrets of a gateway by name."""
-    return Table((secret.name, secret) for secret in configuration(ask, gateway).secrets)
+    return Table((secret.name, secret) for secret in gateway_configuration(ask, gateway).secrets)

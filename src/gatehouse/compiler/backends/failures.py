@@ -33,6 +33,6 @@ def unserved(origin: Origin, error: Exception) -> Unsupported:
     return Unsupported(origin, f"internal error: {type(error).__name__}: {error}")
 
 
-def served_without(origin: Origin, found: UnsupportedSetting) -> Unsupported:
+def served_without(origin: Origin, setting: UnsupportedSetting) -> Unsupported:
     """Return the finding that a part is served without a setting."""
-    return Unsupported(origin, found.reason, served=True, setting=found.setting)
+    return Unsupported(origin, setting.reason, served=True, setting=setting.setting)

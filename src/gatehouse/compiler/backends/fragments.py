@@ -6,19 +6,23 @@ A back end generates each fragment by a query, and collects the tables of fragme
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from gatehouse.compiler.backends.failures import unserved
-from gatehouse.compiler.backends.source import Source
+from gatehouse.compiler.backends.source import GatewaySource
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.dataplane.origin import of_gateway
+from gatehouse.dataplane.origin import Origin, gateway_origin
+from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-I = TypeVar("I", bound="Item")  # noqa: E741 - short for item
+V = TypeVar("V")
+I = TypeVar("I", bound="FragmentItem")  # noqa: E741 - short for item
 W = TypeVar("W", bound="OutputSet[Any]")
 I_contra = TypeVar("I_contra", contravariant=True)
 
@@ -27,7 +31,7 @@ Need = tuple[str, str, Any]
 description."""
 
 
-class Item(Protocol):
+class FragmentItem(Protocol):
     """An item of a fragment: a resource or a file."""
 
     @property
@@ -50,9 +54,33 @@ class Fragment(msgspec.Struct, Generic[I], frozen=True):
     needs: frozenset[Need] = frozenset()
 
 
-def failed(which: tuple[Source, Hashable], error: Exception) -> Fragment[Any]:
+def failed_fragment(which: tuple[GatewaySource, Hashable], error: Exception) -> Fragment[Any]:
     """Return the fragment of a query that raised: a finding about the gateway ``which[0]``."""
-    return Fragment((), (unserved(of_gateway(which[0].name), error),))
+    return Fragment((), (unserved(gateway_origin(which[0].name), error),))
+
+
+_own_origin: Callable[[Any], Origin] = attrgetter("origin")
+
+
+def entry_fragment(
+    ask: Ask,
+    table: Callable[[Ask, GatewaySource], Table[K, V]],
+    which: tuple[GatewaySource, K],
+    generate: Callable[[V], Iterable[I]],
+    origin: Callable[[V], Origin] = _own_origin,
+) -> Fragment[I] | None:
+    """Return the fragment of one entry of a table; None if it is absent or has no items.
+
+    ``which``: gateway and key. ``origin``: origin of the finding if ``generate`` raises.
+    """
+    entry = ask.entry(table, *which)
+    if entry is None:
+        return None
+    try:
+        items = tuple(generate(entry))
+    except Exception as error:
+        return Fragment((), (unserved(origin(entry), error),))
+    return Fragment(items) if items else None
 
 
 class Output(msgspec.Struct, Generic[I, W], frozen=True):

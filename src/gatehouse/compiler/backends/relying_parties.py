@@ -8,9 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from gatehouse.compiler.ir.authentication import Oidc
-from gatehouse.sidecars.authenticator.config import Claim, Party, Rule
+from gatehouse.sidecars.authenticator.config import ClaimConfig, Party, RuleConfig
 
-SYSTEM_TRUST = "system.pem"
+_SYSTEM_TRUST = "system.pem"
 """CA certificates of the system on the data plane, beside the configuration file."""
 
 
@@ -38,7 +38,7 @@ def party(oidc: Oidc, file: Callable[[str], str], headers: tuple[str, ...] = ())
         metadata_url=oidc.metadata_url,
         client_id=oidc.client_id,
         secret=file(oidc.secret),
-        trust=file(oidc.trust) if oidc.trust else SYSTEM_TRUST,
+        trust=file(oidc.trust) if oidc.trust else _SYSTEM_TRUST,
         revoked=file(oidc.revoked) if oidc.revoked else "",
         callback=oidc.callback,
         callback_origin=oidc.callback_origin,
@@ -50,14 +50,14 @@ def party(oidc: Oidc, file: Callable[[str], str], headers: tuple[str, ...] = ())
         after_logout=oidc.logout.after,
         token_hint=oidc.logout.token_hint,
         rules=tuple(
-            Rule(
-                tuple(Claim(c.name, c.values, c.regex) for c in requirement.claims),
+            RuleConfig(
+                tuple(ClaimConfig(c.name, c.values, c.regex) for c in requirement.claims),
                 requirement.every,
             )
             for requirement in authorization.requirements
         ),
         every=authorization.every,
-        told=tuple(name for name, _ in claim_headers(oidc)),
+        backend_claims=tuple(name for name, _ in claim_headers(oidc)),
         headers=headers,
     )
     digest = hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]

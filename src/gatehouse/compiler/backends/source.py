@@ -11,12 +11,12 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.incremental.query import Ask, Key
 
 
-class Source(msgspec.Struct, frozen=True):
+class GatewaySource(msgspec.Struct, frozen=True):
     """A gateway as an argument of the queries of back ends."""
 
     name: str
     """``namespace/name``."""
-    configuration: Callable[[Ask, Key], ir.Gateway | None]
+    configuration: Callable[[Ask, Key], ir.GatewayConfiguration | None]
     """Query for the IR."""
     key: Key
     """Argument of that query."""
@@ -24,12 +24,12 @@ class Source(msgspec.Struct, frozen=True):
     """Key of the input with the capabilities of the proxies, as the back end declares them."""
 
 
-def configuration(ask: Ask, gateway: Source) -> ir.Gateway:
+def gateway_configuration(ask: Ask, gateway: GatewaySource) -> ir.GatewayConfiguration:
     """Return the IR of a gateway. Plain function: a caller depends on everything in it."""
-    found = ask(gateway.configuration, gateway.key)
-    return found if found is not None else ir.Gateway(gateway.name)
+    configuration = ask(gateway.configuration, gateway.key)
+    return configuration if configuration is not None else ir.GatewayConfiguration(gateway.name)
 
 
-def capabilities(ask: Ask, gateway: Source) -> Any:
+def capabilities(ask: Ask, gateway: GatewaySource) -> Any:
     """Return the capabilities of the proxies of a gateway. Plain function."""
     return ask.read(gateway.capabilities)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from gatehouse.compiler.frontends import gateway_api, hosted_apiserver, upstream_cluster
-from gatehouse.compiler.frontends.contribution import EMPTY, Contribution
+from gatehouse.compiler.frontends.contribution import EMPTY_CONTRIBUTION, Contribution
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import parent_of
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus, SetStatus
@@ -25,21 +25,23 @@ from gatehouse.incremental.table import Table
 Status = DesiredStatus
 
 FRONT_ENDS: tuple[FrontEnd, ...] = (
-    gateway_api.FRONT_END,
-    upstream_cluster.FRONT_END,
-    hosted_apiserver.FRONT_END,
+    gateway_api.GATEWAY_API_FRONT_END,
+    upstream_cluster.UPSTREAM_CLUSTER_FRONT_END,
+    hosted_apiserver.HOSTED_API_SERVER_FRONT_END,
 )
 
 KINDS = Kinds(*(kind for front_end in FRONT_ENDS for kind in front_end.kinds))
 """Kinds of all front ends."""
 
-INDEXES = KINDS.indexes
-decode = KINDS.decode
+INDEXES = {**KINDS.indexes, **gateway_api.INPUT_INDEXES}
+decode_object = KINDS.decode
 
 _BY_KIND = {kind: front_end for front_end in FRONT_ENDS for kind in front_end.kinds.by_name}
-_EXTENSIONS = [each.extend for each in FRONT_ENDS if each.extend is not None]
-_CONTRIBUTIONS = [each.contribution for each in FRONT_ENDS if each.contribution is not None]
-_ATTACHED = [each.attached for each in FRONT_ENDS if each.attached is not None]
+_EXTENSIONS = [front_end.extend for front_end in FRONT_ENDS if front_end.extend is not None]
+_CONTRIBUTIONS = [
+    front_end.contribution for front_end in FRONT_ENDS if front_end.contribution is not None
+]
+_ATTACHED = [front_end.attached for front_end in FRONT_ENDS if front_end.attached is not None]
 
 
 class _Named(Protocol):
@@ -50,7 +52,7 @@ class _Named(Protocol):
 N = TypeVar("N", bound=_Named)
 
 
-def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
+def compile_combined_gateway(ask: Ask, key: Key) -> ir.GatewayConfiguration | None:
     """Return the IR of a Gateway.
 
     None if the Gateway is not managed, waits for an address, or requests an unsupported one.
@@ -60,19 +62,32 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
         return None
     for extend in _EXTENSIONS:
         gateway = extend(ask, key, gateway)
-    added = [c for contribution in _CONTRIBUTIONS if (c := ask(contribution, key)) != EMPTY]
+    added = [
+        c for contribution in _CONTRIBUTIONS if (c := ask(contribution, key)) != EMPTY_CONTRIBUTION
+    ]
     return _with(gateway, added) if added else gateway
 
 
-def _with(gateway: ir.Gateway, added: list[Contribution]) -> ir.Gateway:
+def _with(gateway: ir.GatewayConfiguration, added: list[Contribution]) -> ir.GatewayConfiguration:
     return msgspec.structs.replace(
         gateway,
-        api_listeners=_by_port(each.api_listeners for each in added),
-        proxy_protocol_listeners=_by_port(each.proxy_protocol_listeners for each in added),
-        clusters=_clusters(gateway.clusters, [each for one in added for each in one.clusters]),
-        certificates=_union(gateway.certificates, (each.certificates for each in added)),
-        trust_bundles=_union(gateway.trust_bundles, (each.trust_bundles for each in added)),
-        secrets=_union(gateway.secrets, (each.secrets for each in added)),
+        api_listeners=_by_port(contribution.api_listeners for contribution in added),
+        proxy_protocol_listeners=_by_port(
+            contribution.proxy_protocol_listeners for contribution in added
+        ),
+        http_connect_listeners=_by_port(
+            contribution.http_connect_listeners for contribution in added
+        ),
+        clusters=_clusters(
+            gateway.clusters, [cluster for one in added for cluster in one.clusters]
+        ),
+        certificates=_union(
+            gateway.certificates, (contribution.certificates for contribution in added)
+        ),
+        trust_bundles=_union(
+            gateway.trust_bundles, (contribution.trust_bundles for contribution in added)
+        ),
+        secrets=_union(gateway.secrets, (contribution.secrets for contribution in added)),
     )
 
 
@@ -90,22 +105,26 @@ P = TypeVar("P", bound=_Ported)
 
 
 def _by_port(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:
-    return tuple(sorted((each for part in parts for each in part), key=lambda each: each.port))
+    return tuple(
+        sorted(
+            (listener for part in parts for listener in part), key=lambda listener: listener.port
+        )
+    )
 
 
 def _union(first: tuple[N, ...], parts: Iterable[tuple[N, ...]]) -> tuple[N, ...]:
     """Return all entries, sorted by name. Equal names mean equal content."""
-    by_name = {each.name: each for part in parts for each in part}
-    by_name.update({each.name: each for each in first})
+    by_name = {entry.name: entry for part in parts for entry in part}
+    by_name.update({entry.name: entry for entry in first})
     return tuple(by_name[name] for name in sorted(by_name))
 
 
-def subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
+def status_subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
     """Return every object whose status the controller may write, of any front end."""
-    return ask(gateway_api.subjects, "")
+    return ask(gateway_api.gateway_api_subjects, "")
 
 
-def status(ask: Ask, key: Key) -> Status | None:
+def desired_status(ask: Ask, key: Key) -> Status | None:
     """Return the desired status of an object; None if this controller does not manage it."""
     kind = KINDS.by_name[key[0]]
     if kind.status is None:
@@ -130,13 +149,13 @@ def _counted(ask: Ask, key: Key, desired: GatewayStatus | SetStatus) -> GatewayS
     if not any(counts.values()):
         return desired
     listeners = tuple(
-        msgspec.structs.replace(each, attached=each.attached + counts.get(each.name, 0))
-        for each in desired.listeners
+        msgspec.structs.replace(listener, attached=listener.attached + counts.get(listener.name, 0))
+        for listener in desired.listeners
     )
     return msgspec.structs.replace(desired, listeners=listeners)
 
 
-def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...] | None:
+def gateways_of_attached(ask: Ask, key: Key) -> tuple[Key, ...] | None:
     """Return the managed Gateways that serve a route or another attached object; else None.
 
     The status of such an object is deferred until their data planes have confirmed it.
@@ -151,7 +170,7 @@ def deadlines(ask: Ask, key: Key) -> tuple[int, ...] | None:
     return None if kind.deadlines is None else kind.deadlines(ask, key)
 
 
-def merge_status(
+def merge_combined_status(
     kind: str, current: Mapping[str, Any] | None, desired: Status, now: str
 ) -> dict[str, Any] | None:
     """Return the whole status to write; None if ``current`` is up to date. ``now``: RFC 3339."""

@@ -10,14 +10,18 @@ from gatehouse.compiler.ir.kube_apiserver import ApiListener
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """Entries for the fields of :class:`gatehouse.compiler.ir.gateway.Gateway`, in any order."""
+    """Entries for the fields of a :class:`~gatehouse.compiler.ir.gateway.GatewayConfiguration`.
+
+    Their order has no meaning.
+    """
 
     api_listeners: tuple[ApiListener, ...] = ()
     proxy_protocol_listeners: tuple[ir.ProxyProtocolListener, ...] = ()
+    http_connect_listeners: tuple[ir.HttpConnectListener, ...] = ()
     clusters: tuple[Cluster, ...] = ()
     certificates: tuple[ir.Certificate, ...] = ()
     trust_bundles: tuple[ir.TrustBundle, ...] = ()
     secrets: tuple[ir.SecretFile, ...] = ()
 
 
-EMPTY = Contribution()
+EMPTY_CONTRIBUTION = Contribution()

@@ -31,5 +31,5 @@ class FrontEnd(msgspec.Struct, frozen=True):
     """Query: additions to the IR of a Gateway."""
     attached: Callable[[Ask, Key], Mapping[tuple[Key, str], int]] | None = None
     """Query: number of attached objects per listener of a Gateway and its ListenerSets."""
-    extend: Callable[[Ask, Key, ir.Gateway], ir.Gateway] | None = None
+    extend: Callable[[Ask, Key, ir.GatewayConfiguration], ir.GatewayConfiguration] | None = None
     """Returns the IR of a Gateway with additions that are too many to copy in each pass."""

@@ -6,12 +6,14 @@ RBAC, and status targets follow from it (:class:`Kinds`, :mod:`gatehouse.control
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from gatehouse.apis import meta
+from gatehouse.apis.objects import ObjectName
 from gatehouse.apis.resources import Resource
 from gatehouse.incremental.query import Ask, Index, Key
 
@@ -21,12 +23,22 @@ STATUS_SUBJECTS: Key = ("@subjects",)
 DEADLINE_SUBJECTS: Key = ("@deadlines",)
 """Bucket of all objects that may have deadlines."""
 
-Name = tuple[str, str]
-"""Namespace and name."""
+
+class Record(msgspec.Struct, frozen=True):
+    """Base of records: decisions about an object that the controller keeps over restarts."""
+
+    @abstractmethod
+    def merged_into(self, status: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a status of the object with this record instead of an earlier one."""
 
 
 class DesiredStatus(msgspec.Struct, frozen=True):
     """Base of desired statuses, without times and entries of other controllers."""
+
+    @property
+    def next_record(self) -> Record | None:
+        """Record of the object for the next pass, also written to the status; None for none."""
+        return None
 
 
 class OwnedKind(msgspec.Struct, frozen=True):
@@ -37,18 +49,20 @@ class OwnedKind(msgspec.Struct, frozen=True):
     """Index bucket of the owners."""
     desired: Callable[[Ask, Key], Any]
     """Query: the desired state for an owner; None if the owner has no objects."""
-    build: Callable[[Key, Any], Mapping[Name, Mapping[str, Any] | None]]
+    build: Callable[[Key, Any], Mapping[ObjectName, Mapping[str, Any] | None]]
     """Returns the objects of an owner with this desired state. None as an object leaves it
     unchanged."""
     has_status: bool = False
     """The objects have a status, which the controller writes, too."""
+    debounce: float = 0.0
+    """Minimum time in seconds between two reconciles of an object."""
 
 
 class Kind(msgspec.Struct, frozen=True):
     """A Kubernetes kind that a front end reads. The controller lists and watches its objects."""
 
     resource: Resource
-    view: type[meta.Resource]
+    view: type[meta.KubernetesObject]
     """Type of decoded objects."""
     indexes: tuple[Index, ...] = ()
     """Functions that return the index buckets of an object."""
@@ -62,6 +76,9 @@ class Kind(msgspec.Struct, frozen=True):
     objects have no status that the controller updates."""
     patches_status: bool = False
     """The controller patches the status outside of compile passes."""
+    read_record: Callable[[Mapping[str, Any]], Any] | None = None
+    """Returns the record in the status of an object from the API server, see
+    :func:`gatehouse.compiler.frontends.inputs.record_key`. None if objects have no record."""
     gateways_of: Callable[[Ask, Key], tuple[Key, ...]] | None = None
     """Query: the managed Gateways that serve an object. Its status is deferred until their data
     planes have confirmed the object."""
@@ -93,29 +110,29 @@ class Kinds:
     """Several kinds, and the tables that follow from their records."""
 
     def __init__(self, *kinds: Kind) -> None:
-        self.by_name: Mapping[str, Kind] = {each.resource.kind: each for each in kinds}
-        self.resources: tuple[Resource, ...] = tuple(each.resource for each in kinds)
+        self.by_name: Mapping[str, Kind] = {kind.resource.kind: kind for kind in kinds}
+        self.resources: tuple[Resource, ...] = tuple(kind.resource for kind in kinds)
         """Resources to watch."""
         self.optional: tuple[Resource, ...] = tuple(
-            each.resource for each in kinds if not each.required
+            kind.resource for kind in kinds if not kind.required
         )
         """Resources whose CRDs may be missing from the cluster."""
         self.with_status: tuple[Resource, ...] = tuple(
-            each.resource for each in kinds if each.status is not None
+            kind.resource for kind in kinds if kind.status is not None
         )
         """Resources whose statuses the controller writes."""
         self.indexes: Mapping[str, tuple[Index, ...]] = {
-            each.resource.kind: indexes for each in kinds if (indexes := each.all_indexes)
+            kind.resource.kind: indexes for kind in kinds if (indexes := kind.all_indexes)
         }
         """Index buckets of each kind, for :class:`gatehouse.incremental.query.Snapshot`."""
         self.owned: tuple[tuple[Kind, OwnedKind], ...] = tuple(
-            (each, owned) for each in kinds for owned in each.owned
+            (kind, owned) for kind in kinds for owned in kind.owned
         )
         """Each owned kind, after the kind of its owners."""
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self.by_name.values())
 
-    def decode(self, kind: str, raw: Mapping[str, Any]) -> meta.Resource:
+    def decode(self, kind: str, raw: Mapping[str, Any]) -> meta.KubernetesObject:
         """Decode an object of one of these kinds. Never raises."""
-        return meta.decode(self.by_name[kind].view, raw)
+        return meta.decode_view(self.by_name[kind].view, raw, kind)

@@ -1,6 +1,8 @@
-"""IR of authentication: passwords, signed tokens, and OpenID Connect."""
+"""IR of authentication: passwords, signed tokens, OpenID Connect, and authorization servers."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
@@ -101,3 +103,36 @@ class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 Authentication = Basic | Jwt | Oidc
+
+
+AUTHORIZATION_SERVER_TIMEOUT_SECONDS = 10.0
+"""Timeout of a check by an authorization server in seconds."""
+
+AUTHORIZATION_SERVER_FAILED = 503
+"""Status of the response if an authorization server fails or is unavailable."""
+
+
+class ExternalAuth(msgspec.Struct, frozen=True, kw_only=True):
+    """A check of each request by an authorization server. If it fails, requests are rejected."""
+
+    cluster: str
+    """Name of the :class:`~gatehouse.compiler.ir.http.Cluster` of the server."""
+    protocol: Literal["http", "grpc"]
+    """``http``: only the response 200 permits a request. ``grpc``: ``envoy.service.auth.v3``."""
+    path: str = ""
+    """Prefix of the path of a check, percent-encoded and without a slash at the end."""
+    request_headers: tuple[str, ...] = ()
+    """Headers of clients that the server gets beside Host, Authorization and Content-Length. Empty
+    with ``grpc``: all."""
+    response_headers: tuple[str, ...] = ()
+    """Headers of the server's response that replace those of the client. Empty: all that do not
+    describe the response itself. Not used with ``grpc``."""
+    body_size: int = 0
+    """Maximum bytes of the body, which the server gets; 0: it gets none."""
+    origin: Origin = NO_ORIGIN
+    """The filter of a route."""
+
+    @property
+    def field(self) -> str:
+        """Path of the filter within its rule."""
+        return self.origin.part.partition(".")[2]

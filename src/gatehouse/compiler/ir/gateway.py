@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.http import Cluster, VirtualHost
 from gatehouse.compiler.ir.kube_apiserver import ApiListener
-from gatehouse.compiler.ir.settings import DataPlaneSettings, Snippet, UsageReports
+from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUsageReports
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
@@ -48,6 +50,18 @@ class Certificate(msgspec.Struct, frozen=True):
     key: SecretBytes
     origin: Origin = NO_ORIGIN
     """Secret or field. One of them, if several hold the same content."""
+    dns_names: tuple[str, ...] = ()
+    """DNS names of the leaf's subjectAltName, in lower case."""
+    key_type: Literal["rsa", "ecdsa", "other"] = "other"
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The origin as a tuple; empty if it is unknown."""
+        return _known(self.origin)
+
+
+def _known(origin: Origin) -> tuple[Origin, ...]:
+    return (origin,) if origin != NO_ORIGIN else ()
 
 
 class TrustBundle(msgspec.Struct, frozen=True):
@@ -56,6 +70,8 @@ class TrustBundle(msgspec.Struct, frozen=True):
     name: str
     """``[a-z0-9-]``. Derived from the content."""
     pem: bytes
+    origins: tuple[Origin, ...] = ()
+    """ConfigMaps, Secret or field that hold the certificates."""
 
 
 class SecretFile(msgspec.Struct, frozen=True):
@@ -64,6 +80,16 @@ class SecretFile(msgspec.Struct, frozen=True):
     name: str
     """``[a-z0-9-]``. Derived from the content."""
     content: SecretBytes
+    origin: Origin = NO_ORIGIN
+    """Secret, field, or object that names the URL of the content."""
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The origin as a tuple; empty if it is unknown."""
+        return _known(self.origin)
+
+
+Credential = Certificate | TrustBundle | SecretFile
 
 
 class ClientValidation(msgspec.Struct, frozen=True):
@@ -108,6 +134,15 @@ class L4Host(msgspec.Struct, frozen=True):
     """CIDR ranges of permitted clients, sorted. Empty: all clients."""
     rejected: int = 0
     """Weight of the connections that are rejected, beside the weights of the backends."""
+    origin: Origin = NO_ORIGIN
+    """The object that is served under this hostname, for the access log."""
+    rule: int = 0
+    """Number of its rule. For an ExternalLoadBalancer, which has no rules, the port."""
+
+    @property
+    def reason_without_backends(self) -> LocalReason:
+        """Reason in the access log if there is no backend to connect to."""
+        return LocalReason.NO_ROUTE if self.origin == NO_ORIGIN else LocalReason.INVALID_ROUTE
 
 
 class L4Listener(msgspec.Struct, frozen=True):
@@ -131,6 +166,8 @@ class Destination(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ()
     """CIDR ranges of permitted clients. Empty: all clients. The client address comes from the PROXY
     header if the port has trusted proxies; otherwise it is the peer address."""
+    origin: Origin = NO_ORIGIN
+    """The object that is served at this destination, for the access log."""
 
 
 class ProxyProtocolListener(msgspec.Struct, frozen=True):
@@ -144,7 +181,31 @@ class ProxyProtocolListener(msgspec.Struct, frozen=True):
     """CIDR ranges of trusted proxies, sorted. Empty: all peers are trusted."""
 
 
-class Gateway(msgspec.Struct, frozen=True):
+class ConnectDestination(msgspec.Struct, frozen=True):
+    """A destination that clients name in an HTTP CONNECT request."""
+
+    name: str
+    """Exact value of the header ``X-Gardener-Destination``, or of the request target without that
+    header: ``host:port``. Without control characters."""
+    cluster: str
+    sources: tuple[str, ...] = ()
+    """CIDR ranges of permitted clients. Empty: all clients. The client address is that of the peer,
+    or of the load balancer's PROXY header."""
+    origin: Origin = NO_ORIGIN
+    """The object that is served at this destination, for the access log."""
+
+
+class HttpConnectListener(msgspec.Struct, frozen=True):
+    """A port that selects a cluster by the destination in an HTTP/1.1 CONNECT request."""
+
+    port: int
+    destinations: Collection[ConnectDestination]
+    """Sorted by name; names are distinct. Requests for any other destination are rejected."""
+    proxies: tuple[str, ...] = ()
+    """CIDR ranges of permitted node proxies, sorted. Empty: all peers are permitted."""
+
+
+class GatewayConfiguration(msgspec.Struct, frozen=True):
     """Configuration of one data plane."""
 
     name: str
@@ -158,6 +219,8 @@ class Gateway(msgspec.Struct, frozen=True):
     listener; their hostnames are then distinct."""
     proxy_protocol_listeners: tuple[ProxyProtocolListener, ...] = ()
     """Sorted by port."""
+    http_connect_listeners: tuple[HttpConnectListener, ...] = ()
+    """Sorted by port."""
     api_listeners: tuple[ApiListener, ...] = ()
     """Sorted by port."""
     clusters: Collection[Cluster] = ()
@@ -169,7 +232,12 @@ class Gateway(msgspec.Struct, frozen=True):
     secrets: tuple[SecretFile, ...] = ()
     """Sorted by name. Exactly those that the authentication of routes names."""
     settings: DataPlaneSettings = DataPlaneSettings()
-    snippets: tuple[Snippet, ...] = ()
+    snippets: tuple[NginxSnippet, ...] = ()
     """Snippets of the contexts ``main`` and ``http``."""
-    usage: UsageReports | None = None
+    usage: NginxUsageReports | None = None
     """Usage reporting of NGINX Plus; None: not configured."""
+
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """All certificates, trust bundles and secrets. Their names are distinct."""
+        return (*self.certificates, *self.trust_bundles, *self.secrets)

@@ -6,8 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.compiler.ir.authentication import Authentication
-from gatehouse.compiler.ir.settings import Settings, Snippet, UpstreamSettings
+from gatehouse.compiler.ir.authentication import Authentication, ExternalAuth
+from gatehouse.compiler.ir.proxy_settings import NginxSnippet
+from gatehouse.compiler.ir.settings import NameResolution, Settings, UpstreamSettings
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
@@ -71,6 +72,15 @@ class HeaderEdit(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.set or self.add or self.remove)
 
+    def then(self, second: HeaderEdit) -> HeaderEdit:
+        """Return the edit that applies this one, then ``second``."""
+        overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
+        return HeaderEdit(
+            set=(*(i for i in self.set if i.name.lower() not in overridden), *second.set),
+            add=(*(i for i in self.add if i.name.lower() not in overridden), *second.add),
+            remove=(*self.remove, *second.remove),
+        )
+
 
 class FullPath(msgspec.Struct, frozen=True, tag=True):
     """Replaces the whole path."""
@@ -132,6 +142,10 @@ class Persistence(msgspec.Struct, frozen=True):
     name: str
     lifetime: int = 0
     """Lifetime of the cookie in seconds; 0: until the client exits."""
+    path: str = "/"
+    """Path of the cookie: visible ASCII characters without semicolon."""
+    absolute_timeout: float = 0.0
+    """Seconds after which the proxy itself must end a session; 0: never."""
 
 
 class Forward(msgspec.Struct, frozen=True, tag=True):
@@ -157,6 +171,12 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     failing: int = 0
     """Weight of the requests that are answered as by :class:`Respond` with status 500, beside the
     weights of the backends."""
+
+    @property
+    def clusters(self) -> frozenset[str]:
+        """Names of all clusters of backends and mirrors."""
+        backends = {backend.cluster for backend in self.backends}
+        return frozenset(backends | {mirror.cluster for mirror in self.mirrors})
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
@@ -212,10 +232,18 @@ class Route(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
     """All effective settings, including those of the virtual host."""
     authentication: Authentication | None = None
-    snippets: tuple[Snippet, ...] = ()
+    external_auth: ExternalAuth | None = None
+    """Checked before ``authentication``."""
+    snippets: tuple[NginxSnippet, ...] = ()
     """Emitted unchanged in the route's context, or in the context of the server of the route."""
     origin: Origin = NO_ORIGIN
     """The match of the route object."""
+
+    @property
+    def clusters(self) -> frozenset[str]:
+        """Names of all clusters of the action and of the authorization server."""
+        used = self.action.clusters if isinstance(self.action, Forward) else frozenset[str]()
+        return used if self.external_auth is None else used | {self.external_auth.cluster}
 
 
 class VirtualHost(msgspec.Struct, frozen=True):
@@ -232,11 +260,14 @@ class VirtualHost(msgspec.Struct, frozen=True):
     listener: str = ""
     """Hostname of the Gateway listener that this hostname belongs to."""
     settings: Settings = Settings()
-    snippets: tuple[Snippet, ...] = ()
+    snippets: tuple[NginxSnippet, ...] = ()
 
 
 class Endpoint(msgspec.Struct, frozen=True, order=True):
-    """IP address (v4, or v6 without brackets) and port of a backend."""
+    """IP address (v4, or v6 without brackets) and port of a backend.
+
+    A cluster with ``resolution`` has a DNS name as its address.
+    """
 
     address: str
     port: int
@@ -273,5 +304,8 @@ class Cluster(msgspec.Struct, frozen=True):
     protocol: Literal["http", "h2c", "grpc", "tcp", "udp"] = "http"
     tls: BackendTls | None = None
     settings: UpstreamSettings = UpstreamSettings()
+    resolution: NameResolution | None = None
+    """Name servers for a cluster whose only endpoint is a DNS name; None: the endpoints are known.
+    """
     origin: Origin = NO_ORIGIN
     """The Service."""

@@ -28,8 +28,8 @@ ANY = Names(others=True)
 NONE = Names()
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """Requests of some users. Every field that applies to a request must match.
+class DispatchRule(msgspec.Struct, frozen=True):
+    """Condition for requests to a kube-apiserver. Every field that applies to one must match.
 
     Requests for a resource are matched by ``groups``, ``resources`` and ``names``; all other
     requests by ``paths``.
@@ -51,13 +51,13 @@ class Rule(msgspec.Struct, frozen=True):
     """Paths of non-resource requests."""
 
 
-class Policy(msgspec.Struct, frozen=True):
+class DispatchPolicy(msgspec.Struct, frozen=True):
     """Dispatch policy: the servers and limits of requests that match one of the rules."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[DispatchRule, ...]
     servers: tuple[str, ...] = ()
-    """Names of the :class:`Server` that may answer; empty: all. Names that the cluster does not
-    have (disabled servers) are ignored. If no server is left, the response is 503."""
+    """Names of each :class:`KubeApiServer` that may answer; empty: all. Names that the cluster does
+    not have (disabled servers) are ignored. If no server is left, the response is 503."""
     schema: str = ""
     """Name of a :class:`FlowSchema`; empty: no limit."""
     logged: bool = False
@@ -70,8 +70,8 @@ DEFAULT_HTTP2_STREAMS = 100
 
 
 class InFlight(msgspec.Struct, frozen=True, tag=True):
-    """Maximum number of concurrent requests. Long-running requests are not counted. 0 rejects
-    all."""
+    """Maximum number of concurrent requests. Long-running requests are not counted. 0 rejects all,
+    also long-running ones."""
 
     max: int
 
@@ -83,6 +83,17 @@ class TokenBucket(msgspec.Struct, frozen=True, tag=True):
     burst: int
 
 
+class DividedLimit(msgspec.Struct, frozen=True):
+    """A limit of requests in flight that is divided among data planes by their use."""
+
+    total: int
+    """Limit of all data planes together."""
+    initial: int
+    """Limit of a data plane whose use is not known yet."""
+    shares: tuple[tuple[str, int], ...] = ()
+    """Names and limits of data planes, sorted."""
+
+
 class FlowSchema(msgspec.Struct, frozen=True):
     """A limit shared by all policies that name it."""
 
@@ -92,9 +103,11 @@ class FlowSchema(msgspec.Struct, frozen=True):
     shared: TokenBucket | None = None
     """Limit of all data planes together, counted by the rate limit service. Checked after
     ``limit``."""
+    divided: DividedLimit | None = None
+    """Limits of data planes that serve shares. ``limit`` applies to the others."""
 
 
-class Server(msgspec.Struct, frozen=True):
+class KubeApiServer(msgspec.Struct, frozen=True):
     """A kube-apiserver that is not disabled."""
 
     name: str
@@ -142,9 +155,9 @@ class ApiCluster(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...]
     """Lower case, sorted, distinct, at least one. Clusters share no hostname. The name of the
     cluster is included, unless an older cluster has it."""
-    servers: tuple[Server, ...]
+    servers: tuple[KubeApiServer, ...]
     """Enabled servers, sorted by name, distinct. If empty, the response is 503."""
-    policies: tuple[Policy, ...]
+    policies: tuple[DispatchPolicy, ...]
     """In evaluation order. A request that matches none is answered with 403."""
     schemas: tuple[FlowSchema, ...] = ()
     """Sorted by name. Exactly those that policies name."""

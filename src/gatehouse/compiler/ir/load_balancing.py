@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.compiler.ir.gateway import Gateway, SecretBytes
+from gatehouse.compiler.ir.gateway import GatewayConfiguration, SecretBytes
 from gatehouse.dataplane.upstream_name import UpstreamName
 
 
-class Server(msgspec.Struct, frozen=True):
+class UpstreamServer(msgspec.Struct, frozen=True):
     """A server of an upstream."""
 
     address: str
@@ -19,7 +19,7 @@ class Server(msgspec.Struct, frozen=True):
     """True: the server gets no new clients."""
 
 
-class Parameters(msgspec.Struct, frozen=True):
+class ServerParameters(msgspec.Struct, frozen=True):
     """Parameters of all servers of an upstream; None: the default of the proxy."""
 
     weight: int | None = None
@@ -33,12 +33,12 @@ class UpstreamSet(msgspec.Struct, frozen=True):
     """Desired state of an upstream. Servers that are not listed are removed."""
 
     name: UpstreamName
-    servers: tuple[Server, ...]
+    servers: tuple[UpstreamServer, ...]
     """Addresses are distinct."""
-    parameters: Parameters = Parameters()
+    parameters: ServerParameters = ServerParameters()
 
 
-class Tls(msgspec.Struct, frozen=True):
+class HostTls(msgspec.Struct, frozen=True):
     """TLS to a host."""
 
     verify: bool = True
@@ -54,7 +54,7 @@ class Host(msgspec.Struct, frozen=True):
     """An NGINX Plus API endpoint."""
 
     url: str
-    tls: Tls = Tls()
+    tls: HostTls = HostTls()
     authorization: SecretBytes = SecretBytes(b"")
     """Value of the Authorization header; empty: none."""
 
@@ -107,7 +107,7 @@ class Machines(msgspec.Struct, frozen=True):
     """Names are distinct."""
     upstreams: tuple[UpstreamSet, ...]
     """Sorted by name; names are distinct."""
-    gateway: Gateway
+    gateway: GatewayConfiguration
     """Desired configuration: listeners in front of these upstreams."""
     retained_upstreams: tuple[str, ...] = ()
     """Names of clusters that keep their last endpoints if they have none now, sorted."""

@@ -1,14 +1,28 @@
-"""IR of traffic settings: limits, timeouts, buffers and load balancing.
+"""IR of traffic settings: limits, timeouts and load balancing.
 
-None, or an empty value, always means the default of the proxy.
+None, or an empty value, always means the default of the proxy. What exists for one proxy only is in
+a section of it (:mod:`gatehouse.compiler.ir.proxy_settings`).
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, Self
 
 import msgspec
 
+from gatehouse.compiler.ir.access_log import AccessLog
+from gatehouse.compiler.ir.proxy_settings import (
+    EnvoyClientSettings,
+    NginxClientAddress,
+    NginxClientSettings,
+    NginxCompression,
+    NginxRateLimits,
+    NginxResponseSettings,
+    NginxSettings,
+    NginxUpstreamSettings,
+)
+from gatehouse.compiler.ir.tracing import TraceExport, Tracing
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
@@ -16,10 +30,11 @@ class Sourced(msgspec.Struct, frozen=True, kw_only=True):
     """Settings whose sources are known."""
 
     sources: tuple[tuple[str, Origin], ...] = ()
-    """Fields of this structure that are set, each with the field of the object that sets it."""
+    """Paths of the fields that are set, such as ``idle`` or ``nginx.idle``, each with the field of
+    the object that sets it."""
 
     def source(self, field: str) -> Origin:
-        """Return the field of an object that sets ``field``."""
+        """Return the field of an object that sets the field at a path."""
         return next((origin for name, origin in self.sources if name == field), NO_ORIGIN)
 
     @property
@@ -27,46 +42,39 @@ class Sourced(msgspec.Struct, frozen=True, kw_only=True):
         """The objects that set any field."""
         return tuple(dict.fromkeys(origin.whole for _, origin in self.sources))
 
+    def without(self, removed: Callable[[Origin], bool]) -> Self:
+        """Return the settings without the fields whose source is removed; itself without any."""
+        paths = [path for path, origin in self.sources if removed(origin)]
+        if not paths:
+            return self
+        defaults, values = type(self)(), dict[str, Any]()
+        for path in paths:
+            section, _, name = path.rpartition(".")
+            if section:
+                default = getattr(getattr(defaults, section), name)
+                known = values.get(section, getattr(self, section))
+                values[section] = msgspec.structs.replace(known, **{name: default})
+            else:
+                values[name] = getattr(defaults, name)
+        sources = tuple(item for item in self.sources if item[0] not in paths)
+        return msgspec.structs.replace(self, **values, sources=sources)
+
 
 class ClientSettings(Sourced, frozen=True):
-    """Limits towards clients. Sizes in bytes, times in seconds."""
+    """Limits towards clients. Sizes in bytes."""
 
     body_size: int | None = None
     """Maximum size of a request body; 0: unlimited."""
-    body_buffer: int | None = None
-    body_timeout: float | None = None
-    """Timeout between two reads of a request body."""
-    requests: int | None = None
-    """Maximum number of requests on one connection."""
-    lifetime: float | None = None
-    """Maximum age of a connection that still accepts requests."""
-    idle: float | None = None
-    """Timeout of an idle keep-alive connection; 0: keep-alive is disabled."""
-    keepalive_header_timeout: float | None = None
-    """Timeout announced to clients in the ``Keep-Alive`` header, in place of ``idle``."""
-    keepalive_min_timeout: float | None = None
-    """Minimum time that an idle connection stays open, even if the proxy would close it earlier."""
-
-
-class Buffers(msgspec.Struct, frozen=True):
-    """Number and size in bytes of the buffers for a response."""
-
-    number: int
-    size: int
+    nginx: NginxClientSettings = NginxClientSettings()
+    envoy: EnvoyClientSettings = EnvoyClientSettings()
 
 
 class ProxySettings(Sourced, frozen=True):
-    """Reading of backend responses. Sizes in bytes, timeouts in seconds between two operations."""
+    """Reading of backend responses. Timeouts in seconds between two operations."""
 
-    buffering: bool | None = None
-    buffer_size: int | None = None
-    """Size of the buffer for response headers."""
-    buffers: Buffers | None = None
-    busy_buffers_size: int | None = None
-    """Maximum size of the buffers that may be in transit to the client."""
-    connect: float | None = None
     send: float | None = None
     read: float | None = None
+    nginx: NginxResponseSettings = NginxResponseSettings()
 
 
 class Attribute(msgspec.Struct, frozen=True):
@@ -97,10 +105,10 @@ class RateLimits(msgspec.Struct, frozen=True):
     """Rate limits of a route. A request must meet all of them."""
 
     limits: tuple[RateLimit, ...] = ()
-    log_level: Literal["", "info", "notice", "warn", "error"] = ""
     status: int | None = None
     """Status of the response to a rejected request."""
     dry_run: bool | None = None
+    nginx: NginxRateLimits = NginxRateLimits()
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -109,6 +117,8 @@ class Settings(msgspec.Struct, frozen=True):
     client: ClientSettings = ClientSettings()
     proxy: ProxySettings = ProxySettings()
     rates: RateLimits = RateLimits()
+    tracing: Tracing | None = None
+    """None: requests are not traced."""
 
 
 class Balancing(msgspec.Struct, frozen=True):
@@ -144,8 +154,7 @@ class UpstreamSettings(Sourced, frozen=True):
     requests: int | None = None
     lifetime: float | None = None
     idle: float | None = None
-    memory: int | None = None
-    """Size in bytes of the memory in which NGINX workers share the state of endpoints."""
+    nginx: NginxUpstreamSettings = NginxUpstreamSettings()
 
     @property
     def effective_balancing(self) -> Balancing:
@@ -159,8 +168,7 @@ class ClientAddress(msgspec.Struct, frozen=True):
     source: Literal["proxy-protocol", "x-forwarded-for"]
     trusted: tuple[str, ...] = ()
     """IP addresses and CIDR ranges."""
-    recursive: bool = False
-    """True: the client address is the last address in the header that is not trusted."""
+    nginx: NginxClientAddress = NginxClientAddress()
 
 
 class Compression(Sourced, frozen=True):
@@ -170,14 +178,7 @@ class Compression(Sourced, frozen=True):
     min_length: int | None = None
     """Minimum size in bytes of a compressed response."""
     types: tuple[str, ...] = ()
-    buffers: Buffers | None = None
-    vary: bool | None = None
-    http_version: str = ""
-    """Minimum HTTP version of the request."""
-    disabled: tuple[str, ...] = ()
-    """Patterns of user agents whose responses are not compressed."""
-    proxied: tuple[str, ...] = ()
-    """Proxied requests that are compressed: parameters of NGINX's ``gzip_proxied``."""
+    nginx: NginxCompression = NginxCompression()
 
 
 class DataPlaneSettings(Sourced, frozen=True):
@@ -193,38 +194,22 @@ class DataPlaneSettings(Sourced, frozen=True):
     client_address: ClientAddress | None = None
     origins: tuple[Origin, ...] = ()
     """Objects with these settings, those that override others last."""
-    exposes_version: bool = False
-    """True: responses include the version of the proxy."""
     compression: Compression | None = None
+    access_log: AccessLog | None = AccessLog()
+    """Log of requests and connections; None: nothing is logged."""
+    traces: TraceExport | None = None
+    """Export of traces; None: no request is traced."""
+    nginx: NginxSettings = NginxSettings()
 
 
-class UsageReports(msgspec.Struct, frozen=True):
-    """Licence and usage reporting of NGINX Plus. Paths are those of the data plane."""
+class NameResolution(msgspec.Struct, frozen=True):
+    """Name servers that a proxy asks for the addresses of external names. Times in seconds."""
 
-    license: str
-    """Path of the licence token."""
-    state: str
-    """Directory for state that must survive a reload."""
-    endpoint: str = ""
-    """``host[:port]`` of the reporting endpoint; empty: that of F5."""
-    resolver: tuple[str, ...] = ()
-    """Name servers as ``host[:port]``; empty: those of the system."""
-    proxy: str = ""
-    """``host:port`` of an HTTP proxy; empty: none."""
-    verified: bool = True
-    """True: the certificate of the endpoint is verified."""
-    trust: str = ""
-    """Path of the CA certificates for the endpoint; empty: those of the system."""
-    certificate: str = ""
-    """Path of the client certificate; empty: none."""
-    key: str = ""
-    enforce_initial_report: bool = True
-    """True: NGINX serves no traffic before its first report was accepted."""
-
-
-class Snippet(msgspec.Struct, frozen=True):
-    """Raw configuration in the syntax of the proxy. Only trusted users may write it."""
-
-    origin: Origin
-    context: Literal["main", "http", "http.server", "http.server.location"]
-    text: str
+    addresses: tuple[str, ...]
+    """IP addresses, at least one."""
+    timeout: float | None = None
+    """Timeout of a lookup."""
+    cache_ttl: float | None = None
+    """Time for which addresses are cached; None: the TTL of the DNS response."""
+    ipv6: bool = True
+    """True: IPv6 addresses are looked up, too."""

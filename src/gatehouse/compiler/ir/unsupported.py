@@ -33,3 +33,5 @@ class Suspect(msgspec.Struct, frozen=True):
     origin: Origin
     in_match: bool = False
     """True: the match of a route is rejected, so that its requests cannot be recognized."""
+    credential: str = ""
+    """Name of the certificate, trust bundle or secret that is rejected; empty: none is."""

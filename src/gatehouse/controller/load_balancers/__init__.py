@@ -10,6 +10,6 @@ Never here: semantics of objects (front ends) and calls of the NGINX Plus API (t
 """
 
 from gatehouse.controller.load_balancers.loop import LoadBalancers
-from gatehouse.controller.load_balancers.machines import is_machines
+from gatehouse.controller.load_balancers.machine_names import balancer_of, is_machine
 
-__all__ = ["LoadBalancers", "is_machines"]
+__all__ = ["LoadBalancers", "balancer_of", "is_machine"]

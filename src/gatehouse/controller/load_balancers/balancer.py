@@ -14,28 +14,31 @@ from gatehouse.dataplane.nginx_plus import DesiredUpstreams
 from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Key
 
+RELEASED: Key = ()
+"""In place of the Service of an owned upstream that no Service claims."""
+
 
 class Balancer(msgspec.Struct):
     """State of a load balancer."""
 
     key: Key
     """Key of the object that requests it."""
-    compiled: front.Compiled
+    compiled: front.CompiledLoadBalancer
     owned: Mapping[UpstreamName, Key]
-    """Owned upstreams, each with the Service that requested it last."""
+    """Owned upstreams, each with its Service or :data:`RELEASED`."""
     desired: DesiredUpstreams | None = None
     """Desired upstreams of its hosts. None if they stay unchanged or hosts are machines."""
     served: str = ""
     """Desired version of machines; empty if there are none or none has connected."""
     reports: dict[str, HostReport] = {}
     """Newest report by host, also of removed hosts."""
-    generated: nginx_plus.Generated | None = None
+    generated: nginx_plus.GeneratedUpstreams | None = None
     """Last result of the back end."""
 
     @property
     def name(self) -> str:
         """Return the name used in messages and by the transport."""
-        return front.name_of(self.key)
+        return front.source_name(self.key)
 
     @property
     def version(self) -> str:
@@ -47,7 +50,7 @@ class Balancer(msgspec.Struct):
         hosts = self.compiled.balancer.hosts if self.compiled.balancer else ()
         return [self.reports.get(host.place) or HostReport(host.place) for host in hosts]
 
-    def update(self, compiled: front.Compiled) -> None:
+    def update(self, compiled: front.CompiledLoadBalancer) -> None:
         """Replace the compiled state and update the owned upstreams."""
         previous, current = self.compiled.balancer, compiled.balancer
         if isinstance(previous, Machines) and isinstance(current, Machines):
@@ -84,9 +87,14 @@ def merge_last_known(previous: Machines, current: Machines) -> Machines:
 
 
 def next_owned_upstreams(
-    owned: Mapping[UpstreamName, Key], compiled: front.Compiled, reports: Sequence[HostReport]
+    owned: Mapping[UpstreamName, Key],
+    compiled: front.CompiledLoadBalancer,
+    reports: Sequence[HostReport],
 ) -> Mapping[UpstreamName, Key]:
-    """Return the owned upstreams: the desired ones, and those not yet empty on all hosts."""
+    """Return the owned upstreams: the desired ones, and those not yet empty on all hosts.
+
+    The latter are :data:`RELEASED`: their Service has no precedence if it claims them again.
+    """
     balancer = compiled.balancer
     if balancer is None:
         return owned
@@ -94,6 +102,7 @@ def next_owned_upstreams(
     result = {
         **owned,
         **{upstream.name: services[upstream.name] for upstream in balancer.upstreams},
+        **dict.fromkeys(balancer.released_upstreams, RELEASED),
     }
     for name in compiled.forgotten:
         result.pop(name, None)

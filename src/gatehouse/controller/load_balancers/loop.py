@@ -1,14 +1,14 @@
 """Main loop of load balancers outside the cluster, which synchronizes them with Services.
 
 It is idle and watches one optional kind until a load balancer is requested by an
-ExternalLoadBalancer or by the ConfigMap of nlk. It shares the controller's informers.
+ExternalLoadBalancer or by a ConfigMap of nlk. It shares the controller's informers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -33,15 +33,15 @@ from gatehouse.incremental import query
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.kube.store import Changes
-from gatehouse.transports.nginx_plus import Fleet
+from gatehouse.transports.nginx_plus import PlusFleet
 from gatehouse.transports.server import AgentServer
 
 log = structlog.get_logger("gatehouse.load_balancers")
 
-DEBOUNCE_SECONDS = 0.05
+_DEBOUNCE_SECONDS = 0.05
 """Debounce of changes in seconds before a compile pass. The debounce of hosts is longer."""
 
-SHARED = tuple(each for each in front.KINDS if each in combined.KINDS.resources)
+SHARED_KINDS = tuple(kind for kind in front.LOAD_BALANCER_KINDS if kind in combined.KINDS.resources)
 """Kinds watched by the controller's own informers."""
 
 
@@ -49,21 +49,28 @@ class LoadBalancers:
     """All load balancers of a controller."""
 
     def __init__(
-        self, client: kube.Client, shared: Mapping[str, Informer], delivery: AgentServer
+        self,
+        client: kube.Client,
+        shared: Mapping[str, Informer],
+        delivery: AgentServer,
+        nlk_namespace: str = front.NLK_NAMESPACE,
     ) -> None:
-        """``shared``: the controller's informers by kind, which include :data:`SHARED`."""
-        self._shared = shared
+        """``shared``: the controller's informers by kind, which include :data:`SHARED_KINDS`.
+
+        ``nlk_namespace``: namespace of the ConfigMaps of nlk.
+        """
+        self._shared, self._nlk_namespace = shared, nlk_namespace
         self._own = {
-            each.resource.kind: Informer(
-                client, each.resource, on_changes=self.on_changes, optional=not each.required
+            kind.resource.kind: Informer(
+                client, kind.resource, on_changes=self.on_changes, optional=not kind.required
             )
-            for each in front.FRONT_END.kinds
-            if each.resource not in SHARED
+            for kind in front.LOAD_BALANCER_FRONT_END.kinds
+            if kind.resource not in SHARED_KINDS
         }
-        self._engine = query.Engine(query.Snapshot(front.INDEXES))
+        self._engine = query.Engine(query.Snapshot(front.LOAD_BALANCER_INDEXES))
         self._requested, self._wake_up = asyncio.Event(), asyncio.Event()
         self._active = False
-        self._fleet = Fleet(self._on_report)
+        self._fleet = PlusFleet(self._on_report)
         self.machines = machines.MachineFleet(delivery, self._wake_up.set)
         self._status_reporter = StatusReporter(client, self._object)
         self.balancers: dict[query.Key, Balancer] = {}
@@ -74,11 +81,11 @@ class LoadBalancers:
         if not self._active:
             # While idle, this is the only cost of a change.
             if resource is resources.EXTERNAL_LOAD_BALANCERS or (
-                resource is resources.CONFIG_MAPS and front.NLK_CONFIG_KEY[1:] in changes
+                resource is resources.CONFIG_MAPS and self._any_nlk_config(changes)
             ):
                 self._requested.set()
             return
-        if resource in front.KINDS:
+        if resource in front.LOAD_BALANCER_KINDS:
             objects = {name: change.new for name, change in changes.items()}
             if self._put(resource.kind, objects):
                 self._wake_up.set()
@@ -96,9 +103,9 @@ class LoadBalancers:
         return bool(
             self._engine.commit(
                 {
-                    (kind, *name): None if raw is None else front.decode(kind, raw)
+                    (kind, *name): None if raw is None else front.decode_balancer_object(kind, raw)
                     for name, raw in changes.items()
-                    if front.relevant(kind, *name)
+                    if front.relevant(kind, *name, self._nlk_namespace)
                 }
             )
         )
@@ -117,16 +124,16 @@ class LoadBalancers:
             nodes = self._own[resources.NODES.kind]
             group.create_task(balancers.run())
             await balancers.synced.wait()
-            if self._object(front.NLK_CONFIG_KEY) is None:
+            if not self._any_nlk_config(self._shared[resources.CONFIG_MAPS.kind].objects):
                 await self._requested.wait()
             log.info("load balancer requested, watching Nodes")
             group.create_task(nodes.run())
             # Before this, objects not seen yet would be treated as deleted.
             await nodes.synced.wait()
             self._active = True
-            for each in front.KINDS:
-                informer = self._own.get(each.kind) or self._shared[each.kind]
-                self._put(each.kind, informer.objects)
+            for kind in front.LOAD_BALANCER_KINDS:
+                informer = self._own.get(kind.kind) or self._shared[kind.kind]
+                self._put(kind.kind, informer.objects)
             group.create_task(self._status_reporter.run())
             try:
                 await self._loop()
@@ -137,7 +144,7 @@ class LoadBalancers:
         self._wake_up.set()
         while True:
             await self._wake_up.wait()
-            await asyncio.sleep(DEBOUNCE_SECONDS)
+            await asyncio.sleep(_DEBOUNCE_SECONDS)
             self._wake_up.clear()
             self._run_once()
 
@@ -151,7 +158,7 @@ class LoadBalancers:
             balancer.desired = None
             match balancer.compiled.balancer:
                 case LoadBalancer() as compiled:
-                    balancer.generated = nginx_plus.generate(compiled, balancer.generated)
+                    balancer.generated = nginx_plus.generate_upstreams(compiled, balancer.generated)
                     balancer.desired = balancer.generated.desired
                     desired[balancer.name] = (compiled.hosts, balancer.desired)
                 case Machines() as compiled:
@@ -170,7 +177,7 @@ class LoadBalancers:
 
     def source_object(self, name: str) -> Mapping[str, Any] | None:
         """Return the object that requests the load balancer with this name."""
-        key = next((key for key, each in self.balancers.items() if each.name == name), None)
+        key = next((key for key, balancer in self.balancers.items() if balancer.name == name), None)
         return None if key is None else self._object(key)
 
     def on_machine_report(self) -> None:
@@ -209,6 +216,10 @@ class LoadBalancers:
         if compiled is not None and report.empty.intersection(compiled.released_upstreams):
             self._wake_up.set()
 
+    def _any_nlk_config(self, names: Iterable[tuple[str, str]]) -> bool:
+        kind, namespace = resources.CONFIG_MAPS.kind, self._nlk_namespace
+        return any(front.relevant(kind, *name, namespace) for name in names)
+
     def metrics(self) -> Mapping[str, Metric]:
         """Return the metrics of each host; none while idle."""
         if not self._active:
@@ -216,7 +227,7 @@ class LoadBalancers:
         return host_metrics(self.balancers.values(), self._fleet, self.machines)
 
 
-def _guarded(ask: query.Ask, key: query.Key) -> front.Compiled | None:
+def _guarded(ask: query.Ask, key: query.Key) -> front.CompiledLoadBalancer | None:
     """Compile one load balancer. None if that raises, so that others are not affected."""
     try:
         return ask(front.compile_balancer, key)

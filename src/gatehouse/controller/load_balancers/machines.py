@@ -1,30 +1,36 @@
 """External machines: load balancers configured in whole, published like Gateways.
 
-Their agents connect to the controller. The last report of a disconnected machine stays valid for a
-while, so that a short interruption does not make conditions flap.
+Their agents connect to the controller. Each machine is a data plane of its own, since it has its
+own version of the proxy and other programs beside it: what its proxy rejects is left out there
+only. The last report of a disconnected machine stays valid for a while, so that a short
+interruption does not make conditions flap.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from gatehouse.compiler.backends.configuration import Incremental
 from gatehouse.compiler.backends.fragments import Output
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.controller.load_balancers.machine_names import machine_key, machine_name
+from gatehouse.controller.load_balancers.machine_outputs import MachineConfiguration, MachineOutputs
+from gatehouse.controller.load_balancers.quarantine_inputs import QuarantineInputs
 from gatehouse.controller.pipelines import AnyPipeline, envoy_pipeline, nginx_pipeline
 from gatehouse.controller.publisher import Publisher
-from gatehouse.dataplane.delivery import DataPlaneReport, HostReport, InstanceReport
-from gatehouse.dataplane.machine_identity import Machine
+from gatehouse.controller.quarantines import Quarantines
+from gatehouse.controller.stored_verdicts import StatusHistory
+from gatehouse.dataplane.delivery import HostReport, InstanceReport
+from gatehouse.dataplane.machine_identity import MachineIdentity
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
-from gatehouse.transports.server import AgentServer, Denied, Identity, Unavailable
+from gatehouse.transports.server import AgentServer, AuthenticationUnavailable, Denied, Identity
 
 DISCONNECT_GRACE_SECONDS = 10.0
 """Time in seconds after which a disconnected agent is reported."""
@@ -46,12 +52,6 @@ class MachineState(msgspec.Struct):
     """Last report while it was connected."""
 
 
-class _Generator(msgspec.Struct, frozen=True):
-    proxy: str
-    capabilities: Any
-    queries: Incremental[Any]
-
-
 class MachineFleet:
     """Publishes configuration to machines."""
 
@@ -64,88 +64,121 @@ class MachineFleet:
             "envoy": envoy_pipeline(delivery.envoys),
         }
         self._publisher = Publisher(self._pipelines)
-        self._generators: dict[str, _Generator] = {}
+        self._inputs = QuarantineInputs()
+        self._quarantines = Quarantines(
+            self._publisher,
+            self._inputs,
+            wake,
+            lambda *_: None,
+            name_of=front.source_name,
+            # The status of a load balancer does not tell which part of it is served.
+            history=lambda _: StatusHistory.SERVED,
+        )
+        self._outputs = MachineOutputs({name: p.output for name, p in self._pipelines.items()})
         self._desired: Mapping[str, Machines] = {}
         self._unsupported: dict[str, tuple[Unsupported, ...]] = {}
+        """By machine."""
         self._states: dict[tuple[str, str], MachineState] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def set_desired(self, desired: Iterable[Machines]) -> None:
         """Publish to these machines and withdraw all others. Idempotent."""
-        previous, self._desired = self._desired, {each.name: each for each in desired}
-        for name, machines in previous.items():
-            for host in _names(machines) - _names(self._desired.get(name)):
+        previous, self._desired = self._desired, {machines.name: machines for machines in desired}
+        for balancer, machines in previous.items():
+            for host in _names(machines) - _names(self._desired.get(balancer)):
+                name = machine_name(balancer, host)
                 self._delivery.dismiss(name, host)
-                self._states.pop((name, host), None)
-        for name in previous.keys() - self._desired.keys():
-            self._generators.pop(name, None)
-        self._publisher.withdraw_except(set(self._desired))
-        for name, each in self._desired.items():
-            output = self._generate(name, each)
-            self._publisher.publish(name, each.proxy, output)
-            generated = output.unsupported if output is not None else ()
-            self._unsupported[name] = (*generated, *self._publisher.rejected(name))
+                self._states.pop((balancer, host), None)
+                self._unsupported.pop(name, None)
+                self._quarantines.withdraw(machine_key(name))
+        names = [
+            (name, machines)
+            for machines in self._desired.values()
+            for name in _machine_names(machines)
+        ]
+        self._publisher.withdraw_except({name for name, _ in names})
+        configurations = {name: self._configure(name, machines) for name, machines in names}
+        outputs = self._outputs.run(configurations)
+        for name, machines in names:
+            self._publish(name, machines, configurations[name], outputs[name])
 
-    def _generate(self, name: str, machines: Machines) -> Output[Any, Any] | None:
-        """Return the output for machines; None before one has connected."""
-        pipeline = self._pipelines[machines.proxy]
-        known, capabilities = self._generators.get(name), pipeline.capabilities(name)
-        if capabilities is None:
-            return None
-        if known is None or (known.proxy, known.capabilities) != (machines.proxy, capabilities):
-            queries = Incremental(pipeline.output, capabilities)
-            known = self._generators[name] = _Generator(machines.proxy, capabilities, queries)
-        return known.queries.run(machines.gateway)
+    def _configure(self, name: str, machines: Machines) -> MachineConfiguration:
+        """Return the configuration of one machine, without what its proxy rejected."""
+        key = machine_key(name)
+        self._quarantines.reported(key)
+        compiled = self._inputs.without_rejected(key, machines.gateway)
+        gateway = self._inputs.without_held_back(key, compiled)
+        capabilities = self._pipelines[machines.proxy].capabilities(name)
+        return MachineConfiguration(machines.proxy, capabilities, gateway, compiled)
 
-    def version(self, name: str) -> str:
-        """Return the desired version of machines; empty before one has connected."""
-        return _short(self._publisher.report(name).desired)
-
-    def reports(self, name: str) -> Iterable[HostReport]:
-        """Return a report for each machine of a load balancer."""
-        machines = self._desired.get(name)
-        if machines is None:
-            return
-        report = self._publisher.report(name)
-        connected = {instance.instance: instance for instance in report.instances}
-        wrong_proxy = self._wrong_proxy_errors(name, machines.proxy)
-        failing = _common(self._unsupported[name], report)
-        for host in machines.hosts:
-            yield self._report(name, host.name, connected, wrong_proxy, failing, report.desired)
-
-    def _report(
+    def _publish(
         self,
         name: str,
-        host: str,
-        connected: Mapping[str, InstanceReport],
-        wrong_proxy: Mapping[str, str],
-        failing: tuple[tuple[str, str], ...],
-        desired: str,
-    ) -> HostReport:
+        machines: Machines,
+        configuration: MachineConfiguration,
+        output: Output[Any, Any] | None,
+    ) -> None:
+        key = machine_key(name)
+        self._publisher.publish(name, machines.proxy, output, trial=self._inputs.is_trial(key))
+        gateway, compiled = configuration.gateway, configuration.compiled
+        # Without an output, the published version is that of an earlier configuration.
+        if output is not None and self._quarantines.published(key, gateway, compiled):
+            self._wake()
+        generated = output.unsupported if output is not None else ()
+        self._unsupported[name] = (*generated, *self._quarantines.findings(key))
+
+    def version(self, balancer: str) -> str:
+        """Return the desired version of machines; empty before one has connected.
+
+        It is that of the first machine. Others may differ in what their proxies support or reject.
+        """
+        machines = self._desired.get(balancer)
+        names = _machine_names(machines) if machines is not None else ()
+        desired = (self._publisher.report(name).desired for name in names)
+        return _short(next(filter(None, desired), ""))
+
+    def reports(self, balancer: str) -> Iterable[HostReport]:
+        """Return a report for each machine of a load balancer."""
+        machines = self._desired.get(balancer)
+        if machines is None:
+            return
+        version = self.version(balancer)
+        for host in machines.hosts:
+            yield self._report(machines, host.name, version)
+
+    def _report(self, machines: Machines, host: str, version: str) -> HostReport:
         now = time.monotonic()
-        state = self._states.setdefault((name, host), MachineState(now))
-        instance = connected.get(host)
-        upstream_count = len(self._desired[name].upstreams)
+        name = machine_name(machines.name, host)
+        state = self._states.setdefault((machines.name, host), MachineState(now))
+        upstream_count = len(machines.upstreams)
+        report = self._publisher.report(name)
+        instance = next(iter(report.instances), None)
         if instance is None:
-            error = wrong_proxy.get(host) or self._disconnected_error(state, now)
+            wrong_proxy = self._wrong_proxy_error(name, machines.proxy)
+            error = wrong_proxy or self._disconnected_error(state, now)
             last = state.last if not error else None
             return last or HostReport(host, error=error, behind=upstream_count)
         state.connected_at = now
-        synchronized = bool(desired) and instance.confirmed == desired
+        synchronized = bool(report.desired) and instance.confirmed == report.desired
         if synchronized:
             state.synchronized_at = now
-        rejected = tuple(
-            (_part(origin), each.reason) for each in instance.rejected for origin in each.origins
-        )
         state.last = HostReport(
             host,
-            version=_short(instance.confirmed),
+            version=version if synchronized else _other_version(instance, version),
             server=instance.proxy,
-            failing=(*failing, *rejected),
-            error=instance.error if instance.desired == desired else "",
+            failing=tuple(self._failing(name, instance)),
+            error=instance.error if instance.desired == report.desired else "",
             behind=0 if synchronized else upstream_count,
         )
         return state.last
+
+    def _failing(self, name: str, instance: InstanceReport) -> Iterator[tuple[str, str]]:
+        """Yield what a machine does not serve, and why."""
+        for unsupported in self._unsupported[name]:
+            yield _part(unsupported.origin), unsupported.reason
+        for rejection in instance.rejected:
+            for origin in rejection.origins:
+                yield _part(origin), rejection.reason
 
     def _disconnected_error(self, state: MachineState, now: float) -> str:
         seconds_left = state.connected_at + DISCONNECT_GRACE_SECONDS - now
@@ -160,20 +193,20 @@ class MachineFleet:
         self._timer = None
         self._wake()
 
-    def _wrong_proxy_errors(self, name: str, proxy: str) -> Mapping[str, str]:
-        """Return an error for each machine whose agent runs another proxy than ``proxy``."""
+    def _wrong_proxy_error(self, name: str, proxy: str) -> str:
+        """Return an error if the agent of a machine runs another proxy than ``proxy``."""
         delivery = self._delivery.envoys if proxy == "nginx" else self._delivery
-        message = f"agent runs another proxy than spec.type: {proxy.title()}"
-        return {each.instance: message for each in delivery.report(name).instances}
+        if not delivery.report(name).instances:
+            return ""
+        return f"agent runs another proxy than spec.type: {proxy.title()}"
 
     def connected(self) -> Mapping[tuple[str, str], bool]:
         """Return for each machine whether its agent is connected."""
         return {
-            (name, host.name): any(
-                instance.instance == host.name
-                for instance in self._publisher.report(name).instances
+            (balancer, host.name): bool(
+                self._publisher.report(machine_name(balancer, host.name)).instances
             )
-            for name, machines in self._desired.items()
+            for balancer, machines in self._desired.items()
             for host in machines.hosts
         }
 
@@ -194,37 +227,36 @@ class MachineFleet:
         Raises Denied if the URI is invalid, Unavailable if no such host is known (yet).
         """
         try:
-            machine = Machine.parse(uri)
+            machine = MachineIdentity.parse(uri)
         except ValueError as error:
             raise Denied(str(error)) from error
         key: Key = ("ExternalLoadBalancer", machine.namespace, machine.balancer)
-        name = front.name_of(key)
-        if machine.host not in _names(self._desired.get(name)):
+        balancer = front.source_name(key)
+        if machine.host not in _names(self._desired.get(balancer)):
             # The host may be added soon: the agent must retry, not give up.
-            raise Unavailable(f"{name} has no host {machine.host!r}")
-        return Identity(gateway=name, instance=machine.host)
-
-
-def is_machines(gateway: str) -> bool:
-    """Return whether a delivery name is that of machines, not of a Gateway."""
-    return gateway.startswith("ExternalLoadBalancer ")
+            raise AuthenticationUnavailable(f"{balancer} has no host {machine.host!r}")
+        return Identity(machine_name(balancer, machine.host), instance=machine.host)
 
 
 def _names(machines: Machines | None) -> frozenset[str]:
     return frozenset(host.name for host in machines.hosts) if machines else frozenset()
 
 
+def _machine_names(machines: Machines) -> tuple[str, ...]:
+    return tuple(machine_name(machines.name, host.name) for host in machines.hosts)
+
+
+def _other_version(instance: InstanceReport, version: str) -> str:
+    """Return the version that a machine serves; empty if that only looks like the desired one.
+
+    It is the desired version of another machine, at which something else is left out.
+    """
+    confirmed = _short(instance.confirmed)
+    return confirmed if confirmed != version else ""
+
+
 def _short(version: str) -> str:
     return version[:_DIGITS]
-
-
-def _common(
-    unsupported: Iterable[Unsupported], report: DataPlaneReport
-) -> tuple[tuple[str, str], ...]:
-    """Return what the proxy does not support, which applies to all machines; not rejections."""
-    rejected = set(report.rejected)
-    found = ((each.origin, each.reason) for each in unsupported)
-    return tuple((_part(entry[0]), entry[1]) for entry in found if entry not in rejected)
 
 
 def _part(origin: Origin) -> str:

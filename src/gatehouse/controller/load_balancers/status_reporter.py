@@ -1,6 +1,6 @@
 """Writes the statuses of load balancers and records Events on the objects that request them.
 
-An ExternalLoadBalancer has a status. The ConfigMap of nlk has none: its status is the entry
+An ExternalLoadBalancer has a status. A ConfigMap of nlk has none: its status is the entry
 ``status`` of another ConfigMap in the same namespace.
 """
 
@@ -27,27 +27,25 @@ from gatehouse.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.load_balancers")
 
-DEBOUNCE_SECONDS = 0.5
+_DEBOUNCE_SECONDS = 0.5
 """Minimum time in seconds between writes of one status. Changes in this time are one write."""
 
 MAX_EVENTS = 10
 """Maximum number of Events for failing upstreams of one host. A host that lost its configuration
 may fail hundreds."""
 
-RETRIES = BackoffPolicy(first=5.0, maximum=5.0)
+_RETRIES = BackoffPolicy(first=5.0, maximum=5.0)
 """Delay before a failed write is repeated."""
 
-NLK_STATUS: Key = ("ConfigMap", front.NLK_CONFIG_KEY[1], "nlk-config-status")
-
-Objects = Callable[[Key], Mapping[str, Any] | None]
+_Objects = Callable[[Key], Mapping[str, Any] | None]
 
 
 def status_object_key(key: Key) -> Key:
     """Return the key of the object that has the status of a load balancer."""
-    return NLK_STATUS if key[0] == CONFIG_MAPS.kind else key
+    return (*key[:2], f"{key[2]}-status") if key[0] == CONFIG_MAPS.kind else key
 
 
-def current_status(key: Key, objects: Objects) -> Mapping[str, Any]:
+def current_status(key: Key, objects: _Objects) -> Mapping[str, Any]:
     """Return the current status of a load balancer; empty if it has none."""
     status_object = objects(status_object_key(key)) or {}
     if key[0] != CONFIG_MAPS.kind:
@@ -63,12 +61,12 @@ def current_status(key: Key, objects: Objects) -> Mapping[str, Any]:
 class StatusReporter:
     """Writes status and Events of changed load balancers, debounced by ``DEBOUNCE_SECONDS``."""
 
-    def __init__(self, client: kube.Client, objects: Objects) -> None:
+    def __init__(self, client: kube.Client, objects: _Objects) -> None:
         self._client = client
         self._objects = objects
         self._recorder = Recorder(client, "gatehouse-controller")
         self._balancers: dict[Key, Balancer] = {}
-        self._queue = WorkQueue(self._report, RETRIES, debounce=DEBOUNCE_SECONDS)
+        self._queue = WorkQueue(self._report, _RETRIES, debounce=_DEBOUNCE_SECONDS)
         self._recorded: dict[Key, frozenset[_EventContent]] = {}
 
     def enqueue(self, balancer: Balancer) -> None:
@@ -99,7 +97,7 @@ class StatusReporter:
         raw = self._objects(key)
         if raw is None:
             return
-        desired = front.status(
+        desired = front.balancer_status(
             balancer.compiled,
             balancer.owned,
             balancer.version,
@@ -107,7 +105,7 @@ class StatusReporter:
             raw["metadata"].get("generation", 0),
         )
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = front.merged(current_status(key, self._objects), desired, now)
+        status = front.merge_balancer_status(current_status(key, self._objects), desired, now)
         if status is None:
             return
         try:
@@ -129,8 +127,8 @@ class StatusReporter:
             "apiVersion": "v1",
             "kind": CONFIG_MAPS.kind,
             "metadata": {
-                "name": NLK_STATUS[2],
-                "namespace": NLK_STATUS[1],
+                "name": status_object_key(key)[2],
+                "namespace": key[1],
                 "ownerReferences": [owner],
             },
             "data": {"status": msgspec.json.encode(status).decode()},
@@ -171,7 +169,7 @@ class _EventContent(msgspec.Struct, frozen=True, order=True):
 def _is_synchronized(balancer: Balancer) -> bool:
     reports = balancer.ordered()
     return bool(reports and balancer.version) and all(
-        each.version == balancer.version and not each.trouble for each in reports
+        report.version == balancer.version and not report.trouble for report in reports
     )
 
 
@@ -210,7 +208,7 @@ def _problems(balancer: Balancer) -> Iterator[_EventContent]:
             subject = f"upstream {name}" if name in services else name
             message = f"{report.host}: {subject}: {reason}"
             yield _EventContent(
-                services.get(name, balancer.key),
+                services.get(name) or balancer.key,
                 "Warning",
                 EventReason.UPSTREAM_SYNC_FAILED,
                 message,
@@ -219,5 +217,6 @@ def _problems(balancer: Balancer) -> Iterator[_EventContent]:
 
 
 _VERSIONS = {
-    each.kind: each.api_version for each in (SERVICES, CONFIG_MAPS, EXTERNAL_LOAD_BALANCERS)
+    resource.kind: resource.api_version
+    for resource in (SERVICES, CONFIG_MAPS, EXTERNAL_LOAD_BALANCERS)
 }

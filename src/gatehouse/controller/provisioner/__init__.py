@@ -12,6 +12,6 @@
 - :mod:`~gatehouse.controller.provisioner.reconcile`: creates, updates and deletes; the only I/O.
 
 Never here: NGINX configuration, creation of certificates, status. A new kind of object is a
-function in ``manifests`` and an entry in ``reconcile.KINDS``; a new setting is a field of
+function in ``manifests`` and an entry in ``reconcile.OWNED_KINDS``; a new setting is a field of
 ``ProvisionerSettings``.
 """

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.apis.data_plane_workload import Autoscaling, DisruptionBudget
+from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import DEPLOYMENTS
 
-Object = dict[str, Any]
 
-
-def autoscaler(name: str, options: Autoscaling) -> Object:
+def autoscaler_spec(name: str, options: Autoscaling) -> Object:
     """Return the ``spec`` of a HorizontalPodAutoscaler over the Deployment of this name."""
     metrics: list[Object] = []
     for resource, target in (
@@ -60,7 +59,7 @@ def with_current_replicas(
     return {**desired, "spec": {**desired["spec"], "replicas": replicas}}
 
 
-def replicas(specified: int | None, options: Autoscaling) -> int:
+def initial_replicas(specified: int | None, options: Autoscaling) -> int:
     """Return the initial number of Pods."""
     min_replicas = (options.min_replicas or 1) if options.enable else 1
     return min_replicas if specified is None else specified

@@ -28,7 +28,7 @@ class CopiedSecret(msgspec.Struct, frozen=True):
         return f"{prefix}-{self.name}"
 
 
-class Source(msgspec.Struct, frozen=True):
+class SecretSource(msgspec.Struct, frozen=True):
     """A Secret that the options name for copying."""
 
     use: Use
@@ -36,7 +36,7 @@ class Source(msgspec.Struct, frozen=True):
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> Source:
+    def parse(cls, text: str) -> SecretSource:
         """Parse ``USE=namespace/name``. Raises ValueError."""
         use, _, source = text.partition("=")
         namespace, slash, name = source.partition("/")
@@ -48,14 +48,14 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def read_all(
-    sources: Iterable[Source], secret: Callable[[tuple[str, str]], Mapping[str, Any] | None]
+    sources: Iterable[SecretSource], secret: Callable[[tuple[str, str]], Mapping[str, Any] | None]
 ) -> tuple[CopiedSecret, ...]:
     """Return the Secrets to copy now. ``secret`` returns a Secret by namespace and name."""
-    copies = (read(item.name, item.use, secret((item.namespace, item.name))) for item in sources)
+    copies = (_read(item.name, item.use, secret((item.namespace, item.name))) for item in sources)
     return tuple(item for item in copies if item is not None)
 
 
-def read(name: str, use: Use, source: Mapping[str, Any] | None) -> CopiedSecret | None:
+def _read(name: str, use: Use, source: Mapping[str, Any] | None) -> CopiedSecret | None:
     """Return the copy of a Secret; None if the source does not exist."""
     if source is None:
         return None

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis.data_plane_workload import NetworkOptions, Workload
+from gatehouse.apis.gateway import is_allowed_key
+from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import (
     AUTOSCALERS,
     CONFIG_MAPS,
@@ -26,33 +28,36 @@ from gatehouse.controller.provisioner import network_policy as network
 from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 from gatehouse.controller.provisioner.patches import patched
 from gatehouse.controller.provisioner.pod import (
+    HEALTH_PORT,
     AgentChannel,
-    Object,
     PodShape,
-    Proxy,
-    health_port,
+    ProxyKind,
+    free_health_port,
     pod_spec,
     scrape_annotations,
 )
+from gatehouse.controller.provisioner.pod_security import Level, check_pod_security
 from gatehouse.controller.provisioner.service import Ports
 
-SERVICE_ANNOTATION = "gatehouse.dev/service-name"
+_SERVICE_ANNOTATION = "gatehouse.dev/service-name"
 """Annotation of a data plane's Pod template, on one machine only: Service whose address the Pod
 uses itself.
 """
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ProvisioningPlan(msgspec.Struct, frozen=True):
     """Provisioning plan: input of the provisioner besides the Gateway itself."""
 
     ports: Ports
     """Ports of all its listeners, including ListenerSets."""
-    proxy: Proxy = "nginx"
+    proxy: ProxyKind = "nginx"
     workload: Workload = Workload()
     ip_family: str = ""
     """``dual``, ``ipv4`` or ``ipv6``; empty for the cluster's default."""
     log_level: str = ""
     """Log level of agents; empty for their default."""
+    metrics_port: int = 0
+    """Port of the metrics and health checks; 0 for the default."""
     waiting: str = ""
     """Why nothing is created or changed for now; empty if it is."""
 
@@ -60,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True):
 class ProvisionerSettings(msgspec.Struct, frozen=True):
     """Settings common to all Gateways of one control plane."""
 
-    images: Mapping[Proxy, str]
+    images: Mapping[ProxyKind, str]
     agent_host: str
     """Host that agents connect to."""
     agent_port: int
@@ -77,18 +82,23 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
     """Secrets copied beside data planes."""
     network_policy: NetworkOptions = NetworkOptions()
     """Default of data planes whose parameters do not override it."""
-    servers: tuple[network.Server, ...] = ()
+    servers: tuple[network.ReachableServer, ...] = ()
     """Servers that data planes must reach under any NetworkPolicy."""
     on_service_address: bool = False
     """Pods use their Service's address themselves, without a load balancer in front of them."""
+    metadata_domains: tuple[str, ...] = ()
+    """Domains of the labels and annotations that Gateways may set."""
+    pod_security: Level = "restricted"
+    """Pod Security Standard that every Pod must meet."""
 
 
 def desired(
-    gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
+    gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: ProvisioningPlan
 ) -> tuple[tuple[Resource, Object], ...]:
     """Return the desired objects of a Gateway, in the order of creation.
 
-    A Gateway without ports gets no Service, since a Service needs ports. Raises PatchError.
+    A Gateway without ports gets no Service, since a Service needs ports. Raises PatchError or
+    ForbiddenPodError.
     """
     builder = _ObjectBuilder.of(gateway, settings, plan)
     objects = [(SERVICE_ACCOUNTS, builder.service_account())]
@@ -106,7 +116,7 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
     """Builds the objects of one Gateway; holds their common parts."""
 
     shape: PodShape
-    plan: Plan
+    plan: ProvisioningPlan
     address: str
     """Requested address; empty for any."""
     ca_bundle: str
@@ -115,10 +125,11 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
     selector: dict[str, str]
     owner: Object
     networking: NetworkOptions
+    pod_security: Level
 
     @classmethod
     def of(
-        cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
+        cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: ProvisioningPlan
     ) -> _ObjectBuilder:
         metadata, spec = gateway["metadata"], gateway["spec"]
         gateway_name, class_name = metadata["name"], spec["gatewayClassName"]
@@ -131,15 +142,10 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
             # Own labels last: users must not be able to hide objects from the controller, or
             # to make another Gateway's Service select these Pods.
             labels={
-                **(infrastructure.get("labels") or {}),
-                **names.labels(gateway_name, class_name),
+                **_allowed(infrastructure.get("labels"), settings),
+                **names.owned_labels(gateway_name, class_name),
             },
-            # The standalone node treats Pods with this annotation as data planes.
-            annotations={
-                key: value
-                for key, value in (infrastructure.get("annotations") or {}).items()
-                if key != SERVICE_ANNOTATION
-            },
+            annotations=_allowed(infrastructure.get("annotations"), settings),
             selector=names.selector(gateway_name, class_name),
             owner={
                 "apiVersion": GATEWAYS.api_version,
@@ -149,6 +155,7 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
                 "controller": True,
             },
             networking=plan.workload.network_policy.over(settings.network_policy),
+            pod_security=settings.pod_security,
         )
 
     @property
@@ -168,14 +175,16 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
 
     def service(self) -> Object:
         plan, options = self.plan, self.plan.workload.service
-        spec = service.spec(plan.ports, self.selector, options, self.address, plan.ip_family)
+        spec = service.service_spec(
+            plan.ports, self.selector, options, self.address, plan.ip_family
+        )
         obj = self._object(SERVICES, spec=spec)
         return patched(SERVICES, obj, options.patches, "spec.kubernetes.service.patches")
 
-    def network_policy(self, servers: tuple[network.Server, ...]) -> Object:
+    def network_policy(self, servers: tuple[network.ReachableServer, ...]) -> Object:
         options = self.networking
-        health = health_port(self.shape.ports)
-        spec = network.spec(self.plan.ports, health, self.selector, options, servers)
+        health = self.shape.health_port
+        spec = network.network_policy_spec(self.plan.ports, health, self.selector, options, servers)
         obj = self._object(NETWORK_POLICIES, spec=spec)
         field = "spec.kubernetes.networkPolicy.patches"
         return patched(NETWORK_POLICIES, obj, options.patches or (), field)
@@ -190,19 +199,26 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
         if options.daemon_set is not None:
             obj = self._object(DAEMON_SETS, spec=spec)
             field = "spec.kubernetes.daemonSet.patches"
-            return [(DAEMON_SETS, patched(DAEMON_SETS, obj, options.daemon_set.patches, field))]
+            final = patched(DAEMON_SETS, obj, options.daemon_set.patches, field)
+            return [(DAEMON_SETS, self._checked(final))]
         deployment = options.deployment
-        spec["replicas"] = autoscaling.replicas(deployment.replicas, deployment.autoscaling)
+        spec["replicas"] = autoscaling.initial_replicas(deployment.replicas, deployment.autoscaling)
         obj = self._object(DEPLOYMENTS, spec=spec)
         field = "spec.kubernetes.deployment.patches"
-        objects = [(DEPLOYMENTS, patched(DEPLOYMENTS, obj, deployment.patches, field))]
+        final = patched(DEPLOYMENTS, obj, deployment.patches, field)
+        objects = [(DEPLOYMENTS, self._checked(final))]
         if deployment.autoscaling.enable:
-            object_spec = autoscaling.autoscaler(self.shape.name, deployment.autoscaling)
+            object_spec = autoscaling.autoscaler_spec(self.shape.name, deployment.autoscaling)
             objects.append((AUTOSCALERS, self._object(AUTOSCALERS, spec=object_spec)))
         if deployment.pod_disruption_budget is not None:
             object_spec = autoscaling.budget(self.selector, deployment.pod_disruption_budget)
             objects.append((DISRUPTION_BUDGETS, self._object(DISRUPTION_BUDGETS, spec=object_spec)))
         return objects
+
+    def _checked(self, workload: Object) -> Object:
+        """Return a workload whose Pods meet the Pod Security Standard. Raises ForbiddenPodError."""
+        check_pod_security(workload, self.pod_security)
+        return workload
 
     def _template(self) -> Object:
         return {
@@ -210,10 +226,10 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
                 "labels": self.labels,
                 "annotations": {
                     # First, so that annotations of the Gateway override them.
-                    **scrape_annotations(self.shape.ports),
+                    **scrape_annotations(self.shape.health_port),
                     **self.annotations,
                     **(
-                        {SERVICE_ANNOTATION: self.shape.name}
+                        {_SERVICE_ANNOTATION: self.shape.name}
                         if self.shape.on_service_address
                         else {}
                     ),
@@ -237,7 +253,15 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
         }
 
 
-def _shape(gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan) -> PodShape:
+def _allowed(metadata: Mapping[str, str] | None, settings: ProvisionerSettings) -> dict[str, str]:
+    """Return the labels or annotations that a Gateway may set."""
+    domains = settings.metadata_domains
+    return {key: value for key, value in (metadata or {}).items() if is_allowed_key(key, domains)}
+
+
+def _shape(
+    gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: ProvisioningPlan
+) -> PodShape:
     metadata, class_name = gateway["metadata"], gateway["spec"]["gatewayClassName"]
     options = plan.workload.daemon_set or plan.workload.deployment
     return PodShape(
@@ -257,6 +281,9 @@ def _shape(gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
         gateway=metadata["name"],
         owner_type="DaemonSet" if plan.workload.daemon_set else "Deployment",
         log_level=plan.log_level,
+        health_port=free_health_port(
+            plan.metrics_port or HEALTH_PORT, tuple(port for port, _ in plan.ports)
+        ),
         pod=options.pod,
         container=options.container,
         copies=tuple(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 """Label of owned objects: the value is ``gatehouse``. Other objects are never changed."""
 
-MANAGER = "gatehouse"
+FIELD_MANAGER = "gatehouse"
 
 APP_NAME = "app.kubernetes.io/name"
 """Label of a data plane's objects: name of the ServiceAccount, Service and workload."""
@@ -53,13 +53,13 @@ def _shortened(text: str, whole: str) -> str:
     return text[: LIMIT - _DIGEST - 1].rstrip("-._") + "-" + digest
 
 
-def labels(gateway: str, gateway_class: str) -> dict[str, str]:
+def owned_labels(gateway: str, gateway_class: str) -> dict[str, str]:
     """Return the labels of all objects provisioned for a Gateway."""
     name = resource_name(gateway, gateway_class)
     return {
         APP_NAME: name,
         APP_INSTANCE: name,
-        MANAGED_BY: MANAGER,
+        MANAGED_BY_LABEL: FIELD_MANAGER,
         GATEWAY_NAME: label_value(gateway),
         GATEWAY_CLASS_NAME: label_value(gateway_class),
     }
@@ -67,5 +67,5 @@ def labels(gateway: str, gateway_class: str) -> dict[str, str]:
 
 def selector(gateway: str, gateway_class: str) -> dict[str, str]:
     """Return the labels that select a Gateway's Pods. They are immutable in a Deployment."""
-    all_labels = labels(gateway, gateway_class)
+    all_labels = owned_labels(gateway, gateway_class)
     return {key: all_labels[key] for key in (APP_NAME, GATEWAY_NAME)}

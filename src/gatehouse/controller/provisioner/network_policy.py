@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from gatehouse.apis.data_plane_workload import NetworkOptions
+from gatehouse.apis.objects import Object
 from gatehouse.controller.provisioner.service import Ports
-
-Object = dict[str, Any]
 
 DNS_PORT = 53
 
@@ -19,7 +17,7 @@ IN_CLUSTER: tuple[Object, ...] = ({"namespaceSelector": {}},)
 """All Pods of the cluster; no addresses outside it."""
 
 
-class Server(msgspec.Struct, frozen=True):
+class ReachableServer(msgspec.Struct, frozen=True):
     """A server that every data plane must reach."""
 
     host: str
@@ -28,12 +26,12 @@ class Server(msgspec.Struct, frozen=True):
     """Ports of the Service and of its Pods. Implementations differ in which of them they match."""
 
 
-def spec(
+def network_policy_spec(
     listening: Ports,
     health: int,
     selector: Mapping[str, str],
     options: NetworkOptions,
-    servers: tuple[Server, ...],
+    servers: tuple[ReachableServer, ...],
 ) -> Object:
     """Return the ``spec`` of the NetworkPolicy.
 
@@ -62,7 +60,7 @@ def spec(
     }
 
 
-def _to(server: Server) -> Object:
+def _to(server: ReachableServer) -> Object:
     rule: Object = {"ports": [_tcp(port) for port in dict.fromkeys(server.ports)]}
     peers = peers_of(server.host)
     return rule | {"to": peers} if peers else rule

@@ -6,14 +6,12 @@ Informers feed it, so that reconciling an unchanged Gateway needs no requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from gatehouse.apis.objects import ReadOnlyObject
 from gatehouse.apis.resources import GATEWAYS, Resource
 from gatehouse.controller.provisioner import names
-from gatehouse.kube.apply import controller_of
+from gatehouse.kube.apply import controller_reference
 from gatehouse.kube.store import Changes
-
-Object = Mapping[str, Any]
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in the namespace of its Gateway."""
@@ -23,7 +21,7 @@ class OwnedObjects:
     """Owned objects by Gateway (namespace and name)."""
 
     def __init__(self) -> None:
-        self._by_gateway: dict[tuple[str, str], dict[ObjectKey, Object]] = {}
+        self._by_gateway: dict[tuple[str, str], dict[ObjectKey, ReadOnlyObject]] = {}
         self._owners: dict[tuple[str, str, str], str] = {}
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
@@ -39,7 +37,7 @@ class OwnedObjects:
                 self._owners[(resource.kind, namespace, name)] = owner
                 self._by_gateway.setdefault((namespace, owner), {})[key] = current
 
-    def of(self, gateway: tuple[str, str]) -> Mapping[ObjectKey, Object]:
+    def of(self, gateway: tuple[str, str]) -> Mapping[ObjectKey, ReadOnlyObject]:
         """Return the objects of a Gateway."""
         return dict(self._by_gateway.get(gateway, {}))
 
@@ -50,17 +48,20 @@ class OwnedObjects:
             del self._by_gateway[gateway]
 
 
-def gateway_name(obj: Object) -> str | None:
+def gateway_name(obj: ReadOnlyObject) -> str | None:
     """Return the name of the Gateway that owns an object; None if none does.
 
     Labels and controller reference must agree: labels alone are easily copied to another object.
     """
     labels = obj["metadata"].get("labels") or {}
-    owner = controller_of(obj)
+    owner = controller_reference(obj)
     if owner is None or owner.get("kind") != GATEWAYS.kind:
         return None
     if str(owner.get("apiVersion", "")).partition("/")[0] != GATEWAYS.group:
         return None
     name = str(owner.get("name", ""))
-    expected = {names.MANAGED_BY: names.MANAGER, names.GATEWAY_NAME: names.label_value(name)}
+    expected = {
+        names.MANAGED_BY_LABEL: names.FIELD_MANAGER,
+        names.GATEWAY_NAME: names.label_value(name),
+    }
     return name if name and expected.items() <= labels.items() else None

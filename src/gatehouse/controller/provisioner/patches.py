@@ -8,14 +8,13 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis.builtin_types import schemas
 from gatehouse.apis.data_plane_workload import Patch
+from gatehouse.apis.objects import Object
+from gatehouse.apis.patches import json as json_patch
+from gatehouse.apis.patches import strategic
+from gatehouse.apis.patches.errors import MalformedPatchError, PatchFailedError
 from gatehouse.apis.resources import Resource
-from gatehouse.apiserver.builtin import schemas
-from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.patches import json as json_patch
-from gatehouse.apiserver.patches import strategic
-
-Object = dict[str, Any]
 
 
 class PatchError(Exception):
@@ -35,8 +34,8 @@ def patched(resource: Resource, obj: Object, patches: Iterable[Patch], field: st
     for index, patch in enumerate(patches):
         try:
             result = _apply(resource, result, patch)
-        except ApiError as error:
-            raise PatchError(f"{field}[{index}]: {error.message}") from error
+        except PatchFailedError as error:
+            raise PatchError(f"{field}[{index}]: {error}") from error
         if not isinstance(result, Mapping) or not isinstance(result.get("metadata", {}), Mapping):
             raise PatchError(f"{field}[{index}]: result must be an object")
     return _with_identity(obj, result)
@@ -47,12 +46,12 @@ def _apply(resource: Resource, current: Any, patch: Patch) -> Any:
     if patch.type == "JSONPatch":
         return json_patch.patch(current, value)
     if not isinstance(value, Mapping):
-        raise ApiError(400, "BadRequest", "value must be an object")
+        raise MalformedPatchError("value must be an object")
     # Merging keeps references to parts of the patch, which all Gateways of a class share.
     copied = msgspec.json.decode(msgspec.json.encode(value))
     if patch.type == "Merge":
-        return json_patch.merge(current, copied)
-    return strategic.merge(current, copied, _schema(resource))
+        return json_patch.merge_json(current, copied)
+    return strategic.merge_strategic(current, copied, _schema(resource))
 
 
 @cache

@@ -9,7 +9,8 @@ import msgspec
 
 from gatehouse.agent.timeouts import MAX_DRAIN_SECONDS
 from gatehouse.apis.data_plane_workload import ContainerOptions, PodOptions
-from gatehouse.apiserver.quantities import canonical_or_same
+from gatehouse.apis.objects import Object
+from gatehouse.apis.quantities import canonical_or_same
 from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 
 TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
@@ -33,9 +34,7 @@ terminates; and time in seconds it needs to exit after connections have finished
 PROXY_UID = 101
 """User and group of NGINX, and of Envoy, in their own images."""
 
-Proxy = Literal["nginx", "envoy"]
-
-Object = dict[str, Any]
+ProxyKind = Literal["nginx", "envoy"]
 
 
 class AgentChannel(msgspec.Struct, frozen=True):
@@ -59,13 +58,15 @@ class PodShape(msgspec.Struct, frozen=True):
     namespace: str
     ports: tuple[int, ...]
     """Ports of listeners."""
-    proxy: Proxy
+    proxy: ProxyKind
     image: str
     image_pull_policy: str
     channel: AgentChannel
     gateway: str
     """Name of the Gateway, used as a metric label."""
     owner_type: Literal["Deployment", "DaemonSet"] = "Deployment"
+    health_port: int = HEALTH_PORT
+    """Port of the agent's metrics and health checks. No listener has it."""
     log_level: str = ""
     """Log level of the agent; empty for its default."""
     pod: PodOptions = PodOptions()
@@ -75,17 +76,17 @@ class PodShape(msgspec.Struct, frozen=True):
     """No load balancer in front of the Pod has to learn that it terminates."""
 
 
-def health_port(ports: tuple[int, ...]) -> int:
-    """Return the first port from 9113 on that no listener uses; both bind the Pod's address."""
-    port = HEALTH_PORT
-    while port in ports:
-        port += 1
-    return port
+def free_health_port(first: int, ports: tuple[int, ...]) -> int:
+    """Return the first port from ``first`` on that no listener uses, and after the last port from 1
+    on. Both bind the Pod's address."""
+    while first in ports:
+        first = first % 65535 + 1
+    return first
 
 
-def scrape_annotations(ports: tuple[int, ...]) -> dict[str, str]:
+def scrape_annotations(port: int) -> dict[str, str]:
     """Return the annotations by which Prometheus discovers the metrics of Pods."""
-    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(health_port(ports))}
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)}
 
 
 def pod_spec(shape: PodShape) -> Object:
@@ -132,13 +133,13 @@ def _resources(resources: Mapping[str, Any] | None) -> Object:
 
 
 def _container(shape: PodShape) -> Object:
-    health = health_port(shape.ports)
+    health = shape.health_port
     options = shape.container
     optional = {
         "lifecycle": options.lifecycle,
         "ports": [
-            {"containerPort": each.container_port, "hostPort": each.port}
-            for each in options.host_ports
+            {"containerPort": host_port.container_port, "hostPort": host_port.port}
+            for host_port in options.host_ports
         ],
     }
     return {
@@ -169,8 +170,12 @@ def _container(shape: PodShape) -> Object:
             {"name": "data", "mountPath": DATA_DIR},
             {"name": "run", "mountPath": RUN_DIR},
             *(
-                {"name": each.use, "mountPath": f"{PLUS_DIR}/{each.use}", "readOnly": True}
-                for each in _plus_secrets(shape)
+                {
+                    "name": plus_secret.use,
+                    "mountPath": f"{PLUS_DIR}/{plus_secret.use}",
+                    "readOnly": True,
+                }
+                for plus_secret in _plus_secrets(shape)
             ),
             *options.volume_mounts,
         ],
@@ -193,7 +198,7 @@ def image(default: str, options: ContainerOptions) -> str:
 
 
 def _plus_secrets(shape: PodShape) -> list[CopiedSecret]:
-    return [each for each in shape.copies if each.use != "pull"]
+    return [copy for copy in shape.copies if copy.use != "pull"]
 
 
 def _if_client_certificate(items: list[Object], shape: PodShape) -> list[Object]:
@@ -289,7 +294,7 @@ def _volumes(shape: PodShape) -> list[Object]:
         # In memory, since it holds private keys of TLS listeners.
         {"name": "run", "emptyDir": {"medium": "Memory"}},
         *(
-            {"name": each.use, "secret": {"secretName": each.named(shape.name)}}
-            for each in _plus_secrets(shape)
+            {"name": plus_secret.use, "secret": {"secretName": plus_secret.named(shape.name)}}
+            for plus_secret in _plus_secrets(shape)
         ),
     ]

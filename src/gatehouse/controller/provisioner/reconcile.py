@@ -20,13 +20,18 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.controller.provisioner import autoscaling, names, service
-from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings, desired
+from gatehouse.controller.provisioner.manifests import (
+    ProvisionerSettings,
+    ProvisioningPlan,
+    desired,
+)
 from gatehouse.controller.provisioner.owned_objects import ObjectKey, gateway_name
 from gatehouse.controller.provisioner.patches import PatchError
+from gatehouse.controller.provisioner.pod_security import ForbiddenPodError
 from gatehouse.kube.apply import (
     UNKNOWN,
     NotOwnedError,
-    WriteResult,
+    ObjectWriteResult,
     create_or_update,
     never_replace,
 )
@@ -34,7 +39,7 @@ from gatehouse.kube.client import ApiError, Client, Conflict, Forbidden, NotFoun
 
 log = structlog.get_logger("gatehouse.provisioner")
 
-KINDS = (
+OWNED_KINDS = (
     AUTOSCALERS,
     DISRUPTION_BUDGETS,
     DEPLOYMENTS,
@@ -47,7 +52,7 @@ KINDS = (
 )
 """Provisioned kinds, in the order of deletion: traffic first, identity last."""
 
-_OWNED_SELECTOR = f"{names.MANAGED_BY}={names.MANAGER},{names.GATEWAY_NAME}"
+_OWNED_SELECTOR = f"{names.MANAGED_BY_LABEL}={names.FIELD_MANAGER},{names.GATEWAY_NAME}"
 
 
 QUOTA = "exceeded quota"
@@ -71,15 +76,15 @@ class ReconcileError(Exception):
         """Minimum delay in seconds requested by the API server; None if it requested none."""
 
 
-async def reconcile(
+async def reconcile_objects(
     client: Client,
     gateway: Mapping[str, Any],
     settings: ProvisionerSettings,
-    plan: Plan,
+    plan: ProvisioningPlan,
     *,
     prune_stale: bool = False,
     owned: Mapping[ObjectKey, Mapping[str, Any]] | None = None,
-) -> tuple[WriteResult, ...]:
+) -> tuple[ObjectWriteResult, ...]:
     """Create, update and delete the objects of one Gateway as desired.
 
     Does nothing for a Gateway that is being deleted. ``owned``: its existing objects as watched;
@@ -92,7 +97,7 @@ async def reconcile(
         return ()
     try:
         objects = desired(gateway, settings, plan)
-    except PatchError as error:
+    except (PatchError, ForbiddenPodError) as error:
         raise ReconcileError([str(error)]) from error
     results, failure = await _write_all(client, objects, plan, owned)
     for result in results:
@@ -112,12 +117,12 @@ async def reconcile(
 async def _write_all(
     client: Client,
     objects: Iterable[tuple[Resource, Mapping[str, Any]]],
-    plan: Plan,
+    plan: ProvisioningPlan,
     owned: Mapping[ObjectKey, Mapping[str, Any]] | None,
-) -> tuple[list[WriteResult], ReconcileError | None]:
+) -> tuple[list[ObjectWriteResult], ReconcileError | None]:
     """Create or update every object. Return the results, and the failures if there were any."""
     autoscaled = plan.workload.daemon_set is None and plan.workload.deployment.autoscaling.enable
-    results: list[WriteResult] = []
+    results: list[ObjectWriteResult] = []
     errors: list[str] = []
     retry_after: float | None = None
     exhausted = False
@@ -169,7 +174,7 @@ def _stale(
     """Return the owned objects that are not in ``keep``, in the order of deletion."""
     return [
         (resource, owned[(resource.kind, name)])
-        for resource in KINDS
+        for resource in OWNED_KINDS
         for kind_name, name in owned
         if kind_name == resource.kind and (kind_name, name) not in keep
     ]
@@ -177,7 +182,7 @@ def _stale(
 
 async def prune_orphans(
     client: Client, is_desired: Callable[[tuple[str, str]], bool]
-) -> tuple[WriteResult, ...]:
+) -> tuple[ObjectWriteResult, ...]:
     """Delete the objects of all Gateways (namespace and name) except those that ``is_desired``.
 
     Needed where the API server has no garbage collector, and for Gateways that still exist but are
@@ -193,14 +198,14 @@ async def prune_orphans(
 
 async def remove(
     client: Client, owned: Mapping[ObjectKey, Mapping[str, Any]]
-) -> tuple[WriteResult, ...]:
+) -> tuple[ObjectWriteResult, ...]:
     """Delete the objects of a Gateway. Continues after failures, then raises ReconcileError."""
     return await _remove(client, _stale(owned, set()))
 
 
 async def _remove_renamed(
     client: Client, gateway: Mapping[str, Any], keep: set[tuple[str, str]]
-) -> tuple[WriteResult, ...]:
+) -> tuple[ObjectWriteResult, ...]:
     def is_renamed(resource: Resource, obj: Mapping[str, Any]) -> bool:
         owned = gateway_name(obj) == gateway["name"]
         return owned and (resource.kind, obj["metadata"]["name"]) not in keep
@@ -214,9 +219,9 @@ async def _remove_where(
     namespace: str | None,
     selector: str,
     condition: Callable[[Resource, Mapping[str, Any]], bool],
-) -> tuple[WriteResult, ...]:
+) -> tuple[ObjectWriteResult, ...]:
     matching: list[tuple[Resource, Mapping[str, Any]]] = []
-    for resource in KINDS:
+    for resource in OWNED_KINDS:
         try:
             listed = await client.list(resource, namespace, label_selector=selector)
         except (Forbidden, NotFound) as error:
@@ -229,8 +234,8 @@ async def _remove_where(
 
 async def _remove(
     client: Client, objects: Iterable[tuple[Resource, Mapping[str, Any]]]
-) -> tuple[WriteResult, ...]:
-    results: list[WriteResult] = []
+) -> tuple[ObjectWriteResult, ...]:
+    results: list[ObjectWriteResult] = []
     errors: list[str] = []
     retry_after: float | None = None
     for resource, obj in objects:
@@ -246,7 +251,9 @@ async def _remove(
             errors.append(f"{resource.kind} {metadata['namespace']}/{metadata['name']}: {error}")
             retry_after = max(retry_after or 0.0, error.retry_after or 0.0)
         else:
-            result = WriteResult(resource.kind, metadata["namespace"], metadata["name"], "deleted")
+            result = ObjectWriteResult(
+                resource.kind, metadata["namespace"], metadata["name"], "deleted"
+            )
             results.append(result)
             log.info("object deleted", object=str(result))
     if errors:

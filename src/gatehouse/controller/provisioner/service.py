@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.apis.data_plane_workload import ServiceOptions
-
-Object = dict[str, Any]
+from gatehouse.apis.objects import Object
 
 Ports = tuple[tuple[int, str], ...]
 """Ports in ascending order, each with TCP or UDP."""
@@ -15,14 +14,17 @@ Ports = tuple[tuple[int, str], ...]
 _FAMILIES = {"ipv4": ["IPv4"], "ipv6": ["IPv6"]}
 
 
-def spec(
+def service_spec(
     ports: Ports,
     selector: Mapping[str, str],
     options: ServiceOptions,
     address: str,
     ip_family: str,
 ) -> Object:
-    """Return the ``spec``. ``address``: requested address of the Gateway, or empty."""
+    """Return the ``spec`` of the Service of a Gateway's data plane.
+
+    ``selector``: labels of its Pods. ``address``: requested address of the Gateway, or empty.
+    """
     result: Object = {
         "type": options.type,
         "selector": dict(selector),
@@ -58,7 +60,10 @@ def _port(port: int, protocol: str, options: ServiceOptions) -> Object:
         "targetPort": port,
         "protocol": protocol,
     }
-    node_port = next((each.port for each in options.node_ports if each.listener_port == port), None)
+    node_port = next(
+        (candidate.port for candidate in options.node_ports if candidate.listener_port == port),
+        None,
+    )
     if node_port is not None and options.type != "ClusterIP":
         result["nodePort"] = node_port
     return result

@@ -19,30 +19,37 @@ them after it has sent their clusters, which get warm and are accepted only with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import msgspec
 
-from gatehouse.dataplane.xds.nacks import Nack, RejectedResource
+from gatehouse.dataplane.limit_use import LimitUse
+from gatehouse.dataplane.unready_servers import UnreadyServers
+from gatehouse.dataplane.xds.ads_messages import AdsRequest, Response
+from gatehouse.dataplane.xds.listener_drains import ListenerDrains
+from gatehouse.dataplane.xds.nacks import RejectedResource
 from gatehouse.dataplane.xds.resources import (
     ADD_ORDER,
-    CLUSTER,
-    ENDPOINTS,
-    LISTENER,
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    LISTENER_TYPE_URL,
     REMOVE_ORDER,
-    SECRET,
-    SIDECAR_CONFIG,
-    Key,
-    Resource,
+    SCOPE_TYPE_URL,
+    SECRET_TYPE_URL,
+    SIDECAR_CONFIG_TYPE_URL,
+    TRIAL_NAME,
+    ResourceKey,
     ResourceSet,
+    XdsResource,
 )
+from gatehouse.dataplane.xds.scope_tests import ScopeTests
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 from gatehouse.dataplane.xds.subscription import Subscription
 
 TYPE_ORDER = {type_url: rank for rank, type_url in enumerate(ADD_ORDER)}
 
-WILDCARDS = frozenset({CLUSTER, LISTENER})
+WILDCARDS = frozenset({CLUSTER_TYPE_URL, LISTENER_TYPE_URL})
 """Types that every Envoy subscribes to by wildcard, sooner or later."""
 
 SUBSCRIBE_GRACE_SECONDS = 1.0
@@ -63,42 +70,34 @@ class ExpectedReaction(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Request(msgspec.Struct, frozen=True):
-    """A request or acknowledgement of one type."""
-
-    type_url: str
-    subscribe: tuple[str, ...] = ()
-    unsubscribe: tuple[str, ...] = ()
-    versions: Mapping[str, str] = {}
-    """Versions by name that it has from an earlier stream; only in its first request of the
-    type."""
-    nonce: str = ""
-    """Nonce of the response that this answers; empty for a request."""
-    nack: Nack | None = None
-    """NACK of the response; None if the response is accepted."""
-
-
-class Response(msgspec.Struct, frozen=True):
-    """A response for one type."""
-
-    type_url: str
-    nonce: str
-    resources: tuple[Resource, ...] = ()
-    removed: tuple[str, ...] = ()
-
-
 class AdsSession:
-    """State of one stream; see the module's docstring."""
+    """State of one stream; see the module's docstring. ``drains``: None for no limit of them."""
 
-    def __init__(self, publication: SnapshotCache) -> None:
+    def __init__(self, publication: SnapshotCache, drains: ListenerDrains | None = None) -> None:
         self.confirmed = ""
         """Version of the newest publication that the client has, except rejected resources; empty
         if none yet."""
+        self.serving = False
+        """True if the client has resources from an earlier stream, or all of a publication, that
+        are no trial."""
         self.names_rejections = False
         """True if the client's NACKs name each rejected resource."""
+        self.knows_trials = False
+        """True if the client does not become ready with a trial."""
+        self.tests_scopes = False
+        """True if the client, while it serves, can test the scopes of a trial."""
+        self.tests = ScopeTests()
+        """Tests of trials while the client serves."""
+        self.unhealthy = ""
+        """Reason why the client's Envoy serves nothing. Empty if no problem is known."""
+        self.unready_servers: UnreadyServers = {}
+        """Servers that are not ready at the client's Envoy."""
+        self.limit_use: tuple[str, LimitUse] | None = None
+        """The client's name, and its use of shared limits. None: not reported."""
         self.target = ResourceSet()
         """Target of the present transition."""
         self._publication = publication
+        self._drains = drains
         self._number = -1
         self._nonce = 0
         self._types: dict[str, Subscription] = {}
@@ -110,6 +109,8 @@ class AdsSession:
         """Endpoints that changed in the present transition and were not accepted since."""
         self._expected: dict[str, set[str]] = {}
         """By type, names that the client is expected to request and has not requested yet."""
+        self._had_trial = False
+        """True if the resources of the earlier stream are a trial."""
         self._overdue = ""
         """Nonce of the response with clusters that do not get warm in time."""
 
@@ -119,62 +120,77 @@ class AdsSession:
         return self.target.version if self._number >= 0 else ""
 
     @property
+    def takes_trials(self) -> bool:
+        """True if the client gets trials: as a whole, or their scopes while it serves."""
+        return self.tests_scopes if self.serving else self.knows_trials
+
+    @property
     def deadline(self) -> ExpectedReaction | None:
         """Reaction expected from the client; None if it need not be watched."""
-        clusters = self._types.get(CLUSTER)
+        clusters = self._types.get(CLUSTER_TYPE_URL)
         if clusters is not None and clusters.in_flight is not None:
-            if clusters.in_flight.nonce == self._overdue:
-                return None
-            return ExpectedReaction(clusters.in_flight.nonce, CLUSTER_WARMING_SECONDS)
-        if any(self._expected.values()) and not self._busy():
-            return ExpectedReaction("asking", SUBSCRIBE_GRACE_SECONDS)
+            if clusters.in_flight.nonce != self._overdue:
+                return ExpectedReaction(clusters.in_flight.nonce, CLUSTER_WARMING_SECONDS)
+        elif any(self._expected.values()):
+            return None if self._busy() else ExpectedReaction("asking", SUBSCRIBE_GRACE_SECONDS)
+        if self._drains is not None and self._drains.number:
+            return ExpectedReaction(f"drain {self._drains.releases}", self._drains.interval_seconds)
         return None
 
     def on_deadline(self) -> None:
         """Stop waiting for the reaction expected by :attr:`deadline`."""
-        clusters = self._types.get(CLUSTER)
-        if clusters is not None and clusters.in_flight is not None:
-            self._overdue = clusters.in_flight.nonce
-        else:
+        clusters = self._types.get(CLUSTER_TYPE_URL)
+        in_flight = clusters.in_flight if clusters is not None else None
+        if in_flight is not None and in_flight.nonce != self._overdue:
+            self._overdue = in_flight.nonce
+        elif in_flight is None and any(self._expected.values()):
             self._expected.clear()
+        elif self._drains is not None and self._drains.number:
+            self._drains.release()
 
     @property
     def is_idle(self) -> bool:
         """True if the client has the newest publication, except rejected resources."""
         return self._number == self._publication.number and self._complete()
 
-    def unsubscribed(self) -> list[Key]:
+    def unsubscribed(self) -> list[ResourceKey]:
         """Return the keys that the client was expected to request and has not requested."""
         return [(type_url, name) for type_url, names in self._expected.items() for name in names]
 
     def rejected_resources(self) -> Iterator[RejectedResource]:
         """Return the resources that the client rejects."""
-        return chain.from_iterable(each.rejected.values() for each in self._types.values())
+        return chain.from_iterable(state.rejected.values() for state in self._types.values())
 
     def subscription(self, type_url: str) -> Subscription | None:
         """Return the subscription to a type, or None if the client has not requested the type."""
         return self._types.get(type_url)
 
-    def receive(self, request: Request) -> None:
+    def receive(self, request: AdsRequest) -> None:
         """Process one request or acknowledgement."""
         state = self._types.get(request.type_url)
         if state is None:
             # Envoy acknowledges a rejected secret when it gets it again, so that the first NACK
             # must identify it.
-            one_by_one = request.type_url == SECRET and not self.names_rejections
+            one_by_one = request.type_url == SECRET_TYPE_URL and not self.names_rejections
             state = Subscription(request.type_url, one_by_one=one_by_one)
             self._types[request.type_url] = state
         if request.nonce:
             accepted = state.on_response(request.nonce, request.nack)
-            if request.type_url == ENDPOINTS and int(request.nonce) > self._start_nonce:
+            if request.type_url == ENDPOINTS_TYPE_URL and int(request.nonce) > self._start_nonce:
                 self._pending_endpoints -= accepted
+            if request.type_url == SCOPE_TYPE_URL:
+                self.tests.answered(request.nonce, state)
         before = state.wildcard
+        if request.versions:
+            own = request.type_url == SIDECAR_CONFIG_TYPE_URL
+            self._had_trial |= own and TRIAL_NAME in request.versions
+            self.serving |= not self._had_trial
         state.subscribe(request.subscribe, request.versions)
         state.unsubscribe(request.unsubscribe)
         if state.wildcard and not before:
             state.mark(self.target.by_type.get(request.type_url, ()))
         if expected := self._expected.get(request.type_url):
-            if request.type_url == ENDPOINTS:
+            if request.type_url == ENDPOINTS_TYPE_URL:
                 # Part of the present transition, like endpoints requested before it began.
                 self._pending_endpoints |= expected.intersection(request.subscribe)
             expected.difference_update(request.subscribe)
@@ -185,30 +201,50 @@ class AdsSession:
         """Return the next response, or None until a request or publication arrives."""
         if not self._publication.open:
             return None
+        if self._publication.trial and (self.serving or not self.knows_trials):
+            return self._next_test()
+        self.tests.end(self._types.get(SCOPE_TYPE_URL))
         self._mark_endpoints()
         response = self._next_response()
         while response is None and not self._busy():
             if self._complete():
                 self.confirmed = self.target_version
+                self.serving = self.serving or self._has_all_of_target()
             if not self._advance():
                 return None
             response = self._next_response()
         return response
 
+    def _next_test(self) -> Response | None:
+        """Return the next scope of the trial that the client is to test; nothing else is sent."""
+        if not self.serving or not self.tests_scopes:
+            return None
+        state = self._types.get(SCOPE_TYPE_URL)
+        copy = self.tests.next(self._publication, state)
+        if state is None or copy is None:
+            return None
+        response = self._send(state, (copy,), ())
+        self.tests.sent(response.nonce)
+        return response
+
+    def _has_all_of_target(self) -> bool:
+        """Return whether the client serves the target, which it has confirmed."""
+        return not self.target.trial and not any(self.rejected_resources())
+
     def _busy(self) -> bool:
         """Return whether the transition cannot continue before the client answers."""
-        unanswered = (each for each in self._types.values() if each.in_flight is not None)
+        unanswered = (state for state in self._types.values() if state.in_flight is not None)
         return any(
-            each.type_url != ENDPOINTS and each.in_flight.nonce != self._overdue
-            for each in unanswered
-            if each.in_flight is not None
+            state.type_url != ENDPOINTS_TYPE_URL and state.in_flight.nonce != self._overdue
+            for state in unanswered
+            if state.in_flight is not None
         )
 
     def _complete(self) -> bool:
         if self._number < 0 or any(self._expected.values()):
             return False
         for type_url, state in self._types.items():
-            if type_url == ENDPOINTS:
+            if type_url == ENDPOINTS_TYPE_URL:
                 self._pending_endpoints = {
                     name for name in self._pending_endpoints if not state.settled(name)
                 }
@@ -217,38 +253,46 @@ class AdsSession:
         if self._pending_endpoints:
             return False
         required = WILDCARDS.intersection(self.target.by_type)
-        return all(each in self._types or not self.target.by_type[each] for each in required)
+        return all(
+            required_type in self._types or not self.target.by_type[required_type]
+            for required_type in required
+        )
 
     def _mark_endpoints(self) -> None:
         """Mark endpoints that changed since the last call, in any state of the transition."""
-        newest, state = self._publication, self._types.get(ENDPOINTS)
+        newest, state = self._publication, self._types.get(ENDPOINTS_TYPE_URL)
         if newest.number == self._sent_endpoints:
             return
         changed = newest.changes_since(self._sent_endpoints) if self._sent_endpoints >= 0 else None
         self._sent_endpoints = newest.number
-        if (secrets := self._types.get(SECRET)) is not None:
-            known = self.target.by_type.get(SECRET, {})
+        if (secrets := self._types.get(SECRET_TYPE_URL)) is not None:
+            known = self.target.by_type.get(SECRET_TYPE_URL, {})
             secrets.mark(name for name in secrets.names if name not in known)
         if state is not None and changed is not None:
             state.mark(
-                name for type_url, name in changed if type_url == ENDPOINTS and state.matches(name)
+                name
+                for type_url, name in changed
+                if type_url == ENDPOINTS_TYPE_URL and state.matches(name)
             )
         elif state is not None:
             state.mark(state.names)
 
     def _advance(self) -> bool:
-        """Start the transition to the newest publication. Return False if there is none."""
+        """Start the transition to the newest publication. Return False if none can start."""
         newest = self._publication
         if newest.number == self._number:
             return False
         changed = newest.changes_since(self._number) if self._number >= 0 else None
+        drains = self._drains
+        if drains and not drains.start(self.target, newest.current, changed, self._types):
+            return False
         self.target, self._number, self._start_nonce = newest.current, newest.number, self._nonce
         keys = self._all_keys() if changed is None else changed
         for type_url, name in keys:
             state = self._types.get(type_url)
             if state is not None and state.matches(name):
                 state.mark((name,))
-                if type_url == ENDPOINTS:
+                if type_url == ENDPOINTS_TYPE_URL:
                     self._pending_endpoints.add(name)
             elif self.target.get(type_url, name) is None:
                 self._expected.get(type_url, set()).discard(name)
@@ -256,7 +300,7 @@ class AdsSession:
                 self._expected.setdefault(type_url, set()).add(name)
         return True
 
-    def _all_keys(self) -> Iterable[Key]:
+    def _all_keys(self) -> Iterable[ResourceKey]:
         for type_url in dict.fromkeys((*self.target.by_type, *self._types)):
             state = self._types.get(type_url)
             named = self.target.by_type.get(type_url, {})
@@ -268,7 +312,7 @@ class AdsSession:
         if self._number < 0:
             return None
         for type_url in sorted(self._types, key=_rank):
-            if _rank(type_url) >= TYPE_ORDER[LISTENER] and self._dependencies_pending():
+            if _rank(type_url) >= TYPE_ORDER[LISTENER_TYPE_URL] and self._dependencies_pending():
                 return None
             state = self._types[type_url]
             if state.in_flight is None:
@@ -285,18 +329,18 @@ class AdsSession:
 
     def _dependencies_pending(self) -> bool:
         """Return whether resources that routes need are missing. Envoy would answer 503."""
-        for type_url in (SIDECAR_CONFIG, SECRET, CLUSTER):
+        for type_url in (SIDECAR_CONFIG_TYPE_URL, SECRET_TYPE_URL, CLUSTER_TYPE_URL):
             state = self._types.get(type_url)
             if state is not None and state.in_flight is not None:
                 return state.in_flight.nonce != self._overdue
-        return CLUSTER in self._types and bool(self._expected.get(ENDPOINTS))
+        return CLUSTER_TYPE_URL in self._types and bool(self._expected.get(ENDPOINTS_TYPE_URL))
 
-    def _lookup(self, type_url: str) -> Callable[[str], Resource | None]:
+    def _lookup(self, type_url: str) -> Callable[[str], XdsResource | None]:
         named = self.target.by_type.get(type_url, {})
         newest = self._publication.current.by_type.get(type_url, {})
-        if type_url == ENDPOINTS:
+        if type_url == ENDPOINTS_TYPE_URL:
             return lambda name: newest.get(name) or named.get(name)
-        if type_url == SECRET:
+        if type_url == SECRET_TYPE_URL:
             return lambda name: named.get(name) or newest.get(name)
         return named.get
 
@@ -309,15 +353,17 @@ class AdsSession:
         return empty and not state.sent_once
 
     def _send(
-        self, state: Subscription, resources: tuple[Resource, ...], removed: tuple[str, ...]
+        self, state: Subscription, resources: tuple[XdsResource, ...], removed: tuple[str, ...]
     ) -> Response:
         self._nonce += 1
         response = Response(state.type_url, str(self._nonce), resources, removed)
-        endpoints = self._types.get(ENDPOINTS)
-        if state.type_url == CLUSTER and endpoints is not None:
+        endpoints = self._types.get(ENDPOINTS_TYPE_URL)
+        if state.type_url == CLUSTER_TYPE_URL and endpoints is not None:
             # Envoy warms a changed cluster like a new one but does not request its endpoints again.
             # Without them it would wait 15 s.
-            changed = (each.name for each in resources if state.client_versions.get(each.name))
+            changed = (
+                resource.name for resource in resources if state.client_versions.get(resource.name)
+            )
             endpoints.resend(changed)
         state.sent(response.nonce, resources, removed)
         return response

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import msgspec
 from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
@@ -9,15 +11,27 @@ from google.protobuf import struct_pb2
 from google.rpc import status_pb2
 
 from gatehouse.dataplane import features
+from gatehouse.dataplane.limit_use import LimitUse, parse_limit_use
+from gatehouse.dataplane.unready_servers import (
+    UnreadyServers,
+    encode_unready_servers,
+    parse_unready_servers,
+)
 from gatehouse.dataplane.xds import protobuf_wire
-from gatehouse.dataplane.xds.ads_session import AdsSession, Request, Response
+from gatehouse.dataplane.xds.ads_messages import AdsRequest, Response
+from gatehouse.dataplane.xds.ads_session import AdsSession
+from gatehouse.dataplane.xds.listener_drains import ListenerDrains
 from gatehouse.dataplane.xds.nacks import Nack
-from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
+from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 
-METHOD = "DeltaAggregatedResources"
+DELTA_METHOD = "DeltaAggregatedResources"
 
 INITIAL_RESPONSE = ("gatehouse", "welcome")
 """Initial metadata of a server that has accepted a call."""
+
+
+_HEALTH = f"type.googleapis.com/{features.HEALTH_TYPE}"
+"""Type URL of a relay's requests that report the health of its Envoy."""
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
@@ -36,7 +50,7 @@ def node_info(node: base_pb2.Node) -> NodeInfo:
     number = f"{version.major_number}.{version.minor_number}.{version.patch}"
     return NodeInfo(
         proxy=f"{node.user_agent_name or 'unknown'}/{node.user_agent_version or number}",
-        extensions=tuple(sorted({each.name for each in node.extensions})),
+        extensions=tuple(sorted({extension.name for extension in node.extensions})),
         features=frozenset(node.client_features),
     )
 
@@ -61,9 +75,47 @@ def status_of(nack: Nack) -> status_pb2.Status:
     return status
 
 
-def read(message: discovery_pb2.DeltaDiscoveryRequest) -> Request:
+def health_request(
+    unhealthy: str,
+    unready: UnreadyServers = MappingProxyType({}),
+    use: struct_pb2.Struct | None = None,
+) -> discovery_pb2.DeltaDiscoveryRequest:
+    """Build a report that Envoy is not healthy, with the reason. Empty: it is healthy.
+
+    ``unready``: servers that are not ready. ``use``: report of the use of shared limits.
+
+    A control plane that does not know the type ignores it, as a subscription without names. The
+    first request of a type without names would be one to all names.
+    """
+    request = discovery_pb2.DeltaDiscoveryRequest(
+        type_url=_HEALTH, resource_names_unsubscribe=[WILDCARD]
+    )
+    if unhealthy or unready or use is not None:
+        request.error_detail.CopyFrom(status_pb2.Status(code=14, message=unhealthy))
+    if unready or use is not None:
+        request.error_detail.details.add().Pack(encode_unready_servers(unready))
+    if use is not None:
+        request.error_detail.details.add().Pack(use)
+    return request
+
+
+def _unready_servers(status: status_pb2.Status) -> UnreadyServers:
+    report = struct_pb2.Struct()
+    if status.details and status.details[0].Unpack(report):
+        return parse_unready_servers(report)
+    return {}
+
+
+def _limit_use(status: status_pb2.Status) -> tuple[str, LimitUse] | None:
+    report = struct_pb2.Struct()
+    if len(status.details) > 1 and status.details[1].Unpack(report):
+        return parse_limit_use(report)
+    return None
+
+
+def parse_delta_request(message: discovery_pb2.DeltaDiscoveryRequest) -> AdsRequest:
     """Parse a client's request."""
-    return Request(
+    return AdsRequest(
         type_url=message.type_url,
         subscribe=tuple(message.resource_names_subscribe),
         unsubscribe=tuple(message.resource_names_unsubscribe),
@@ -73,7 +125,7 @@ def read(message: discovery_pb2.DeltaDiscoveryRequest) -> Request:
     )
 
 
-def write(response: Response, version: str) -> bytes:
+def encode_delta_response(response: Response, version: str) -> bytes:
     """Serialise a response around the already serialised resources."""
     parts = [
         protobuf_wire.field(1, version.encode()),
@@ -81,7 +133,7 @@ def write(response: Response, version: str) -> bytes:
         protobuf_wire.field(5, response.nonce.encode()),
     ]
     for resource in response.resources:
-        parts += protobuf_wire.head(2, len(resource.enveloped)), resource.enveloped
+        parts += protobuf_wire.field_header(2, len(resource.enveloped)), resource.enveloped
     parts += [protobuf_wire.field(6, name.encode()) for name in response.removed]
     return b"".join(parts)
 
@@ -91,16 +143,27 @@ class DeltaStream:
 
     Message = discovery_pb2.DeltaDiscoveryRequest
 
-    def __init__(self, publication: SnapshotCache) -> None:
-        self.conversation = AdsSession(publication)
+    def __init__(self, publication: SnapshotCache, drains: ListenerDrains | None = None) -> None:
+        self.conversation = AdsSession(publication, drains)
+        self.conversation.tests_scopes = True
 
     def receive(self, message: discovery_pb2.DeltaDiscoveryRequest) -> None:
         """Process a request."""
         if features.RELAY in message.node.client_features:
             self.conversation.names_rejections = True
-        self.conversation.receive(read(message))
+        self.conversation.knows_trials |= features.ENVOY_TRIALS in message.node.client_features
+        if message.type_url == _HEALTH:
+            self.conversation.unhealthy = message.error_detail.message
+            self.conversation.unready_servers = _unready_servers(message.error_detail)
+            self.conversation.limit_use = _limit_use(message.error_detail)
+            return
+        self.conversation.receive(parse_delta_request(message))
 
     def next(self) -> bytes | None:
         """Return the next response, or None if there is nothing to send now."""
         response = self.conversation.next()
-        return None if response is None else write(response, self.conversation.target_version)
+        return (
+            None
+            if response is None
+            else encode_delta_response(response, self.conversation.target_version)
+        )

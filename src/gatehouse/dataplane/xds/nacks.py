@@ -7,13 +7,19 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import SECRET, Resource
+from gatehouse.dataplane.xds.resources import SECRET_TYPE_URL, XdsResource
 
-MESSAGE_MAX = 2048
+MAX_NACK_REASON_CHARACTERS = 2048
 """Maximum length of a reason in characters. Envoy may quote a whole resource."""
 
 _QUOTED = re.compile(r"[\n{]|-----BEGIN")
 """Start of a resource that Envoy quotes in a reason."""
+
+_END_OF_QUOTE = "\n}\n: "
+"""End of a resource that Envoy quotes before the reason. In it, values have no line breaks."""
+
+_START_OF_QUOTE = "goo.gle/debug"
+"""Start of a message with such a quote. Envoy ends messages after 4,096 bytes."""
 
 _OPENINGS = ("Error adding/updating cluster(s) ", "Error adding/updating listener(s) ")
 
@@ -30,7 +36,7 @@ class Nack(msgspec.Struct, frozen=True):
 class RejectedResource(msgspec.Struct, frozen=True):
     """A resource that a client rejected."""
 
-    resource: Resource
+    resource: XdsResource
     reason: str
 
 
@@ -40,7 +46,9 @@ def reasons_in(message: str, names: Collection[str]) -> dict[str, str]:
     A name is recognised only where Envoy puts names, because a reason may quote anything. The
     result is empty if the message does not identify resources.
     """
-    opening = next((each for each in _OPENINGS if message.startswith(each)), None)
+    opening = next(
+        (opening_text for opening_text in _OPENINGS if message.startswith(opening_text)), None
+    )
     if opening is None:
         return {}
     text = message[len(opening) :]
@@ -58,19 +66,22 @@ def reasons_in(message: str, names: Collection[str]) -> dict[str, str]:
     return reasons
 
 
-def rejected_resource(resource: Resource, reason: str) -> RejectedResource:
+def rejected_resource(resource: XdsResource, reason: str) -> RejectedResource:
     """Build a rejected resource. Of a secret, only the part of the reason that cannot quote it is
-    used."""
-    if resource.secret or resource.type_url == SECRET:
+    used. A resource that is quoted before it is no part of the reason."""
+    reason = reason.rpartition(_END_OF_QUOTE)[2]
+    if reason.startswith(_START_OF_QUOTE):
+        reason = "the resource is invalid; Envoy's message ends before the reason"
+    if resource.secret or resource.type_url == SECRET_TYPE_URL:
         reason = _QUOTED.split(reason, maxsplit=1)[0].strip()
     return RejectedResource(resource, truncate(reason))
 
 
 def truncate(reason: str) -> str:
-    """Return ``reason``, truncated to :data:`MESSAGE_MAX` characters."""
-    if len(reason) <= MESSAGE_MAX:
+    """Return ``reason``, truncated to :data:`MAX_NACK_REASON_CHARACTERS` characters."""
+    if len(reason) <= MAX_NACK_REASON_CHARACTERS:
         return reason
-    return reason[: MESSAGE_MAX - 1] + "…"
+    return reason[: MAX_NACK_REASON_CHARACTERS - 1] + "…"
 
 
 def _entry(text: str, beginning: str) -> int:

@@ -13,11 +13,11 @@ def varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def head(field: int, length: int) -> bytes:
+def field_header(field: int, length: int) -> bytes:
     """Return the header of a length-delimited field ``field`` with ``length`` bytes."""
     return varint(field << 3 | 2) + varint(length)
 
 
 def field(number: int, content: bytes) -> bytes:
     """Encode a field of type string, bytes or message."""
-    return head(number, len(content)) + content
+    return field_header(number, len(content)) + content

@@ -15,29 +15,52 @@ from gatehouse.dataplane import features
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import protobuf_wire
 
-PREFIX = "type.googleapis.com/"
-CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
-ENDPOINTS = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+TYPE_URL_PREFIX = "type.googleapis.com/"
+CLUSTER_TYPE_URL = TYPE_URL_PREFIX + "envoy.config.cluster.v3.Cluster"
+ENDPOINTS_TYPE_URL = TYPE_URL_PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
 """Named like their cluster, so that they can be sent again when the cluster changes."""
-SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
-LISTENER = PREFIX + "envoy.config.listener.v3.Listener"
-ROUTES = PREFIX + "envoy.config.route.v3.RouteConfiguration"
-SCOPE = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
-VIRTUAL_HOST = PREFIX + "envoy.config.route.v3.VirtualHost"
-SIDECAR_CONFIG = PREFIX + features.SIDECAR_CONFIG_TYPE
+SECRET_TYPE_URL = TYPE_URL_PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
+LISTENER_TYPE_URL = TYPE_URL_PREFIX + "envoy.config.listener.v3.Listener"
+ROUTES_TYPE_URL = TYPE_URL_PREFIX + "envoy.config.route.v3.RouteConfiguration"
+SCOPE_TYPE_URL = TYPE_URL_PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
+VIRTUAL_HOST_TYPE_URL = TYPE_URL_PREFIX + "envoy.config.route.v3.VirtualHost"
+RUNTIME_TYPE_URL = TYPE_URL_PREFIX + "envoy.service.runtime.v3.Runtime"
+SIDECAR_CONFIG_TYPE_URL = TYPE_URL_PREFIX + features.SIDECAR_CONFIG_TYPE
 """For the agent, not for Envoy: configuration of a sidecar."""
+TRIAL_NAME = "agent/trial"
+"""Name of the sidecar configuration that makes a resource set a trial. It is for no sidecar."""
 
-ADD_ORDER = (SIDECAR_CONFIG, SECRET, CLUSTER, ENDPOINTS, LISTENER, SCOPE, ROUTES, VIRTUAL_HOST)
+ADD_ORDER = (
+    SIDECAR_CONFIG_TYPE_URL,
+    RUNTIME_TYPE_URL,
+    SECRET_TYPE_URL,
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    LISTENER_TYPE_URL,
+    SCOPE_TYPE_URL,
+    ROUTES_TYPE_URL,
+    VIRTUAL_HOST_TYPE_URL,
+)
 """Order in which types are sent, so that a resource never refers to one not sent yet."""
 
-REMOVE_ORDER = (LISTENER, SCOPE, ROUTES, VIRTUAL_HOST, CLUSTER, ENDPOINTS, SECRET, SIDECAR_CONFIG)
+REMOVE_ORDER = (
+    LISTENER_TYPE_URL,
+    SCOPE_TYPE_URL,
+    ROUTES_TYPE_URL,
+    VIRTUAL_HOST_TYPE_URL,
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    SECRET_TYPE_URL,
+    RUNTIME_TYPE_URL,
+    SIDECAR_CONFIG_TYPE_URL,
+)
 """Order in which types are removed: a resource goes before the resources that it uses."""
 
-Key = tuple[str, str]
+ResourceKey = tuple[str, str]
 """Type URL and name."""
 
 
-class Resource(msgspec.Struct, frozen=True, dict=True):
+class XdsResource(msgspec.Struct, frozen=True, dict=True):
     """One resource as it is sent."""
 
     type_url: str
@@ -61,13 +84,13 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
         *,
         origins: tuple[Origin, ...] = (),
         secret: bool = False,
-    ) -> Resource:
+    ) -> XdsResource:
         """Build a resource, computing its version."""
         version = base64.b64encode(hashlib.sha256(body).digest()[:18]).decode()
         return cls(type_url, name, body, version, origins, secret)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ResourceKey:
         """Type and name."""
         return (self.type_url, self.name)
 
@@ -100,39 +123,41 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
 class ResourceSet:
     """An immutable set of resources. Its version depends on their content alone."""
 
-    def __init__(self, resources: Iterable[Resource] = ()) -> None:
-        by_type: defaultdict[str, dict[str, Resource]] = defaultdict(dict)
+    def __init__(self, resources: Iterable[XdsResource] = ()) -> None:
+        by_type: defaultdict[str, dict[str, XdsResource]] = defaultdict(dict)
         for resource in resources:
             by_type[resource.type_url][resource.name] = resource
-        self.by_type: Mapping[str, Mapping[str, Resource]] = MappingProxyType(dict(by_type))
+        self.by_type: Mapping[str, Mapping[str, XdsResource]] = MappingProxyType(dict(by_type))
         self._identity = object()
-        self._derived_from: tuple[object, frozenset[Key]] = (None, frozenset())
+        self._derived_from: tuple[object, frozenset[ResourceKey]] = (None, frozenset())
         """Identity of the set that this one was derived from, and the changed keys."""
 
     @cached_property
     def _total(self) -> int:
-        everything = (each for named in self.by_type.values() for each in named.values())
-        return sum(each.digest for each in everything)
+        everything = (resource for named in self.by_type.values() for resource in named.values())
+        return sum(resource.digest for resource in everything)
 
     @cached_property
     def version(self) -> str:
-        """Standard base64 of the sum of all resources' digests.
+        """Version of the set: standard base64 of the sum of all resources' digests.
 
         A sum does not depend on an order, so an update only looks at the resources that change.
         """
         return base64.b64encode((self._total % 2**256).to_bytes(32)).decode()
 
-    def get(self, type_url: str, name: str) -> Resource | None:
+    def get(self, type_url: str, name: str) -> XdsResource | None:
         """Return the resource with that type and name, or None."""
         return self.by_type.get(type_url, _NONE).get(name)
 
-    def changed(self, new: Iterable[Resource] = (), gone: Iterable[Key] = ()) -> ResourceSet:
+    def changed(
+        self, new: Iterable[XdsResource] = (), gone: Iterable[ResourceKey] = ()
+    ) -> ResourceSet:
         """Return a set with ``new`` and without ``gone``, sharing the unchanged types."""
         new, gone = tuple(new), tuple(gone)
         by_type, total = dict(self.by_type), self._total
-        written: dict[str, dict[str, Resource]] = {}
+        written: dict[str, dict[str, XdsResource]] = {}
 
-        def named(type_url: str) -> dict[str, Resource]:
+        def named(type_url: str) -> dict[str, XdsResource]:
             if type_url not in written:
                 by_type[type_url] = written[type_url] = dict(by_type.get(type_url, _NONE))
             return written[type_url]
@@ -140,21 +165,33 @@ class ResourceSet:
         for type_url, name in gone:
             left = named(type_url).pop(name, None)
             total -= left.digest if left else 0
-        for each in new:
-            before = named(each.type_url).get(each.name)
-            total += each.digest - (before.digest if before else 0)
-            named(each.type_url)[each.name] = each
-        for type_url in [each for each in written if not written[each]]:
+        for resource in new:
+            before = named(resource.type_url).get(resource.name)
+            total += resource.digest - (before.digest if before else 0)
+            named(resource.type_url)[resource.name] = resource
+        for type_url in [emptied for emptied in written if not written[emptied]]:
             del by_type[type_url]
         updated = ResourceSet()
         updated.by_type = MappingProxyType(by_type)
         updated.__dict__["_total"] = total
-        updated._derived_from = (self._identity, frozenset((*gone, *(each.key for each in new))))
+        updated._derived_from = (
+            self._identity,
+            frozenset((*gone, *(resource.key for resource in new))),
+        )
         return updated
 
-    def differing(self, other: ResourceSet) -> set[Key]:
+    @property
+    def trial(self) -> bool:
+        """True if only instances that serve nothing get the set, and do not become ready."""
+        return TRIAL_NAME in self.by_type.get(SIDECAR_CONFIG_TYPE_URL, _NONE)
+
+    def as_trial(self) -> ResourceSet:
+        """Return the same set as a trial."""
+        return self.changed([XdsResource.make(SIDECAR_CONFIG_TYPE_URL, TRIAL_NAME, b"")])
+
+    def differing(self, other: ResourceSet) -> set[ResourceKey]:
         """Return the keys whose resources differ between the two sets."""
-        keys: set[Key] = set()
+        keys: set[ResourceKey] = set()
         base, touched = other._derived_from
         if base is self._identity:
             # Derived from this set: the thousands of unchanged resources need no comparison.
@@ -186,9 +223,9 @@ class ResourceSet:
         return f"ResourceSet({len(self)} resources, {self.version})"
 
 
-_NONE: Mapping[str, Resource] = MappingProxyType({})
+_NONE: Mapping[str, XdsResource] = MappingProxyType({})
 
 
-def _version(resources: ResourceSet, key: Key) -> str:
+def _version(resources: ResourceSet, key: ResourceKey) -> str:
     resource = resources.get(*key)
     return resource.version if resource is not None else ""

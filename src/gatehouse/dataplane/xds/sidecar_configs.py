@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gatehouse.dataplane.origin import Origin
-from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG, Resource
+from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG_TYPE_URL, XdsResource
 
 _PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
@@ -26,19 +26,21 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def resource(
-    companion: str, part: str, files: Mapping[str, bytes], *, origins: tuple[Origin, ...] = ()
-) -> Resource:
+    sidecar: str, part: str, files: Mapping[str, bytes], *, origins: tuple[Origin, ...] = ()
+) -> XdsResource:
     """Build the resource for one directory of a sidecar. Its files may hold secrets."""
     body = msgspec.json.encode(Description(dict(sorted(files.items()))))
-    return Resource.make(SIDECAR_CONFIG, f"{companion}/{part}", body, origins=origins, secret=True)
+    return XdsResource.make(
+        SIDECAR_CONFIG_TYPE_URL, f"{sidecar}/{part}", body, origins=origins, secret=True
+    )
 
 
-def companion(config: Resource) -> str:
+def sidecar_name(config: XdsResource) -> str:
     """Return the name of the sidecar that a resource is for."""
     return config.name.partition("/")[0]
 
 
-def files(config: Resource) -> dict[str, bytes]:
+def sidecar_files(config: XdsResource) -> dict[str, bytes]:
     """Return the files of a resource. Raises ValueError if its body or a path is invalid."""
     try:
         contents = msgspec.json.decode(config.body, type=Description).files

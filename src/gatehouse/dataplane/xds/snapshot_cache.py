@@ -7,7 +7,7 @@ from collections.abc import Iterable, Set
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import Key, ResourceSet
+from gatehouse.dataplane.xds.resources import ResourceKey, ResourceSet
 
 REMEMBERED_CHANGES = 64
 """Number of publications in the change log. Clients further behind compare complete sets."""
@@ -18,7 +18,7 @@ WILDCARD = "*"
 
 class _Change(msgspec.Struct, frozen=True):
     number: int
-    keys: frozenset[Key]
+    keys: frozenset[ResourceKey]
 
 
 class SnapshotCache:
@@ -31,12 +31,16 @@ class SnapshotCache:
         it yet, so it sets this to False and marks absent keys one by one (see :meth:`mark_absent`).
         """
         self.current = ResourceSet()
+        self.trial = False
+        """True if the newest set is a trial."""
+        self.newest_served = self.current
+        """The newest set that is no trial."""
         self.number = 0
         self.open = False
         """True while something is published. If False, as after :meth:`withdraw`, nothing is
         sent."""
         self._complete = complete
-        self._absent: set[Key] = set()
+        self._absent: set[ResourceKey] = set()
         self._changes: deque[_Change] = deque(maxlen=REMEMBERED_CHANGES)
 
     def publish(self, resources: ResourceSet) -> bool:
@@ -47,7 +51,7 @@ class SnapshotCache:
         self._step(resources, keys)
         return True
 
-    def apply_changes(self, resources: ResourceSet, changed: Iterable[Key]) -> None:
+    def apply_changes(self, resources: ResourceSet, changed: Iterable[ResourceKey]) -> None:
         """Publish a set like :meth:`publish`, for callers that know the changed keys."""
         self._step(resources, changed)
 
@@ -55,7 +59,7 @@ class SnapshotCache:
         """Stop sending: clients keep what they have."""
         self.open = False
 
-    def mark_absent(self, keys: Iterable[Key]) -> None:
+    def mark_absent(self, keys: Iterable[ResourceKey]) -> None:
         """Record that resources missing under ``keys`` do not exist.
 
         For the name :data:`WILDCARD`, record that all resources of the type are known.
@@ -65,7 +69,7 @@ class SnapshotCache:
             self._absent |= new
             self._step(self.current, new)
 
-    def unmark_absent(self, keys: Iterable[Key]) -> None:
+    def unmark_absent(self, keys: Iterable[ResourceKey]) -> None:
         """Undo :meth:`mark_absent`."""
         self._absent -= set(keys)
 
@@ -73,19 +77,21 @@ class SnapshotCache:
         """Return whether a resource that is missing under that name does not exist."""
         return self.open if self._complete else (type_url, name) in self._absent
 
-    def changes_since(self, number: int) -> Set[Key] | None:
+    def changes_since(self, number: int) -> Set[ResourceKey] | None:
         """Return the keys changed since publication ``number``, or None if it is not in the log."""
         if not self._changes or self._changes[0].number > number + 1:
             return None
-        keys: set[Key] = set()
+        keys: set[ResourceKey] = set()
         for change in reversed(self._changes):
             if change.number <= number:
                 break
             keys |= change.keys
         return keys
 
-    def _step(self, resources: ResourceSet, keys: Iterable[Key]) -> None:
-        self.current = resources
+    def _step(self, resources: ResourceSet, keys: Iterable[ResourceKey]) -> None:
+        self.current, self.trial = resources, resources.trial
+        if not self.trial:
+            self.newest_served = resources
         self.number += 1
         self.open = True
         self._changes.append(_Change(self.number, frozenset(keys)))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.dataplane.xds import protobuf_wire
-from gatehouse.dataplane.xds.ads_session import AdsSession, Request, Response
+from gatehouse.dataplane.xds.ads_messages import AdsRequest, Response
+from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.delta import nack_of
-from gatehouse.dataplane.xds.resources import Resource
+from gatehouse.dataplane.xds.resources import XdsResource
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 from gatehouse.dataplane.xds.subscription import NON_WILDCARD
 
-METHOD = "StreamAggregatedResources"
+SOTW_METHOD = "StreamAggregatedResources"
 
 
 class SotwStream:
@@ -28,9 +29,9 @@ class SotwStream:
         self._named: dict[str, set[str]] = {}
         self._nonces: dict[str, str] = {}
         """Nonce of the newest response of each type. Requests with other nonces are stale."""
-        self._confirmed: dict[str, dict[str, Resource]] = {}
+        self._confirmed: dict[str, dict[str, XdsResource]] = {}
         """Resources that the client has, by type and name, of the types sent as a whole."""
-        self._last_sent: dict[str, tuple[Resource, ...]] = {}
+        self._last_sent: dict[str, tuple[XdsResource, ...]] = {}
         """Changed resources in the newest response of each type."""
 
     def receive(self, message: discovery_pb2.DiscoveryRequest) -> None:
@@ -48,7 +49,7 @@ class SotwStream:
         self._named[type_url] = names
         is_nack = message.HasField("error_detail")
         self.conversation.receive(
-            Request(
+            AdsRequest(
                 type_url=type_url,
                 subscribe=tuple(sorted(names - before)),
                 unsubscribe=tuple(sorted(before - names)),
@@ -62,7 +63,7 @@ class SotwStream:
         while (response := self.conversation.next()) is not None:
             if response.type_url in NON_WILDCARD and not response.resources:
                 # SotW cannot express that a resource of these types does not exist.
-                self.conversation.receive(Request(response.type_url, nonce=response.nonce))
+                self.conversation.receive(AdsRequest(response.type_url, nonce=response.nonce))
                 continue
             self._nonces[response.type_url] = response.nonce
             return self._write(response)
@@ -78,10 +79,10 @@ class SotwStream:
             protobuf_wire.field(5, response.nonce.encode()),
         ]
         for resource in resources:
-            parts += protobuf_wire.head(2, len(resource.packed)), resource.packed
+            parts += protobuf_wire.field_header(2, len(resource.packed)), resource.packed
         return b"".join(parts)
 
-    def _complete_state(self, response: Response) -> dict[str, Resource]:
+    def _complete_state(self, response: Response) -> dict[str, XdsResource]:
         """Return what the client has plus this response, less removed and rejected resources."""
         state = self.conversation.subscription(response.type_url)
         assert state is not None
@@ -90,10 +91,10 @@ class SotwStream:
             *self._last_sent.get(state.type_url, ()),
         )
         had = {
-            each.name: each
-            for each in candidates
-            if state.client_versions.get(each.name) == each.version
+            candidate.name: candidate
+            for candidate in candidates
+            if state.client_versions.get(candidate.name) == candidate.version
         }
         self._confirmed[state.type_url], self._last_sent[state.type_url] = had, response.resources
-        whole = had | {each.name: each for each in response.resources}
-        return {name: each for name, each in whole.items() if name not in response.removed}
+        whole = had | {resource.name: resource for resource in response.resources}
+        return {name: resource for name, resource in whole.items() if name not in response.removed}

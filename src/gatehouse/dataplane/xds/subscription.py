@@ -9,13 +9,28 @@ from collections.abc import Callable, Iterable, Mapping, Set
 import msgspec
 
 from gatehouse.dataplane.xds.nacks import Nack, RejectedResource, reasons_in, rejected_resource
-from gatehouse.dataplane.xds.resources import ENDPOINTS, ROUTES, SECRET, VIRTUAL_HOST, Resource
+from gatehouse.dataplane.xds.resources import (
+    ENDPOINTS_TYPE_URL,
+    ROUTES_TYPE_URL,
+    RUNTIME_TYPE_URL,
+    SECRET_TYPE_URL,
+    VIRTUAL_HOST_TYPE_URL,
+    XdsResource,
+)
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 
 RESPONSE_BYTES = 1 << 20
 """Size in bytes above which a response is divided. gRPC's default limit is four times as much."""
 
-NON_WILDCARD = frozenset({ENDPOINTS, SECRET, ROUTES, VIRTUAL_HOST})
+NON_WILDCARD = frozenset(
+    {
+        ENDPOINTS_TYPE_URL,
+        SECRET_TYPE_URL,
+        ROUTES_TYPE_URL,
+        VIRTUAL_HOST_TYPE_URL,
+        RUNTIME_TYPE_URL,
+    }
+)
 """Types whose first request without names subscribes to nothing. For other types it is a
 wildcard."""
 
@@ -26,15 +41,15 @@ UNKNOWN_VERSION = "?"
 """In place of a version sent by a client: it may have the resource and must be sent its state."""
 
 
-Lookup = Callable[[str], Resource | None]
+Lookup = Callable[[str], XdsResource | None]
 """Returns the resource with a name, or None."""
 
 
-class InFlight(msgspec.Struct, frozen=True):
+class PendingResponse(msgspec.Struct, frozen=True):
     """A response that the client has not acknowledged or rejected yet."""
 
     nonce: str
-    resources: tuple[Resource, ...]
+    resources: tuple[XdsResource, ...]
     removed: tuple[str, ...]
 
 
@@ -49,7 +64,7 @@ class Subscription:
         self.client_versions: dict[str, str] = {}
         """Versions that the client has, by name."""
         self.rejected: dict[str, RejectedResource] = {}
-        self.in_flight: InFlight | None = None
+        self.in_flight: PendingResponse | None = None
         self.sent_once = False
         """True once a response was sent."""
         self._fresh = True
@@ -113,10 +128,10 @@ class Subscription:
             else:
                 self.names.discard(name)
                 lost = {name}
-            for each in lost:
-                self._reset(each)
+            for resource_name in lost:
+                self._reset(resource_name)
                 # Names still covered by the wildcard are sent again.
-                self.mark((each,))
+                self.mark((resource_name,))
 
     def resend(self, names: Iterable[str]) -> None:
         """Send these again, as far as they are subscribed to."""
@@ -133,7 +148,7 @@ class Subscription:
 
     def next_resources(
         self, lookup: Lookup, publication: SnapshotCache
-    ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    ) -> tuple[tuple[XdsResource, ...], tuple[str, ...]]:
         """Return the resources to send next, and the requested names that do not exist."""
         while self._bisect_queue:
             group = dict.fromkeys(self._bisect_queue.popleft())
@@ -145,9 +160,9 @@ class Subscription:
 
     def _collect(
         self, names: dict[str, None], lookup: Lookup, publication: SnapshotCache
-    ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    ) -> tuple[tuple[XdsResource, ...], tuple[str, ...]]:
         """Remove from ``names`` those that fit into one response and those that need none."""
-        resources: list[Resource] = []
+        resources: list[XdsResource] = []
         missing: list[str] = []
         size = 0
         for name in list(names):
@@ -162,7 +177,7 @@ class Subscription:
             del names[name]
         return tuple(resources), tuple(missing)
 
-    def _needs_update(self, resource: Resource) -> bool:
+    def _needs_update(self, resource: XdsResource) -> bool:
         name = resource.name
         self._removals.pop(name, None)
         rejection = self.rejected.get(name)
@@ -191,10 +206,12 @@ class Subscription:
         """Return the names of resources to remove."""
         return tuple(self._removals)
 
-    def sent(self, nonce: str, resources: tuple[Resource, ...], removed: tuple[str, ...]) -> None:
+    def sent(
+        self, nonce: str, resources: tuple[XdsResource, ...], removed: tuple[str, ...]
+    ) -> None:
         """Record a response as in flight."""
-        self.in_flight = InFlight(nonce, resources, removed)
-        self._expecting = {each.name for each in resources}.union(removed)
+        self.in_flight = PendingResponse(nonce, resources, removed)
+        self._expecting = {resource.name for resource in resources}.union(removed)
         for name in removed:
             self._removals.pop(name, None)
         self.sent_once = True
@@ -209,20 +226,20 @@ class Subscription:
             return set()
         self.in_flight = None
         expecting, self._expecting = self._expecting, set()
-        names = [each.name for each in response.resources]
+        names = [resource.name for resource in response.resources]
         named = nack.reasons.keys() & set(names) if nack else set()
         # Without a reason by name, it is unknown whether the rest was applied.
         certain = nack is None or bool(named)
         bad = {} if nack is None else _reasons_by_name(names, nack)
-        for each in response.resources:
-            if each.name not in expecting:
+        for resource in response.resources:
+            if resource.name not in expecting:
                 # It was marked again since it was sent; the next response decides.
                 continue
-            if each.name in bad:
-                self.rejected[each.name] = rejected_resource(each, bad[each.name])
+            if resource.name in bad:
+                self.rejected[resource.name] = rejected_resource(resource, bad[resource.name])
             elif certain:
-                self.client_versions[each.name] = each.version
-                self.rejected.pop(each.name, None)
+                self.client_versions[resource.name] = resource.version
+                self.rejected.pop(resource.name, None)
         if certain or not names:
             self._set_absent(expecting.intersection(response.removed))
         else:

@@ -18,7 +18,7 @@ from gatehouse.sidecars.authenticator.config import Realm
 from gatehouse.sidecars.authenticator.request import AuthRequest
 from gatehouse.sidecars.base.failure_log import FailureLog
 
-CACHE_SIZE = 10_000
+_CACHE_SIZE = 10_000
 """Maximum number of cached results. A strong hash takes a tenth of a second."""
 
 MAX_CONCURRENT_HASHES = 2
@@ -56,7 +56,7 @@ class BasicAuthenticator:
         task = self._results.get(key)
         if task is None:
             task = self._results[key] = asyncio.create_task(self._matches(hashed, password))
-            while len(self._results) > CACHE_SIZE:
+            while len(self._results) > _CACHE_SIZE:
                 del self._results[next(iter(self._results))]
         # A cancelled request must not cancel the computation that others wait for.
         return await asyncio.shield(task)
@@ -64,7 +64,7 @@ class BasicAuthenticator:
     async def _matches(self, hashed: bytes, password: bytes) -> bool:
         async with self._hash_slots:
             try:
-                return await asyncio.to_thread(password_hashes.matches, hashed, password)
+                return await asyncio.to_thread(password_hashes.matches_hash, hashed, password)
             except password_hashes.UncheckableError as error:
                 subject = f"authenticator: filter {self._realm.filter}"
                 self._failures.record(subject, f"a password cannot be checked: {error}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import re2
 
-from gatehouse.sidecars.authenticator.config import Claim, Party
+from gatehouse.sidecars.authenticator.config import ClaimConfig, Party
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
@@ -17,19 +17,19 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 def authorized(party: Party, claims: Mapping[str, Any]) -> bool:
     """Return whether claims satisfy a party's rules."""
     results = [
-        (all if rule.every else any)(_matches(each, claims) for each in rule.claims)
+        (all if rule.every else any)(_matches(claim, claims) for claim in rule.claims)
         for rule in party.rules
     ]
     return not results or (all(results) if party.every else any(results))
 
 
-def _matches(claim: Claim, claims: Mapping[str, Any]) -> bool:
+def _matches(claim: ClaimConfig, claims: Mapping[str, Any]) -> bool:
     texts = _texts(claims.get(claim.name))
     if not claim.values:
         return bool(texts)
     if claim.regex:
         # RE2 matches in linear time, because users control their claims.
-        return any(re2.fullmatch(each, text) for each in claim.values for text in texts)
+        return any(re2.fullmatch(value, text) for value in claim.values for text in texts)
     return not {*claim.values}.isdisjoint(texts)
 
 
@@ -41,7 +41,7 @@ def claim_text(value: Any) -> str:
 def _texts(value: Any) -> list[str]:
     """Return the values to compare: the entries of a list, or nothing for a missing claim."""
     entries = value if isinstance(value, list) else [value]
-    texts = [each if isinstance(each, str) else _to_text(each) for each in entries]
+    texts = [entry if isinstance(entry, str) else _to_text(entry) for entry in entries]
     return [text for text in texts if text]
 
 

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import msgspec
 
-FILE = "gatehouse/authenticators.json"
+AUTHENTICATORS_FILE = "gatehouse/authenticators.json"
 """Path of the relying parties; absent if no authenticator is needed."""
 
 PASSWORDS = "gatehouse/passwords.json"
 """Path of the basic authentication realms, if there are any."""
 
-SOCKETS = "authenticators"
+AUTHENTICATOR_SOCKETS = "authenticators"
 """Directory of the sockets in the run directory, which is NGINX's working directory."""
 
-SOCKET = f"{SOCKETS}/requests.sock"
+REQUESTS_SOCKET = f"{AUTHENTICATOR_SOCKETS}/requests.sock"
 """Socket for requests. Their path is ``/<name of the relying party>/<action>``."""
 
 COOKIES = 4
 """Maximum number of cookies of a session."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class ClaimConfig(msgspec.Struct, frozen=True):
     """A claim that must have one of some values or match one of some regular expressions."""
 
     name: str
@@ -31,10 +31,10 @@ class Claim(msgspec.Struct, frozen=True):
     regex: bool = False
 
 
-class Rule(msgspec.Struct, frozen=True):
+class RuleConfig(msgspec.Struct, frozen=True):
     """Claims of which all (``every``) or one must match."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[ClaimConfig, ...]
     every: bool = True
 
 
@@ -68,9 +68,9 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after_logout: str = ""
     """Path or URL to redirect to after a logout; empty for none."""
     token_hint: bool = False
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RuleConfig, ...] = ()
     every: bool = True
-    told: tuple[str, ...] = ()
+    backend_claims: tuple[str, ...] = msgspec.field(default=(), name="told")
     """Claims passed to backends, in the order of the response headers."""
     headers: tuple[str, ...] = ()
     """Lower-case names of these headers, for a proxy that passes them on unchanged."""
@@ -78,7 +78,9 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def claims(self) -> frozenset[str]:
         """Claims used by rules or headers."""
-        return frozenset(self.told) | {each.name for rule in self.rules for each in rule.claims}
+        return frozenset(self.backend_claims) | {
+            claim.name for rule in self.rules for claim in rule.claims
+        }
 
 
 class Realm(msgspec.Struct, frozen=True):
@@ -93,14 +95,14 @@ class Realm(msgspec.Struct, frozen=True):
     """File with one line ``name:hash`` per user."""
 
 
-def encode(entries: Iterable[Party | Realm]) -> bytes:
+def encode_parties(entries: Iterable[Party | Realm]) -> bytes:
     """Serialise a configuration, one line per entry."""
     return b"[\n" + b",\n".join(map(msgspec.json.encode, entries)) + b"\n]\n"
 
 
-def read(directory: Path) -> list[Party]:
+def read_parties(directory: Path) -> list[Party]:
     """Read the parties of a configuration. Raises OSError or msgspec.MsgspecError."""
-    return msgspec.json.decode((directory / FILE).read_bytes(), type=list[Party])
+    return msgspec.json.decode((directory / AUTHENTICATORS_FILE).read_bytes(), type=list[Party])
 
 
 def realms(directory: Path) -> list[Realm]:

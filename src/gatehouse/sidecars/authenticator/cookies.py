@@ -19,7 +19,7 @@ class TooLongError(Exception):
     """A session is too large for cookies."""
 
 
-def parse(header: str) -> dict[str, str]:
+def parse_cookies(header: str) -> dict[str, str]:
     """Return the cookies of a request. Of equal names the first, most specific one is used."""
     cookies: dict[str, str] = {}
     for pair in header.split(";"):
@@ -56,12 +56,12 @@ def split(name: str, text: str) -> list[tuple[str, str]]:
     return list(zip(names(name), parts, strict=False))
 
 
-def joined(name: str, found: Mapping[str, str]) -> str:
+def join_cookies(name: str, cookies: Mapping[str, str]) -> str:
     """Return the text stored in cookies, or "" if any is missing."""
-    first = found.get(name, "")
+    first = cookies.get(name, "")
     if not first[:1].isdecimal() or not first.isascii():
         return ""
-    parts = [found.get(each, "") for each in names(name)[: int(first[0])]]
+    parts = [cookies.get(cookie, "") for cookie in names(name)[: int(first[0])]]
     return "".join(parts)[1:] if all(parts) else ""
 
 

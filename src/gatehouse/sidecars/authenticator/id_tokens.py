@@ -16,7 +16,7 @@ ALGORITHMS = (
 )
 """Asymmetric algorithms: the verification key cannot create signatures."""
 
-LEEWAY = 30.0
+_LEEWAY = 30.0
 """Tolerated clock difference in seconds."""
 
 _REQUIRED = ("iss", "sub", "aud", "exp", "iat")
@@ -68,7 +68,7 @@ def _verify_signature(
                 algorithms=[algorithm],
                 audience=party.client_id,
                 issuer=party.issuer,
-                leeway=LEEWAY,
+                leeway=_LEEWAY,
                 options={"require": [*_REQUIRED]},
             )
         except jwt.InvalidSignatureError:
@@ -81,13 +81,13 @@ def _matching_keys(
     keys: Sequence[Mapping[str, Any]], key_id: str | None, algorithm: str
 ) -> list[jwt.PyJWK]:
     matching = []
-    for each in keys:
-        if key_id is not None and each.get("kid", key_id) != key_id:
+    for key in keys:
+        if key_id is not None and key.get("kid", key_id) != key_id:
             continue
-        if each.get("use", "sig") != "sig" or each.get("alg", algorithm) != algorithm:
+        if key.get("use", "sig") != "sig" or key.get("alg", algorithm) != algorithm:
             continue
         try:
-            matching.append(jwt.PyJWK(dict(each), algorithm))
+            matching.append(jwt.PyJWK(dict(key), algorithm))
         except (jwt.PyJWTError, ValueError, TypeError, KeyError):
             # A key of an unsupported type.
             continue

@@ -28,7 +28,7 @@ class UncheckableError(Exception):
     """An unsupported hash. The message contains the reason."""
 
 
-def users(text: bytes) -> dict[bytes, bytes]:
+def parse_password_file(text: bytes) -> dict[bytes, bytes]:
     """Parse lines ``name:hash``, optionally with ``:`` and a comment. The first of equal names is
     used."""
     hashes: dict[bytes, bytes] = {}
@@ -39,7 +39,7 @@ def users(text: bytes) -> dict[bytes, bytes]:
     return hashes
 
 
-def matches(hashed: bytes, password: bytes) -> bool:
+def matches_hash(hashed: bytes, password: bytes) -> bool:
     """Return whether a password has that hash. The time depends on the strength of the hash.
 
     Raises UncheckableError.

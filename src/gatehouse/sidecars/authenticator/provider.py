@@ -20,12 +20,12 @@ from gatehouse.sidecars.authenticator.id_tokens import DeniedError, UnknownKeyEr
 CACHE_SECONDS = 3600.0
 """Time in seconds after which metadata and keys are fetched again."""
 
-RETRIES = BackoffPolicy(first=1.0, maximum=30.0)
+_RETRIES = BackoffPolicy(first=1.0, maximum=30.0)
 """Back-off after a failed fetch."""
 
-MAX_RESPONSE_BYTES = 1 << 20
+_MAX_RESPONSE_BYTES = 1 << 20
 
-TIMEOUT = aiohttp.ClientTimeout(total=10.0, connect=5.0)
+_TIMEOUT = aiohttp.ClientTimeout(total=10.0, connect=5.0)
 
 _Value = TypeVar("_Value")
 
@@ -34,7 +34,7 @@ class ProviderUnavailableError(Exception):
     """The provider is unreachable or its response is invalid. The message contains the reason."""
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class ProviderMetadata(msgspec.Struct, frozen=True):
     """The used fields of a provider's metadata (OpenID Connect Discovery, section 3)."""
 
     issuer: str
@@ -67,7 +67,7 @@ class CachedValue(Generic[_Value]):
         self._value: _Value | None = None
         self._until = 0.0
         self._retry_at = 0.0
-        self._backoff = Backoff(RETRIES)
+        self._backoff = Backoff(_RETRIES)
         self._error = ""
 
     async def get(self) -> _Value:
@@ -114,7 +114,7 @@ class Provider:
         self._metadata = CachedValue(self._fetch_metadata)
         self._keys = CachedValue(self._fetch_keys)
 
-    async def metadata(self) -> Metadata:
+    async def metadata(self) -> ProviderMetadata:
         """Return the provider's metadata. Raises ProviderUnavailableError."""
         return await self._metadata.get()
 
@@ -150,9 +150,9 @@ class Provider:
                 self._party, token, await self._keys.newer(keys), nonce
             )
 
-    async def _fetch_metadata(self) -> Metadata:
+    async def _fetch_metadata(self) -> ProviderMetadata:
         url = self._party.metadata_url
-        metadata = _decoded(*await self._request("GET", url), Metadata, url)
+        metadata = _decoded(*await self._request("GET", url), ProviderMetadata, url)
         if metadata.issuer != self._party.issuer:
             raise ProviderUnavailableError(f"{url}: the issuer is {metadata.issuer!r}")
         endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
@@ -179,13 +179,13 @@ class Provider:
         try:
             async with self._http.request(
                 method, url, headers=headers, data=form,
-                ssl=self._trust, allow_redirects=False, timeout=TIMEOUT,
+                ssl=self._trust, allow_redirects=False, timeout=_TIMEOUT,
             ) as response:  # fmt: skip
                 async for chunk in response.content.iter_chunked(1 << 16):
                     body += chunk
-                    if len(body) > MAX_RESPONSE_BYTES:
+                    if len(body) > _MAX_RESPONSE_BYTES:
                         raise ProviderUnavailableError(
-                            f"{url}: response is larger than {MAX_RESPONSE_BYTES} bytes"
+                            f"{url}: response is larger than {_MAX_RESPONSE_BYTES} bytes"
                         )
                 return response.status, body
         except (TimeoutError, aiohttp.ClientError, ValueError, OSError) as error:

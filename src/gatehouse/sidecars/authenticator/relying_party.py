@@ -13,17 +13,15 @@ from aiohttp import web
 
 from gatehouse.sidecars.authenticator import claims, cookies, sessions, urls
 from gatehouse.sidecars.authenticator.config import Party
+from gatehouse.sidecars.authenticator.ended_sessions import EndedSessions
 from gatehouse.sidecars.authenticator.id_tokens import DeniedError
 from gatehouse.sidecars.authenticator.provider import Provider, ProviderUnavailableError
 from gatehouse.sidecars.authenticator.request import AuthRequest
-from gatehouse.sidecars.authenticator.sessions import Login, Session, SessionCodec
+from gatehouse.sidecars.authenticator.sessions import Login, LoginSession, SessionCodec
 from gatehouse.sidecars.base.failure_log import FailureLog
 
 REFRESH_REUSE_SECONDS = 60.0
 """Time in seconds for which a refreshed session is returned to requests with the old one."""
-
-MAX_ENDED_SESSIONS = 100_000
-"""Maximum number of login_cookie sessions that were ended by their provider."""
 
 
 REMOVED = "x-envoy-auth-headers-to-remove"
@@ -31,7 +29,7 @@ REMOVED = "x-envoy-auth-headers-to-remove"
 
 
 class _Authenticated(msgspec.Struct, frozen=True):
-    session: Session
+    session: LoginSession
     cookies_to_set: list[str]
     """Set-Cookie values."""
 
@@ -40,14 +38,19 @@ class RelyingParty:
     """One party. Every action returns a response."""
 
     def __init__(
-        self, party: Party, codec: SessionCodec, provider: Provider, failures: FailureLog
+        self,
+        party: Party,
+        codec: SessionCodec,
+        provider: Provider,
+        failures: FailureLog,
+        ended_sessions: EndedSessions,
     ) -> None:
         self.party = party
         self._codec = codec
         self._provider = provider
         self._failures = failures
-        self._refreshed: dict[str, asyncio.Task[Session]] = {}
-        self._ended: dict[str, float] = {}
+        self._refreshed: dict[str, asyncio.Task[LoginSession]] = {}
+        self._ended_sessions = ended_sessions
         self.actions = {
             "check": self.check,
             "admit": self.admit,
@@ -66,9 +69,9 @@ class RelyingParty:
         if isinstance(outcome, int):
             return web.Response(status=outcome)
         headers = {
-            f"X-Set-Cookie-{number}": each for number, each in enumerate(outcome.cookies_to_set)
+            f"X-Set-Cookie-{number}": cookie for number, cookie in enumerate(outcome.cookies_to_set)
         }
-        for number, name in enumerate(self.party.told):
+        for number, name in enumerate(self.party.backend_claims):
             headers[f"X-Claim-{number}"] = claims.claim_text(outcome.session.claims.get(name))
         headers["X-Cookie"] = cookies.without_session(request.cookie, self.party.cookie)
         return web.Response(headers={name: value for name, value in headers.items() if value})
@@ -84,14 +87,14 @@ class RelyingParty:
         if isinstance(outcome, int):
             return _plain(outcome, "Access denied.")
         headers = {"cookie": cookies.without_session(request.cookie, self.party.cookie)}
-        for header, name in zip(self.party.headers, self.party.told, strict=True):
+        for header, name in zip(self.party.headers, self.party.backend_claims, strict=True):
             headers[header] = claims.claim_text(outcome.session.claims.get(name))
         present = {name: value for name, value in headers.items() if value}
         # Client headers with these names must be removed if there is no value for them.
         absent = ",".join(sorted(headers.keys() - present.keys()))
         answer = web.Response(headers=present | ({REMOVED: absent} if absent else {}))
-        for each in outcome.cookies_to_set:
-            answer.headers.add("Set-Cookie", each)
+        for cookie in outcome.cookies_to_set:
+            answer.headers.add("Set-Cookie", cookie)
         return answer
 
     async def _authenticate(self, request: AuthRequest) -> _Authenticated | int:
@@ -139,7 +142,7 @@ class RelyingParty:
     async def callback(self, request: AuthRequest) -> web.Response:
         """Complete a login when the user returns from the provider."""
         state = request.query.get("state", "")
-        text = cookies.parse(request.cookie).get(self._login_name(state), "")
+        text = cookies.parse_cookies(request.cookie).get(self._login_name(state), "")
         login = self._codec.login(state, text)
         if login is None or time.time() > login.begun + sessions.LOGIN_SECONDS:
             return _plain(400, "This login was not started in this browser, or has expired.")
@@ -157,8 +160,10 @@ class RelyingParty:
             return _plain(500, "The session is too long.", [expired_cookie])
 
     async def logout(self, request: AuthRequest) -> web.Response:
-        """End a user's session, here and at the provider."""
+        """End a user's session, here and at the provider. Copies of its cookies end too."""
         session = self._session(request)
+        if session is not None:
+            self._ended_sessions.log_out(session, time.time())
         expired_cookies = self._expired_cookies(request)
         after = urls.absolute(request.origin, self.party.after_logout)
         try:
@@ -184,22 +189,22 @@ class RelyingParty:
         if request.query.get("iss", self.party.issuer) != self.party.issuer:
             return _plain(400, "Invalid issuer.")
         if sid := request.query.get("sid", ""):
-            # A browser may not send our cookie with a page of the provider, so the cookie is not
-            # relied on.
-            self._ended.pop(sid, None)
-            self._ended[sid] = time.time()
-            while len(self._ended) > MAX_ENDED_SESSIONS:
-                del self._ended[next(iter(self._ended))]
+            # A browser may not send the session's cookie with a page of the provider, so the cookie
+            # is not required.
+            self._ended_sessions.end(sid, time.time())
         return _plain(200, "Logged out.", self._expired_cookies(request))
 
-    def _session(self, request: AuthRequest) -> Session | None:
-        text = cookies.joined(self.party.cookie, cookies.parse(request.cookie))
+    def _session(self, request: AuthRequest) -> LoginSession | None:
+        text = cookies.join_cookies(self.party.cookie, cookies.parse_cookies(request.cookie))
         session = self._codec.session(text) if text else None
-        if session is None or time.time() >= session.ends:
+        now = time.time()
+        # No cookie of an earlier time is valid.
+        self._ended_sessions.expire(now - self.party.timeout)
+        if session is None or now >= session.ends:
             return None
-        return None if session.begun <= self._ended.get(session.sid, 0.0) else session
+        return None if self._ended_sessions.is_ended(session, now) else session
 
-    async def _begin(self, request: AuthRequest, login: Login) -> Session:
+    async def _begin(self, request: AuthRequest, login: Login) -> LoginSession:
         if "code" not in request.query:
             error = [request.query.get(name, "")[:200] for name in ("error", "error_description")]
             raise DeniedError(f"the provider says {error[0]!r}, {error[1]!r}")
@@ -219,9 +224,10 @@ class RelyingParty:
             verified["exp"],
             tokens.refresh_token,
             tokens.id_token,
+            secrets.token_urlsafe(12),
         )
 
-    async def _refresh(self, session: Session) -> Session:
+    async def _refresh(self, session: LoginSession) -> LoginSession:
         """Refresh a session once for all concurrent requests with it.
 
         A provider may treat the second use of a refresh token as theft.
@@ -236,7 +242,7 @@ class RelyingParty:
         # A cancelled request must not cancel the refresh that others wait for.
         return await asyncio.shield(self._refreshed[key])
 
-    async def _request_refresh(self, session: Session) -> Session:
+    async def _request_refresh(self, session: LoginSession) -> LoginSession:
         form = {"grant_type": "refresh_token", "refresh_token": session.refresh}
         try:
             tokens = await self._provider.tokens(**form)
@@ -259,7 +265,9 @@ class RelyingParty:
         new = sessions.new_session(
             self.party, verified, now, verified["exp"], renewed.refresh, tokens.id_token
         )
-        return msgspec.structs.replace(new, begun=session.begun, sid=new.sid or session.sid)
+        return msgspec.structs.replace(
+            new, begun=session.begun, sid=new.sid or session.sid, id=session.id
+        )
 
     def _callback(self, request: AuthRequest) -> str:
         return f"{self.party.callback_origin or request.origin}{self.party.callback}"
@@ -267,14 +275,14 @@ class RelyingParty:
     def _secure(self, request: AuthRequest) -> bool:
         return self._callback(request).startswith("https:")
 
-    def _cookies(self, session: Session, request: AuthRequest) -> list[str]:
+    def _cookies(self, session: LoginSession, request: AuthRequest) -> list[str]:
         """Return the Set-Cookie values of a session. Raises TooLongError."""
         parts = cookies.split(self.party.cookie, self._codec.encode_session(session))
         secure = self._secure(request)
         return [cookies.set_cookie(name, value, secure=secure) for name, value in parts]
 
     def _expired_cookies(self, request: AuthRequest) -> list[str]:
-        present, secure = cookies.parse(request.cookie), self._secure(request)
+        present, secure = cookies.parse_cookies(request.cookie), self._secure(request)
         return [
             cookies.set_cookie(name, "", secure=secure, age=0)
             for name in cookies.names(self.party.cookie)
@@ -301,7 +309,7 @@ class RelyingParty:
         return _plain(503, "Login is currently not available.")
 
 
-def _key(session: Session) -> str:
+def _key(session: LoginSession) -> str:
     return hashlib.sha256(session.refresh.encode()).hexdigest()
 
 
@@ -321,6 +329,6 @@ def _redirect(url: str, cookies_to_set: list[str]) -> web.Response:
 def _answer(response: web.Response, cookies_to_set: list[str]) -> web.Response:
     # The redirect of the provider contains the code, which must not leak to others.
     response.headers.update({"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
-    for each in cookies_to_set:
-        response.headers.add("Set-Cookie", each)
+    for cookie in cookies_to_set:
+        response.headers.add("Set-Cookie", cookie)
     return response

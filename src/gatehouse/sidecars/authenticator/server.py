@@ -4,7 +4,6 @@ use it."""
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +14,11 @@ import msgspec
 import re2
 from aiohttp import web
 
+from gatehouse.runtime.limited_http import LimitedHttpServer
 from gatehouse.sidecars.authenticator import config, password_hashes
 from gatehouse.sidecars.authenticator.basic_auth import BasicAuthenticator
 from gatehouse.sidecars.authenticator.config import Party, Realm
+from gatehouse.sidecars.authenticator.ended_sessions import EndedSessions
 from gatehouse.sidecars.authenticator.provider import Provider
 from gatehouse.sidecars.authenticator.relying_party import RelyingParty
 from gatehouse.sidecars.authenticator.request import AuthRequest
@@ -25,23 +26,19 @@ from gatehouse.sidecars.authenticator.sessions import SessionCodec
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
 
-BACKLOG = 4096
+_BACKLOG = 4096
 """Length of the accept queue. If it is full, NGINX's connection fails at once."""
 
-MAX_LINE_BYTES = 1 << 16
+_MAX_LINE_BYTES = 1 << 16
 """Maximum size of a request line in bytes. NGINX accepts 32 KB from clients."""
 
-KEEPALIVE_SECONDS = 75.0
+_KEEPALIVE_SECONDS = 75.0
 """Idle timeout in seconds, longer than NGINX's, so that NGINX never sends to a closed
 connection."""
 
 
 USER_ACTIONS = frozenset({"callback", "logout", "ended"})
 """Actions that are complete requests of users, with their query."""
-
-# Invalid HTTP requests are answered 400 without a log entry, because clients can send many.
-_SILENT = logging.getLogger(f"{__name__}.http")
-_SILENT.disabled = True
 
 
 class _LoadedParty(msgspec.Struct, frozen=True):
@@ -66,10 +63,11 @@ class AuthServer:
     def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
         """``linger`` is the time in seconds for which an unused party stays."""
         self.idle = asyncio.Event()
-        self._socket = directory / Path(config.SOCKET).name
+        self._socket = directory / Path(config.REQUESTS_SOCKET).name
         self._linger = linger
         self._failures = failures
         self._parties: dict[str, RelyingParty | BasicAuthenticator] = {}
+        self._ended_sessions: dict[tuple[str, str, str], EndedSessions] = {}
         self._removal_timers: dict[str, asyncio.TimerHandle] = {}
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
@@ -80,11 +78,11 @@ class AuthServer:
         All or nothing: raises InvalidConfigError without adding any party.
         """
         loaded = await asyncio.to_thread(_load, configurations)
-        desired = {each.party.name for each in loaded}
+        desired = {loaded_config.party.name for loaded_config in loaded}
         http = await self._listen() if desired else None
-        for each in loaded:
-            if http is not None and each.party.name not in self._parties:
-                self._parties[each.party.name] = self._create(each, http)
+        for loaded_config in loaded:
+            if http is not None and loaded_config.party.name not in self._parties:
+                self._parties[loaded_config.party.name] = self._create(loaded_config, http)
         for name in self._parties:
             if name in desired:
                 self._cancel_removal(name)
@@ -94,12 +92,21 @@ class AuthServer:
         self._update_idle()
 
     def _create(
-        self, each: _LoadedParty | _LoadedRealm, http: aiohttp.ClientSession
+        self, loaded_config: _LoadedParty | _LoadedRealm, http: aiohttp.ClientSession
     ) -> RelyingParty | BasicAuthenticator:
-        if isinstance(each, _LoadedRealm):
-            return BasicAuthenticator(each.party, each.users, self._failures)
-        provider = Provider(each.party, each.secret, each.trust, http)
-        return RelyingParty(each.party, each.codec, provider, self._failures)
+        if isinstance(loaded_config, _LoadedRealm):
+            return BasicAuthenticator(loaded_config.party, loaded_config.users, self._failures)
+        provider = Provider(loaded_config.party, loaded_config.secret, loaded_config.trust, http)
+        # Parties that can read the same cookies also share the ended sessions.
+        owner = (
+            loaded_config.party.filter,
+            loaded_config.party.issuer,
+            loaded_config.party.client_id,
+        )
+        ended = self._ended_sessions.setdefault(owner, EndedSessions())
+        return RelyingParty(
+            loaded_config.party, loaded_config.codec, provider, self._failures, ended
+        )
 
     async def housekeeping(self) -> None:
         """Do nothing: there are no periodic tasks."""
@@ -118,14 +125,16 @@ class AuthServer:
         if self._http is None:
             self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         if self._runner is None:
-            server = web.Server(
-                self._answer, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
-                max_line_size=MAX_LINE_BYTES, max_field_size=MAX_LINE_BYTES, logger=_SILENT,
-            )  # fmt: skip
+            server = LimitedHttpServer(
+                self._answer,
+                keepalive_timeout=_KEEPALIVE_SECONDS,
+                max_line_size=_MAX_LINE_BYTES,
+                max_field_size=_MAX_LINE_BYTES,
+            )
             self._runner = web.ServerRunner(server)
             await self._runner.setup()
             self._socket.unlink(missing_ok=True)
-            await web.UnixSite(self._runner, self._socket, backlog=BACKLOG).start()
+            await web.UnixSite(self._runner, self._socket, backlog=_BACKLOG).start()
         return self._http
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
@@ -179,10 +188,10 @@ def _load(configurations: Sequence[Path]) -> list[_LoadedParty | _LoadedRealm]:
     contexts: dict[tuple[Path, str], ssl.SSLContext] = {}
     for configuration in configurations:
         try:
-            parties = config.read(configuration)
+            parties = config.read_parties(configuration)
             realms = config.realms(configuration)
         except (OSError, msgspec.MsgspecError) as error:
-            raise InvalidConfigError(f"{config.FILE}: {error}") from error
+            raise InvalidConfigError(f"{config.AUTHENTICATORS_FILE}: {error}") from error
         for realm in realms:
             loaded[realm.name] = _realm(configuration, realm)
         for party in parties:
@@ -192,7 +201,7 @@ def _load(configurations: Sequence[Path]) -> list[_LoadedParty | _LoadedRealm]:
 
 def _realm(configuration: Path, realm: Realm) -> _LoadedRealm:
     try:
-        users = password_hashes.users((configuration / realm.users).read_bytes())
+        users = password_hashes.parse_password_file((configuration / realm.users).read_bytes())
     except OSError as error:
         raise InvalidConfigError(
             f"filter {realm.filter}: {realm.users}: {error.strerror}"
@@ -214,7 +223,9 @@ def _party(
                 contexts[key].load_verify_locations(configuration / party.revoked)
                 contexts[key].verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         for rule in party.rules:
-            for pattern in (each for claim in rule.claims if claim.regex for each in claim.values):
+            for pattern in (
+                value for claim in rule.claims if claim.regex for value in claim.values
+            ):
                 where = repr(pattern)
                 re2.compile(pattern)
     except (OSError, re2.error) as error:

@@ -14,7 +14,7 @@ LOGIN_SECONDS = 600
 """Time in seconds in which a user must log in at the provider."""
 
 
-class Session(msgspec.Struct, frozen=True, array_like=True):
+class LoginSession(msgspec.Struct, frozen=True, array_like=True):
     """A logged-in user."""
 
     subject: str
@@ -33,6 +33,8 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
     """Refresh token; empty for none."""
     id_token: str = ""
     """ID token, stored if it must be sent to the provider at logout."""
+    id: str = ""
+    """Random ID of the login; refreshed sessions keep it. Empty in cookies of older versions."""
 
 
 class Login(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +48,7 @@ class Login(msgspec.Struct, frozen=True, array_like=True):
     begun: float
 
 
-_State = TypeVar("_State", Session, Login)
+_State = TypeVar("_State", LoginSession, Login)
 
 
 class SessionCodec:
@@ -57,15 +59,15 @@ class SessionCodec:
         # The purpose includes the claims: older sessions do not contain newly required ones.
         self._session_purpose = "\0".join(("session", str(party.token_hint), *sorted(party.claims)))
 
-    def session(self, text: str) -> Session | None:
+    def session(self, text: str) -> LoginSession | None:
         """Decrypt a session. Return None if it is not valid for this party."""
-        return self._decrypt(Session, self._session_purpose, text)
+        return self._decrypt(LoginSession, self._session_purpose, text)
 
     def login(self, state: str, text: str) -> Login | None:
         """Decrypt the login with this ``state``. Return None if it is not valid."""
         return self._decrypt(Login, f"login\0{state}", text)
 
-    def encode_session(self, session: Session) -> str:
+    def encode_session(self, session: LoginSession) -> str:
         """Encrypt a session."""
         return self._cipher.encrypt(self._session_purpose, msgspec.msgpack.encode(session))
 
@@ -82,10 +84,16 @@ class SessionCodec:
 
 
 def new_session(
-    party: Party, claims: Mapping[str, Any], now: float, fresh: float, refresh: str, token: str
-) -> Session:
-    """Build the session of a user who has just logged in."""
-    return Session(
+    party: Party,
+    claims: Mapping[str, Any],
+    now: float,
+    fresh: float,
+    refresh: str,
+    token: str,
+    login_id: str = "",
+) -> LoginSession:
+    """Build the session of a user who has just logged in with the random ID ``login_id``."""
+    return LoginSession(
         subject=claims["sub"],
         begun=now,
         ends=now + party.timeout,
@@ -94,4 +102,5 @@ def new_session(
         sid=str(claims.get("sid", "")),
         refresh=refresh,
         id_token=token if party.token_hint else "",
+        id=login_id,
     )

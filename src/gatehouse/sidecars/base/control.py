@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.sidecars.base.service import InvalidConfigError, Service
+from gatehouse.sidecars.base.service import InvalidConfigError, SidecarService
 
-SOCKET = "control.sock"
+CONTROL_SOCKET = "control.sock"
 
-MAX_LINE_BYTES = 1 << 24
+_MAX_LINE_BYTES = 1 << 24
 """Maximum size of a request in bytes, enough for 100,000 configurations."""
 
 
@@ -32,7 +32,7 @@ class ControlResponse(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-async def listen(directory: Path, service: Service) -> asyncio.Server:
+async def listen(directory: Path, service: SidecarService) -> asyncio.Server:
     """Serve requests on the control socket, one at a time."""
     lock = asyncio.Lock()
 
@@ -44,15 +44,15 @@ async def listen(directory: Path, service: Service) -> asyncio.Server:
             writer.write(msgspec.json.encode(response) + b"\n")
         writer.close()
 
-    path = directory / SOCKET
+    path = directory / CONTROL_SOCKET
     path.unlink(missing_ok=True)
-    return await asyncio.start_unix_server(answer, path, limit=MAX_LINE_BYTES)
+    return await asyncio.start_unix_server(answer, path, limit=_MAX_LINE_BYTES)
 
 
-async def _handle(line: bytes, service: Service) -> ControlResponse:
+async def _handle(line: bytes, service: SidecarService) -> ControlResponse:
     try:
         request = msgspec.json.decode(line, type=ControlRequest)
-        await service.serve([Path(each) for each in request.serve])
+        await service.serve([Path(path) for path in request.serve])
     except (InvalidConfigError, msgspec.MsgspecError) as error:
         return ControlResponse(str(error))
     return ControlResponse()
@@ -63,9 +63,9 @@ async def send_request(directory: Path, configurations: Sequence[Path]) -> str:
 
     Raises OSError or EOFError if the sidecar is not running or exits.
     """
-    reader, writer = await asyncio.open_unix_connection(directory / SOCKET)
+    reader, writer = await asyncio.open_unix_connection(directory / CONTROL_SOCKET)
     try:
-        request = ControlRequest(tuple(str(each) for each in configurations))
+        request = ControlRequest(tuple(str(configuration) for configuration in configurations))
         writer.write(msgspec.json.encode(request) + b"\n")
         return msgspec.json.decode(await reader.readuntil(b"\n"), type=ControlResponse).error
     finally:
@@ -76,7 +76,7 @@ def pid(directory: Path) -> int | None:
     """Return the process ID of the sidecar, or None if it does not accept connections."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
-            probe.connect(str(directory / SOCKET))
+            probe.connect(str(directory / CONTROL_SOCKET))
         except OSError:
             return None
         credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -13,7 +13,7 @@ MAX_MESSAGES = 1000
 """Maximum number of remembered messages, because peers influence their texts."""
 
 
-def write(line: str) -> None:
+def _write(line: str) -> None:
     """Write a line to stderr in NGINX's log format, which the agent parses."""
     now = time.strftime("%Y/%m/%d %H:%M:%S")
     sys.stderr.write(f"{now} [error] {os.getpid()}#0: {line}\n")
@@ -24,7 +24,9 @@ class FailureLog:
     """Log of failures, without repetitions."""
 
     def __init__(
-        self, write_line: Callable[[str], None] = write, clock: Callable[[], float] = time.monotonic
+        self,
+        write_line: Callable[[str], None] = _write,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._write = write_line
         self._clock = clock

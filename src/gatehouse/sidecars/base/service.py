@@ -12,7 +12,7 @@ class InvalidConfigError(Exception):
     """An invalid configuration. The message names the field and the problem."""
 
 
-class Service(Protocol):
+class SidecarService(Protocol):
     """Function of a sidecar, served over sockets in a directory."""
 
     idle: asyncio.Event

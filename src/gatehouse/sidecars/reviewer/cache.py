@@ -10,7 +10,7 @@ import msgspec
 
 from gatehouse.sidecars.reviewer.reviews import Verdict
 
-ENTRIES = 20_000
+_ENTRIES = 20_000
 
 CHARACTERS = 32 << 20
 """Maximum number of characters of all headers and reasons, because few users with thousands of
@@ -40,7 +40,7 @@ class TTLCache:
 
     def __init__(
         self,
-        entries: int = ENTRIES,
+        entries: int = _ENTRIES,
         characters: int = CHARACTERS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,

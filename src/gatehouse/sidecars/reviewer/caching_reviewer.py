@@ -13,11 +13,11 @@ import msgspec
 from gatehouse.sidecars.reviewer import impersonation, reviews, tokens
 from gatehouse.sidecars.reviewer.cache import CacheTTLs, TTLCache
 from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
-from gatehouse.sidecars.reviewer.impersonation import Permission
-from gatehouse.sidecars.reviewer.metrics import Kind, ReviewMetrics
+from gatehouse.sidecars.reviewer.impersonation import ImpersonationPermission
+from gatehouse.sidecars.reviewer.metrics import ReviewKind, ReviewMetrics
 from gatehouse.sidecars.reviewer.review_client import ReviewClient
 from gatehouse.sidecars.reviewer.reviews import Verdict
-from gatehouse.sidecars.reviewer.user_headers import User
+from gatehouse.sidecars.reviewer.user_headers import ReviewedUser
 
 MAX_CONCURRENT_PERMISSIONS = 8
 """Maximum number of permissions of one request that are reviewed at a time, after the name's."""
@@ -57,7 +57,7 @@ class CachingReviewer:
         return await self._cached_review(cluster, "token", key, caches, keep, ask)
 
     async def impersonation(
-        self, cluster: str, client: User, target: User, keep: CacheTTLs
+        self, cluster: str, client: ReviewedUser, target: ReviewedUser, keep: CacheTTLs
     ) -> _Answer:
         """Return whether a client may impersonate a user, which requires all permissions.
 
@@ -72,7 +72,7 @@ class CachingReviewer:
         ]
         shortest = keep.good
         for group in groups:
-            checks = [self._permission(cluster, client, each, keep) for each in group]
+            checks = [self._permission(cluster, client, permission, keep) for permission in group]
             results = await asyncio.gather(*checks, return_exceptions=True)
             for needed, result in zip(group, results, strict=True):
                 if isinstance(result, BaseException):
@@ -90,7 +90,7 @@ class CachingReviewer:
             cache.sweep()
 
     async def _permission(
-        self, cluster: str, client: User, needed: Permission, keep: CacheTTLs
+        self, cluster: str, client: ReviewedUser, needed: ImpersonationPermission, keep: CacheTTLs
     ) -> _Answer:
         caches = self.caches["access"], self.caches["access"]
         key = self._digest("access", cluster, client, needed)
@@ -106,7 +106,7 @@ class CachingReviewer:
     async def _cached_review(
         self,
         cluster: str,
-        kind: Kind,
+        kind: ReviewKind,
         key: bytes,
         caches: tuple[TTLCache, TTLCache],
         keep: CacheTTLs,
@@ -130,7 +130,7 @@ class CachingReviewer:
         return verdict, max(0.0, cache.remaining(verdict, started, keep))
 
     async def _review(
-        self, cluster: str, kind: Kind, ask: Callable[[], Awaitable[Verdict]]
+        self, cluster: str, kind: ReviewKind, ask: Callable[[], Awaitable[Verdict]]
     ) -> tuple[Verdict, float]:
         """Run a review within the cluster's limit. Return the verdict and the time of its
         request."""

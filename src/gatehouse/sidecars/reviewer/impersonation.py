@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError, User
+from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError, ReviewedUser
 
 MAX_PERMISSIONS = 1000
 """Maximum number of permissions per request; each requires a review."""
@@ -21,7 +21,7 @@ _NAMESPACE = re.compile(_LABEL)
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 
-class Permission(msgspec.Struct, frozen=True):
+class ImpersonationPermission(msgspec.Struct, frozen=True):
     """A resource on which the verb ``impersonate`` must be allowed."""
 
     resource: str
@@ -31,20 +31,23 @@ class Permission(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-def permissions(target: User) -> list[Permission]:
+def permissions(target: ReviewedUser) -> list[ImpersonationPermission]:
     """Return the distinct permissions needed to impersonate ``target``, as Kubernetes' filter does.
 
     Raises MalformedHeaderError for too many.
     """
     needed = [_of_name(target.name)]
-    needed += [Permission("groups", group) for group in target.groups]
+    needed += [ImpersonationPermission("groups", group) for group in target.groups]
     api_group = "authentication.k8s.io"
     if target.uid:
-        needed.append(Permission("uids", target.uid, api_group))
+        needed.append(ImpersonationPermission("uids", target.uid, api_group))
     for key, values in target.extra:
         # Keys are header names, which are case-insensitive.
         name = key.lower()
-        needed += [Permission("userextras", each, api_group, subresource=name) for each in values]
+        needed += [
+            ImpersonationPermission("userextras", value, api_group, subresource=name)
+            for value in values
+        ]
     distinct = list(dict.fromkeys(needed))
     if len(distinct) > MAX_PERMISSIONS:
         raise MalformedHeaderError(
@@ -53,7 +56,7 @@ def permissions(target: User) -> list[Permission]:
     return distinct
 
 
-def _of_name(name: str) -> Permission:
+def _of_name(name: str) -> ImpersonationPermission:
     """Return the permission for the name. An invalid service account name counts as a user."""
     namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
     if (
@@ -63,11 +66,11 @@ def _of_name(name: str) -> Permission:
         and len(account) <= 253
         and _NAME.fullmatch(account)
     ):
-        return Permission("serviceaccounts", account, namespace=namespace)
-    return Permission("users", name)
+        return ImpersonationPermission("serviceaccounts", account, namespace=namespace)
+    return ImpersonationPermission("users", name)
 
 
-def denial(client: User, needed: Permission, reason: str) -> str:
+def denial(client: ReviewedUser, needed: ImpersonationPermission, reason: str) -> str:
     """Return the message for a missing permission in Kubernetes' wording."""
     resource = f"{needed.resource}/{needed.subresource}".rstrip("/")
     qualified = f"{needed.resource}.{needed.group}".rstrip(".")

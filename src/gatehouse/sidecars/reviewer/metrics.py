@@ -11,11 +11,11 @@ from prometheus_client.registry import Collector
 
 from gatehouse.sidecars.reviewer.cache import TTLCache
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-Kind = Literal["token", "access"]
+ReviewKind = Literal["token", "access"]
 
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _NAME = "gatehouse_reviewer"
 
@@ -47,16 +47,16 @@ class ReviewMetrics:
             f"{_NAME}_review_duration_seconds",
             "Duration of reviews, including queueing and retries.",
             ("review",),
-            buckets=BUCKETS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
 
-    def reviewed(self, cluster: str, kind: Kind, outcome: str, seconds: float) -> None:
+    def reviewed(self, cluster: str, kind: ReviewKind, outcome: str, seconds: float) -> None:
         """Count one review of a cluster: ``granted``, ``refused``, ``failed`` or ``busy``."""
         self._reviews.labels(cluster, kind, outcome).inc()
         self._seconds.labels(kind).observe(seconds)
 
-    def hit(self, cluster: str, kind: Kind) -> None:
+    def hit(self, cluster: str, kind: ReviewKind) -> None:
         """Count a cache hit."""
         self._hits.labels(cluster, kind).inc()
 
@@ -69,10 +69,10 @@ class _State(Collector):
     def __init__(
         self,
         caches: Mapping[str, TTLCache],
-        asked: Callable[[], Mapping[str, int]],
+        count_inflight: Callable[[], Mapping[str, int]],
         retries: Callable[[], int],
     ) -> None:
-        self._caches, self._asked, self._retries = caches, asked, retries
+        self._caches, self._asked, self._retries = caches, count_inflight, retries
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         about = "Cached review results."
@@ -84,9 +84,9 @@ class _State(Collector):
             size.add_metric((name,), cache.characters)
         yield from (entries, size)
         about = "Reviews in progress or queued."
-        asked = GaugeMetricFamily(f"{_NAME}_inflight_reviews", about, labels=("cluster",))
+        gauge = GaugeMetricFamily(f"{_NAME}_inflight_reviews", about, labels=("cluster",))
         for cluster, number in self._asked().items():
-            asked.add_metric((cluster,), number)
-        yield asked
+            gauge.add_metric((cluster,), number)
+        yield gauge
         about = "Retries of failed reviews."
         yield CounterMetricFamily(f"{_NAME}_retries", about, value=self._retries())

@@ -12,14 +12,14 @@ import msgspec
 
 from gatehouse.sidecars.reviewer.reviews import InvalidReviewError
 
-ATTEMPTS = 2
+_ATTEMPTS = 2
 
 ATTEMPT_SECONDS = 2.0
 
 PAUSE_SECONDS = 0.05
 """Pause in seconds before another attempt."""
 
-MAX_RESPONSE_BYTES = 1 << 20
+_MAX_RESPONSE_BYTES = 1 << 20
 
 _Answer = TypeVar("_Answer")
 
@@ -55,7 +55,7 @@ class ReviewClient:
 
         Raises ReviewUnavailableError. ``read`` may raise InvalidReviewError, which is retried.
         """
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 async with asyncio.timeout(self._seconds):
                     return read(await self._post(cluster, path, body))
@@ -66,7 +66,7 @@ class ReviewClient:
                 aiohttp.ClientError,
                 OSError,
             ) as e:
-                if attempt == ATTEMPTS:
+                if attempt == _ATTEMPTS:
                     raise ReviewUnavailableError(f"{cluster}: {self._reason(e)}") from e
             self.retries += 1
             await asyncio.sleep(PAUSE_SECONDS)
@@ -88,8 +88,8 @@ class ReviewClient:
             content = b""
             async for chunk in response.content.iter_chunked(1 << 16):
                 content += chunk
-                if len(content) > MAX_RESPONSE_BYTES:
-                    raise _RetryableError(f"response is larger than {MAX_RESPONSE_BYTES} bytes")
+                if len(content) > _MAX_RESPONSE_BYTES:
+                    raise _RetryableError(f"response is larger than {_MAX_RESPONSE_BYTES} bytes")
         if response.status in (200, 201):
             return content
         problem = f"{path.rpartition('/')[2]}: {response.status}{_message(content)}"

@@ -11,8 +11,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 from gatehouse.sidecars.reviewer import user_headers
-from gatehouse.sidecars.reviewer.impersonation import Permission
-from gatehouse.sidecars.reviewer.user_headers import User
+from gatehouse.sidecars.reviewer.impersonation import ImpersonationPermission
+from gatehouse.sidecars.reviewer.user_headers import ReviewedUser
 
 _Review = TypeVar("_Review")
 
@@ -87,7 +87,7 @@ def token_verdict(body: bytes, ends: float) -> Verdict:
     info = status.user
     if not info.username:
         raise InvalidReviewError("TokenReview without a username")
-    user = User(
+    user = ReviewedUser(
         info.username,
         info.uid,
         tuple(group for group in info.groups or () if group),
@@ -96,7 +96,7 @@ def token_verdict(body: bytes, ends: float) -> Verdict:
     return Verdict(True, user_headers.to_headers(user), ends=ends)
 
 
-def of_permission(client: User, needed: Permission) -> bytes:
+def of_permission(client: ReviewedUser, needed: ImpersonationPermission) -> bytes:
     """Build a SubjectAccessReview of whether a client may impersonate something."""
     fields = {
         "verb": "impersonate",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import socket
 from collections.abc import Sequence
@@ -11,9 +10,10 @@ from pathlib import Path
 
 from aiohttp import web
 
+from gatehouse.runtime.limited_http import LimitedHttpServer
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
-from gatehouse.sidecars.reviewer import config, metrics, tokens, user_headers
+from gatehouse.sidecars.reviewer import config, metrics, tokens, unready, user_headers
 from gatehouse.sidecars.reviewer.cache import CacheTTLs
 from gatehouse.sidecars.reviewer.caching_reviewer import CachingReviewer
 from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
@@ -21,14 +21,14 @@ from gatehouse.sidecars.reviewer.review_client import ReviewClient, ReviewUnavai
 from gatehouse.sidecars.reviewer.reviews import Verdict
 from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError
 
-BACKLOG = 4096
+_BACKLOG = 4096
 """Length of the accept queue. If it is full, Envoy's connection fails at once."""
 
-MAX_LINE_BYTES = 1 << 18
+_MAX_LINE_BYTES = 1 << 18
 """Maximum size of a header line in bytes. Envoy accepts 60 KB from clients, and a script may encode
 each byte as three."""
 
-KEEPALIVE_SECONDS = 3600.0
+_KEEPALIVE_SECONDS = 3600.0
 """Idle timeout in seconds, the same as Envoy's, so that Envoy closes connections first and never
 sends to a closed one."""
 
@@ -39,26 +39,22 @@ because requests are not accepted meanwhile."""
 HANDOVER_SECONDS = 30.0
 """The same if another reviewer took over."""
 
-POLL_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 """Interval in seconds of the check whether another reviewer took over."""
 
 SWEEP_SECONDS = 30.0
 
 MAX_REASON_CHARACTERS = 300
 
-# Invalid HTTP requests are answered 400 without a log entry.
-_SILENT = logging.getLogger(f"{__name__}.http")
-_SILENT.disabled = True
-
 
 class ReviewServer:
-    """Serves requests on one socket in ``directory`` and sends reviews to another one there."""
+    """Serves requests on one socket beside ``directory`` and sends reviews to another one there."""
 
     def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
         """``linger`` is the time in seconds for which it serves after its last configuration."""
         self.idle = asyncio.Event()
-        self._directory = directory
-        self._socket = directory / config.REVIEWER
+        self._directory = directory.parent
+        self._socket = self._directory / config.REVIEWER_SOCKET
         self._linger = linger
         self._failures = failures
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -92,7 +88,7 @@ class ReviewServer:
         swept = 0.0
         now = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             if self._runner is not None and not self._owns_socket():
                 self.idle.set()
             if self._reviewer is not None and now() - swept > SWEEP_SECONDS:
@@ -130,10 +126,12 @@ class ReviewServer:
             return
         self._upstream = ReviewClient(self._directory / config.UPSTREAM)
         self._reviewer = CachingReviewer(self._upstream, ClusterLimiter())
-        server = web.Server(
-            self._handle, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
-            max_line_size=MAX_LINE_BYTES, max_field_size=MAX_LINE_BYTES, logger=_SILENT,
-        )  # fmt: skip
+        server = LimitedHttpServer(
+            self._handle,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            max_line_size=_MAX_LINE_BYTES,
+            max_field_size=_MAX_LINE_BYTES,
+        )
         self._runner = web.ServerRunner(server)
         await self._runner.setup()
         # Bound to a temporary name and renamed: until then another reviewer serves the old socket,
@@ -143,7 +141,7 @@ class ReviewServer:
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(str(path))
         path.chmod(0o600)
-        await web.SockSite(self._runner, listening, backlog=BACKLOG).start()
+        await web.SockSite(self._runner, listening, backlog=_BACKLOG).start()
         self._inode = path.stat().st_ino
         path.rename(self._socket)
 
@@ -175,8 +173,11 @@ class ReviewServer:
                 case "POST /impersonation":
                     verdict, remaining = await self._impersonation(self._reviewer, request)
                     return _response(verdict, 403, remaining)
+                case "POST /unready":
+                    cluster = user_headers.requested_cluster(request.headers)
+                    return web.Response(body=unready.reasons(self._directory, cluster))
                 case "GET /metrics":
-                    headers = {"Content-Type": metrics.CONTENT_TYPE}
+                    headers = {"Content-Type": metrics.METRICS_CONTENT_TYPE}
                     return web.Response(body=self._reviewer.metrics.page(), headers=headers)
         except MalformedHeaderError as error:
             return web.Response(status=400, text=str(error))
@@ -192,7 +193,7 @@ class ReviewServer:
         self, reviewer: CachingReviewer, request: web.BaseRequest
     ) -> tuple[Verdict, float]:
         cluster, keep = _about(request)
-        token = tokens.bearer(request.headers.get("Authorization", ""))
+        token = tokens.bearer_token(request.headers.get("Authorization", ""))
         if not token:
             return Verdict(False, reason="bearer token not found"), keep.bad
         return await reviewer.token(cluster, token, keep)
@@ -207,7 +208,7 @@ class ReviewServer:
         )
 
     def _failed(self, request: web.BaseRequest, reason: str) -> web.Response:
-        token = tokens.bearer(request.headers.get("Authorization", ""))
+        token = tokens.bearer_token(request.headers.get("Authorization", ""))
         if token:
             # A server's message may quote the token.
             reason = reason.replace(token, "…")
@@ -223,10 +224,10 @@ def _about(request: web.BaseRequest) -> tuple[str, CacheTTLs]:
     """
     headers = request.headers
     keep = CacheTTLs(
-        user_headers.parse_seconds(headers, "x-good-for"),
-        user_headers.parse_seconds(headers, "x-bad-for"),
+        user_headers.parse_duration_header(headers, "x-good-for"),
+        user_headers.parse_duration_header(headers, "x-bad-for"),
     )
-    return user_headers.cluster(headers), keep
+    return user_headers.requested_cluster(headers), keep
 
 
 def _response(verdict: Verdict, denied_status: int, remaining: float) -> web.Response:

@@ -17,7 +17,7 @@ class _Payload(msgspec.Struct):
     exp: float = math.inf
 
 
-def bearer(authorization: str) -> str:
+def bearer_token(authorization: str) -> str:
     """Return the token of an ``Authorization`` header, or "" if it has none."""
     match = _BEARER.fullmatch(authorization)
     return match[1] if match else ""

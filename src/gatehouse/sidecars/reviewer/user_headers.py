@@ -18,7 +18,7 @@ class MalformedHeaderError(Exception):
     """An invalid request. The message names the header and the problem."""
 
 
-class User(msgspec.Struct, frozen=True):
+class ReviewedUser(msgspec.Struct, frozen=True):
     """A user as in Kubernetes (``authentication.k8s.io`` ``UserInfo``)."""
 
     name: str
@@ -28,7 +28,7 @@ class User(msgspec.Struct, frozen=True):
     """Distinct keys with their values."""
 
 
-def user(headers: Mapping[str, str], prefix: str) -> User:
+def user(headers: Mapping[str, str], prefix: str) -> ReviewedUser:
     """Parse a user from the headers ``<prefix>user``, ``…uid``, ``…groups``, ``…extra``.
 
     Raises MalformedHeaderError.
@@ -36,7 +36,7 @@ def user(headers: Mapping[str, str], prefix: str) -> User:
     name = decode_value(headers.get(f"{prefix}user", ""), f"{prefix}user")
     if not name:
         raise MalformedHeaderError(f"{prefix}user is missing")
-    return User(
+    return ReviewedUser(
         name,
         decode_value(headers.get(f"{prefix}uid", ""), f"{prefix}uid"),
         _list(headers.get(f"{prefix}groups", ""), f"{prefix}groups"),
@@ -44,9 +44,9 @@ def user(headers: Mapping[str, str], prefix: str) -> User:
     )
 
 
-def to_headers(user: User) -> tuple[tuple[str, str], ...]:
+def to_headers(user: ReviewedUser) -> tuple[tuple[str, str], ...]:
     """Return a user as headers. Empty values are omitted."""
-    pairs = (f"{_quote(key)}={_quote(each)}" for key, values in user.extra for each in values)
+    pairs = (f"{_quote(key)}={_quote(value)}" for key, values in user.extra for value in values)
     headers = (
         ("x-user", _quote(user.name)),
         ("x-uid", _quote(user.uid)),
@@ -56,7 +56,7 @@ def to_headers(user: User) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in headers if value)
 
 
-def cluster(headers: Mapping[str, str]) -> str:
+def requested_cluster(headers: Mapping[str, str]) -> str:
     """Return the cluster that a request is about. Raises MalformedHeaderError."""
     name = headers.get("x-cluster", "")
     if not _CLUSTER.fullmatch(name):
@@ -64,7 +64,7 @@ def cluster(headers: Mapping[str, str]) -> str:
     return name
 
 
-def parse_seconds(headers: Mapping[str, str], name: str) -> float:
+def parse_duration_header(headers: Mapping[str, str], name: str) -> float:
     """Return a duration in seconds. Raises MalformedHeaderError."""
     text = headers.get(name, "")
     if not re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", text, re.ASCII):
@@ -83,7 +83,7 @@ def decode_value(text: str, where: str) -> str:
 
 
 def _list(text: str, where: str) -> tuple[str, ...]:
-    values = tuple(decode_value(each, where) for each in text.split(",")) if text else ()
+    values = tuple(decode_value(item, where) for item in text.split(",")) if text else ()
     if "" in values:
         raise MalformedHeaderError(f"{where}: one of {len(values)} values is empty")
     return values
@@ -91,10 +91,10 @@ def _list(text: str, where: str) -> tuple[str, ...]:
 
 def _extra(text: str, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     pairs = []
-    for each in text.split(",") if text else ():
-        key, equals, value = each.partition("=")
+    for item in text.split(",") if text else ():
+        key, equals, value = item.partition("=")
         if not key or not equals:
-            raise MalformedHeaderError(f"{where}: {each!r} must be key=value")
+            raise MalformedHeaderError(f"{where}: {item!r} must be key=value")
         pairs.append((decode_value(key, where), decode_value(value, where)))
     return grouped(pairs)
 

@@ -9,14 +9,14 @@ from typing import Literal
 
 import msgspec
 
-FILE = "gatehouse/connectors.json"
+CONNECTORS_FILE = "gatehouse/connectors.json"
 """Path of the configuration; absent if no TLS connector is needed."""
 
-SOCKETS = "connectors"
+CONNECTOR_SOCKETS = "connectors"
 """Directory of the sockets in the run directory, which is NGINX's working directory."""
 
 
-class Name(msgspec.Struct, frozen=True):
+class SubjectAltName(msgspec.Struct, frozen=True):
     """A subject alternative name."""
 
     kind: Literal["dns", "uri"]
@@ -33,7 +33,7 @@ class Connector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     port: int
     server_name: str
     """Server name sent in the handshake (SNI)."""
-    names: tuple[Name, ...]
+    names: tuple[SubjectAltName, ...]
     """Accepted names; the endpoint's certificate must have one of them."""
     trust: str
     """File with the CA certificates that the endpoint's certificate must chain to."""
@@ -50,11 +50,11 @@ class Connector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"connector: cluster {self.cluster}, endpoint {host}:{self.port}"
 
 
-def encode(connectors: Iterable[Connector]) -> bytes:
+def encode_connectors(connectors: Iterable[Connector]) -> bytes:
     """Serialise a configuration, one line per connector."""
     return b"[\n" + b",\n".join(map(msgspec.json.encode, connectors)) + b"\n]\n"
 
 
-def read(directory: Path) -> list[Connector]:
+def read_connectors(directory: Path) -> list[Connector]:
     """Read the connectors of a configuration. Raises OSError or msgspec.MsgspecError."""
-    return msgspec.json.decode((directory / FILE).read_bytes(), type=list[Connector])
+    return msgspec.json.decode((directory / CONNECTORS_FILE).read_bytes(), type=list[Connector])

@@ -13,9 +13,9 @@ from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
 from gatehouse.sidecars.tls_connector import config
 from gatehouse.sidecars.tls_connector.config import Connector
-from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target
+from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, RelayTarget
 
-BACKLOG = 4096
+_BACKLOG = 4096
 """Length of the accept queue. If it is full, NGINX's connection fails at once."""
 
 POLL_SECONDS = 30.0
@@ -24,7 +24,7 @@ POLL_SECONDS = 30.0
 class _Socket:
     """A listening socket. Its endpoint never changes; the content of its files may."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: RelayTarget) -> None:
         self.target = target
         self.server: asyncio.Server | None = None
         self.close_timer: asyncio.TimerHandle | None = None
@@ -73,13 +73,13 @@ class Listeners:
                 socket.close_timer = loop.call_later(self._linger, self._close, name)
         self._update_idle()
 
-    async def _open(self, name: str, target: Target) -> None:
+    async def _open(self, name: str, target: RelayTarget) -> None:
         socket = _Socket(target)
         path = self._directory / name
         path.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         socket.server = await loop.create_unix_server(
-            lambda: self._accept(socket), str(path), backlog=BACKLOG
+            lambda: self._accept(socket), str(path), backlog=_BACKLOG
         )
         self._sockets[name] = socket
 
@@ -126,17 +126,18 @@ class Listeners:
         for name in tuple(self._sockets):
             self._close(name)
         try:
-            await asyncio.wait_for(self.idle.wait(), self._linger)
+            async with asyncio.timeout(self._linger):
+                await self.idle.wait()
         except TimeoutError:
             for relay in tuple(self._relays):
                 relay.abort()
 
 
-def _targets(configuration: Path) -> list[Target]:
+def _targets(configuration: Path) -> list[RelayTarget]:
     try:
-        connectors = config.read(configuration)
+        connectors = config.read_connectors(configuration)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidConfigError(f"{config.FILE}: {error}") from error
+        raise InvalidConfigError(f"{config.CONNECTORS_FILE}: {error}") from error
     # Endpoints of one cluster share a context, because loading CA certificates takes milliseconds.
     contexts: dict[tuple[str, str, str], ssl.SSLContext] = {}
     targets = []
@@ -144,7 +145,7 @@ def _targets(configuration: Path) -> list[Target]:
         key = (connector.trust, connector.certificate, connector.alpn)
         if key not in contexts:
             contexts[key] = _context(configuration, connector)
-        targets.append(Target(connector, contexts[key]))
+        targets.append(RelayTarget(connector, contexts[key]))
     return targets
 
 

@@ -26,7 +26,7 @@ MAX_RECORD_BYTES = 1 << 14
 """Maximum size of a TLS record in bytes."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class RelayTarget(msgspec.Struct, frozen=True):
     """An endpoint and its TLS context."""
 
     connector: Connector
@@ -42,7 +42,7 @@ class DownstreamConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        target: Target,
+        target: RelayTarget,
         failures: FailureLog,
         on_end: Callable[[DownstreamConnection], None] = lambda _: None,
     ) -> None:
@@ -161,7 +161,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, target: Target, downstream: DownstreamConnection) -> None:
+    def __init__(self, target: RelayTarget, downstream: DownstreamConnection) -> None:
         self.proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._downstream = downstream
         self._names = target.connector.names
@@ -212,7 +212,7 @@ class UpstreamConnection(asyncio.Protocol):
             accepted = ", ".join(name.value for name in self._names)
             raise UntrustedError(
                 f"the certificate has none of the names {accepted}; it has "
-                f"{san_match.format_names(certificate)}"
+                f"{san_match.format_certificate_names(certificate)}"
             )
 
     def _fail_verification(self, error: Exception) -> None:

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.sidecars.tls_connector.config import Name
+from gatehouse.sidecars.tls_connector.config import SubjectAltName
 
-Certificate = Mapping[str, Any]
+_Certificate = Mapping[str, Any]
 """Certificate as returned by ``ssl`` (``getpeercert``)."""
 
 
-def matches_any_san(certificate: Certificate, names: Sequence[Name]) -> bool:
+def matches_any_san(certificate: _Certificate, names: Sequence[SubjectAltName]) -> bool:
     """Return whether one of ``names`` is a subject alternative name; the common name is ignored."""
     return any(_matches(name, kind, value) for kind, value in _names(certificate) for name in names)
 
 
-def format_names(certificate: Certificate) -> str:
+def format_certificate_names(certificate: _Certificate) -> str:
     """Return a certificate's names for a message, escaped because the peer controls them."""
     names = [f"{kind}:{value}" for kind, value in _names(certificate)]
     text = ", ".join(names) or "no names"
     return ascii(text[:300])[1:-1]
 
 
-def _names(certificate: Certificate) -> Sequence[tuple[str, str]]:
+def _names(certificate: _Certificate) -> Sequence[tuple[str, str]]:
     names: Sequence[tuple[str, str]] = certificate.get("subjectAltName", ())
     return names
 
 
-def _matches(name: Name, kind: str, value: str) -> bool:
+def _matches(name: SubjectAltName, kind: str, value: str) -> bool:
     if name.kind == "uri":
         return kind == "URI" and value == name.value
     return kind == "DNS" and _dns_matches(value.lower(), name.value.lower())

@@ -7,20 +7,24 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Name = tuple[str, str]
-Network = ipaddress.IPv4Network
+from gatehouse.apis.objects import ObjectName
+
+_Network = ipaddress.IPv4Network
 
 
 class PoolExhausted(Exception):
     """More Services than addresses; the message names the Service without address."""
 
 
-def assign(services: Mapping[Name, Mapping[str, Any]], pool: Network) -> dict[Name, str]:
+def assign(
+    services: Mapping[ObjectName, Mapping[str, Any]], pool: _Network
+) -> dict[ObjectName, str]:
     """Return the address of every Service of type LoadBalancer.
 
-    Addresses in statuses stay; the older Service wins a conflict. A Service that requests an
-    address gets that or none. A new address derives from the Service's name, so that it is the
-    same in a new installation.
+    Addresses in statuses stay, so that no edit of another Service takes one away. Of several
+    Services that request an address, the oldest wins. A Service that requests an address gets that
+    or none. A new address derives from the Service's name, so that it is the same in a new
+    installation.
     Raises PoolExhausted.
     """
     load_balancers = {
@@ -29,9 +33,9 @@ def assign(services: Mapping[Name, Mapping[str, Any]], pool: Network) -> dict[Na
         if service.get("spec", {}).get("type") == "LoadBalancer"
     }
     ordered = sorted(load_balancers, key=lambda name: (_created(load_balancers[name]), name))
-    assigned: dict[Name, str] = {}
+    assigned: dict[ObjectName, str] = {}
     taken: set[str] = set()
-    for name in ordered:
+    for name in sorted(ordered, key=lambda name: not _keeps(load_balancers[name])):
         address = requested(load_balancers[name]) or ingress(load_balancers[name])
         if address and address not in taken and _within(address, pool):
             assigned[name] = address
@@ -41,6 +45,12 @@ def assign(services: Mapping[Name, Mapping[str, Any]], pool: Network) -> dict[Na
             assigned[name] = _free(name, taken, pool)
             taken.add(assigned[name])
     return assigned
+
+
+def _keeps(service: Mapping[str, Any]) -> bool:
+    """Return whether a Service keeps its address: it has one and requests no other."""
+    present = ingress(service)
+    return bool(present) and requested(service) in ("", present)
 
 
 def requested(service: Mapping[str, Any]) -> str:
@@ -54,7 +64,7 @@ def ingress(service: Mapping[str, Any]) -> str:
     return str(entries[0].get("ip", ""))
 
 
-def _free(name: Name, taken: Iterable[str], pool: Network) -> str:
+def _free(name: ObjectName, taken: Iterable[str], pool: _Network) -> str:
     # Without network and broadcast address.
     usable = pool.num_addresses - 2
     start = int.from_bytes(hashlib.sha256("/".join(name).encode()).digest()[:8], "big") % usable
@@ -65,7 +75,7 @@ def _free(name: Name, taken: Iterable[str], pool: Network) -> str:
     raise PoolExhausted(f"no free address in {pool} for Service {'/'.join(name)}")
 
 
-def _within(address: str, pool: Network) -> bool:
+def _within(address: str, pool: _Network) -> bool:
     try:
         return ipaddress.ip_address(address) in pool
     except ValueError:

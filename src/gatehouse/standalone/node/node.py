@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -14,23 +15,27 @@ import structlog
 
 import gatehouse
 from gatehouse.apis import resources
+from gatehouse.apis.event_reasons import EventReason
+from gatehouse.apis.objects import Object, ObjectName
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
+from gatehouse.kube.events import Recorder
 from gatehouse.kube.informer import Informer
+from gatehouse.runtime import private_files
 from gatehouse.standalone.node import load_balancer_ips, not_run, pods, trust
+from gatehouse.standalone.node.data_plane_users import DataPlaneUsers, UserRange, UserRangeError
 from gatehouse.standalone.node.runner import Launch, PodRunner
 
 log = structlog.get_logger("gatehouse.node")
 
-Name = tuple[str, str]
 
 WORKLOADS = (resources.DEPLOYMENTS, resources.DAEMON_SETS, resources.JOBS)
 
-RETRY_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 """Delay in seconds before a failed pass is repeated."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class NodeOptions(msgspec.Struct, frozen=True):
     """Options of the node."""
 
     kubeconfig: Path
@@ -39,20 +44,24 @@ class Options(msgspec.Struct, frozen=True):
     """CIDR of the loopback addresses of Services."""
     nginx: str
     """Path of the NGINX binary for data planes."""
+    users: UserRange | None = None
+    """Users of data planes. None: that of the node."""
     name: str = "local"
 
 
-class Node:
+class StandaloneNode:
     """State of the node; each :meth:`_reconcile` pass reconciles the machine with it."""
 
-    def __init__(self, client: kube.Client, options: Options) -> None:
+    def __init__(self, client: kube.Client, options: NodeOptions) -> None:
         self._client = client
         self._options = options
         self._pool = ipaddress.IPv4Network(options.pool)
         self._wake_up = asyncio.Event()
-        self._runners: dict[Name, tuple[PodRunner, asyncio.Task[None]]] = {}
+        self._runners: dict[ObjectName, tuple[PodRunner, asyncio.Task[None]]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         """By the address that is free when the task is done."""
+        self._users = DataPlaneUsers(options.users, options.directory, Path(options.nginx))
+        self._recorder = Recorder(client, "gatehouse-node")
         self._denied_reasons: dict[str, str] = {}
         """Why workloads are not run as data planes, by UID."""
         kinds = (
@@ -68,15 +77,18 @@ class Node:
                 client, kind, on_changes=self._on_changes, optional=True, max_forbidden=1
             )
 
-    def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:
+    def _on_changes(self, _: Resource, __: Mapping[ObjectName, Any]) -> None:
         self._wake_up.set()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Reconcile until cancelled."""
         for informer in self._informers.values():
             group.create_task(informer.run())
+        group.create_task(self._recorder.run())
+        checking = asyncio.create_task(self._users.check())
         for informer in self._informers.values():
             await informer.synced.wait()
+        await checking
         log.info("ready", pool=str(self._pool), nginx=self._options.nginx)
         while True:
             await self._wake_up.wait()
@@ -88,7 +100,7 @@ class Node:
                 asyncio.get_running_loop().call_later(0.1, self._wake_up.set)
             except (kube.ApiError, load_balancer_ips.PoolExhausted) as error:
                 log.warning("pass failed", error=str(error))
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake_up.set)
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake_up.set)
 
     def leave(self) -> None:
         """Stop supervising Pods; their processes keep running."""
@@ -113,7 +125,7 @@ class Node:
         await self._delete_strays(set(desired))
         await self._report_not_run()
 
-    async def _write_addresses(self, addresses: Mapping[Name, str]) -> None:
+    async def _write_addresses(self, addresses: Mapping[ObjectName, str]) -> None:
         for name, service in list(self._informers["Service"].objects.items()):
             # A Service whose requested address is not available loses its address.
             address = addresses.get(name, "")
@@ -126,11 +138,11 @@ class Node:
             log.info("address assigned", service="/".join(name), address=address)
 
     def _desired_pods(
-        self, addresses: Mapping[Name, str]
-    ) -> dict[Name, tuple[Mapping[str, Any], pods.Object, str]]:
+        self, addresses: Mapping[ObjectName, str]
+    ) -> dict[ObjectName, tuple[Mapping[str, Any], Object, str]]:
         """Return the Pods to run: one per workload whose Service has an address."""
-        desired: dict[Name, tuple[Mapping[str, Any], pods.Object, str]] = {}
-        holders: dict[str, Name] = {}
+        desired: dict[ObjectName, tuple[Mapping[str, Any], Object, str]] = {}
+        holders: dict[str, ObjectName] = {}
         for (namespace, _), workload in self._data_planes():
             address = addresses.get((namespace, pods.service_of(workload)))
             if address is None or workload["spec"].get("replicas", 1) < 1:
@@ -148,12 +160,12 @@ class Node:
             desired[name] = (workload, pod, address)
         return desired
 
-    def _data_planes(self) -> Iterator[tuple[Name, Mapping[str, Any]]]:
+    def _data_planes(self) -> Iterator[tuple[ObjectName, Mapping[str, Any]]]:
         reasons: dict[str, str] = {}
         for kind in (resources.DEPLOYMENTS, resources.DAEMON_SETS):
             for name, workload in self._informers[kind.kind].objects.items():
                 metadata = workload["metadata"]
-                if not pods.is_managed(workload) or metadata.get("deletionTimestamp"):
+                if not pods.is_managed_object(workload) or metadata.get("deletionTimestamp"):
                     continue
                 if reason := self._refusal(workload):
                     reasons[metadata["uid"]] = reason
@@ -176,9 +188,9 @@ class Node:
 
         gateways = self._informers[resources.GATEWAYS.kind].objects
         classes = self._informers[resources.GATEWAY_CLASSES.kind].objects
-        return trust.refusal(workload, gateways, classes, has_run)
+        return trust.workload_refusal(workload, gateways, classes, has_run)
 
-    async def _ensure_running(self, name: Name, pod: pods.Object, address: str) -> None:
+    async def _ensure_running(self, name: ObjectName, pod: Object, address: str) -> None:
         """Create the Pod if needed and supervise its process."""
         if address in self._ending:
             # Two processes cannot listen on one address; the exit of the other triggers a pass.
@@ -205,39 +217,57 @@ class Node:
             self._retire(name, keep_object=True)
             return
         directory = pods.directory(self._options.directory, *name)
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_files.make_private_dir(directory)
         own = pods.with_identity(pod, current)
-        runner = PodRunner(
-            self._client, own, address, directory, self._launch(own), self._wake_up.set
-        )
+        try:
+            launch = self._launch(own, directory)
+        except UserRangeError as error:
+            log.warning("data plane not started", pod="/".join(name), error=str(error))
+            self._recorder.record(own, "Warning", EventReason.NO_FREE_USER, str(error))
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake_up.set)
+            return
+        runner = PodRunner(self._client, own, address, directory, launch, self._wake_up.set)
         task = asyncio.create_task(runner.run())
         task.add_done_callback(lambda done: self._on_runner_end(name, done))
         self._runners[name] = (runner, task)
 
-    def _launch(self, pod: Mapping[str, Any]) -> Launch:
+    def _launch(self, pod: Mapping[str, Any], directory: Path) -> Launch:
         container = pod["spec"]["containers"][0]
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         env = {"GATEHOUSE_AGENT_NGINX": self._options.nginx}
         build = gatehouse.__version__ if words[:1] == ["gatehouse"] else ""
-        return Launch(tuple(words), build=build, env=env)
+        user = self._users.user_of(directory)
+        if not user and self._users.enabled:
+            self._warn_privileged(pod)
+        confine = self._users.command
+        return Launch(tuple(words), build=build, env=env, user=user, confine=confine)
 
-    def _on_runner_end(self, name: Name, task: asyncio.Task[None]) -> None:
+    def _warn_privileged(self, pod: Mapping[str, Any]) -> None:
+        reason = (
+            self._users.refusal
+            or "started by an earlier version, or with --data-plane-users none; delete the Pod"
+        )
+        message = f"runs as root: {reason}"
+        log.warning("data plane runs as root", pod=pod["metadata"]["name"], reason=reason)
+        self._recorder.record(pod, "Warning", EventReason.DATA_PLANE_PRIVILEGED, message)
+
+    def _on_runner_end(self, name: ObjectName, task: asyncio.Task[None]) -> None:
         """Remove a runner that failed; the next pass creates a new one."""
         if task.cancelled() or task.exception() is None:
             return
         log.error("runner failed", pod="/".join(name), error=repr(task.exception()))
         if self._runners.get(name, (None, None))[1] is task:
             del self._runners[name]
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake_up.set)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake_up.set)
 
-    def _retire(self, name: Name, *, keep_object: bool = False) -> None:
+    def _retire(self, name: ObjectName, *, keep_object: bool = False) -> None:
         """Terminate a Pod's process in the background, since that may take long."""
         runner, task = self._runners.pop(name)
         task.cancel()
         ending = asyncio.create_task(self._finish(name, runner, keep_object))
         self._ending[runner.address] = ending
 
-    async def _finish(self, name: Name, runner: PodRunner, keep_object: bool) -> None:
+    async def _finish(self, name: ObjectName, runner: PodRunner, keep_object: bool) -> None:
         try:
             await runner.end()
             log.info("process terminated", pod="/".join(name))
@@ -249,14 +279,14 @@ class Node:
             self._ending.pop(runner.address, None)
             self._wake_up.set()
 
-    async def _delete(self, name: Name) -> None:
+    async def _delete(self, name: ObjectName) -> None:
         """Delete a Pod whose process has exited."""
         try:
             await self._client.delete(resources.PODS, name[1], namespace=name[0], grace=0)
         except kube.NotFound:
             return
 
-    async def _report(self, name: Name, workload: Mapping[str, Any], address: str) -> None:
+    async def _report(self, name: ObjectName, workload: Mapping[str, Any], address: str) -> None:
         if name not in self._runners:
             return
         runner, now = self._runners[name][0], datetime.now(UTC)
@@ -275,7 +305,7 @@ class Node:
         if workload.get("status") != status:
             await self._client.update_status(resource, {**workload, "status": status})
 
-    async def _delete_strays(self, desired: set[Name]) -> None:
+    async def _delete_strays(self, desired: set[ObjectName]) -> None:
         """Delete Pods of data planes that are not desired, and deleted Pods of users."""
         for name, pod in list(self._informers["Pod"].objects.items()):
             is_data_plane = pods.has_service_address(pod)
@@ -299,7 +329,7 @@ class Node:
                 message = self._denied_reasons.get(obj["metadata"]["uid"], "")
                 if not message and not_run.is_foreign(obj, self._options.name):
                     message = not_run.MESSAGE
-                status = not_run.status(obj, message, now) if message else None
+                status = not_run.not_run_status(obj, message, now) if message else None
                 if status is None:
                     continue
                 try:
@@ -309,10 +339,17 @@ class Node:
                     log.debug("status not written", name="/".join(name), error=str(error))
 
 
-async def run(options: Options, stop: asyncio.Event, leave: asyncio.Event) -> None:
-    """Run until ``stop``, which terminates all data planes, or ``leave``, which keeps them."""
-    async with kube.Client.from_kubeconfig(options.kubeconfig) as client:
-        node = Node(client, options)
+async def run_node(options: NodeOptions, stop: asyncio.Event, leave: asyncio.Event) -> None:
+    """Run until ``stop``, which terminates all data planes, or ``leave``, which keeps them.
+
+    Raises OSError if the directory cannot be used.
+    """
+    groups = options.users.ids if options.users else ()
+    private_files.make_private_dir(options.directory, marker="pods", tree=True, groups=groups)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(private_files.locked(options.directory / "lock"))
+        client = await stack.enter_async_context(kube.Client.from_kubeconfig(options.kubeconfig))
+        node = StandaloneNode(client, options)
         stopped, left = asyncio.create_task(stop.wait()), asyncio.create_task(leave.wait())
         async with asyncio.TaskGroup() as group:
             live = group.create_task(_run_node(node))
@@ -327,6 +364,6 @@ async def run(options: Options, stop: asyncio.Event, leave: asyncio.Event) -> No
             node.leave()
 
 
-async def _run_node(node: Node) -> None:
+async def _run_node(node: StandaloneNode) -> None:
     async with asyncio.TaskGroup() as group:
         await node.run(group)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
+from gatehouse.apis.objects import Object, ReadOnlyObject
 from gatehouse.standalone.node import pods, probes
-
-Object = Mapping[str, Any]
 
 MESSAGE = "this node runs data planes of Gatehouse only"
 REASON = "NotRun"
@@ -25,16 +22,16 @@ _DAEMON_SET_COUNTS = (
 _SUPPORTED_PROBES = ("readinessProbe", "livenessProbe")
 
 
-def is_foreign(obj: Object, node: str) -> bool:
+def is_foreign(obj: ReadOnlyObject, node: str) -> bool:
     """Return whether an object is a workload or Pod for this node but not a data plane."""
     if obj["metadata"].get("deletionTimestamp"):
         return False
     if obj["kind"] == "Pod":
         return obj["spec"].get("nodeName", node) == node and not pods.has_service_address(obj)
-    return not pods.is_managed(obj)
+    return not pods.is_managed_object(obj)
 
 
-def status(obj: Object, message: str, now: datetime) -> pods.Object | None:
+def not_run_status(obj: ReadOnlyObject, message: str, now: datetime) -> Object | None:
     """Return a status whose condition says why an object is not run; None if it has one already.
 
     A message about all foreign objects replaces no condition of another controller.
@@ -54,7 +51,7 @@ def status(obj: Object, message: str, now: datetime) -> pods.Object | None:
     return {**counts, **current, "conditions": [condition]}
 
 
-def ignored_fields(workload: Object) -> list[str]:
+def ignored_fields(workload: ReadOnlyObject) -> list[str]:
     """Return the fields of a data plane's container that this node does not support."""
     container = workload["spec"]["template"]["spec"]["containers"][0]
     hooks = container.get("lifecycle") or {}

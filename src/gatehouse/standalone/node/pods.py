@@ -11,19 +11,19 @@ from typing import Any
 
 import msgspec
 
-Object = dict[str, Any]
+from gatehouse.apis.objects import Object
 
-MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
+_MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
 """Label of data planes and of all other objects managed by Gatehouse."""
 
-SERVICE_ANNOTATION = "gatehouse.dev/service-name"
+_SERVICE_ANNOTATION = "gatehouse.dev/service-name"
 """Annotation of a data plane's Pod: Service whose address the Pod uses itself."""
 
 _FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
 
-class Condition(msgspec.Struct, frozen=True):
+class ProcessState(msgspec.Struct, frozen=True):
     """State of a Pod's process."""
 
     running: bool = False
@@ -38,18 +38,18 @@ class Condition(msgspec.Struct, frozen=True):
 def service_of(deployment: Mapping[str, Any]) -> str:
     """Return the name of the Service whose address the Pod uses; empty if none."""
     annotations = deployment["spec"]["template"].get("metadata", {}).get("annotations") or {}
-    return str(annotations.get(SERVICE_ANNOTATION, ""))
+    return str(annotations.get(_SERVICE_ANNOTATION, ""))
 
 
-def is_managed(obj: Mapping[str, Any]) -> bool:
+def is_managed_object(obj: Mapping[str, Any]) -> bool:
     """Return whether an object has the label of objects managed by Gatehouse."""
-    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY[0]) == MANAGED_BY[1]
+    return (obj["metadata"].get("labels") or {}).get(_MANAGED_BY[0]) == _MANAGED_BY[1]
 
 
 def has_service_address(pod: Mapping[str, Any]) -> bool:
     """Return whether a Pod is a data plane that uses the address of its Service."""
     annotations = pod["metadata"].get("annotations") or {}
-    return is_managed(pod) and bool(annotations.get(SERVICE_ANNOTATION))
+    return is_managed_object(pod) and bool(annotations.get(_SERVICE_ANNOTATION))
 
 
 def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
@@ -106,7 +106,7 @@ def log_file(node: Path, namespace: str, name: str) -> Path:
     return directory(node, namespace, name) / "log"
 
 
-def environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:
+def container_environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:
     """Return the container's environment: values, field references, ``$(NAME)`` expanded.
 
     As in the Kubernetes API of ``env``: a name refers to earlier entries, ``$$`` is ``$``, and
@@ -121,8 +121,8 @@ def environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:
 
 
 def _field_path(entry: Mapping[str, Any]) -> str:
-    found = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
-    return str(found or "")
+    path = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
+    return str(path or "")
 
 
 def _field(pod: Mapping[str, Any], address: str, path: str) -> str:
@@ -168,13 +168,13 @@ def grace(pod: Mapping[str, Any], default: float) -> float:
 
 def pre_stop_seconds(pod: Mapping[str, Any]) -> float:
     """Return the seconds of ``lifecycle.preStop.sleep``; other hooks are not supported."""
-    found: Any = pod["spec"]["containers"][0].get("lifecycle")
+    hook: Any = pod["spec"]["containers"][0].get("lifecycle")
     for key in ("preStop", "sleep", "seconds"):
-        found = (found or {}).get(key)
-    return float(found or 0)
+        hook = (hook or {}).get(key)
+    return float(hook or 0)
 
 
-def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: datetime) -> Object:
+def pod_status(pod: Mapping[str, Any], address: str, state: ProcessState, now: datetime) -> Object:
     """Return the status of the Pod as a kubelet would. Times stay until conditions change."""
     container = pod["spec"]["containers"][0]
     timestamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -210,11 +210,11 @@ def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: date
     }
 
 
-def known_condition(pod: Mapping[str, Any], now: datetime) -> Condition:
+def known_condition(pod: Mapping[str, Any], now: datetime) -> ProcessState:
     """Return the state in a Pod's status, for a node that adopts the running process."""
     status = _container_status(pod)
     running = (status.get("state") or {}).get("running") or {}
-    return Condition(
+    return ProcessState(
         running=True,
         ready=bool(running and status.get("ready")),
         restarts=restarts(pod),

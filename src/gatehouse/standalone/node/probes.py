@@ -20,7 +20,7 @@ INITIAL_PERIOD_SECONDS = 0.1
 HEADERS = {"User-Agent": "kube-probe/gatehouse"}
 
 
-class Timing(msgspec.Struct, frozen=True, rename="camel"):
+class ProbeTiming(msgspec.Struct, frozen=True, rename="camel"):
     """Periods and thresholds of a probe."""
 
     initial_delay_seconds: float = 0
@@ -33,7 +33,7 @@ class Timing(msgspec.Struct, frozen=True, rename="camel"):
 class ProbeCounter:
     """Turns probe results into a state, which changes after a threshold of equal results."""
 
-    def __init__(self, timing: Timing, *, good: bool) -> None:
+    def __init__(self, timing: ProbeTiming, *, good: bool) -> None:
         self.good = good
         self._timing = timing
         self._opposite_results = 0
@@ -93,10 +93,10 @@ async def watch(
     return f"liveness probe: {reason}"
 
 
-def timing_of(spec: Mapping[str, Any]) -> Timing:
+def timing_of(spec: Mapping[str, Any]) -> ProbeTiming:
     """Parse the timing of a probe. Zero means the default, as in the Kubernetes API."""
     numbers = {key: value for key, value in spec.items() if value or key == "initialDelaySeconds"}
-    return msgspec.convert(numbers, Timing)
+    return msgspec.convert(numbers, ProbeTiming)
 
 
 def is_supported(spec: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,23 @@ import msgspec
 import structlog
 
 from gatehouse.kube import client as kube
+from gatehouse.runtime import private_files
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.runtime.supervised_process import SupervisedProcess
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.standalone import process_records
-from gatehouse.standalone.node import log_index, pods, probes
+from gatehouse.standalone.node import data_plane_users, log_index, pods, probes
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 
 log = structlog.get_logger("gatehouse.node")
 
-RESTARTS = BackoffPolicy(first=0.3, maximum=30.0, steady=60.0)
+_RESTARTS = BackoffPolicy(first=0.3, maximum=30.0, steady=60.0)
 """Back-off between starts of a process that keeps exiting."""
 
-GRACE_SECONDS = 30.0
+_GRACE_SECONDS = 30.0
 """Default termination grace period of Kubernetes in seconds."""
 
-RETRY_SECONDS = 0.3
+_RETRY_SECONDS = 0.3
 """Delay in seconds before a retry to write volumes with missing sources."""
 
 
@@ -54,6 +55,10 @@ class Launch(msgspec.Struct, frozen=True):
     """Default environment, overridden by the container's."""
     build: str = ""
     """Version of Gatehouse; a process of another is replaced. Empty for other programs."""
+    user: int = 0
+    """User of the process, 0 for that of the node."""
+    confine: Callable[[int, Path, Sequence[str]], list[str]] | None = None
+    """Return the command that runs a program as a user who sees the volumes."""
 
 
 class PodRunner(SupervisedProcess):
@@ -68,14 +73,14 @@ class PodRunner(SupervisedProcess):
         launch: Launch,
         on_change: Callable[[], None],
     ) -> None:
-        super().__init__("process", RESTARTS, log.bind(pod=pod["metadata"]["name"]))
+        super().__init__("process", _RESTARTS, log.bind(pod=pod["metadata"]["name"]))
         self.restarts = pods.restarts(pod)
         self.on_change = on_change
         self.pod = pod
         self.address = address
-        self.state = pods.Condition()
+        self.state = pods.ProcessState()
         self._directory = directory
-        self._volumes = Volumes(client, pod, directory / VOLUMES)
+        self._volumes = Volumes(client, pod, directory / VOLUMES, launch.user)
         self._record = directory / RECORD
         self._launch = launch
         self._exit_reason = ""
@@ -86,7 +91,7 @@ class PodRunner(SupervisedProcess):
 
     async def run(self) -> None:
         """Supervise the process until cancelled; the process itself keeps running then."""
-        await self._fill()
+        await self._fill(self._report_waiting)
         await self._adopt()
         async with asyncio.TaskGroup() as group:
             group.create_task(super().run())
@@ -99,13 +104,13 @@ class PodRunner(SupervisedProcess):
         Deletes the Pod's directory.
         """
         self.ending.set()
-        process = self.process or process_records.adopt(self._record)
+        process = self.process or process_records.adopt_process(self._record)
         if process is not None:
             await self._terminate(process)
         _remove(self._directory)
 
     async def _terminate(self, process: WatchedProcess) -> None:
-        total = pods.grace(self.pod, GRACE_SECONDS)
+        total = pods.grace(self.pod, _GRACE_SECONDS)
         # The node waits for the end of a process that it does not supervise, so that has no hook.
         hook = pods.pre_stop_seconds(self.pod) if self.process is not None else 0.0
         sleep = min(total, hook)
@@ -114,21 +119,31 @@ class PodRunner(SupervisedProcess):
         await process.end(signal.SIGTERM, max(2.0, total - sleep))
         await process.kill()
 
-    async def _fill(self) -> None:
+    async def _fill(self, on_error: Callable[[str], None]) -> None:
+        reported = ""
         while True:
             try:
                 await self._volumes.fill()
             except (VolumeError, kube.ApiError, OSError) as error:
-                self._set_state(reason="ContainerCreating", message=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
+                if str(error) != reported:
+                    reported = str(error)
+                    on_error(reported)
+                await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return
+
+    def _report_waiting(self, error: str) -> None:
+        self._set_state(reason="ContainerCreating", message=error)
+
+    def _log_stale(self, error: str) -> None:
+        # The process serves with the volumes that it has.
+        self._log.warning("volumes not refreshed", error=error)
 
     async def _refresh(self) -> None:
         while True:
             # ConfigMaps may change, too; a kubelet also reads them once per minute.
             await asyncio.sleep(min(60.0, self._volumes.refresh_in))
-            await self._fill()
+            await self._fill(self._log_stale)
 
     async def after_exit(self, process: WatchedProcess) -> None:
         """Report the exit in the Pod's state."""
@@ -141,7 +156,7 @@ class PodRunner(SupervisedProcess):
 
     async def _adopt(self) -> None:
         """Adopt the running process, unless it has another build."""
-        process = process_records.adopt(self._record)
+        process = process_records.adopt_process(self._record)
         if process is None:
             return
         build = _read(self._directory / BUILD)
@@ -155,18 +170,19 @@ class PodRunner(SupervisedProcess):
     def start(self) -> WatchedProcess:
         """Start the process with the Pod's command and environment. Raises OSError."""
         log_file = self._directory / "log"
-        if log_file.exists() and log_file.stat().st_size > 10_000_000:
-            log_file.replace(log_file.with_name("log.1"))
         mounts = self._volumes.mounts()
         environment = self._launch.env | {
             name: pods.relocate(value, mounts)
-            for name, value in pods.environment(self.pod, self.address).items()
+            for name, value in pods.container_environment(self.pod, self.address).items()
         }
         command = [pods.relocate(word, mounts) for word in self._launch.argv]
         if command[:1] == ["gatehouse"]:
             command[:1] = [sys.executable, "-m", "gatehouse"]
-        (self._directory / BUILD).write_text(self._launch.build)
-        process = process_records.start(
+        if self._launch.user and self._launch.confine is not None:
+            volumes = self._directory / VOLUMES
+            command = self._launch.confine(self._launch.user, volumes, command)
+        private_files.replace_private_file(self._directory / BUILD, self._launch.build.encode())
+        process = process_records.start_recorded(
             self._record, command, output=log_file, env={**_inherited(), **environment}
         )
         since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -208,7 +224,8 @@ class PodRunner(SupervisedProcess):
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory / VOLUMES, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in (RECORD, BUILD, "log", "log.1", log_index.INDEX):
+        logs = "log", log_index.PREVIOUS, log_index.INDEX
+        for name in (RECORD, BUILD, data_plane_users.USER, *logs):
             (directory / name).unlink(missing_ok=True)
         directory.rmdir()
 

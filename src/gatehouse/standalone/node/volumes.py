@@ -1,16 +1,23 @@
-"""Volumes as directories: projected tokens, ConfigMaps, Secrets, scratch space."""
+"""Volumes as directories: projected tokens, ConfigMaps, Secrets, scratch space.
+
+A data plane with a user of its own can read the first three, and owns its scratch space only: the
+node writes no file into a directory that another user controls.
+"""
 
 from __future__ import annotations
 
 import base64
-import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gatehouse.agent import run_directory
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from gatehouse.runtime import private_files
+from gatehouse.standalone.node import trust
 
 REFRESH_AT = 0.8
 """Fraction of a token's lifetime after which it is replaced, as in a kubelet."""
@@ -23,8 +30,12 @@ class VolumeError(Exception):
 class Volumes:
     """Volumes of one Pod, as directories under one directory."""
 
-    def __init__(self, client: kube.Client, pod: Mapping[str, Any], directory: Path) -> None:
+    def __init__(
+        self, client: kube.Client, pod: Mapping[str, Any], directory: Path, user: int = 0
+    ) -> None:
+        """``user``: user and group of the Pod's process, 0 for those of the node."""
         self._client = client
+        self._user = user
         self._pod = pod
         self._directory = directory
         self._refresh_at = float("inf")
@@ -48,23 +59,50 @@ class Volumes:
         Raises VolumeError if an object is missing, or kube.ApiError.
         """
         self._refresh_at = float("inf")
+        self._make_directory(self._directory)
         for volume in self._pod["spec"].get("volumes") or ():
             directory = self._directory / volume["name"]
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if "emptyDir" in volume:
+                self._make_scratch(directory)
+                continue
+            self._make_directory(directory)
             for path, content in (await self._contents(volume)).items():
-                _write(directory / path, content)
+                self._write(directory / path, content)
+
+    def _make_directory(self, path: Path) -> None:
+        if self._user:
+            private_files.make_group_dir(path, self._user)
+        else:
+            private_files.make_private_dir(path)
+
+    def _make_scratch(self, path: Path) -> None:
+        if not self._user:
+            private_files.make_private_dir(path)
+        elif not path.exists():
+            # That of an earlier data plane may belong to another user.
+            substitute = run_directory.short_path(path)
+            if substitute != path:
+                shutil.rmtree(substitute, ignore_errors=True)
+            private_files.make_foreign_dir(path, self._user)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        if path.exists() and path.read_bytes() == content:
+            return
+        self._make_directory(path.parent)
+        group = self._user or -1
+        private_files.replace_private_file(path, content, group=group)
 
     async def _contents(self, volume: Mapping[str, Any]) -> dict[str, bytes]:
         match volume:
             case {"configMap": {"name": name} as source}:
-                found = await self._object(resources.CONFIG_MAPS, name, volume["name"])
-                texts = found.get("data") or {}
+                document = await self._object(resources.CONFIG_MAPS, name, volume["name"])
+                texts = document.get("data") or {}
                 return _selected_files(
                     {k: t.encode() for k, t in texts.items()}, source, volume["name"]
                 )
             case {"secret": {"secretName": name} as source}:
-                found = await self._object(resources.SECRETS, name, volume["name"])
-                data = found.get("data") or {}
+                document = await self._object(resources.SECRETS, name, volume["name"])
+                data = document.get("data") or {}
                 content = {key: base64.b64decode(value) for key, value in data.items()}
                 return _selected_files(content, source, volume["name"])
             case {"projected": {"sources": sources}}:
@@ -75,19 +113,20 @@ class Volumes:
                     for source in sources
                     if "serviceAccountToken" in source
                 }
-            case {"emptyDir": _}:
-                return {}
         raise VolumeError(f"volume {volume['name']}: type not supported by this node")
 
     async def _object(
         self, resource: resources.Resource, name: str, volume: str
     ) -> Mapping[str, Any]:
         namespace = self._pod["metadata"]["namespace"]
+        what = f"{resource.kind} {namespace}/{name}"
         try:
-            return await self._client.get(resource, name, namespace=namespace)
+            obj = await self._client.get(resource, name, namespace=namespace)
         except kube.NotFound as error:
-            missing = f"{resource.kind} {namespace}/{name}"
-            raise VolumeError(f"volume {volume}: {missing} not found") from error
+            raise VolumeError(f"volume {volume}: {what} not found") from error
+        if not trust.may_mount(self._pod, obj):
+            raise VolumeError(f"volume {volume}: {what} must be written by the controller")
+        return obj
 
     async def _token(self, source: Mapping[str, Any]) -> bytes:
         metadata = self._pod["metadata"]
@@ -119,15 +158,3 @@ def _selected_files(
             raise VolumeError(f"volume {volume}: path {item['path']} must not leave the volume")
         files[item["path"]] = content[item["key"]]
     return files
-
-
-def _write(path: Path, content: bytes) -> None:
-    if path.exists() and path.read_bytes() == content:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    staged = path.with_name(f".{path.name}")
-    staged.unlink(missing_ok=True)
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    staged.rename(path)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, NoReturn
 
 import grpc
@@ -13,16 +14,27 @@ import msgspec
 import structlog
 
 from gatehouse.transports.agents import certificate_auth
-from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.stream import Apply, Stream
-from gatehouse.transports.agents.token_auth import Denied, Identity, TokenReviews, Unavailable
+from gatehouse.transports.agents.token_auth import (
+    AuthenticationUnavailable,
+    Denied,
+    Identity,
+    TokenReviews,
+)
 
 log = structlog.get_logger("gatehouse.agents")
 
 OWNER_LABEL = "owner-name"
 """Label by which agents v3 claim to belong to a Deployment: ``namespace_name``."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
+RECHECK_SECONDS = 300.0
+"""Interval in seconds of the reviews of an open stream's token, give or take a fifth."""
+
+REPORT_DELAY_SECONDS = 0.1
+"""Delay in seconds between a response and the search for the Gateway that has the data."""
+
+CallContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class UnauthorizedRequest(msgspec.Struct, frozen=True):
@@ -36,7 +48,7 @@ class UnauthorizedRequest(msgspec.Struct, frozen=True):
     """``namespace/name`` of the Gateway that has the data; empty if unknown."""
 
 
-Identify = Callable[[Context], Awaitable[Identity]]
+Identify = Callable[[CallContext], Awaitable[Identity]]
 """Returns the identity of a call. Raises Denied or Unavailable."""
 
 
@@ -48,7 +60,7 @@ def by_token(reviews: TokenReviews) -> Identify:
 def by_certificate(certificates: certificate_auth.CertificateAuthenticator) -> Identify:
     """Identify callers only by the certificates of their connections."""
 
-    async def identify(context: Context) -> Identity:
+    async def identify(context: CallContext) -> Identity:
         return certificates.identify(context.auth_context())
 
     return identify
@@ -63,7 +75,7 @@ class CallAuthorizer:
         self._identify = identify
         self._on_trespass = on_trespass
 
-    async def identify(self, context: Context) -> Identity:
+    async def identify(self, context: CallContext) -> Identity:
         """Return the identity of the caller. Abort the call if it is unknown or claims another
         owner."""
         metadata = tuple(context.invocation_metadata() or ())
@@ -74,13 +86,51 @@ class CallAuthorizer:
             # status.
             log.warning("agent denied", reason=str(error))
             await abort(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
-        except Unavailable as error:
+        except AuthenticationUnavailable as error:
             await abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
         await self.check_owner(context, identity, _owners(metadata))
         return identity
 
+    @contextlib.asynccontextmanager
+    async def until_revoked(
+        self, identity: Identity, context: CallContext, end: Callable[[], object]
+    ) -> AsyncIterator[None]:
+        """Call ``end`` when the caller's credential is no longer valid, unless the context exits.
+
+        A certificate ends at its expiry. A token is reviewed again and again.
+        """
+        watch = asyncio.create_task(self._watch(identity, context))
+        watch.add_done_callback(lambda done: None if done.cancelled() else end())
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+    async def _watch(self, identity: Identity, context: CallContext) -> None:
+        """Return when the credential of a call is no longer valid."""
+        if identity.expires:
+            await asyncio.sleep(certificate_auth.seconds_left(identity.expires))
+            return
+        while True:
+            await asyncio.sleep(RECHECK_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
+            try:
+                if (await self._identify(context)).gateway == identity.gateway:
+                    continue
+                reason = "the token belongs to another Gateway now"
+            except AuthenticationUnavailable:
+                continue
+            except Denied as error:
+                reason = str(error)
+            log.warning(
+                "stream of an agent ended: credential revoked",
+                gateway=identity.gateway,
+                instance=identity.instance,
+                reason=reason,
+            )
+            return
+
     async def check_owner(
-        self, context: Context, identity: Identity, claimed: Iterable[str]
+        self, context: CallContext, identity: Identity, claimed: Iterable[str]
     ) -> None:
         """Abort the call if it claims another Deployment than the token's. A claim is optional."""
         for owner in claimed:
@@ -88,8 +138,12 @@ class CallAuthorizer:
                 why = f"the token belongs to {identity.owner}, not to {owner} ({OWNER_LABEL})"
                 await self.deny(context, UnauthorizedRequest(identity, "claimed to be a Pod"), why)
 
-    async def deny(self, context: Context, request: UnauthorizedRequest, why: str) -> NoReturn:
+    async def deny(self, context: CallContext, request: UnauthorizedRequest, why: str) -> NoReturn:
         """Report an unauthorized request and abort the call with PERMISSION_DENIED."""
+        self._report(request)
+        await abort(context, grpc.StatusCode.PERMISSION_DENIED, why)
+
+    def _report(self, request: UnauthorizedRequest) -> None:
         log.warning(
             "unauthorized agent request denied",
             gateway=request.identity.gateway,
@@ -98,21 +152,29 @@ class CallAuthorizer:
             of=request.gateway,
         )
         self._on_trespass(request)
-        await abort(context, grpc.StatusCode.PERMISSION_DENIED, why)
 
     async def abort_not_found(
-        self, context: Context, identity: Identity, what: str, holder: str, why: str
+        self,
+        context: CallContext,
+        identity: Identity,
+        what: str,
+        holder: Callable[[], str],
+        why: str,
     ) -> NoReturn:
         """Abort a call for data that the caller's Gateway does not have.
 
-        The status is PERMISSION_DENIED if another Gateway, ``holder``, has it, else NOT_FOUND.
+        The response does not depend on whether another Gateway has it: otherwise a caller could
+        guess content. ``holder`` returns that Gateway, or "". It is called after the response, so
+        that the time does not depend on it either.
         """
-        if holder:
-            denied = f"{what} of another Gateway than {identity.gateway}, the caller's own"
-            await self.deny(
-                context, UnauthorizedRequest(identity, f"asked for {what}", holder), denied
-            )
+        asyncio.get_running_loop().call_later(
+            REPORT_DELAY_SECONDS, self._report_foreign, identity, what, holder
+        )
         await abort(context, grpc.StatusCode.NOT_FOUND, why)
+
+    def _report_foreign(self, identity: Identity, what: str, holder: Callable[[], str]) -> None:
+        if gateway := holder():
+            self._report(UnauthorizedRequest(identity, f"asked for {what}", gateway))
 
 
 def _owners(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
@@ -123,31 +185,17 @@ def _owners(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
     ]
 
 
-@contextlib.contextmanager
-def cancel_at_expiry(identity: Identity, end: Callable[[], object]) -> Iterator[None]:
-    """Call ``end`` when the identity expires, unless the context exits first."""
-    if not identity.expires:
-        yield
-        return
-    timer = asyncio.get_running_loop().call_later(
-        certificate_auth.seconds_left(identity.expires), end
-    )
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
+async def abort(context: CallContext, code: grpc.StatusCode, why: str) -> NoReturn:
     """Abort the call with status ``code``."""
     await context.abort(code, why)
     raise AssertionError("abort raises")
 
 
 async def serve_stream(
-    fleet: Fleet,
+    callers: CallAuthorizer,
+    fleet: AgentFleet,
     identity: Identity,
-    context: Context,
+    context: CallContext,
     read: Callable[[Stream], Coroutine[Any, Any, None]],
     encode: Callable[[Apply], bytes],
 ) -> None:
@@ -164,7 +212,7 @@ async def serve_stream(
     writing = asyncio.create_task(_write(stream, context, encode))
     stream.on_end = writing.cancel
     try:
-        with cancel_at_expiry(identity, stream.end):
+        async with callers.until_revoked(identity, context, stream.end):
             await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "stream ended by the server")
@@ -175,7 +223,7 @@ async def serve_stream(
         await asyncio.gather(reading, writing, return_exceptions=True)
 
 
-async def _write(stream: Stream, context: Context, encode: Callable[[Apply], bytes]) -> None:
+async def _write(stream: Stream, context: CallContext, encode: Callable[[Apply], bytes]) -> None:
     # Sent at once: an up-to-date agent gets no other message for a long time.
     await context.send_initial_metadata(())
     while True:

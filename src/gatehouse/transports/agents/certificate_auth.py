@@ -17,7 +17,7 @@ from gatehouse.transports.agents.token_auth import Denied, Identity
 IdentifyMachine = Callable[[str], Identity]
 """Returns the identity of a machine by its certificate URI. Raises Denied or Unavailable."""
 
-CACHE_SIZE = 1024
+_CACHE_SIZE = 1024
 """Maximum number of cached certificate names. The same certificate comes with every call."""
 
 
@@ -47,7 +47,7 @@ class CertificateAuthenticator:
         name = self._cache.get(pem)
         if name is None:
             name = _name_and_expiry(pem)
-            while len(self._cache) >= CACHE_SIZE:
+            while len(self._cache) >= _CACHE_SIZE:
                 del self._cache[next(iter(self._cache))]
             self._cache[pem] = name
         return name

@@ -39,6 +39,8 @@ class Register(msgspec.Struct, frozen=True, tag=True):
     """Path of the main configuration file."""
     problem: str = ""
     """Reason why this NGINX serves nothing; empty if no problem is known."""
+    loadable_modules: tuple[str, ...] = ()
+    """Names of the dynamic modules that this NGINX can load, such as ``ngx_stream_module``."""
     reports_files: bool = False
     """True if the agent reports the files that NGINX reads. Such an agent deletes reported files
     that a request neither contains nor lists as unmanaged."""
@@ -112,7 +114,7 @@ class Elapsed(msgspec.Struct, frozen=True, tag=True):
     """Time passed."""
 
 
-Event = (
+AgentEvent = (
     Publish
     | Register
     | Reconnected

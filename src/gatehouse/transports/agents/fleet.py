@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
+from gatehouse.dataplane import features
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
@@ -22,17 +23,24 @@ SESSION_TTL_SECONDS = 3600.0
 """Time in seconds for which the session of an instance without a stream is kept. Agent v2 describes
 itself only when it starts. It retries every minute, so it is back within an hour or gone."""
 
-STREAMS_MAX = 16
+MAX_OPEN_STREAMS = 16
 """Maximum number of open streams per instance; all but the newest are ending. A stream whose client
 reads nothing ends only with its connection and buffers sent messages until then."""
 
 
 class _Peer:
-    def __init__(self, state: session.Session) -> None:
+    def __init__(self, state: session.AgentSession) -> None:
         self.session = state
         self.streams: dict[int, Stream] = {}
+        self.serving = False
+        """True if it has reported a version, or confirmed one that is no trial."""
         self.timer: asyncio.TimerHandle | None = None
         self.removal_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def takes_trials(self) -> bool:
+        """True if it gets trials: its agent only tests them, or it serves nothing."""
+        return features.TRIALS in self.session.about.features or not self.serving
 
     def apply(self, published: Published, correlation: str, upstream: str = "") -> Apply:
         """Build a request to apply for this instance."""
@@ -64,12 +72,22 @@ class _DataPlane:
                 return False
             del self._instances[instance]
         else:
-            current = _instance_report(instance, peer.session)
+            current = _instance_report(instance, peer)
             if current == known:
                 return False
             self._instances[instance] = current
         self._report = None
         return True
+
+    def desired_by(self, peer: _Peer) -> Published | None:
+        """Return what an instance is to apply; None: it keeps what it has."""
+        desired = self.publication.desired_by(peer.session.confirmed)
+        return None if self.withholds(peer) else desired
+
+    def withholds(self, peer: _Peer) -> bool:
+        """Return whether an instance does not get the current file set, which is a trial."""
+        current = self.publication.current
+        return current is not None and current.trial and not peer.takes_trials
 
     def invalidate_report(self) -> None:
         """Discard the cached report after another file set was published."""
@@ -84,12 +102,14 @@ class _DataPlane:
             self._report = DataPlaneReport(
                 gateway=self.gateway,
                 desired=current.file_set.version if current else "",
-                instances=tuple(each for _, each in sorted(self._instances.items())),
+                instances=tuple(
+                    instance_report for _, instance_report in sorted(self._instances.items())
+                ),
             )
         return self._report
 
 
-class Fleet:
+class AgentFleet:
     """Feeds events to the sessions and executes their effects in one event loop, without
     blocking."""
 
@@ -117,8 +137,7 @@ class Fleet:
             return
         plane.invalidate_report()
         for instance, peer in plane.peers.items():
-            desired = plane.publication.desired_by(peer.session.confirmed)
-            event = session.Publish("") if desired is None else desired.publish_event
+            event = _publish_event(plane.desired_by(peer))
             self._receive(Identity(gateway, instance), peer, event)
             plane.update_report(instance)
         self._on_report(gateway)
@@ -153,7 +172,7 @@ class Fleet:
         peer = plane.peers.get(identity.instance) if plane else None
         if plane is None:
             return None
-        return plane.publication.desired_by(peer.session.confirmed if peer else "")
+        return plane.desired_by(peer) if peer else plane.publication.desired_by("")
 
     def published(self, identity: Identity, version: str) -> Published | None:
         """Return the publication of the caller's own Gateway with this version, or None."""
@@ -204,7 +223,7 @@ class Fleet:
         Return None if too many streams are still ending.
         """
         peer = self._peer(identity)
-        if len(peer.streams) >= STREAMS_MAX:
+        if len(peer.streams) >= MAX_OPEN_STREAMS:
             return None
         self._generation += 1
         stream = Stream(identity, self._generation)
@@ -224,29 +243,38 @@ class Fleet:
             self._remove_after(SESSION_TTL_SECONDS, identity)
             log.info("instance disconnected", gateway=identity.gateway, instance=identity.instance)
 
-    def receive(self, identity: Identity, event: session.Event) -> None:
+    def receive(self, identity: Identity, event: session.AgentEvent) -> None:
         """Pass an event to the instance's session and execute the effects."""
         peer, plane = self._peer(identity), self._plane(identity.gateway)
         self._receive(identity, peer, event)
         if plane.publication.confirm(peer.session.confirmed):
-            for instance, each in tuple(plane.peers.items()):
-                self._catch_up(plane, Identity(identity.gateway, instance), each)
-        elif peer.session.confirmed:
+            for instance, other in tuple(plane.peers.items()):
+                self._catch_up(plane, Identity(identity.gateway, instance), other)
+        elif peer.session.confirmed or plane.withholds(peer):
             self._catch_up(plane, identity, peer)
         if plane.update_report(identity.instance):
             self._on_report(identity.gateway)
 
     def _catch_up(self, plane: _DataPlane, identity: Identity, peer: _Peer) -> None:
         """Publish the newest file set to an instance that started with an older, good one."""
-        desired = plane.publication.desired_by(peer.session.confirmed)
-        if desired is not None and peer.session.desired != desired.file_set.version:
-            self._receive(identity, peer, desired.publish_event)
+        event = _publish_event(plane.desired_by(peer))
+        if peer.session.desired != event.version:
+            self._receive(identity, peer, event)
             plane.update_report(identity.instance)
 
-    def _receive(self, identity: Identity, peer: _Peer, event: session.Event) -> None:
+    def _receive(self, identity: Identity, peer: _Peer, event: session.AgentEvent) -> None:
         for effect in peer.session.receive(event, self._clock()):
             self._execute(identity, peer, effect)
+        if not peer.serving:
+            peer.serving = self._is_serving(identity, peer, event)
         self._set_timer(identity, peer)
+
+    def _is_serving(self, identity: Identity, peer: _Peer, event: session.AgentEvent) -> bool:
+        reported = event.version if isinstance(event, session.HasVersion) else ""
+        publication = self._plane(identity.gateway).publication
+        versions = filter(None, (reported, peer.session.confirmed))
+        known = [publication.get(version) for version in versions]
+        return any(published is None or not published.trial for published in known)
 
     def disconnect_all(self, gateway: str, instance: str) -> None:
         """End the streams of an instance that must not be served now."""
@@ -305,11 +333,9 @@ class Fleet:
         plane = self._plane(identity.gateway)
         peer = plane.peers.get(identity.instance)
         if peer is None:
-            state = session.Session(lambda: str(uuid.uuid4()), self._apply_deadline)
+            state = session.AgentSession(lambda: str(uuid.uuid4()), self._apply_deadline)
             peer = plane.peers[identity.instance] = _Peer(state)
-            desired = plane.publication.desired_by("")
-            if desired is not None:
-                state.receive(desired.publish_event, self._clock())
+            state.receive(_publish_event(plane.desired_by(peer)), self._clock())
             self._remove_after(self._apply_deadline, identity)
         return peer
 
@@ -332,7 +358,12 @@ class Fleet:
             del self._gateways[gateway]
 
 
-def _instance_report(name: str, state: session.Session) -> InstanceReport:
+def _publish_event(desired: Published | None) -> session.Publish:
+    return session.Publish("") if desired is None else desired.publish_event
+
+
+def _instance_report(name: str, peer: _Peer) -> InstanceReport:
+    state = peer.session
     return InstanceReport(
         instance=name,
         desired=state.sent_version,
@@ -340,6 +371,8 @@ def _instance_report(name: str, state: session.Session) -> InstanceReport:
         error=state.error,
         rejected_version=state.rejected_version,
         rejection=state.rejection,
+        serving=peer.serving,
+        takes_trials=peer.takes_trials,
         proxy=state.about.proxy,
         modules=state.about.modules,
         features=state.about.features,

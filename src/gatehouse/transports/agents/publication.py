@@ -7,13 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Set
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from gatehouse.dataplane.endpoints import name_of
+from gatehouse.dataplane.endpoints import upstream_of
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.session import Publish, SeparateEndpoints
 
 _Derived = TypeVar("_Derived")
 
-DERIVED_MAX = 8
+MAX_DERIVED_RESULTS = 8
 """Maximum number of cached results per file set. They depend on facts that agents claim."""
 
 
@@ -22,7 +22,7 @@ class Published:
 
     def __init__(self, file_set: FileSet, before: Published | None = None) -> None:
         """``before`` is the previous publication, which usually differs little."""
-        self.file_set = file_set
+        self.file_set, self.trial = file_set, file_set.trial
         self.retired_at = 0.0
         self.removed: dict[str, File] = {}
         """Files by digest that later file sets do not contain."""
@@ -36,7 +36,7 @@ class Published:
     def derive(self, key: Hashable, make: Callable[[], _Derived]) -> _Derived:
         """Return the result of ``make``, cached by ``key``."""
         if key not in self._derived:
-            if len(self._derived) >= DERIVED_MAX:
+            if len(self._derived) >= MAX_DERIVED_RESULTS:
                 del self._derived[next(iter(self._derived))]
             self._derived[key] = make()
         return cast(_Derived, self._derived[key])
@@ -59,7 +59,7 @@ class Published:
     @cached_property
     def files(self) -> FileSet:
         """The file set without endpoint files."""
-        return FileSet(file for file in self.file_set.files.values() if not name_of(file.path))
+        return FileSet(file for file in self.file_set.files.values() if not upstream_of(file.path))
 
     @cached_property
     def by_digest(self) -> dict[str, File]:
@@ -68,8 +68,13 @@ class Published:
 
     @cached_property
     def separate_endpoints(self) -> SeparateEndpoints | None:
-        """Upstreams whose endpoints some instances receive separately; None if there are none."""
-        digests = [(name_of(path), file.digest) for path, file in self.file_set.files.items()]
+        """Upstreams whose endpoints some instances receive separately; None if there are none.
+
+        A trial has none, since the endpoints would be served.
+        """
+        if self.trial:
+            return None
+        digests = [(upstream_of(path), file.digest) for path, file in self.file_set.files.items()]
         upstreams = tuple((name, digest) for name, digest in digests if name)
         return SeparateEndpoints(self.files.version, upstreams) if upstreams else None
 
@@ -82,7 +87,7 @@ class Published:
 def _files_from(before: Published, file_set: FileSet) -> FileSet:
     """Derive the file set without endpoint files from that of the previous publication."""
     differing = [
-        each for each in before.file_set.files.diff(file_set.files) if not name_of(each[0])
+        entry for entry in before.file_set.files.diff(file_set.files) if not upstream_of(entry[0])
     ]
     gone = [path for path, _, new in differing if new is None]
     return before.files.changed([new for _, _, new in differing if new is not None], gone)
@@ -160,6 +165,8 @@ class Publication:
         current = self.current
         if current is None or current is self.good or current.file_set.version != version:
             return False
+        if current.trial:
+            return False
         self.good = current
         return True
 
@@ -185,16 +192,22 @@ class Publication:
         if current is not None:
             return current
         retired = (old.removed[digest] for old in reversed(self._retired) if digest in old.removed)
-        found = next(retired, None)
-        if found is None and self.good is not None:
+        content = next(retired, None)
+        if content is None and self.good is not None:
             return self.good.by_digest.get(digest)
-        return found
+        return content
 
     def get(self, version: str) -> Published | None:
         """Return the current or retired publication of this version, or None."""
-        matches = (each for each in self._available() if each.file_set.version == version)
+        matches = (
+            publication
+            for publication in self._available()
+            if publication.file_set.version == version
+        )
         return next(matches, None)
 
     def _available(self) -> list[Published]:
-        newest = [each for each in (self.current, self.good) if each is not None]
+        newest = [
+            publication for publication in (self.current, self.good) if publication is not None
+        ]
         return [*newest, *reversed(self._retired)]

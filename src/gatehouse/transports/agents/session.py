@@ -13,11 +13,11 @@ import msgspec
 
 from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.transports.agents.events import (
+    AgentEvent,
     ApplyResponse,
     Effect,
     Elapsed,
     End,
-    Event,
     FileFetched,
     HasFiles,
     HasVersion,
@@ -38,7 +38,7 @@ __all__ = [
     "Effect",
     "Elapsed",
     "End",
-    "Event",
+    "AgentEvent",
     "FileFetched",
     "HasFiles",
     "HasVersion",
@@ -50,26 +50,25 @@ __all__ = [
     "Send",
     "StreamClosed",
     "StreamOpen",
-    "Session",
+    "AgentSession",
 ]
 
-RETRIES = BackoffPolicy(first=1.0, maximum=60.0)
+AGENT_RETRIES = BackoffPolicy(first=1.0, maximum=60.0)
 """Back-off between attempts at one version."""
 
 MAX_MISSED_DEADLINES = 5
 """Maximum response time of an instance that keeps fetching files, in deadlines. When thousands of
 instances fetch at once, each takes longer."""
 
-ERROR_MAX = 8192
-"""Maximum length in characters of a stored error. An agent may send as much as a message can
-hold."""
+MAX_ERROR_CHARACTERS = 8192
+"""Maximum length of a stored error. An agent may send as much as a message can hold."""
 
 
 FILE_REPORT_TIMEOUT_SECONDS = 5.0
 """Time in seconds before the first request in which an agent may report its files. NGINX Agent v3
 reports them one second after it connects, but not on later connections."""
 
-UNMANAGED_MAX = 4096
+MAX_UNMANAGED_FILES = 4096
 """Maximum number of remembered files of one instance that are not Gatehouse's."""
 
 MAX_UNANSWERED_REQUESTS = 5
@@ -89,7 +88,7 @@ class _Request(msgspec.Struct):
     """Version of this part that the instance has if it succeeds."""
 
 
-class Session:
+class AgentSession:
     """The state of one instance; see the module's docstring."""
 
     def __init__(self, new_id: Callable[[], str], apply_deadline: float) -> None:
@@ -120,7 +119,7 @@ class Session:
         self._health = ""
         self._overdue: _Request | None = None
         self._unanswered = 0
-        self._backoff, self._retry_at = Backoff(RETRIES), 0.0
+        self._backoff, self._retry_at = Backoff(AGENT_RETRIES), 0.0
         self._new_id, self._apply_deadline = new_id, apply_deadline
 
     @property
@@ -157,7 +156,7 @@ class Session:
         listening = bool(self.generation and self.about.nginx_id and not self.problem)
         return listening and bool(self.desired) and self.confirmed != self.desired
 
-    def receive(self, event: Event, now: float) -> list[Effect]:
+    def receive(self, event: AgentEvent, now: float) -> list[Effect]:
         """Process one event and return its effects in order."""
         effects: list[Effect] = []
         before = self.problem
@@ -267,13 +266,14 @@ class Session:
             new.features or known.features,
             new.main_file or known.main_file,
             new.problem,
+            new.loadable_modules if new.proxy else known.loadable_modules,
             new.reports_files or known.reports_files,
         )
 
     def _has_files(self, paths: tuple[str, ...]) -> None:
         # A restarted container has the files of its image again, so no path is forgotten.
         known = sorted(self.unmanaged.union(paths))
-        self.unmanaged, self._files_known = frozenset(known[:UNMANAGED_MAX]), True
+        self.unmanaged, self._files_known = frozenset(known[:MAX_UNMANAGED_FILES]), True
 
     def _restarted(self, about: Register) -> None:
         self.about, self._reported_version, self._health = about, "", ""
@@ -329,7 +329,8 @@ class Session:
             self.in_flight, self._unanswered = None, 0
             if error:
                 if rejected and not request.part:
-                    self.rejected_version, self.rejection = request.version, error[:ERROR_MAX]
+                    self.rejected_version = request.version
+                    self.rejection = error[:MAX_ERROR_CHARACTERS]
                 self._reject(request, error, now)
             else:
                 self._confirm(request)
@@ -364,7 +365,7 @@ class Session:
         if request.version != self.desired:
             return
         where = f"upstream {request.part}: " if request.part else ""
-        self.error = f"{where}{error}"[:ERROR_MAX]
+        self.error = f"{where}{error}"[:MAX_ERROR_CHARACTERS]
         if not self._deferred:
             self._retry_at = now + self._backoff.failed()
         self._deferred.add(request.part)
@@ -390,9 +391,8 @@ class Session:
             self._deferred.clear()
             ready = missing
         part, seconds = ready[0], self._apply_deadline
-        deadline, latest = now + seconds, now + MAX_MISSED_DEADLINES * seconds
-        value = self._parts[part]
-        request = _Request(self.desired, self._new_id(), deadline, latest, part, value)
+        times = (now + seconds, now + MAX_MISSED_DEADLINES * seconds)
+        request = _Request(self.desired, self._new_id(), *times, part, self._parts[part])
         self.in_flight, self._sent, self._reported_version = request, request.version, ""
         if request.value != request.version:
             # From now on it may have either version, even if it does not respond.

@@ -13,7 +13,7 @@ from gatehouse.transports.agents import session
 from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.agents.token_auth import Identity
 
-MESSAGES_MAX = 16
+MAX_WAITING_MESSAGES = 16
 """Maximum number of protocol messages that may wait on a stream. Beyond this the stream is
 ended."""
 
@@ -64,7 +64,7 @@ class Stream:
 
     def send_message(self, message: bytes) -> None:
         """Queue a protocol message before any request to apply. End the stream if too many wait."""
-        if len(self._messages) >= MESSAGES_MAX:
+        if len(self._messages) >= MAX_WAITING_MESSAGES:
             self.end()
             return
         self._messages.append(message)

@@ -12,7 +12,7 @@ import msgspec
 REVIEW_TTL_SECONDS = 60.0
 """Lifetime of a cached review in seconds. A revoked token may be used for this time."""
 
-REVIEWS_MAX = 32
+MAX_CONCURRENT_TOKEN_REVIEWS = 32
 """Maximum number of concurrent reviews, because thousands of agents may connect at once."""
 
 
@@ -34,12 +34,12 @@ class Denied(Exception):
     """The credential is definitely not valid."""
 
 
-class Unavailable(Exception):
+class AuthenticationUnavailable(Exception):
     """The credential cannot be checked now; the agent should retry."""
 
 
 Authenticate = Callable[[str], Awaitable[Identity]]
-"""Returns the identity of a token. Raises :class:`Denied` or :class:`Unavailable`."""
+"""Returns the identity of a token. Raises :class:`Denied` or :class:`AuthenticationUnavailable`."""
 
 
 def token_in(metadata: Iterable[tuple[str, str | bytes]]) -> str:
@@ -73,10 +73,13 @@ class TokenReviews:
         self._cache: dict[bytes, tuple[float, Identity]] = {}
         """Expiry and identity by the token's hash, in the order of expiry."""
         self._reviews: dict[bytes, _Review] = {}
-        self._slots = asyncio.Semaphore(REVIEWS_MAX)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_TOKEN_REVIEWS)
 
     async def identify(self, metadata: Iterable[tuple[str, str | bytes]]) -> Identity:
-        """Return the caller's identity. Raises :class:`Denied` or :class:`Unavailable`."""
+        """Return the caller's identity.
+
+        Raises :class:`Denied` or :class:`AuthenticationUnavailable`.
+        """
         token = token_in(metadata)
         key = hashlib.sha256(token.encode()).digest()
         cached = self._cache.get(key)

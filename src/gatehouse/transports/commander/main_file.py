@@ -22,8 +22,8 @@ def build(about: Register, file_set: FileSet) -> File:
     plane reads it back from the configuration with :func:`read_description`.
     """
     description = msgspec.json.encode(about).decode()
-    text = f"{_MARK}{description}\n{main_file.render(about.proxy, file_set.files.keys())}"
-    return File.make(posixpath.basename(about.main_file), text)
+    text = main_file.render_main_file(about.proxy, file_set.files.keys(), about.loadable_modules)
+    return File.make(posixpath.basename(about.main_file), f"{_MARK}{description}\n{text}")
 
 
 def read_description(configuration: str) -> Register | None:

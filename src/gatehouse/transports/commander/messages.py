@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import posixpath
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from gatehouse.transports.agents.rejection import quotes_nginx
-from gatehouse.transports.agents.session import ApplyResponse, Register
+from gatehouse.transports.agents.session import (
+    MAX_ERROR_CHARACTERS,
+    ApplyResponse,
+    Health,
+    Register,
+)
 from gatehouse.wire.agent_sdk import commander_pb2
 
 STILL_VALIDATING = "config apply request successfully processed"
@@ -16,17 +23,18 @@ minute."""
 
 _STATUS = commander_pb2.CommandStatusResponse.CommandStatus
 _OUTCOME = commander_pb2.NginxConfigStatus.Status
+_DEGRADED = commander_pb2.NginxHealth.NginxStatus.DEGRADED
 _WITHOUT_REASON = "the agent gave no reason"
 
 
-def meta(message_id: str) -> commander_pb2.Metadata:
+def build_meta(message_id: str) -> commander_pb2.Metadata:
     """Build message metadata with the current time."""
     head = commander_pb2.Metadata(message_id=message_id)
     head.timestamp.GetCurrentTime()
     return head
 
 
-def connected(message_id: str) -> bytes:
+def registration_response(message_id: str) -> bytes:
     """Build the response to a registration. It names no configurations, so that none is
     uploaded."""
     return _connect_response(message_id, commander_pb2.ConfigReport())
@@ -45,7 +53,7 @@ def request_upload(system_id: str, nginx_id: str) -> bytes:
 def _connect_response(message_id: str, configs: commander_pb2.ConfigReport) -> bytes:
     ok = commander_pb2.AgentConnectStatus.StatusCode.CONNECT_OK
     return commander_pb2.Command(
-        meta=meta(message_id),
+        meta=build_meta(message_id),
         agent_connect_response=commander_pb2.AgentConnectResponse(
             agent_config=commander_pb2.AgentConfig(configs=configs),
             status=commander_pb2.AgentConnectStatus(statusCode=ok, message="connected"),
@@ -53,10 +61,10 @@ def _connect_response(message_id: str, configs: commander_pb2.ConfigReport) -> b
     ).SerializeToString()
 
 
-def apply(correlation: str, nginx_id: str, version: str) -> bytes:
+def config_apply_request(correlation: str, nginx_id: str, version: str) -> bytes:
     """Build a request to fetch and apply the configuration under ``correlation``."""
     return commander_pb2.Command(
-        meta=meta(correlation),
+        meta=build_meta(correlation),
         type=commander_pb2.Command.CommandType.DOWNLOAD,
         nginx_config=commander_pb2.NginxConfig(
             action=commander_pb2.NginxConfigAction.APPLY,
@@ -65,7 +73,7 @@ def apply(correlation: str, nginx_id: str, version: str) -> bytes:
     ).SerializeToString()
 
 
-def nginx_of(details: commander_pb2.NginxDetails) -> Register:
+def nginx_of_request(details: commander_pb2.NginxDetails) -> Register:
     """Parse an agent's description of its NGINX."""
     # Third-party modules appear only in the build arguments, by their directory.
     added = (
@@ -73,24 +81,39 @@ def nginx_of(details: commander_pb2.NginxDetails) -> Register:
         for argument in details.configure_args
         if argument.removeprefix("--").startswith("add-module=")
     )
+    # NGINX rejects a file that loads a module which is built in.
+    dynamic = "with-stream=dynamic" in {text.removeprefix("--") for text in details.configure_args}
     return Register(
         # Without a path of the main file nothing can be sent, so this NGINX counts as not found.
         details.nginx_id if posixpath.basename(details.conf_path) else "",
         f"nginx/{details.version}",
         (*details.runtime_modules, *added),
         main_file=details.conf_path,
+        loadable_modules=tuple(details.loadable_modules) if dynamic else (),
     )
 
 
 def registered(request: commander_pb2.AgentConnectRequest) -> Register:
-    """Parse a registration: the agent's first NGINX, or an empty description."""
-    return nginx_of(request.details[0]) if request.details else Register("", "")
+    """Parse a registration: the agent's first NGINX, or an empty description with the problem."""
+    if not request.details:
+        return Register("", "", problem=_unhealthy("its agent finds no process"))
+    problem = _problem_of_processes(request.details)
+    return msgspec.structs.replace(nginx_of_request(request.details[0]), problem=problem)
 
 
-def status_events(status: commander_pb2.DataplaneStatus) -> Iterator[Register | ApplyResponse]:
-    """Yield the events in an agent's regular report: results of requests and NGINX descriptions."""
-    if status.details:
-        yield nginx_of(status.details[0])
+def status_events(
+    about: Register, status: commander_pb2.DataplaneStatus
+) -> Iterator[Register | Health | ApplyResponse]:
+    """Yield the events in an agent's regular report: the description of its NGINX, the health of
+    the NGINX ``about``, and results of requests."""
+    problem = _problem_of_processes(status.details)
+    # A described NGINX is new to the agent: its workers may start just now, and the next report
+    # comes 30 s later.
+    starting = bool(status.details) and not problem
+    if starting:
+        about = nginx_of_request(status.details[0])
+        yield about
+    yield Health(problem or _problem_of_health(about, status.healths, starting=starting))
     for activity in status.agent_activity_status:
         outcome = activity.nginx_config_status
         if outcome.status == _OUTCOME.OK:
@@ -99,12 +122,36 @@ def status_events(status: commander_pb2.DataplaneStatus) -> Iterator[Register | 
             yield apply_response(outcome.correlation_id, outcome.message or _WITHOUT_REASON)
 
 
+def _problem_of_processes(details: Sequence[commander_pb2.NginxDetails]) -> str:
+    """Return why the first described NGINX serves nothing, or ""."""
+    # An agent describes each process without an NGINX as parent: one master, or all workers that a
+    # killed master left. These ignore a reload, which the agent reports as a success.
+    processes = [detail for detail in details if detail.nginx_id == details[0].nginx_id]
+    return _unhealthy("it has no master process") if len(processes) > 1 else ""
+
+
+def _problem_of_health(
+    about: Register, healths: Sequence[commander_pb2.NginxHealth], *, starting: bool
+) -> str:
+    """Return why the NGINX ``about`` serves nothing according to its agent, or "". A ``starting``
+    one may lack workers."""
+    for health in healths:
+        if health.nginx_id == about.nginx_id or not about.nginx_id:
+            degraded = health.nginx_status == _DEGRADED and not starting
+            return _unhealthy(health.degraded_reason or _WITHOUT_REASON) if degraded else ""
+    return _unhealthy("its agent finds no process")
+
+
+def _unhealthy(reason: str) -> str:
+    return f"NGINX is not healthy: {reason}"[:MAX_ERROR_CHARACTERS]
+
+
 def apply_response(correlation: str, error: str) -> ApplyResponse:
     """Return the event of a result with a reason, empty for success."""
     return ApplyResponse(correlation, error, quotes_nginx(error))
 
 
-def command_error(status: commander_pb2.CommandStatusResponse) -> str | None:
+def commander_error(status: commander_pb2.CommandStatusResponse) -> str | None:
     """Return the error of a failed command, "" for success, or None if it is not final."""
     if status.status == _STATUS.CMD_ERROR:
         return status.error or status.message or _WITHOUT_REASON

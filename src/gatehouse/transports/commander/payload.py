@@ -20,13 +20,13 @@ from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.session import Register
 from gatehouse.wire.agent_sdk import commander_pb2
 
-CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
 """Chunk size in bytes, far below the message limit of 4 MiB."""
 
-UPLOAD_MAX = 16 << 20
+MAX_UPLOAD_BYTES = 16 << 20
 """Maximum number of bytes read from an uploaded configuration."""
 
-_UNPACKED_MAX = 1 << 20
+_MAX_UNPACKED_BYTES = 1 << 20
 """Maximum number of unpacked bytes that are searched. The main file comes first."""
 
 _APPLY = commander_pb2.NginxConfigAction.APPLY
@@ -99,25 +99,27 @@ def uploaded_head(uploaded: bytes) -> str:
     try:
         contents = msgspec.json.decode(uploaded, type=_Uploaded).zconfig.contents
         # 31: with a gzip header.
-        raw = zlib.decompressobj(31).decompress(contents, _UNPACKED_MAX)
+        raw = zlib.decompressobj(31).decompress(contents, _MAX_UNPACKED_BYTES)
     except (msgspec.MsgspecError, zlib.error):
         return ""
     return raw.decode("utf-8", "replace")
 
 
-def chunks(payload: bytes, head: commander_pb2.Metadata) -> Iterator[commander_pb2.DataChunk]:
+def payload_chunks(
+    payload: bytes, head: commander_pb2.Metadata
+) -> Iterator[commander_pb2.DataChunk]:
     """Yield ``payload`` as a stream: one header, then the chunks in order."""
-    offsets = range(0, len(payload), CHUNK_BYTES)
+    offsets = range(0, len(payload), _CHUNK_BYTES)
     header = commander_pb2.ChunkedResourceHeader(
         meta=head,
         chunks=len(offsets),
         checksum=hashlib.sha256(payload).digest(),
-        chunk_size=CHUNK_BYTES,
+        chunk_size=_CHUNK_BYTES,
     )
     yield commander_pb2.DataChunk(header=header)
     for number, offset in enumerate(offsets):
         data = commander_pb2.ChunkedResourceChunk(
-            meta=head, chunk_id=number, data=payload[offset : offset + CHUNK_BYTES]
+            meta=head, chunk_id=number, data=payload[offset : offset + _CHUNK_BYTES]
         )
         yield commander_pb2.DataChunk(data=data)
 

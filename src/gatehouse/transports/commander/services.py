@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2
 
-from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, serve_stream
-from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.call_auth import CallAuthorizer, CallContext, serve_stream
+from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.session import Restarted
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.commander import main_file, messages, payload
@@ -19,10 +19,10 @@ from gatehouse.wire.agent_sdk import commander_pb2
 _PACKAGE = "f5.nginx.agent.sdk"
 
 
-class Services:
+class CommanderServices:
     """Commander, and a MetricsService that discards its input."""
 
-    def __init__(self, fleet: Fleet, callers: CallAuthorizer) -> None:
+    def __init__(self, fleet: AgentFleet, callers: CallAuthorizer) -> None:
         self._fleet = fleet
         self._callers = callers
 
@@ -59,15 +59,18 @@ class Services:
         ]
 
     async def _channel(
-        self, commands: AsyncIterator[commander_pb2.Command], context: Context
+        self, commands: AsyncIterator[commander_pb2.Command], context: CallContext
     ) -> None:
         identity = await self._callers.identify(context)
         await serve_stream(
+            self._callers,
             self._fleet,
             identity,
             context,
             lambda stream: self._read_commands(stream, commands),
-            lambda apply: messages.apply(apply.correlation, apply.about.nginx_id, apply.version),
+            lambda apply: messages.config_apply_request(
+                apply.correlation, apply.about.nginx_id, apply.version
+            ),
         )
 
     async def _read_commands(
@@ -80,51 +83,54 @@ class Services:
                     self._register(stream, command)
                 case "dataplane_status":
                     status = command.dataplane_status
-                    for event in messages.status_events(status):
+                    about = self._fleet.about(stream.identity)
+                    for event in messages.status_events(about, status):
                         self._fleet.receive(stream.identity, event)
                     if not upload_requested and not self._fleet.knows(stream.identity):
                         upload_requested = _request_upload(stream, status)
                 case "nginx_config_response":
-                    error = messages.command_error(command.nginx_config_response.status)
+                    error = messages.commander_error(command.nginx_config_response.status)
                     if error is not None:
                         answer = messages.apply_response(command.meta.message_id, error)
                         self._fleet.receive(stream.identity, answer)
 
     def _register(self, stream: Stream, command: commander_pb2.Command) -> None:
         # An agent registers once in its lifetime, not on reconnection.
-        stream.send_message(messages.connected(command.meta.message_id))
+        stream.send_message(messages.registration_response(command.meta.message_id))
         about = messages.registered(command.agent_connect_request)
         self._fleet.receive(stream.identity, Restarted(about))
 
     async def _download(
-        self, request: commander_pb2.DownloadRequest, context: Context
+        self, request: commander_pb2.DownloadRequest, context: CallContext
     ) -> AsyncIterator[commander_pb2.DataChunk]:
         identity = await self._callers.identify(context)
         correlation = request.meta.message_id
         apply = self._fleet.request(identity, correlation)
         if apply is None:
-            # Other instances of the caller's own Gateway have a request with the same file set.
-            holder = self._fleet.pending_for(correlation)
+
+            def holder() -> str:
+                # Other instances of the caller's own Gateway have a request for the same file set.
+                gateway = self._fleet.pending_for(correlation)
+                return "" if gateway == identity.gateway else gateway
+
             await self._callers.abort_not_found(
-                context,
-                identity,
-                "a configuration",
-                "" if holder == identity.gateway else holder,
-                "no request with this id",
+                context, identity, "a configuration", holder, "no request with this id"
             )
-        for chunk in payload.chunks(await _document(apply), messages.meta(correlation)):
+        for chunk in payload.payload_chunks(
+            await _document(apply), messages.build_meta(correlation)
+        ):
             self._fleet.fetching(identity)
             yield chunk
 
     async def _upload(
-        self, chunks: AsyncIterator[commander_pb2.DataChunk], context: Context
+        self, chunks: AsyncIterator[commander_pb2.DataChunk], context: CallContext
     ) -> commander_pb2.UploadStatus:
         # After each apply, an agent uploads its configuration and retries until it succeeds.
         identity = await self._callers.identify(context)
         message_id, uploaded = "", bytearray()
         async for chunk in chunks:
             message_id = message_id or chunk.header.meta.message_id
-            if not self._fleet.knows(identity) and len(uploaded) < payload.UPLOAD_MAX:
+            if not self._fleet.knows(identity) and len(uploaded) < payload.MAX_UPLOAD_BYTES:
                 uploaded += chunk.data.data
         about = (
             main_file.read_description(payload.uploaded_head(bytes(uploaded))) if uploaded else None
@@ -132,9 +138,11 @@ class Services:
         if about is not None:
             self._fleet.receive(identity, about)
         status = commander_pb2.UploadStatus.TransferStatus.OK
-        return commander_pb2.UploadStatus(meta=messages.meta(message_id), status=status)
+        return commander_pb2.UploadStatus(meta=messages.build_meta(message_id), status=status)
 
-    async def _discard(self, reports: AsyncIterator[bytes], context: Context) -> empty_pb2.Empty:
+    async def _discard(
+        self, reports: AsyncIterator[bytes], context: CallContext
+    ) -> empty_pb2.Empty:
         await self._callers.identify(context)
         async for _ in reports:
             pass

@@ -14,7 +14,7 @@ from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import main_file
 from gatehouse.transports.agents.call_auth import OWNER_LABEL
 from gatehouse.transports.agents.rejection import quotes_nginx
-from gatehouse.transports.agents.session import ERROR_MAX, HasFiles, Health, Register
+from gatehouse.transports.agents.session import MAX_ERROR_CHARACTERS, HasFiles, Health, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
@@ -37,7 +37,7 @@ _NGINX_TYPES = (
 )
 
 
-def meta(correlation: str) -> common_pb2.MessageMeta:
+def _meta(correlation: str) -> common_pb2.MessageMeta:
     """Build message metadata with the current time."""
     head = common_pb2.MessageMeta(message_id=str(uuid.uuid4()), correlation_id=correlation)
     head.timestamp.GetCurrentTime()
@@ -73,7 +73,8 @@ def main_file_of(apply: Apply) -> File | None:
     if not path:
         return None
     again = f"# attempt {apply.attempt}\n" if apply.attempt else ""
-    text = main_file.render(apply.about.proxy, apply.files.files.keys())
+    about = apply.about
+    text = main_file.render_main_file(about.proxy, apply.files.files.keys(), about.loadable_modules)
     return File.make(posixpath.basename(path), again + text)
 
 
@@ -97,7 +98,7 @@ def apply_request(shared: bytes, apply: Apply) -> bytes:
         for path in sorted(apply.unmanaged):
             unmanaged = files_pb2.FileMeta(name=path, permissions="0644")
             own.files.add(file_meta=unmanaged, unmanaged=True)
-    head = command_pb2.ManagementPlaneRequest(message_meta=meta(apply.correlation))
+    head = command_pb2.ManagementPlaneRequest(message_meta=_meta(apply.correlation))
     # Fields may come in any order, so two concatenated overviews are one overview.
     body = _embedded(1, shared + own.SerializeToString())
     return head.SerializeToString() + _embedded(5, body)
@@ -116,7 +117,9 @@ def file_response(file: File) -> bytes:
 
 def servers_request(file_set: FileSet, upstream: str, nginx_id: str, correlation: str) -> bytes:
     """Serialise the request to set an NGINX Plus upstream to the servers in a file set."""
-    servers_in_file = endpoints.decode(file_set.files[endpoints.path_of(upstream)].content)
+    servers_in_file = endpoints.parse_endpoints(
+        file_set.files[endpoints.endpoints_path(upstream)].content
+    )
     servers = []
     for endpoint in servers_in_file:
         server = struct_pb2.Struct()
@@ -124,14 +127,14 @@ def servers_request(file_set: FileSet, upstream: str, nginx_id: str, correlation
         server.update({"server": endpoint.encoded, "weight": endpoint.weight, "max_fails": 0})
         servers.append(server)
     action = command_pb2.NGINXPlusAction()
-    if endpoints.stream_file(upstream) in file_set.files:
+    if endpoints.stream_endpoints_file(upstream) in file_set.files:
         action.update_stream_servers.upstream_stream_name = upstream
         action.update_stream_servers.servers.extend(servers)
     else:
         action.update_http_upstream_servers.http_upstream_name = upstream
         action.update_http_upstream_servers.servers.extend(servers)
     return command_pb2.ManagementPlaneRequest(
-        message_meta=meta(correlation),
+        message_meta=_meta(correlation),
         action_request=command_pb2.APIActionRequest(instance_id=nginx_id, nginx_plus_action=action),
     ).SerializeToString()
 
@@ -145,13 +148,13 @@ def _embedded(field: int, message: bytes) -> bytes:
     return bytes([field << 3 | 2]) + bytes(length) + message
 
 
-def chunks(file: File, config_dir: str) -> Iterator[files_pb2.FileDataChunk]:
+def file_chunks(file: File, config_dir: str) -> Iterator[files_pb2.FileDataChunk]:
     """Yield a file as a stream. An empty file is a header that announces one empty chunk."""
     offsets = range(0, len(file.content), CHUNK_BYTES) or range(1)
     header = files_pb2.FileDataChunkHeader(
         file_meta=file_meta(file, config_dir), chunks=len(offsets), chunk_size=CHUNK_BYTES
     )
-    head = meta(str(uuid.uuid4()))
+    head = _meta(str(uuid.uuid4()))
     yield files_pb2.FileDataChunk(meta=head, header=header)
     for number, offset in enumerate(offsets):
         data = file.content[offset : offset + CHUNK_BYTES]
@@ -159,7 +162,7 @@ def chunks(file: File, config_dir: str) -> Iterator[files_pb2.FileDataChunk]:
         yield files_pb2.FileDataChunk(meta=head, content=content)
 
 
-def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
+def nginx_of_instances(instances: Sequence[command_pb2.Instance]) -> Register:
     """Parse the description of the NGINX among ``instances`` and of its agent."""
     features = frozenset(
         feature
@@ -175,6 +178,10 @@ def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
                 *runtime.nginx_runtime_info.dynamic_modules,
                 *runtime.nginx_plus_runtime_info.dynamic_modules,
             )
+            loadable = (
+                *runtime.nginx_runtime_info.loadable_modules,
+                *runtime.nginx_plus_runtime_info.loadable_modules,
+            )
             stopped = nginx_agent and not runtime.process_id
             # Without a path of the main file nothing can be sent, so this NGINX counts as not
             # found.
@@ -186,6 +193,7 @@ def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
                 features,
                 main_file=runtime.config_path if nginx_agent else "",
                 problem="NGINX is not healthy: it has no master process" if stopped else "",
+                loadable_modules=loadable,
                 reports_files=nginx_agent,
             )
     problem = "NGINX is not healthy: its agent finds no process" if nginx_agent else ""
@@ -208,12 +216,12 @@ def _is_nginx_agent(instances: Sequence[command_pb2.Instance], features: frozens
 def health_of(about: Register, healths: Iterable[command_pb2.InstanceHealth]) -> Health | None:
     """Return the reported health of the NGINX ``about``, or None if there is no relevant report."""
     for health in healths:
-        if not about.reports_files or health.instance_id != about.nginx_id:
+        if health.instance_id != about.nginx_id:
             continue
         match health.instance_health_status:
             case _HEALTH.INSTANCE_HEALTH_STATUS_UNHEALTHY:
                 why = health.description or "the agent gave no reason"
-                return Health(f"NGINX is not healthy: {why}"[:ERROR_MAX])
+                return Health(f"NGINX is not healthy: {why}"[:MAX_ERROR_CHARACTERS])
             case _HEALTH.INSTANCE_HEALTH_STATUS_HEALTHY | _HEALTH.INSTANCE_HEALTH_STATUS_DEGRADED:
                 return Health("")
     return None
@@ -236,7 +244,7 @@ def files_of(about: Register, reported: files_pb2.FileOverview) -> HasFiles | No
     )
 
 
-def owners(instances: Sequence[command_pb2.Instance]) -> list[str]:
+def claimed_owners(instances: Sequence[command_pb2.Instance]) -> list[str]:
     """Return the Deployments that agents among ``instances`` claim in their labels."""
     return [
         labels.fields[OWNER_LABEL].string_value
@@ -246,7 +254,7 @@ def owners(instances: Sequence[command_pb2.Instance]) -> list[str]:
     ]
 
 
-def command_error(response: common_pb2.CommandResponse) -> str | None:
+def mpi_error(response: common_pb2.CommandResponse) -> str | None:
     """Return the error of a failed command, "" for success, or None if it is not final."""
     if response.status == _STATUS.COMMAND_STATUS_OK:
         return ""

@@ -9,9 +9,9 @@ import grpc
 import structlog
 
 from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.transports.agents import session
-from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, serve_stream
-from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents import downloads, session
+from gatehouse.transports.agents.call_auth import CallAuthorizer, CallContext, serve_stream
+from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.agents.token_auth import Identity
@@ -21,13 +21,14 @@ from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 log = structlog.get_logger("gatehouse.mpi")
 
 
-class Services:
+class MpiServices:
     """CommandService and FileService of package ``mpi.v1``."""
 
-    def __init__(self, fleet: Fleet, callers: CallAuthorizer, config_dir: str) -> None:
+    def __init__(self, fleet: AgentFleet, callers: CallAuthorizer, config_dir: str) -> None:
         self._fleet = fleet
         self._callers = callers
         self._config_dir = config_dir
+        self._downloads = downloads.DownloadLimiter()
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the handlers of both services."""
@@ -71,15 +72,15 @@ class Services:
             grpc.method_handlers_generic_handler("mpi.v1.FileService", file),
         ]
 
-    async def _identify(self, context: Context) -> Identity:
+    async def _identify(self, context: CallContext) -> Identity:
         return await self._callers.identify(context)
 
     async def _identify_resource(
-        self, resource: command_pb2.Resource, context: Context
+        self, resource: command_pb2.Resource, context: CallContext
     ) -> Identity:
         """Return the identity of a caller that describes itself as ``resource``."""
         identity = await self._identify(context)
-        owners = messages.owners(resource.instances)
+        owners = messages.claimed_owners(resource.instances)
         await self._callers.check_owner(context, identity, owners)
         return identity
 
@@ -96,45 +97,46 @@ class Services:
         return published.derive(key, lambda: b"".join(published.by_chunk(key, files, write)))
 
     async def _create_connection(
-        self, request: command_pb2.CreateConnectionRequest, context: Context
+        self, request: command_pb2.CreateConnectionRequest, context: CallContext
     ) -> command_pb2.CreateConnectionResponse:
         identity = await self._identify_resource(request.resource, context)
-        self._fleet.on_connect(identity, messages.nginx_of(request.resource.instances))
+        self._fleet.on_connect(identity, messages.nginx_of_instances(request.resource.instances))
         status = common_pb2.CommandResponse.CommandStatus.COMMAND_STATUS_OK
         return command_pb2.CreateConnectionResponse(
             response=common_pb2.CommandResponse(status=status, message="connected")
         )
 
     async def _update_status(
-        self, request: command_pb2.UpdateDataPlaneStatusRequest, context: Context
+        self, request: command_pb2.UpdateDataPlaneStatusRequest, context: CallContext
     ) -> command_pb2.UpdateDataPlaneStatusResponse:
         identity = await self._identify_resource(request.resource, context)
-        self._fleet.receive(identity, messages.nginx_of(request.resource.instances))
+        self._fleet.receive(identity, messages.nginx_of_instances(request.resource.instances))
         return command_pb2.UpdateDataPlaneStatusResponse()
 
     async def _update_health(
-        self, request: command_pb2.UpdateDataPlaneHealthRequest, context: Context
+        self, request: command_pb2.UpdateDataPlaneHealthRequest, context: CallContext
     ) -> command_pb2.UpdateDataPlaneHealthResponse:
         identity = await self._identify(context)
         health = messages.health_of(self._fleet.about(identity), request.instance_healths)
         if health is not None:
             self._fleet.receive(identity, health)
         states = command_pb2.InstanceHealth.InstanceHealthStatus
-        for each in request.instance_healths:
+        for instance_health in request.instance_healths:
             log.info(
                 "instance health",
                 gateway=identity.gateway,
                 instance=identity.instance,
-                health=states.Name(each.instance_health_status),
-                description=each.description,
+                health=states.Name(instance_health.instance_health_status),
+                description=instance_health.description,
             )
         return command_pb2.UpdateDataPlaneHealthResponse()
 
     async def _subscribe(
-        self, answers: AsyncIterator[command_pb2.DataPlaneResponse], context: Context
+        self, answers: AsyncIterator[command_pb2.DataPlaneResponse], context: CallContext
     ) -> None:
         identity = await self._identify(context)
         await serve_stream(
+            self._callers,
             self._fleet,
             identity,
             context,
@@ -157,28 +159,37 @@ class Services:
         self, stream: Stream, answers: AsyncIterator[command_pb2.DataPlaneResponse]
     ) -> None:
         async for answer in answers:
-            error = messages.command_error(answer.command_response)
+            error = messages.mpi_error(answer.command_response)
             if error is not None:
                 correlation = answer.message_meta.correlation_id
                 rejected = messages.is_rejection(answer.command_response)
                 event = session.ApplyResponse(correlation, error, rejected)
                 self._fleet.receive(stream.identity, event)
 
-    async def _get_overview(self, request: files_pb2.GetOverviewRequest, context: Context) -> bytes:
+    async def _get_overview(
+        self, request: files_pb2.GetOverviewRequest, context: CallContext
+    ) -> bytes:
         identity = await self._identify(context)
         current = self._fleet.desired(identity)
         version = request.config_version.version
         if current is None or version not in ("", current.file_set.version):
-            holder = self._fleet.owner_of(lambda publication: publication.get(version))
-            # An older version of the caller's Gateway may equal one of another Gateway.
-            holder = "" if self._fleet.published(identity, version) else holder
+
+            def holder() -> str:
+                # An older version of the caller's Gateway may equal one of another Gateway.
+                own = self._fleet.published(identity, version)
+                return (
+                    ""
+                    if own
+                    else self._fleet.owner_of(lambda publications: publications.get(version))
+                )
+
             why = "configuration version not found"
             await self._callers.abort_not_found(context, identity, "a configuration", holder, why)
         shared = self._overview(current, current.file_set, self._config_dir)
         return messages.overview_response(shared, request.config_version)
 
     async def _update_overview(
-        self, request: files_pb2.UpdateOverviewRequest, context: Context
+        self, request: files_pb2.UpdateOverviewRequest, context: CallContext
     ) -> files_pb2.UpdateOverviewResponse:
         identity = await self._identify(context)
         version = request.overview.config_version.version
@@ -188,14 +199,20 @@ class Services:
             self._fleet.receive(identity, files)
         return files_pb2.UpdateOverviewResponse()
 
-    async def _file(self, request: files_pb2.GetFileRequest, context: Context) -> File:
+    async def _file(self, request: files_pb2.GetFileRequest, context: CallContext) -> File:
         identity = await self._identify(context)
         digest = request.file_meta.hash
         file = self._fleet.find(identity, digest) or self._main_file(identity, request)
         if file is None:
-            holder = self._fleet.owner_of(lambda publication: publication.find(digest))
-            why = f"{request.file_meta.name}: no file with this hash"
-            await self._callers.abort_not_found(context, identity, "a file", holder, why)
+            await self._callers.abort_not_found(
+                context,
+                identity,
+                "a file",
+                lambda: self._fleet.owner_of(lambda publication: publication.find(digest)),
+                f"{request.file_meta.name}: no file with this hash",
+            )
+        if len(file.content) > downloads.SMALL_DOWNLOAD_BYTES:
+            await self._downloads.admit(identity, context)
         return file
 
     def _main_file(self, identity: Identity, request: files_pb2.GetFileRequest) -> File | None:
@@ -205,25 +222,25 @@ class Services:
         main = messages.main_file_of(apply) if apply is not None else None
         return main if main is not None and main.digest == request.file_meta.hash else None
 
-    async def _get_file(self, request: files_pb2.GetFileRequest, context: Context) -> bytes:
+    async def _get_file(self, request: files_pb2.GetFileRequest, context: CallContext) -> bytes:
         return messages.file_response(await self._file(request, context))
 
     async def _get_file_stream(
-        self, request: files_pb2.GetFileRequest, context: Context
+        self, request: files_pb2.GetFileRequest, context: CallContext
     ) -> AsyncIterator[files_pb2.FileDataChunk]:
         file = await self._file(request, context)
-        for chunk in messages.chunks(file, self._config_dir):
+        for chunk in messages.file_chunks(file, self._config_dir):
             yield chunk
 
     async def _update_file(
-        self, request: files_pb2.UpdateFileRequest, context: Context
+        self, request: files_pb2.UpdateFileRequest, context: CallContext
     ) -> files_pb2.UpdateFileResponse:
         # Uploads are not requested, but an agent that sends one must not fail.
         await self._identify(context)
         return files_pb2.UpdateFileResponse(file_meta=request.file.file_meta)
 
     async def _update_file_stream(
-        self, chunks: AsyncIterator[files_pb2.FileDataChunk], context: Context
+        self, chunks: AsyncIterator[files_pb2.FileDataChunk], context: CallContext
     ) -> files_pb2.UpdateFileResponse:
         await self._identify(context)
         about = files_pb2.FileMeta()

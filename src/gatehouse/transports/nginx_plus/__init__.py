@@ -15,6 +15,6 @@ periodically. In between, a host is trusted to hold the state that it confirmed,
 one request per affected server. Never here: Kubernetes, or upstreams that are not owned.
 """
 
-from gatehouse.transports.nginx_plus.fleet import Fleet
+from gatehouse.transports.nginx_plus.fleet import PlusFleet
 
-__all__ = ["Fleet"]
+__all__ = ["PlusFleet"]

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from gatehouse.compiler.ir.load_balancing import Host, Tls
-from gatehouse.dataplane.nginx_plus import DEFAULTS, Server
-from gatehouse.dataplane.upstream_name import UpstreamName
+from gatehouse.compiler.ir.load_balancing import Host, HostTls
+from gatehouse.dataplane.nginx_plus import DEFAULTS, PlusServer
+from gatehouse.dataplane.upstream_name import UpstreamContext, UpstreamName
 from gatehouse.transports.nginx_plus.resolver import Resolver
 
 T = TypeVar("T")
@@ -26,18 +26,38 @@ VERSIONS = range(4, 10)
 used."""
 
 
-ANSWER_MAX = 32 << 20
+MAX_ANSWER_BYTES = 32 << 20
 """Maximum size of a response in bytes. A list of 100,000 servers is smaller. The limit protects the
 memory from arbitrary URLs."""
 
 
-class ServerEntry(Server, frozen=True):
+class ServerEntry(PlusServer, frozen=True):
     """A server as listed by the host."""
 
     id: int = -1
     parent: int | None = None
     """If set, the server was resolved from the name of the server with this ID, and exists as long
     as it."""
+
+
+class Peer(msgspec.Struct, frozen=True, order=True):
+    """A server in the overview of all upstreams, which has few of its parameters."""
+
+    id: int
+    server: str
+    weight: int = 1
+    backup: bool = False
+    state: str = "up"
+
+    @property
+    def identity(self) -> tuple[int, str, int, bool, bool, bool]:
+        """Return what must equal an observed server."""
+        states = (self.state == "down", self.state == "draining")
+        return (self.id, self.server, self.weight, self.backup, *states)
+
+
+class _Peers(msgspec.Struct):
+    peers: list[Peer]
 
 
 class NginxInfo(msgspec.Struct, frozen=True):
@@ -65,7 +85,7 @@ class _Error(msgspec.Struct):
     error: _ErrorBody
 
 
-class PlusError(Exception):
+class PlusHostError(Exception):
     """A request that failed, or may have failed."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
@@ -120,41 +140,47 @@ class PlusClient:
         await self._resolver.close()
 
     async def negotiate(self) -> int:
-        """Select the newest common API version. Raises PlusError if there is none."""
+        """Select the newest common API version. Raises PlusHostError if there is none."""
         known = await self._call("GET", self._host.url, list[int])
         both = set(known) & set(VERSIONS)
         if not both:
             supported = f"{VERSIONS[0]} to {VERSIONS[-1]}"
-            raise PlusError(0, "", f"API versions {known} are not supported, only {supported}")
+            raise PlusHostError(0, "", f"API versions {known} are not supported, only {supported}")
         self.api = max(both)
         return self.api
 
     async def about(self) -> NginxInfo:
-        """Return the host's description. Raises PlusError."""
+        """Return the host's description. Raises PlusHostError."""
         return await self._call("GET", self._url("nginx"), NginxInfo)
 
     async def servers(self, name: UpstreamName) -> list[ServerEntry]:
-        """List the servers of an upstream. Raises PlusError."""
+        """List the servers of an upstream. Raises PlusHostError."""
         servers = await self._call("GET", self._servers(name), list[ServerEntry])
         return [server for server in servers if server.parent is None]
 
-    async def add(self, name: UpstreamName, server: Server) -> ServerEntry:
-        """Add a server; default parameters are omitted. Raises PlusError."""
-        fields = {key: getattr(server, key) for key in Server.__struct_fields__}
+    async def peers(self, context: UpstreamContext) -> dict[str, list[Peer]]:
+        """List the peers of all upstreams of a context. Raises PlusHostError."""
+        url = self._url(f"{context}/upstreams?fields=peers")
+        upstreams = await self._call("GET", url, dict[str, _Peers])
+        return {name: upstream.peers for name, upstream in upstreams.items()}
+
+    async def add(self, name: UpstreamName, server: PlusServer) -> ServerEntry:
+        """Add a server; default parameters are omitted. Raises PlusHostError."""
+        fields = {key: getattr(server, key) for key in PlusServer.__struct_fields__}
         body = {key: value for key, value in fields.items() if DEFAULTS.get(key) != value}
         return await self._call("POST", self._servers(name), ServerEntry, body)
 
     async def change(
         self, name: UpstreamName, number: int, fields: Mapping[str, Any]
     ) -> ServerEntry:
-        """Change parameters of a server. Raises PlusError."""
+        """Change parameters of a server. Raises PlusHostError."""
         return await self._call("PATCH", f"{self._servers(name)}/{number}", ServerEntry, fields)
 
     async def remove(self, name: UpstreamName, number: int) -> None:
-        """Remove a server; succeeds if it is already gone. Raises PlusError."""
+        """Remove a server; succeeds if it is already gone. Raises PlusHostError."""
         try:
             await self._call("DELETE", f"{self._servers(name)}/{number}", msgspec.Raw)
-        except PlusError as error:
+        except PlusHostError as error:
             if error.code != "UpstreamServerNotFound":
                 raise
 
@@ -183,19 +209,19 @@ class PlusClient:
                 outcome = str(response.status)
                 return _read(response.status, content, kind)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise PlusError(0, "", _reason(error, self._timeout.total)) from error
+            raise PlusHostError(0, "", _reason(error, self._timeout.total)) from error
         finally:
             self.calls[method, outcome] += 1
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """Read a response body. Raises PlusError if it is too large."""
+    """Read a response body. Raises PlusHostError if it is too large."""
     body = bytearray()
     async for chunk in response.content.iter_chunked(1 << 16):
         body += chunk
-        if len(body) > ANSWER_MAX:
-            text = f"response is larger than {ANSWER_MAX >> 20} MiB"
-            raise PlusError(response.status, "", text)
+        if len(body) > MAX_ANSWER_BYTES:
+            text = f"response is larger than {MAX_ANSWER_BYTES >> 20} MiB"
+            raise PlusHostError(response.status, "", text)
     return bytes(body)
 
 
@@ -205,12 +231,14 @@ def _read(status: int, content: bytes, kind: type[T]) -> T:
             error = msgspec.json.decode(content, type=_Error).error
         except msgspec.DecodeError:
             text = content[:200].decode("utf-8", "replace").strip()
-            raise PlusError(status, "", f"response {text!r} is not an error of the API") from None
-        raise PlusError(status, error.code, error.text)
+            raise PlusHostError(
+                status, "", f"response {text!r} is not an error of the API"
+            ) from None
+        raise PlusHostError(status, error.code, error.text)
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as invalid:
-        raise PlusError(status, "", f"invalid response: {invalid}") from invalid
+        raise PlusHostError(status, "", f"invalid response: {invalid}") from invalid
 
 
 def _reason(error: Exception, seconds: float | None) -> str:
@@ -226,7 +254,7 @@ def _reason(error: Exception, seconds: float | None) -> str:
     return str(error) or type(error).__name__
 
 
-def _context(tls: Tls) -> ssl.SSLContext:
+def _context(tls: HostTls) -> ssl.SSLContext:
     if tls.verify:
         ca_certificates = tls.trust.decode("ascii", "replace")
         context = ssl.create_default_context(cadata=ca_certificates or None)

@@ -10,10 +10,11 @@ import msgspec
 from gatehouse.dataplane.nginx_plus import (
     HTTP_ONLY_PARAMETERS,
     IMMUTABLE_PARAMETERS,
-    Server,
+    PlusServer,
     Upstream,
-    differing,
+    differing_parameters,
 )
+from gatehouse.transports.nginx_plus.client import Peer
 
 _STATES = frozenset({"down", "drain"})
 """The API keeps only one of these, so a request must contain both."""
@@ -22,25 +23,33 @@ _STATES = frozenset({"down", "drain"})
 class ObservedServers(msgspec.Struct, frozen=True):
     """Observed servers of an upstream."""
 
-    servers: tuple[Server, ...] = ()
+    servers: tuple[PlusServer, ...] = ()
     """Shared with the desired upstream if equal, to save memory with many hosts."""
     ids: tuple[int, ...] = ()
     """IDs of the servers, in the same order."""
+
+    def matches(self, peers: Iterable[Peer]) -> bool:
+        """Return whether an overview shows the same servers, as far as it shows parameters."""
+        observed = (
+            (number, server.server, server.weight, server.backup, server.down, server.drain)
+            for number, server in zip(self.ids, self.servers, strict=True)
+        )
+        return sorted(observed) == sorted(peer.identity for peer in peers)
 
 
 class ServerChange(msgspec.Struct, frozen=True):
     """Parameters of a server to change."""
 
     id: int
-    server: Server
+    server: PlusServer
     """The server after the change."""
     fields: Mapping[str, Any]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RequestPlan(msgspec.Struct, frozen=True):
     """Requests to send, in this order."""
 
-    add: tuple[Server, ...] = ()
+    add: tuple[PlusServer, ...] = ()
     change: tuple[ServerChange, ...] = ()
     remove: tuple[int, ...] = ()
     leaving: Mapping[int, float] = {}
@@ -59,47 +68,47 @@ class Plan(msgspec.Struct, frozen=True):
         return not (self.add or self.change or self.remove)
 
 
-def plan(
+def plan_requests(
     desired: Upstream,
     known: ObservedServers,
     *,
     drain: float,
     leaving: Mapping[int, float],
     now: float,
-) -> Plan:
+) -> RequestPlan:
     """Compare desired and observed servers.
 
     ``leaving`` is that of the last plan. ``drain`` is the drain time in seconds, 0 for none.
     """
-    seen: set[str] = set()
+    addresses: set[str] = set()
     changes: list[ServerChange] = []
-    surplus: list[tuple[int, Server]] = []
+    surplus: list[tuple[int, PlusServer]] = []
     by_address = desired.by_address
     for server, number in zip(known.servers, known.ids, strict=True):
         target = by_address.get(server.server)
-        if target is None or server.server in seen:
+        if target is None or server.server in addresses:
             surplus.append((number, server))
         elif target is server:
-            seen.add(server.server)
+            addresses.add(server.server)
         else:
-            names = differing(target, server)
+            names = differing_parameters(target, server)
             if names & IMMUTABLE_PARAMETERS:
                 surplus.append((number, server))
                 continue
-            seen.add(server.server)
+            addresses.add(server.server)
             if names:
                 changes.append(ServerChange(number, target, _fields(desired, target, names)))
-    add = tuple(each for each in desired.servers if each.server not in seen)
+    add = tuple(candidate for candidate in desired.servers if candidate.server not in addresses)
     remove, draining = _plan_removals(desired, surplus, changes, by_address, drain, leaving, now)
     later = min(draining.values()) + drain if draining else None
-    return Plan(add, tuple(changes), tuple(remove), draining, later)
+    return RequestPlan(add, tuple(changes), tuple(remove), draining, later)
 
 
 def _plan_removals(
     desired: Upstream,
-    surplus: Sequence[tuple[int, Server]],
+    surplus: Sequence[tuple[int, PlusServer]],
     changes: list[ServerChange],
-    by_address: Mapping[str, Server],
+    by_address: Mapping[str, PlusServer],
     drain: float,
     leaving: Mapping[int, float],
     now: float,
@@ -125,19 +134,21 @@ def _plan_removals(
     return remove, draining
 
 
-def _fields(desired: Upstream, server: Server, names: Iterable[str]) -> Mapping[str, Any]:
+def _fields(desired: Upstream, server: PlusServer, names: Iterable[str]) -> Mapping[str, Any]:
     """Return parameters by name, including defaults. The API keeps omitted parameters unchanged."""
     selected = set(names)
     if selected & _STATES:
         selected |= _STATES
     if desired.name.context == "stream":
         selected -= HTTP_ONLY_PARAMETERS
-    return {name: getattr(server, name) for name in Server.__struct_fields__ if name in selected}
+    return {
+        name: getattr(server, name) for name in PlusServer.__struct_fields__ if name in selected
+    }
 
 
-def _plain(server: Server) -> Server:
-    """Return a plain :class:`Server` without the attributes of subclasses."""
-    return Server(**{name: getattr(server, name) for name in Server.__struct_fields__})
+def _plain(server: PlusServer) -> PlusServer:
+    """Return a plain :class:`PlusServer` without the attributes of subclasses."""
+    return PlusServer(**{name: getattr(server, name) for name in PlusServer.__struct_fields__})
 
 
 def share_servers(desired: Upstream, known: ObservedServers) -> ObservedServers:
@@ -152,7 +163,9 @@ def share_servers(desired: Upstream, known: ObservedServers) -> ObservedServers:
         ids = {
             server.server: number for server, number in zip(known.servers, known.ids, strict=True)
         }
-        return ObservedServers(desired.servers, tuple(ids[each.server] for each in desired.servers))
+        return ObservedServers(
+            desired.servers, tuple(ids[server.server] for server in desired.servers)
+        )
     return ObservedServers(
-        tuple(by_address.get(each.server, each) for each in known.servers), known.ids
+        tuple(by_address.get(server.server, server) for server in known.servers), known.ids
     )

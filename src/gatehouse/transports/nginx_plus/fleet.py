@@ -14,7 +14,7 @@ HostKey = tuple[str, Host, float]
 """Name of a load balancer, one of its hosts, and the host's timeout in seconds."""
 
 
-class Fleet:
+class PlusFleet:
     """One worker per host of each load balancer, so that hosts do not block each other."""
 
     def __init__(

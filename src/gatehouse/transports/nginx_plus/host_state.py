@@ -9,18 +9,18 @@ on up to 60 s, plus a random part of a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
-from gatehouse.dataplane.upstream_name import UpstreamName
+from gatehouse.dataplane.upstream_name import UpstreamContext, UpstreamName
 from gatehouse.runtime.backoff import BackoffPolicy
-from gatehouse.transports.nginx_plus.client import NginxInfo
+from gatehouse.transports.nginx_plus.client import NginxInfo, Peer
 from gatehouse.transports.nginx_plus.diff import ObservedServers
 
-RETRIES = BackoffPolicy(first=2.0, maximum=60.0)
+HOST_RETRIES = BackoffPolicy(first=2.0, maximum=60.0)
 """Back-off of a host and of an upstream, before jitter."""
 
 PROBE_INTERVAL_SECONDS = 10.0
@@ -31,7 +31,10 @@ IDENTITY_TTL_SECONDS = 1.0
 changed and removed by ID, and another instance assigns IDs differently."""
 
 REREAD_PER_PROBE = 10
-"""Minimum number of upstreams that are read again with each check."""
+"""Minimum number of upstreams that are read again with each check without an overview."""
+
+OVERVIEW_MAX_SERVERS = 500
+"""Maximum number of servers of a host that is checked with overviews: they contain statistics."""
 
 
 class UpstreamState(msgspec.Struct):
@@ -68,6 +71,7 @@ class HostState:
         self._error = ""
         self._next_probe = 0.0
         self._verified_at = -math.inf
+        self._overview_works = True
         self._batch_at: float | None = math.inf
         """Time to apply the latest desired state; None if that has passed."""
         self._version = ""
@@ -108,6 +112,35 @@ class HostState:
         """Return whether the host's description must be read again."""
         return now >= self._next_probe
 
+    def overview_contexts(self, now: float) -> tuple[UpstreamContext, ...]:
+        """Contexts whose overview can replace the identification of the host; empty if none can."""
+        upstreams = self.desired.upstreams
+        servers = sum(len(upstream.servers) for upstream in upstreams.values())
+        identified = self.connected and now - self._verified_at < self.desired.resync
+        if not identified or not self._overview_works or servers > OVERVIEW_MAX_SERVERS:
+            return ()
+        return tuple(sorted({name.context for name in upstreams}))
+
+    def on_overview(self, peers: Mapping[UpstreamName, Sequence[Peer]], now: float) -> bool:
+        """Record an overview. Return whether all observed upstreams are unchanged."""
+        unchanged = True
+        for name, state in self._upstreams.items():
+            if state.known and not state.known.matches(peers.get(name, ())):
+                state.known, unchanged = None, False
+        if not unchanged:
+            return False
+        self._next_probe = now + PROBE_INTERVAL_SECONDS + self._jitter()
+        oldest = now + PROBE_INTERVAL_SECONDS - self.desired.resync
+        for state in self._upstreams.values():
+            # Overviews lack some parameters.
+            if state.read_at <= oldest and not state.failures:
+                state.known = None
+        return True
+
+    def on_overview_rejected(self) -> None:
+        """Identify the host and read single upstreams from now on."""
+        self._overview_works = False
+
     def on_connected(self, api: int, about: NginxInfo, now: float) -> None:
         """Record a valid response and the host's description. A new instance starts without
         state."""
@@ -147,19 +180,24 @@ class HostState:
             * PROBE_INTERVAL_SECONDS
             // max(self.desired.resync, PROBE_INTERVAL_SECONDS)
         )
-        readable = [each for each in self._upstreams.values() if each.known and not each.failures]
-        readable.sort(key=lambda each: each.read_at)
-        for each in readable[: max(REREAD_PER_PROBE, int(share))]:
-            each.known = None
+        readable = [
+            upstream
+            for upstream in self._upstreams.values()
+            if upstream.known and not upstream.failures
+        ]
+        readable.sort(key=lambda upstream: upstream.read_at)
+        for state in readable[: max(REREAD_PER_PROBE, int(share))]:
+            state.known = None
 
     def on_lost(self, error: str, now: float) -> None:
         """Record a host failure."""
         self.forget()
         self._about = None
+        self._overview_works = True
         self._failures += 1
         self.retries += 1
         self._error = error
-        self._next_probe = now + RETRIES.delay(self._failures) + self._jitter()
+        self._next_probe = now + HOST_RETRIES.delay(self._failures) + self._jitter()
 
     def forget(self) -> None:
         """Discard the observed state of all upstreams."""
@@ -194,7 +232,7 @@ class HostState:
             state.known = None
             state.failures += 1
             state.error = error
-            state.retry_at = now + RETRIES.delay(state.failures) + self._jitter()
+            state.retry_at = now + HOST_RETRIES.delay(state.failures) + self._jitter()
             self.retries += 1
 
     def fails_repeatedly(self, name: UpstreamName) -> bool:
@@ -214,7 +252,9 @@ class HostState:
         """Return the current report."""
         # A pending read does not invalidate a confirmed state.
         upstreams = self.desired.upstreams.items()
-        behind = sum(1 for name, each in upstreams if self._upstreams[name].done is not each)
+        behind = sum(
+            1 for name, upstream in upstreams if self._upstreams[name].done is not upstream
+        )
         if self.connected and not behind:
             self._version = self.desired.version
             self.agreed_at = now
@@ -226,7 +266,7 @@ class HostState:
             failing=tuple(_failing(self._upstreams.items())),
             error=self._error,
             behind=behind,
-            empty=frozenset(name for name, each in upstreams if self._is_empty(name, each)),
+            empty=frozenset(name for name, upstream in upstreams if self._is_empty(name, upstream)),
         )
 
     def _is_empty(self, name: UpstreamName, desired: Upstream) -> bool:
@@ -235,4 +275,8 @@ class HostState:
 
 
 def _failing(state: Iterable[tuple[UpstreamName, UpstreamState]]) -> Iterable[tuple[str, str]]:
-    return ((str(name), each.error) for name, each in sorted(state) if each.error)
+    return (
+        (str(name), upstream_state.error)
+        for name, upstream_state in sorted(state)
+        if upstream_state.error
+    )

@@ -8,7 +8,7 @@ import random
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -17,8 +17,13 @@ from gatehouse.compiler.ir.load_balancing import Host
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
 from gatehouse.dataplane.upstream_name import UpstreamName
-from gatehouse.transports.nginx_plus.client import PlusClient, PlusError
-from gatehouse.transports.nginx_plus.diff import ObservedServers, Plan, plan, share_servers
+from gatehouse.transports.nginx_plus.client import Peer, PlusClient, PlusHostError
+from gatehouse.transports.nginx_plus.diff import (
+    ObservedServers,
+    RequestPlan,
+    plan_requests,
+    share_servers,
+)
 from gatehouse.transports.nginx_plus.executor import execute
 from gatehouse.transports.nginx_plus.host_state import HostState, UpstreamState
 
@@ -27,7 +32,7 @@ log = structlog.get_logger("gatehouse.nginx_plus")
 MAX_CONCURRENT_REQUESTS = 4
 """Maximum number of upstreams of one host that are worked on at the same time."""
 
-JITTER = (0.25, 0.75)
+_JITTER = (0.25, 0.75)
 """Range of the random delay in seconds, so that hosts with the same change do not act at once."""
 
 
@@ -56,14 +61,17 @@ class RealClock:
 
 
 class Worker:
-    """Synchronizes one host; ``on_report`` is called with every changed report."""
+    """Synchronizes the upstreams of one NGINX Plus host with the desired ones.
+
+    ``on_report`` is called with every changed report.
+    """
 
     def __init__(
         self,
         host: Host,
         on_report: Callable[[HostReport], None],
         clock: Clock,
-        jitter: Callable[[], float] = lambda: random.uniform(*JITTER),  # noqa: S311
+        jitter: Callable[[], float] = lambda: random.uniform(*_JITTER),  # noqa: S311
     ) -> None:
         self._host = host
         self._on_report = on_report
@@ -93,7 +101,7 @@ class Worker:
                     continue
                 try:
                     await self._sync_host()
-                except PlusError as error:
+                except PlusHostError as error:
                     self._on_lost(str(error))
                 except ssl.SSLError as error:
                     self._on_lost(f"TLS configuration: {error.reason or error}")
@@ -119,13 +127,13 @@ class Worker:
             self._on_report(report)
 
     async def _sync_host(self) -> None:
-        """Do the work that is due. Raises PlusError for a host failure."""
+        """Do the work that is due. Raises PlusHostError for a host failure."""
         self._batch_start = self._clock.now()
         client = self._client
         if client is None:
             client = self._client = PlusClient(self._host, self.knowledge.desired.timeout)
             client.calls = self.calls
-        if self.knowledge.probing(self._clock.now()):
+        if self.knowledge.probing(self._clock.now()) and not await self._is_unchanged(client):
             api = await client.negotiate() if not self.knowledge.connected else client.api
             self.knowledge.on_connected(api, await client.about(), self._clock.now())
         due = self.knowledge.due(self._clock.now())
@@ -140,6 +148,25 @@ class Worker:
             # Requests in other tasks may have been executed or not, so everything is read again.
             raise _first(failed) from failed
 
+    async def _is_unchanged(self, client: PlusClient) -> bool:
+        """Return whether the overview of each context shows the observed state.
+
+        It replaces one request for each upstream, and that for the host's description: the IDs of
+        the servers are the same.
+        """
+        contexts = self.knowledge.overview_contexts(self._clock.now())
+        peers: dict[UpstreamName, Sequence[Peer]] = {}
+        try:
+            for context in contexts:
+                for name, servers in (await client.peers(context)).items():
+                    peers[UpstreamName(context, name)] = servers
+        except PlusHostError as error:
+            if not error.status or error.status >= 500:
+                raise
+            self.knowledge.on_overview_rejected()
+            return False
+        return bool(contexts) and self.knowledge.on_overview(peers, self._clock.now())
+
     async def _sync_upstreams(self, client: PlusClient, due: list[UpstreamName]) -> None:
         while due:
             name = due.pop()
@@ -151,7 +178,7 @@ class Worker:
                 continue
             try:
                 await self._sync(client, state, desired)
-            except PlusError as error:
+            except PlusHostError as error:
                 if error.of_api or (error.of_host and not self.knowledge.fails_repeatedly(name)):
                     raise
                 keys = {"host": self._host.url, "upstream": str(name)}
@@ -160,7 +187,7 @@ class Worker:
                 self.knowledge.on_failed(name, str(error), self._clock.now())
 
     async def _sync(self, client: PlusClient, state: UpstreamState, desired: Upstream) -> None:
-        """Bring an upstream into its desired state. Raises PlusError."""
+        """Bring an upstream into its desired state. Raises PlusHostError."""
         known = state.known
         cached = known is not None
         if known is None:
@@ -182,7 +209,7 @@ class Worker:
             known = await execute(client, desired, known, steps)
             steps = self._plan(desired, known, steps.leaving)
             if not steps.empty:
-                raise PlusError(0, "Refused", "the host did not apply all servers and values")
+                raise PlusHostError(0, "Refused", "the host did not apply all servers and values")
         state.known = share_servers(desired, known)
         state.done, state.leaving, state.later = desired, steps.leaving, steps.later
         state.failures, state.error, state.blame = 0, "", 0
@@ -199,26 +226,26 @@ class Worker:
     async def _read(self, client: PlusClient, desired: Upstream) -> ObservedServers:
         try:
             servers = await client.servers(desired.name)
-        except PlusError as error:
+        except PlusHostError as error:
             # An upstream that should be empty and is not in the API contains no owned servers.
             if desired.servers or error.code not in ("UpstreamNotFound", "UpstreamStatic"):
                 raise
             servers = []
-        return ObservedServers(tuple(servers), tuple(each.id for each in servers))
+        return ObservedServers(tuple(servers), tuple(server.id for server in servers))
 
     def _plan(
         self, desired: Upstream, known: ObservedServers, leaving: Mapping[int, float]
-    ) -> Plan:
+    ) -> RequestPlan:
         drain, now = self.knowledge.desired.drain, self._clock.now()
-        return plan(desired, known, drain=drain, leaving=leaving, now=now)
+        return plan_requests(desired, known, drain=drain, leaving=leaving, now=now)
 
 
-def _first(group: BaseExceptionGroup) -> PlusError:
+def _first(group: BaseExceptionGroup) -> PlusHostError:
     """Return the host failure of a group. Raises an unexpected error if there is one."""
-    failures, unexpected = group.split(PlusError)
+    failures, unexpected = group.split(PlusHostError)
     if unexpected is not None:
         raise unexpected.exceptions[0]
     assert failures is not None
     first = failures.exceptions[0]
-    assert isinstance(first, PlusError)
+    assert isinstance(first, PlusHostError)
     return first

@@ -10,11 +10,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
+from gatehouse.dataplane.limit_use import LimitUse
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
-from gatehouse.transports.agents.fleet import STREAMS_MAX
+from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS
+from gatehouse.transports.agents.session import MAX_ERROR_CHARACTERS
 from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
@@ -114,7 +116,7 @@ class EnvoyFleet:
         Return None if too many streams are still open.
         """
         plane = self._plane(identity.gateway)
-        if plane.open_streams[identity.instance] >= STREAMS_MAX:
+        if plane.open_streams[identity.instance] >= MAX_OPEN_STREAMS:
             return None
         plane.open_streams[identity.instance] += 1
         stream = AdsStream(identity, make(plane.publication))
@@ -178,33 +180,48 @@ def _instance_report(stream: AnyStream) -> InstanceReport:
     session = stream.dialogue.conversation
     rejections: set[Rejection] = set()
     without_origin: list[str] = []
-    for each in session.rejected_resources():
-        if each.resource.origins:
-            rejections.add(Rejection(each.resource.origins, each.reason))
+    tests = session.tests if session.tests.finished else None
+    for rejection in session.rejected_resources() if tests is None else tests.rejected():
+        if rejection.resource.origins:
+            rejections.add(Rejection(rejection.resource.origins, rejection.reason))
         else:
-            kind = each.resource.type_url.rpartition(".")[2]
-            without_origin.append(f"{kind} {each.resource.name}: {each.reason}")
+            kind = rejection.resource.type_url.rpartition(".")[2]
+            without_origin.append(f"{kind} {rejection.resource.name}: {rejection.reason}")
+    unhealthy = f"Envoy is not healthy: {session.unhealthy}" if session.unhealthy else ""
     return InstanceReport(
         instance=stream.identity.instance,
-        desired=session.target_version,
-        confirmed=session.confirmed,
+        desired=session.target_version if tests is None else tests.version,
+        confirmed=session.confirmed if tests is None else tests.version,
         # A rejection without an origin cannot be reported on an object, so it is reported here.
         error="; ".join(sorted(without_origin)),
         proxy=stream.node.proxy,
         modules=stream.node.extensions,
         features=stream.node.features,
-        rejected=tuple(sorted(rejections, key=lambda each: (each.origins, each.reason))),
+        rejected=tuple(
+            sorted(rejections, key=lambda rejection: (rejection.origins, rejection.reason))
+        ),
+        unhealthy=unhealthy[:MAX_ERROR_CHARACTERS],
+        unready_servers=session.unready_servers,
+        limit_use=_limit_use(session, stream.identity.instance),
+        serving=session.serving,
+        takes_trials=session.takes_trials,
     )
 
 
+def _limit_use(session: AdsSession, instance: str) -> LimitUse | None:
+    """Return the use of shared limits, if the agent knows the name under which it has shares."""
+    name, use = session.limit_use or ("", None)
+    return use if name == instance else None
+
+
 def _log_rejections(identity: Identity, before: InstanceReport, now: InstanceReport) -> None:
-    for each in set(now.rejected) - set(before.rejected):
+    for rejection in set(now.rejected) - set(before.rejected):
         log.warning(
             "resource rejected",
             gateway=identity.gateway,
             instance=identity.instance,
-            origins=each.origins,
-            reason=each.reason,
+            origins=rejection.origins,
+            reason=rejection.reason,
         )
     if now.error and now.error != before.error:
         log.error(

@@ -13,15 +13,19 @@ from envoy.service.discovery.v3 import discovery_pb2
 from gatehouse.dataplane.xds import delta, sotw
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.runtime.deadline import DeadlineWaiter
-from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, abort, cancel_at_expiry
+from gatehouse.transports.agents.call_auth import (
+    CallAuthorizer,
+    CallContext,
+    abort,
+)
 from gatehouse.transports.xds.fleet import AdsStream, AnyStream, Dialogue, EnvoyFleet
 
-SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+ADS_SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
 RequestT = TypeVar("RequestT", discovery_pb2.DeltaDiscoveryRequest, discovery_pb2.DiscoveryRequest)
 
 
-class Services:
+class XdsServices:
     """AggregatedDiscoveryService."""
 
     def __init__(self, fleet: EnvoyFleet, callers: CallAuthorizer) -> None:
@@ -31,17 +35,19 @@ class Services:
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the handlers of the service."""
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            delta.METHOD: self._method(delta.DeltaStream, delta.DeltaStream.Message.FromString),
-            sotw.METHOD: self._method(sotw.SotwStream, sotw.SotwStream.Message.FromString),
+            delta.DELTA_METHOD: self._method(
+                delta.DeltaStream, delta.DeltaStream.Message.FromString
+            ),
+            sotw.SOTW_METHOD: self._method(sotw.SotwStream, sotw.SotwStream.Message.FromString),
         }
-        return [grpc.method_handlers_generic_handler(SERVICE, methods)]
+        return [grpc.method_handlers_generic_handler(ADS_SERVICE, methods)]
 
     def _method(
         self,
         make: Callable[[SnapshotCache], Dialogue[RequestT]],
         parse: Callable[[bytes], RequestT],
     ) -> grpc.RpcMethodHandler[RequestT, bytes]:
-        async def serve(requests: AsyncIterator[RequestT], context: Context) -> None:
+        async def serve(requests: AsyncIterator[RequestT], context: CallContext) -> None:
             await self._serve(make, requests, context)
 
         # Responses are serialised already.
@@ -54,7 +60,7 @@ class Services:
         self,
         make: Callable[[SnapshotCache], Dialogue[RequestT]],
         requests: AsyncIterator[RequestT],
-        context: Context,
+        context: CallContext,
     ) -> None:
         identity = await self._callers.identify(context)
         # Clients may wait for this before they send a request.
@@ -70,7 +76,7 @@ class Services:
         writing = asyncio.create_task(self._write(stream, context))
         stream.on_end = writing.cancel
         try:
-            with cancel_at_expiry(identity, stream.end):
+            async with self._callers.until_revoked(identity, context, stream.end):
                 done, _ = await asyncio.wait(
                     {reading, writing}, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -84,7 +90,7 @@ class Services:
                 task.cancel()
             await asyncio.gather(reading, writing, return_exceptions=True)
 
-    async def _write(self, stream: AnyStream, context: Context) -> None:
+    async def _write(self, stream: AnyStream, context: CallContext) -> None:
         session, waiter = stream.dialogue.conversation, DeadlineWaiter()
         while True:
             stream.woken.clear()

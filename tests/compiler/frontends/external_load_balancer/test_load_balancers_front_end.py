@@ -67,9 +67,9 @@ def test_invalid_port_is_reported_and_its_upstream_stays_unchanged(
     world = World(balancer(), *NODES, service("ingress", changed, annotations=annotations))
     world.own("http/web", "stream/old")
     assert (world.upstreams(), world.released()) == ({}, [])
-    (said,) = world.finding_messages()["InvalidPort"]
-    assert "Service nginx-ingress/ingress: port 'nlk-" in said
-    assert words in said
+    (messages,) = world.finding_messages()["InvalidPort"]
+    assert "Service nginx-ingress/ingress: port 'nlk-" in messages
+    assert words in messages
     world.own("http/web", of="another")
     assert world.released() == ["http/web"]
 
@@ -142,8 +142,8 @@ def test_nodes_are_servers_by_role_labels_readiness_and_cordon(
 ) -> None:
     plain = node("a", "10.0.0.1", pool="other" if "selector" not in policy else "edge")
     world = World(balancer(nodes=policy), plain, odd, service())
-    found = world.upstreams()["http/web"]
-    assert found == ["10.0.0.1:30080"] + ([there] if there else [])
+    servers = world.upstreams()["http/web"]
+    assert servers == ["10.0.0.1:30080"] + ([there] if there else [])
 
 
 def test_all_addresses_of_a_node_are_servers_in_the_families_of_the_service() -> None:
@@ -177,10 +177,10 @@ def test_all_nodes_are_servers_when_none_is_ready() -> None:
 def test_nodes_without_an_endpoint_are_omitted_with_local_traffic_policy(
     of_service: Any, of_balancer: Any
 ) -> None:
-    found = endpoints(
+    endpoint_slice = endpoints(
         "ingress", endpoint("10.9.0.1", "b", ready=True), endpoint("10.9.0.2", "a", ready=False)
     )
-    world = World(balancer(**of_balancer), *NODES, service(**of_service), found)
+    world = World(balancer(**of_balancer), *NODES, service(**of_service), endpoint_slice)
     assert world.upstreams() == {"http/web": ["10.0.0.2:30080"]}
 
 
@@ -213,13 +213,13 @@ def test_load_balancer_service_uses_its_nodes_or_its_ingress(
 ) -> None:
     services = {"namespaces": ["*"], "loadBalancerServers": how}
     ingress = [{"ip": "192.0.2.7"}, {"hostname": "lb.example"}]
-    asked = service("ingress", port(node_port=node_port), type="LoadBalancer", ingress=ingress)
-    world = World(balancer(services=services), *NODES, asked)
+    requested = service("ingress", port(node_port=node_port), type="LoadBalancer", ingress=ingress)
+    world = World(balancer(services=services), *NODES, requested)
     assert world.upstreams() == {"http/web": servers}
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "words"),
+    ("resource", "reason", "words"),
     [
         (service("ingress", port(node_port=0)), "NoServers", "nodePort not found"),
         (service(type="ExternalName"), "InvalidPort", "type ExternalName is not supported"),
@@ -233,9 +233,9 @@ def test_load_balancer_service_uses_its_nodes_or_its_ingress(
     ],
 )
 def test_upstream_without_servers_is_reported_and_unchanged(
-    asked: Any, reason: str, words: str
+    resource: Any, reason: str, words: str
 ) -> None:
-    world = World(balancer(), *NODES, asked)
+    world = World(balancer(), *NODES, resource)
     world.own("http/web")
     assert world.upstreams() == {}
     assert world.released() == []
@@ -279,7 +279,7 @@ def test_older_service_wins_an_upstream_conflict() -> None:
     assert world.upstreams() == {"http/web": ["10.0.0.1:30090", "10.0.0.2:30090"]}
     (note,) = world.compiled().notes
     assert note.service == ("Service", "nginx-ingress", "a-new")
-    assert note.finding.reason is front.Reason.CONFLICT
+    assert note.finding.reason is front.LoadBalancerReason.CONFLICT
     assert (
         "http/web already used by Service nginx-ingress/z-old port 'nlk-web'"
         in note.finding.message
@@ -317,11 +317,13 @@ def test_load_balancers_that_share_a_host_do_not_share_an_upstream() -> None:
 def test_hosts_are_identified_by_url() -> None:
     urls = ["http://a:9000/api/", "http://a:9000/api", "ftp://b", "c:9000", "https://u:p@d/api"]
     world = World(balancer(hosts=[{"url": url} for url in urls]))
-    found = world.plus()
-    assert [host.url for host in found.hosts] == ["http://a:9000/api"]
-    said = world.finding_messages()["InvalidHost"]
-    assert [words.split(":")[0] for words in said] == [f"spec.hosts[{n}].url" for n in (2, 3, 4)]
-    assert "p@" not in str(found)
+    compiled = world.plus()
+    assert [host.url for host in compiled.hosts] == ["http://a:9000/api"]
+    messages = world.finding_messages()["InvalidHost"]
+    assert [words.split(":")[0] for words in messages] == [
+        f"spec.hosts[{n}].url" for n in (2, 3, 4)
+    ]
+    assert "p@" not in str(compiled)
 
 
 @pytest.mark.parametrize(
@@ -340,9 +342,9 @@ def test_nothing_is_sent_when_secrets_are_missing_or_invalid(tls: Any, words: st
         balancer(tls=tls), *NODES, service(), secret("ca", ca_crt=b"PEM"), secret("empty")
     )
     world.own("http/web")
-    found = world.compiled()
-    assert found.balancer is None
-    assert found.forgotten == ()
+    compiled = world.compiled()
+    assert compiled.balancer is None
+    assert compiled.forgotten == ()
     assert world.finding_messages() == {"InvalidSecretRef": [words]}
 
 
@@ -350,13 +352,13 @@ def test_certificates_are_read_from_secrets_and_updated() -> None:
     tls = {"caCertificateRef": {"name": "ca"}, "clientCertificateRef": {"name": "own"}}
     own = secret("own", tls_crt=b"CERT", tls_key=b"KEY")
     world = World(balancer(tls=tls), secret("ca", ca_crt=b"ONE"), own)
-    found = world.plus()
-    assert (found.hosts[0].tls.trust, found.hosts[0].tls.certificate) == (b"ONE", b"CERT")
-    assert found.hosts[0].tls.key.reveal() == b"KEY"
-    assert "KEY" not in repr(found)
+    compiled = world.plus()
+    assert (compiled.hosts[0].tls.trust, compiled.hosts[0].tls.certificate) == (b"ONE", b"CERT")
+    assert compiled.hosts[0].tls.key.reveal() == b"KEY"
+    assert "KEY" not in repr(compiled)
     world.put(secret("ca", ca_crt=b"TWO"))
-    found = world.plus()
-    assert found.hosts[0].tls.trust == b"TWO"
+    compiled = world.plus()
+    assert compiled.hosts[0].tls.trust == b"TWO"
 
 
 NLK_OBJECTS = (
@@ -371,8 +373,8 @@ NLK_OBJECTS = (
 def test_nlk_config_is_supported_unchanged() -> None:
     hosts = "http://10.1.1.4:9000/api, http://10.1.1.5:9000/api,"
     world = World(nlk(nginx_hosts=hosts, tls_mode="no-tls", log_level="warn"), *NLK_OBJECTS)
-    found = world.plus(front.NLK_CONFIG_KEY)
-    assert [host.url[7:15] for host in found.hosts] == ["10.1.1.4", "10.1.1.5"]
+    compiled = world.plus(front.NLK_CONFIG_KEY)
+    assert [host.url[7:15] for host in compiled.hosts] == ["10.1.1.4", "10.1.1.5"]
     assert world.upstreams(front.NLK_CONFIG_KEY) == {
         "http/web": ["10.0.0.1:30080", "10.0.0.2:30080"]
     }
@@ -394,8 +396,8 @@ def test_nlk_tls_modes_are_translated(
 ) -> None:
     settings = {"ca_certificate": "ca", "client_certificate": "own", "tls_mode": mode}
     world = World(nlk(nginx_hosts="https://h/api", **settings), *NLK_OBJECTS)
-    found = world.plus(front.NLK_CONFIG_KEY)
-    tls = found.hosts[0].tls
+    compiled = world.plus(front.NLK_CONFIG_KEY)
+    tls = compiled.hosts[0].tls
     assert (tls.verify, tls.trust, tls.certificate) == (verify, trust, certificate)
     assert ("TLSVerificationDisabled" in world.finding_messages(front.NLK_CONFIG_KEY)) is not verify
 
@@ -441,9 +443,9 @@ def test_irrelevant_node_change_runs_no_query() -> None:
 
 
 def test_upstream_parameters_come_from_the_load_balancer() -> None:
-    asked = {"weight": 5, "maxConns": 100, "failTimeout": "30s"}
-    found = World(balancer(parameters=asked), *NODES, service()).compiled(EDGE).balancer
-    assert found is not None
-    given = found.upstreams[0].parameters
-    assert (given.weight, given.max_conns, given.fail_timeout) == (5, 100, "30s")
-    assert given.slow_start is None
+    requested = {"weight": 5, "maxConns": 100, "failTimeout": "30s"}
+    compiled = World(balancer(parameters=requested), *NODES, service()).compiled(EDGE).balancer
+    assert compiled is not None
+    parameters = compiled.upstreams[0].parameters
+    assert (parameters.weight, parameters.max_conns, parameters.fail_timeout) == (5, 100, "30s")
+    assert parameters.slow_start is None

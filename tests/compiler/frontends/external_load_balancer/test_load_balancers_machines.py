@@ -40,20 +40,20 @@ def app(*ports: Object, **more: Any) -> Object:
 
 
 def served(world: World) -> Machines:
-    found = world.compiled().balancer
-    assert isinstance(found, Machines)
-    return found
+    compiled = world.compiled().balancer
+    assert isinstance(compiled, Machines)
+    return compiled
 
 
 def clusters(world: World) -> dict[str, list[str]]:
     return {
-        each.name: [f"{end.address} {end.port}" for end in each.endpoints]
-        for each in served(world).gateway.clusters
+        cluster.name: [f"{end.address} {end.port}" for end in cluster.endpoints]
+        for cluster in served(world).gateway.clusters
     }
 
 
 def test_listener_forwards_to_the_owner_of_its_upstream() -> None:
-    asked = machines(
+    requested = machines(
         listener(443, "TLS", "db", "*.Shop.example"),
         listener(53, "UDP", "dns"),
         listener(53, "TCP", "db"),
@@ -61,16 +61,20 @@ def test_listener_forwards_to_the_owner_of_its_upstream() -> None:
         listener(80, "HTTP", "web"),
         bindAddress="192.0.2.1",
     )
-    world = World(asked, *NODES, app())
-    found = served(world)
-    assert [host.name for host in found.hosts] == ["lb-1", "lb-2"]
-    gateway = found.gateway
+    world = World(requested, *NODES, app())
+    compiled = served(world)
+    assert [host.name for host in compiled.hosts] == ["lb-1", "lb-2"]
+    gateway = compiled.gateway
     assert (gateway.name, gateway.bind_address) == ("ExternalLoadBalancer nlk/edge", "192.0.2.1")
     (http,) = gateway.listeners
     assert (http.port, [host.hostname for host in http.virtual_hosts]) == (80, ["", "shop.example"])
     assert [
-        (each.port, each.protocol, [(h.hostname, h.backends[0].cluster) for h in each.hosts])
-        for each in gateway.l4_listeners
+        (
+            l4_listener.port,
+            l4_listener.protocol,
+            [(h.hostname, h.backends[0].cluster) for h in l4_listener.hosts],
+        )
+        for l4_listener in gateway.l4_listeners
     ] == [
         (53, "TCP", [("", "tcp-db")]),
         (53, "UDP", [("", "udp-dns")]),
@@ -107,16 +111,18 @@ def test_first_of_conflicting_listeners_is_served(
     listeners: tuple[Object, ...], words: str
 ) -> None:
     world = World(machines(*listeners), *NODES, app())
-    (said,) = world.finding_messages()["ListenerConflict"]
-    assert said.startswith("spec.listeners[1]: ")
-    assert words in said
+    (text,) = world.finding_messages()["ListenerConflict"]
+    assert text.startswith("spec.listeners[1]: ")
+    assert words in text
     gateway = served(world).gateway
-    ports = [each.port for each in gateway.listeners] + [each.port for each in gateway.l4_listeners]
+    ports = [port_listener.port for port_listener in gateway.listeners] + [
+        l4_listener.port for l4_listener in gateway.l4_listeners
+    ]
     assert ports == [listeners[0]["port"]]
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("requested", "words"),
     [
         (listener(1, "HTTP", "db"), "upstream: http/db not claimed by any Service port"),
         (listener(1, "TCP", "web"), "upstream: stream/web not claimed by any Service port"),
@@ -129,12 +135,12 @@ def test_first_of_conflicting_listeners_is_served(
     ],
 )
 def test_listener_without_an_upstream_has_no_endpoints_and_is_reported(
-    asked: Object, words: str
+    requested: Object, words: str
 ) -> None:
-    world = World(machines(asked), *NODES, app())
-    (said,) = world.finding_messages()["UpstreamNotFound"]
-    assert said.startswith("spec.listeners[0]: ")
-    assert words in said
+    world = World(machines(requested), *NODES, app())
+    (text,) = world.finding_messages()["UpstreamNotFound"]
+    assert text.startswith("spec.listeners[0]: ")
+    assert words in text
     assert list(clusters(world).values()) == [[]]
 
 
@@ -151,10 +157,10 @@ def test_port_without_a_listener_is_reported_on_its_service() -> None:
 
 
 def test_draining_servers_get_no_traffic_unless_all_are_draining() -> None:
-    asked = machines(listener(80, "HTTP", "web"))
+    requested = machines(listener(80, "HTTP", "web"))
     there = service("app", port(), type="ClusterIP")
     gone = endpoint("10.9.0.1", ready=False, serving=True, terminating=True)
-    world = World(asked, there, endpoints("app", gone, endpoint("10.9.0.2")))
+    world = World(requested, there, endpoints("app", gone, endpoint("10.9.0.2")))
     assert clusters(world) == {"http-web": ["10.9.0.2 8080"]}
     world.put(endpoints("app", gone))
     assert clusters(world) == {"http-web": ["10.9.0.1 8080"]}
@@ -163,13 +169,13 @@ def test_draining_servers_get_no_traffic_unless_all_are_draining() -> None:
 def test_every_upstream_name_has_a_distinct_cluster_name() -> None:
     names = ["web", "Web", "a b", "x" * 60, "-web", "web-"]
     ports = [port(f"nlk-{n}", 30080 + n) for n in range(len(names))]
-    said = {f"gatehouse.dev/upstream.nlk-{n}": name for n, name in enumerate(names)}
-    asked = machines(*(listener(n + 1, "HTTP", name) for n, name in enumerate(names)))
-    world = World(asked, *NODES, service("app", *ports, annotations=said))
+    annotations = {f"gatehouse.dev/upstream.nlk-{n}": name for n, name in enumerate(names)}
+    requested = machines(*(listener(n + 1, "HTTP", name) for n, name in enumerate(names)))
+    world = World(requested, *NODES, service("app", *ports, annotations=annotations))
     assert world.finding_messages() == {}
-    found = clusters(world)
-    assert len(found) == len(names)
-    assert all(len(name) <= 63 and name.startswith("http") for name in found)
+    names_used = clusters(world)
+    assert len(names_used) == len(names)
+    assert all(len(name) <= 63 and name.startswith("http") for name in names_used)
 
 
 def test_invalid_bind_address_is_reported() -> None:
@@ -192,9 +198,11 @@ class Story:
         for _ in range(2):
             self.balancer.update(self.world.compiled())
             self.world.engine.commit({front.owned(EDGE): self.balancer.owned})
-        found = self.balancer.compiled.balancer
-        assert isinstance(found, Machines)
-        return sorted({end.port for each in found.gateway.clusters for end in each.endpoints})
+        compiled = self.balancer.compiled.balancer
+        assert isinstance(compiled, Machines)
+        return sorted(
+            {end.port for cluster in compiled.gateway.clusters for end in cluster.endpoints}
+        )
 
 
 def test_upstream_keeps_its_endpoints_without_nodes() -> None:
@@ -227,8 +235,8 @@ def test_invalid_annotation_does_not_interrupt_traffic() -> None:
 def test_status_lists_hosts_and_is_not_programmed_before_connection() -> None:
     world = World(machines(listener(80, "HTTP", "web")), *NODES, app(port()))
     known = Balancer(EDGE, world.compiled(), {})
-    status = front.status(known.compiled, {}, "", known.ordered(), 1)
+    status = front.balancer_status(known.compiled, {}, "", known.ordered(), 1)
     assert [host["name"] for host in status["hosts"]] == ["lb-1", "lb-2"]
     assert status["readyHosts"] == "0/2"
-    conditions = {each["type"]: each["reason"] for each in status["conditions"]}
+    conditions = {condition["type"]: condition["reason"] for condition in status["conditions"]}
     assert conditions == {"Accepted": "Accepted", "Programmed": "Pending"}

@@ -27,7 +27,7 @@ class Story:
         for _ in range(2):
             self.balancer.update(self.world.compiled())
             self.world.engine.commit({front.owned(self.balancer.key): self.balancer.owned})
-        return sorted(str(each) for each in self.balancer.owned)
+        return sorted(str(owned) for owned in self.balancer.owned)
 
     def emptied(self, url: str, *names: str) -> list[str]:
         self.balancer.reports[url] = HostReport(url, empty=frozenset(map(name, names)))
@@ -78,9 +78,58 @@ def test_ownership_stays_while_the_spec_is_invalid() -> None:
 
 def test_status_records_owned_upstreams() -> None:
     story = Story()
-    status = front.status(story.world.compiled(), story.balancer.owned, "v", [], 1)
+    status = front.balancer_status(story.world.compiled(), story.balancer.owned, "v", [], 1)
     assert front.owned_upstreams(status) == story.balancer.owned
     assert (
         front.owned_upstreams({"upstreams": [{"name": "x"}, {"context": "mail", "name": "y"}]})
         == {}
     )
+
+
+def test_older_service_takes_no_upstream_that_another_one_has() -> None:
+    story = Story()
+    port_of = {"web": 30090}
+    older = service("older", port("nlk-web", port_of["web"]), created="2020-01-01T00:00:00Z")
+    before = story.world.upstreams()
+    story.world.put(older)
+    story.turn()
+    assert story.world.upstreams() == before
+    assert "UpstreamConflict" in story.world.finding_messages()
+    restarted = World(balancer(hosts=HOSTS), *OBJECTS, older)
+    status = front.balancer_status(story.world.compiled(), story.balancer.owned, "v", [], 1)
+    restarted.engine.commit({front.owned(story.balancer.key): front.owned_upstreams(status)})
+    assert restarted.upstreams() == before
+    story.world.remove(OBJECTS[1])
+    story.turn()
+    assert story.world.upstreams() == {"http/web": ["10.0.0.1:30090"]}
+
+
+def test_service_that_gave_an_upstream_up_has_no_precedence() -> None:
+    selecting = {
+        name: {"namespaces": ["*"], "selector": {"matchLabels": {"of": name}}}
+        for name in ("edge", "two")
+    }
+    old = service("old", labels={"of": "edge"}, created="2020-01-01T00:00:00Z")
+    new = service("new", labels={"of": "two"})
+    keys = [("ExternalLoadBalancer", "nlk", name) for name in selecting]
+    world = World(
+        OBJECTS[0],
+        old,
+        *(balancer(name, hosts=HOSTS, services=selecting[name]) for name in selecting),
+    )
+    balancers = [Balancer(key, world.compiled(key), {}) for key in keys]
+
+    def turn() -> list[list[str]]:
+        for _ in range(2):
+            for source in balancers:
+                source.update(world.compiled(source.key))
+                world.engine.commit({front.owned(source.key): source.owned})
+        return [list(world.upstreams(key)) for key in keys]
+
+    assert turn() == [["http/web"], []]
+    world.put(new)
+    assert turn() == [["http/web"], []]
+    world.remove(old)
+    assert turn() == [[], ["http/web"]]
+    world.put(old)
+    assert turn() == [[], ["http/web"]]

@@ -20,7 +20,7 @@ from fakes.load_balancer_world import (
     service,
 )
 from gatehouse.compiler.frontends import external_load_balancer as front
-from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.http import Forward
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.incremental import query
@@ -37,7 +37,7 @@ TREATMENT = st.sampled_from(["Keep", "Drain", "Remove"])
 SERVICES = st.builds(
     lambda name, ports, kind, local, context, tier, created: service(
         name,
-        *[port(each, number) for each, number in ports],
+        *[port(port_name, number) for port_name, number in ports],
         type=kind,
         externalTrafficPolicy=local,
         annotations={"nginxinc.io/nlk-web": context},
@@ -116,16 +116,16 @@ CONFIGS = st.builds(
 EDITS = st.tuples(st.one_of(SERVICES, NODES, SLICES, BALANCERS, MACHINES, CONFIGS), st.booleans())
 
 
-def assert_whole(gateway: Gateway) -> None:
+def assert_whole(gateway: GatewayConfiguration) -> None:
     """Check that exactly the clusters that are referred to exist."""
-    streams = [host for each in gateway.l4_listeners for host in each.hosts]
+    streams = [host for l4_listener in gateway.l4_listeners for host in l4_listener.hosts]
     named = {backend.cluster for host in streams for backend in host.backends}
-    for each in gateway.listeners:
-        for host in each.virtual_hosts:
+    for listener in gateway.listeners:
+        for host in listener.virtual_hosts:
             (route,) = host.routes
             assert isinstance(route.action, Forward)
             named |= {backend.cluster for backend in route.action.backends}
-    assert [each.name for each in gateway.clusters] == sorted(named)
+    assert [cluster.name for cluster in gateway.clusters] == sorted(named)
 
 
 @settings(max_examples=150, deadline=None)
@@ -146,16 +146,16 @@ def test_incremental_equals_full_compile_and_an_upstream_has_one_owner(
         fresh = World(*objects.values())
         taken: set[tuple[str, str]] = set()
         for source in SOURCES:
-            found = world.compiled(source)
-            assert found == fresh.compiled(source)
-            if found.balancer is None:
+            result = world.compiled(source)
+            assert result == fresh.compiled(source)
+            if result.balancer is None:
                 continue
-            if isinstance(found.balancer, Machines):
-                assert_whole(found.balancer.gateway)
-            for each in found.balancer.upstreams:
-                addresses = [server.address for server in each.servers]
+            if isinstance(result.balancer, Machines):
+                assert_whole(result.balancer.gateway)
+            for upstream in result.balancer.upstreams:
+                addresses = [server.address for server in upstream.servers]
                 assert len(addresses) == len(set(addresses))
-                for host in found.balancer.hosts:
-                    place = (host.place, str(each.name))
+                for host in result.balancer.hosts:
+                    place = (host.place, str(upstream.name))
                     assert place not in taken
                     taken.add(place)

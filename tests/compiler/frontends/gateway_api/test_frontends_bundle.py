@@ -32,10 +32,10 @@ def test_versions_are_compared_by_major_and_minor(version: str, expected: str) -
 
 def test_bundled_crds_have_the_supported_version() -> None:
     directory = resources.files("gatehouse.apiserver").joinpath("bundled")
-    found = crd_versions(
+    versions = crd_versions(
         msgspec.json.decode(file.read_bytes())
         for file in directory.iterdir()
         if file.name.endswith(".json")
     )
-    assert len(found.versions) >= 10
-    assert {crd_version.compatibility(version) for _, version in found.versions} == {"same"}
+    assert len(versions.versions) >= 10
+    assert {crd_version.compatibility(version) for _, version in versions.versions} == {"same"}

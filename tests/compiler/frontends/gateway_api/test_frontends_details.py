@@ -19,13 +19,23 @@ from hypothesis import strategies as st
 from gatehouse.apis import core, meta, routes
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.frontends.gateway_api.extensions.effective import merge_defaults
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import set_fields
 from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import upstream_settings
-from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
+from gatehouse.compiler.frontends.gateway_api.findings import (
+    Condition,
+    Finding,
+    Reason,
+    fold_findings,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners import certificates
+from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.routes import durations, precedence
 from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
 from gatehouse.compiler.ir.gateway import Certificate
+from gatehouse.compiler.ir.proxy_settings import NginxClientSettings
+from gatehouse.compiler.ir.settings import ClientSettings
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Snapshot
 
 LABELS = st.sampled_from(["a", "b", "example"])
@@ -38,16 +48,16 @@ def test_hostname_intersection_is_covered_by_both_and_is_commutative(a: str, b: 
     common = hostnames.intersect(a, b)
     assert common == hostnames.intersect(b, a)
     if common is not None:
-        assert hostnames.covers(a, common)
-        assert hostnames.covers(b, common)
+        assert hostnames.hostname_covers(a, common)
+        assert hostnames.hostname_covers(b, common)
 
 
 @given(NAMES, NAMES, NAMES)
 def test_hostname_covers_is_a_partial_order(a: str, b: str, c: str) -> None:
-    assert hostnames.covers(a, a)
-    if hostnames.covers(a, b) and hostnames.covers(b, c):
-        assert hostnames.covers(a, c)
-    if hostnames.covers(a, b) and a != b:
+    assert hostnames.hostname_covers(a, a)
+    if hostnames.hostname_covers(a, b) and hostnames.hostname_covers(b, c):
+        assert hostnames.hostname_covers(a, c)
+    if hostnames.hostname_covers(a, b) and a != b:
         assert hostnames.specificity(a) < hostnames.specificity(b)
 
 
@@ -64,21 +74,22 @@ def test_hostname_covers_is_a_partial_order(a: str, b: str, c: str) -> None:
     ],
 )
 def test_hostname_covers_table(pattern: str, name: str, covered: bool) -> None:
-    assert hostnames.covers(pattern, name) is covered
+    assert hostnames.hostname_covers(pattern, name) is covered
 
 
 @given(st.randoms(use_true_random=False))
 def test_precedence_does_not_depend_on_input_order(source: random.Random) -> None:
     header = routes.NamedMatch("h", "v")
     matches = [
-        routes.RouteMatch(routes.PathMatch("Exact", "/a")),
-        routes.RouteMatch(routes.PathMatch("PathPrefix", "/long/er")),
-        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a/"), "GET", (header,)),
-        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a"), "GET"),
-        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a"), "", (header,)),
-        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a"), "", (), (header,)),
-        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a")),
-        routes.RouteMatch(routes.PathMatch("RegularExpression", "/.*")),
+        routes.RouteMatch(routes.PathMatchSpec("Exact", "/a")),
+        routes.RouteMatch(routes.PathMatchSpec("RegularExpression", "/.+")),
+        routes.RouteMatch(routes.PathMatchSpec("RegularExpression", "/.")),
+        routes.RouteMatch(routes.PathMatchSpec("PathPrefix", "/long/er")),
+        routes.RouteMatch(routes.PathMatchSpec("PathPrefix", "/a/"), "GET", (header,)),
+        routes.RouteMatch(routes.PathMatchSpec("PathPrefix", "/a"), "GET"),
+        routes.RouteMatch(routes.PathMatchSpec("PathPrefix", "/a"), "", (header,)),
+        routes.RouteMatch(routes.PathMatchSpec("PathPrefix", "/a"), "", (), (header,)),
+        routes.RouteMatch(routes.PathMatchSpec("PathPrefix", "/a")),
     ]
     ranked = [
         (precedence.rank(match, meta.Meta("r", "ns"), 0, number), number)
@@ -94,7 +105,7 @@ def test_precedence_does_not_depend_on_input_order(source: random.Random) -> Non
     [("10s", 10.0), ("1h2m3s", 3723.0), ("500ms", 0.5), ("0s", 0.0), ("1d", None), ("", None)],
 )
 def test_duration_is_parsed(text: str, seconds: float | None) -> None:
-    assert durations.seconds(text) == seconds
+    assert durations.parse_duration(text) == seconds
 
 
 def compiled_certificate(crt: str, key: str) -> Certificate | str:
@@ -102,14 +113,14 @@ def compiled_certificate(crt: str, key: str) -> Certificate | str:
     engine = Engine(Snapshot({}))
     engine.commit({("Secret", "ns", "s"): secret})
     with engine.compile() as ask:
-        return ask(certificates.certificate, ("ns", "s"))
+        return ask(certificates.key_pair_of_secret, ("ns", "s"))
 
 
 @pytest.mark.parametrize("value", ["", "é", "not base64!", base64.b64encode(b"x").decode()])
 def test_certificate_finding_names_the_problem_of_an_invalid_secret(value: str) -> None:
-    found = compiled_certificate(value, value)
-    assert isinstance(found, str)
-    assert found.startswith("Secret ns/s")
+    finding = compiled_certificate(value, value)
+    assert isinstance(finding, str)
+    assert finding.startswith("Secret ns/s")
 
 
 def test_rsa_key_that_proxies_reject_is_a_finding() -> None:
@@ -124,7 +135,7 @@ def test_rsa_key_that_proxies_reject_is_a_finding() -> None:
         builder.sign(key, hashes.SHA256()).public_bytes(pem),
         key.private_bytes(pem, *plain),
     )
-    crt, private = (base64.b64encode(each).decode() for each in contents)
+    crt, private = (base64.b64encode(content).decode() for content in contents)
     problem = "Secret ns/s: tls.crt: the RSA key must have at least 2048 bits"
     assert compiled_certificate(crt, private) == problem
 
@@ -135,9 +146,9 @@ def test_key_of_unsupported_type_is_a_finding(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(x509, "load_pem_x509_certificates", refuse)
     monkeypatch.setattr(serialization, "load_pem_private_key", refuse)
-    found = compiled_certificate("eA==", "eA==")
-    assert isinstance(found, str)
-    assert "with a supported key type" in found
+    finding = compiled_certificate("eA==", "eA==")
+    assert isinstance(finding, str)
+    assert "with a supported key type" in finding
 
 
 OURS = "gatehouse.dev/nginx"
@@ -150,42 +161,42 @@ def route_status(status: str = "True") -> RouteStatus:
 
 def test_merge_keeps_entries_of_others_and_skips_an_equal_status() -> None:
     other = {"parentRef": {"name": "x"}, "controllerName": "other", "conditions": []}
-    first = gateway_api.merge_status({"parents": [other]}, route_status(), "T1")
+    first = gateway_api.merge_gateway_api_status({"parents": [other]}, route_status(), "T1")
     assert first is not None
     assert [entry["controllerName"] for entry in first["parents"]] == ["other", OURS]
     turned = {"parents": list(reversed(first["parents"]))}
-    assert gateway_api.merge_status(turned, route_status(), "T2") is None
-    gone = gateway_api.merge_status(first, RouteStatus(), "T2")
+    assert gateway_api.merge_gateway_api_status(turned, route_status(), "T2") is None
+    gone = gateway_api.merge_gateway_api_status(first, RouteStatus(), "T2")
     assert gone == {"parents": [other]}
 
 
 def test_transition_time_changes_only_with_the_status() -> None:
-    first = gateway_api.merge_status(None, route_status(), "T1")
-    assert gateway_api.merge_status(first, route_status(), "T2") is None
-    second = gateway_api.merge_status(first, route_status("False"), "T2")
+    first = gateway_api.merge_gateway_api_status(None, route_status(), "T1")
+    assert gateway_api.merge_gateway_api_status(first, route_status(), "T2") is None
+    second = gateway_api.merge_gateway_api_status(first, route_status("False"), "T2")
     assert second is not None
     assert second["parents"][0]["conditions"][0]["lastTransitionTime"] == "T2"
 
 
 def test_route_of_another_controller_is_not_written() -> None:
-    assert gateway_api.merge_status(None, RouteStatus(), "T1") is None
+    assert gateway_api.merge_gateway_api_status(None, RouteStatus(), "T1") is None
 
 
 def test_condition_has_the_messages_of_all_findings_with_its_reason() -> None:
-    found = [
+    findings = [
         Finding(Reason.UNSUPPORTED_VALUE, "rules[10]: a"),
         Finding(Reason.UNSUPPORTED_VALUE, "rules[1]: a"),
         Finding(Reason.UNSUPPORTED_VALUE, "rules[1]: a"),
         Finding(Reason.UNSUPPORTED_VALUE, "1]: a"),
     ]
-    (condition,) = conditions(found, [Finding(Reason.ACCEPTED, "accepted")], 1)
+    (condition,) = fold_findings(findings, [Finding(Reason.ACCEPTED, "accepted")], 1)
     assert condition.message == "rules[10]: a; rules[1]: a; 1]: a"
 
 
 @pytest.mark.parametrize(
     ("spec", "fields"),
     [
-        ({"zoneSize": "1m"}, {"memory"}),
+        ({"zoneSize": "1m"}, {"nginx.memory"}),
         ({"keepAlive": {"connections": 8}}, {"connections"}),
         ({"loadBalancingMethod": "round_robin"}, {"balancing"}),
     ],
@@ -195,5 +206,27 @@ def test_policy_conflicts_only_about_the_fields_that_it_sets(
 ) -> None:
     targets = {"targetRefs": [{"group": "core", "kind": "Service", "name": "s"}]}
     raw = {"metadata": {"name": "p", "namespace": "ns"}, "spec": targets | spec}
-    policy: Any = gateway_api.decode("UpstreamSettingsPolicy", raw)
-    assert set_fields(upstream_settings(policy).settings) == fields
+    policy: Any = gateway_api.decode_gateway_api_object("UpstreamSettingsPolicy", raw)
+    assert set_fields(upstream_settings(policy, ResourceLimits()).settings) == fields
+
+
+def test_inner_settings_override_outer_ones_field_by_field_in_sections() -> None:
+    outer_origin, inner_origin = (Origin("ClientSettingsPolicy", "ns", name) for name in "oi")
+    outer = ClientSettings(
+        body_size=1,
+        nginx=NginxClientSettings(idle=1.0, requests=1),
+        sources=(("nginx.idle", outer_origin), ("nginx.requests", outer_origin)),
+    )
+    inner = ClientSettings(
+        nginx=NginxClientSettings(requests=2, lifetime=2.0),
+        sources=(("nginx.requests", inner_origin), ("nginx.lifetime", inner_origin)),
+    )
+    merged = merge_defaults(outer, inner)
+    assert merged.body_size == 1
+    assert merged.nginx == NginxClientSettings(idle=1.0, requests=2, lifetime=2.0)
+    assert dict(merged.sources) == {
+        "nginx.idle": outer_origin,
+        "nginx.requests": inner_origin,
+        "nginx.lifetime": inner_origin,
+    }
+    assert merge_defaults(outer, ClientSettings()) == outer

@@ -10,7 +10,7 @@ from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.status.gateway_status import unserved_ports
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.outputs import by_subject
-from gatehouse.dataplane.origin import Origin, of_port
+from gatehouse.dataplane.origin import Origin, port_origin
 
 GOOD: Object = {"backendRefs": [BACKEND]}
 BAD: Object = {
@@ -30,115 +30,115 @@ def at(part: str, reason: str, *, route: str = "r", served: bool = False) -> Uns
 
 def told(kind: str, rules: list[Object], *unsupported: Unsupported) -> str:
     """Return the conditions of the route if the data plane does not support ``unsupported``."""
-    found = engine(kind, rules)
-    found.commit(
+    compiler = engine(kind, rules)
+    compiler.commit(
         by_subject(
             GATEWAY,
-            [replace(each, origin=replace(each.origin, kind=kind)) for each in unsupported],
+            [replace(part, origin=replace(part.origin, kind=kind)) for part in unsupported],
         )
     )
-    with found.compile() as ask:
+    with compiler.compile() as ask:
         return conditions(ask, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_some_invalid_rules_are_dropped(kind: str) -> None:
-    found = told(kind, [GOOD, BAD])
-    assert "Accepted=True Accepted: the route is accepted\n" in found
-    assert f"{PARTIALLY}: rules[1].filters[0]: type Unheard" in found
+    report = told(kind, [GOOD, BAD])
+    assert "Accepted=True Accepted: the route is accepted\n" in report
+    assert f"{PARTIALLY}: rules[1].filters[0]: type Unheard" in report
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1, 2])
 def test_route_without_valid_rules_is_not_accepted(kind: str, count: int) -> None:
-    found = told(kind, [BAD] * count)
-    assert f"{REFUSED}rules[0].filters[0]: type Unheard" in found
-    assert "PartiallyInvalid" not in found
+    report = told(kind, [BAD] * count)
+    assert f"{REFUSED}rules[0].filters[0]: type Unheard" in report
+    assert "PartiallyInvalid" not in report
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unsupported_rules_are_dropped(kind: str) -> None:
-    found = told(kind, [GOOD, GOOD], at("rules[1].matches[0]", "too long"))
-    assert "Accepted=True" in found
-    assert f"{PARTIALLY}: rules[1]: too long" in found
+    report = told(kind, [GOOD, GOOD], at("rules[1].matches[0]", "too long"))
+    assert "Accepted=True" in report
+    assert f"{PARTIALLY}: rules[1]: too long" in report
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_route_is_not_accepted_when_no_rule_is_supported(kind: str) -> None:
-    found = told(
+    report = told(
         kind,
         [GOOD, GOOD],
         at("rules[0].matches[0]", "too long"),
         at("rules[1].matches[0]", "too deep"),
     )
-    assert f"{REFUSED}rules[0]: too long; rules[1]: too deep" in found
-    assert "PartiallyInvalid" not in found
+    assert f"{REFUSED}rules[0]: too long; rules[1]: too deep" in report
+    assert "PartiallyInvalid" not in report
 
 
 def test_rule_is_not_dropped_when_one_of_its_matches_is_supported() -> None:
     paths = [{"path": {"type": "PathPrefix", "value": value}} for value in ("/a", "/b")]
-    found = told("HTTPRoute", [GOOD | {"matches": paths}], at("rules[0].matches[1]", "too long"))
-    assert "Accepted=True" in found
-    assert f"{PARTIALLY}: rules[0]: too long" in found
+    report = told("HTTPRoute", [GOOD | {"matches": paths}], at("rules[0].matches[1]", "too long"))
+    assert "Accepted=True" in report
+    assert f"{PARTIALLY}: rules[0]: too long" in report
 
 
 def test_route_is_not_accepted_when_all_rules_are_invalid_or_unsupported() -> None:
-    found = told("HTTPRoute", [BAD, GOOD], at("rules[1].matches[0]", "too long"))
-    assert f"{REFUSED}rules[0].filters[0]: type Unheard" in found
-    assert "rules[1]: too long" in found
-    assert "PartiallyInvalid" not in found
+    report = told("HTTPRoute", [BAD, GOOD], at("rules[1].matches[0]", "too long"))
+    assert f"{REFUSED}rules[0].filters[0]: type Unheard" in report
+    assert "rules[1]: too long" in report
+    assert "PartiallyInvalid" not in report
 
 
 def test_unsupported_rules_of_another_route_do_not_count() -> None:
-    found = told("HTTPRoute", [GOOD], at("rules[0].matches[0]", "too long", route="r2"))
-    assert "Accepted=True" in found
-    assert "too long" not in found
+    report = told("HTTPRoute", [GOOD], at("rules[0].matches[0]", "too long", route="r2"))
+    assert "Accepted=True" in report
+    assert "too long" not in report
 
 
 def test_unsupported_setting_does_not_drop_a_rule() -> None:
-    found = told(
+    report = told(
         "HTTPRoute", [GOOD], at("rules[0].matches[0]", "spec.x: no such setting", served=True)
     )
     assert (
         "Accepted=True Accepted: the route is accepted; not supported: rules[0]: spec.x: no"
-        in found
+        in report
     )
-    assert "PartiallyInvalid" not in found
+    assert "PartiallyInvalid" not in report
 
 
 BROKEN = BACKEND | {"filters": [{"type": "Unheard"}]}
 
 
 def test_rule_with_only_invalid_backends_is_dropped() -> None:
-    found = told("HTTPRoute", [{"backendRefs": [BROKEN, BACKEND | {"weight": 0}]}])
-    assert f"{REFUSED}rules[0].backendRefs[0].filters[0]: type Unheard" in found
+    report = told("HTTPRoute", [{"backendRefs": [BROKEN, BACKEND | {"weight": 0}]}])
+    assert f"{REFUSED}rules[0].backendRefs[0].filters[0]: type Unheard" in report
 
 
 def test_invalid_backend_beside_a_valid_backend_is_dropped() -> None:
-    found = told("HTTPRoute", [{"backendRefs": [BROKEN, BACKEND]}])
-    assert "Accepted=True" in found
-    assert f"{PARTIALLY}: rules[0].backendRefs[0].filters[0]: type Unheard" in found
+    report = told("HTTPRoute", [{"backendRefs": [BROKEN, BACKEND]}])
+    assert "Accepted=True" in report
+    assert f"{PARTIALLY}: rules[0].backendRefs[0].filters[0]: type Unheard" in report
 
 
 def test_unaccepted_route_is_not_partially_invalid() -> None:
-    found = engine("HTTPRoute", [GOOD, BAD])
+    compiler = engine("HTTPRoute", [GOOD, BAD])
     metadata = {"name": "r", "namespace": "n"}
     spec = {"parentRefs": [{"name": "gw", "sectionName": "none"}], "rules": [GOOD, BAD]}
-    route = gateway_api.decode("HTTPRoute", {"metadata": metadata, "spec": spec})
-    found.commit({ROUTE["HTTPRoute"]: route})
-    with found.compile() as ask:
-        said = conditions(ask, "HTTPRoute")
-    assert "Accepted=False NoMatchingParent" in said
-    assert "PartiallyInvalid" not in said
+    route = gateway_api.decode_gateway_api_object("HTTPRoute", {"metadata": metadata, "spec": spec})
+    compiler.commit({ROUTE["HTTPRoute"]: route})
+    with compiler.compile() as ask:
+        reported = conditions(ask, "HTTPRoute")
+    assert "Accepted=False NoMatchingParent" in reported
+    assert "PartiallyInvalid" not in reported
 
 
 def test_namespace_can_be_named_port() -> None:
     """Regression: an unsupported route of namespace ``port`` was treated as a port."""
-    found = engine("HTTPRoute", [GOOD])
+    compiler = engine("HTTPRoute", [GOOD])
     unsupported = (
         Unsupported(Origin("HTTPRoute", "port", "80", "rules[0].matches[0]"), "too long"),
-        Unsupported(of_port("n/gw", 80), "in use"),
+        Unsupported(port_origin("n/gw", 80), "in use"),
     )
-    found.commit(by_subject(GATEWAY, unsupported))
-    with found.compile() as ask:
+    compiler.commit(by_subject(GATEWAY, unsupported))
+    with compiler.compile() as ask:
         assert unserved_ports(ask, GATEWAY) == {80: unsupported[1]}

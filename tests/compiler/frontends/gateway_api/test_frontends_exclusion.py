@@ -25,56 +25,56 @@ Wanted = tuple[set[str], int]
 
 def decoded(key: Key, spec: dict[str, Any], day: int = 1) -> Any:
     metadata = {"name": key[2], "namespace": key[1], "creationTimestamp": f"2026-01-0{day}"}
-    return gateway_api.decode(key[0], {"metadata": metadata, "spec": spec})
+    return gateway_api.decode_gateway_api_object(key[0], {"metadata": metadata, "spec": spec})
 
 
 def engine() -> Engine:
-    made = Engine(Snapshot(gateway_api.INDEXES))
+    compiler = Engine(Snapshot(gateway_api.GATEWAY_API_INDEXES))
     listeners = [{"name": "l", "port": 80, "protocol": "HTTP"}]
     for key, spec in (
         (("GatewayClass", "", "c"), {"controllerName": "gatehouse.dev/envoy"}),
         (("Gateway", "n", "gw"), {"gatewayClassName": "c", "listeners": listeners}),
     ):
-        made.commit({key: decoded(key, spec)})
-    return made
+        compiler.commit({key: decoded(key, spec)})
+    return compiler
 
 
-def route(key: Key, wanted: Wanted | None) -> Any:
-    if wanted is None:
+def route(key: Key, claims: Wanted | None) -> Any:
+    if claims is None:
         return None
-    names = [] if "" in wanted[0] else sorted(wanted[0])
-    return decoded(key, {"parentRefs": [{"name": "gw"}], "hostnames": names}, wanted[1])
+    names = [] if "" in claims[0] else sorted(claims[0])
+    return decoded(key, {"parentRefs": [{"name": "gw"}], "hostnames": names}, claims[1])
 
 
 def served(ask: Any) -> set[Key]:
-    attached = ask.map(gateway_api.gateways_of_route, ask.read(gateway_api.ROUTES))
+    attached = ask.map(gateway_api.gateways_of_route, ask.read(gateway_api.ROUTES_KEY))
     return {key for key, gateways in attached.items() if gateways}
 
 
 def by_all_pairs(routes: dict[Key, Wanted]) -> set[Key]:
-    found: list[tuple[str, list[str]]] = []
-    kept = set()
+    claims_by_route: list[tuple[str, list[str]]] = []
+    winners = set()
     for key, (names, _) in sorted(routes.items(), key=lambda e: (e[1][1], e[0][1:], e[0][0])):
-        wanted = [""] if "" in names else sorted(names)
+        claims = [""] if "" in names else sorted(names)
         lost = any(
             kind != key[0] and hostnames.intersect(mine, theirs) is not None
-            for kind, others in found
+            for kind, others in claims_by_route
             for theirs in others
-            for mine in wanted
+            for mine in claims
         )
         if not lost:
-            found.append((key[0], wanted))
-            kept.add(key)
-    return kept
+            claims_by_route.append((key[0], claims))
+            winners.add(key)
+    return winners
 
 
 @settings(deadline=None)
 @given(st.lists(ROUTES, min_size=1, max_size=4))
 def test_older_route_wins_a_hostname_conflict(edits: list[dict[Key, Wanted | None]]) -> None:
-    made, routes = engine(), dict[Key, Wanted]()
+    compiler, routes = engine(), dict[Key, Wanted]()
     for edit in edits:
-        made.commit({key: route(key, wanted) for key, wanted in edit.items()})
-        routes |= {key: wanted for key, wanted in edit.items() if wanted is not None}
-        routes = {key: wanted for key, wanted in routes.items() if edit.get(key, 0) is not None}
-        with made.compile() as ask:
+        compiler.commit({key: route(key, claims) for key, claims in edit.items()})
+        routes |= {key: claims for key, claims in edit.items() if claims is not None}
+        routes = {key: claims for key, claims in routes.items() if edit.get(key, 0) is not None}
+        with compiler.compile() as ask:
             assert served(ask) == by_all_pairs(routes)

@@ -124,10 +124,12 @@ def test_claim_in_a_reserved_header_is_rejected() -> None:
         "filters": [{"type": "ExtensionRef", "extensionRef": reference}],
         "backendRefs": [BACKEND],
     }
-    found = engine("HTTPRoute", [rule], (("AuthenticationFilter", "n", "a"), filtered))
+    compiler = engine("HTTPRoute", [rule], (("AuthenticationFilter", "n", "a"), filtered))
     secret = {"metadata": {"name": "keys", "namespace": "n"}, "data": {"auth": KEYS}}
-    found.commit({("Secret", "n", "keys"): gateway_api.decode("Secret", secret)})
-    with found.compile() as ask:
+    compiler.commit(
+        {("Secret", "n", "keys"): gateway_api.decode_gateway_api_object("Secret", secret)}
+    )
+    with compiler.compile() as ask:
         (route,) = routes(ask)
         assert route.action == ir.Respond(500)
         field = "spec.jwt.authorization.rules[0].claims[1].proxySetHeader"

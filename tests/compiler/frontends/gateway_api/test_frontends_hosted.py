@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
-from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, dns_records_for
+from gatehouse.compiler.frontends.hosted_apiserver.dns import DnsRecord, dns_records_for
 from gatehouse.compiler.frontends.hosted_apiserver.inputs import parse_spec
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
@@ -55,9 +55,9 @@ def advertised(address: str, port: int = 443) -> Object:
     ],
 )
 def test_invalid_value_is_reported_with_its_field(spec: Object, field: str) -> None:
-    found = parse_spec(combined.decode("HostedAPIServer", server(**spec)))
-    assert field in found.problem
-    assert (found.hosts, found.address, found.sources) == ((), "", ())
+    parsed = parse_spec(combined.decode_object("HostedAPIServer", server(**spec)))
+    assert field in parsed.problem
+    assert (parsed.hosts, parsed.address, parsed.sources) == ((), "", ())
 
 
 def test_values_are_normalized() -> None:
@@ -66,11 +66,11 @@ def test_values_are_normalized() -> None:
         "allowedSources": ["10.1.2.3/8", "192.0.2.1", "10.0.0.0/8", "2001:DB8::1/32"],
         **advertised("FD00:0:0::0005"),
     }
-    found = parse_spec(combined.decode("HostedAPIServer", server(**spec)))
-    assert found.problem == ""
-    assert found.hosts == ("api.one.test", "b.test")
-    assert found.address == "fd00::5"
-    assert found.sources == ("10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32")
+    parsed = parse_spec(combined.decode_object("HostedAPIServer", server(**spec)))
+    assert parsed.problem == ""
+    assert parsed.hosts == ("api.one.test", "b.test")
+    assert parsed.address == "fd00::5"
+    assert parsed.sources == ("10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32")
 
 
 class World:
@@ -78,7 +78,7 @@ class World:
 
     def __init__(self, **annotations: str) -> None:
         self.engine = Engine(Snapshot(combined.INDEXES))
-        self.engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
+        self.engine.commit({gateway_api.SETTINGS_KEY: gateway_api.ControllerSettings(bind="any")})
         self.put("GatewayClass", "", "c", {"spec": {"controllerName": gateway_api.ENVOY}})
         tls = {"name": "tls", "port": 443, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
         inside = {"name": "in", "port": 8443, "protocol": "gatehouse.dev/ProxyProtocol"}
@@ -92,7 +92,7 @@ class World:
             self.engine.commit({key: None})
             return
         metadata = {"name": name, "namespace": namespace, "creationTimestamp": OLD} | more
-        self.engine.commit({key: combined.decode(kind, {"metadata": metadata, **body})})
+        self.engine.commit({key: combined.decode_object(kind, {"metadata": metadata, **body})})
 
     def service(self, name: str, namespace: str = "ns") -> None:
         self.put("Service", namespace, name, {"spec": {"ports": [{"name": "h", "port": 443}]}})
@@ -106,15 +106,17 @@ class World:
 
     def said(self, name: str, kind: str = "Accepted", namespace: str = "ns") -> tuple[str, ...]:
         with self.engine.compile() as ask:
-            status: Any = ask.map(combined.status, ask(combined.subjects, ""))[
+            status: Any = ask.map(combined.desired_status, ask(combined.status_subjects, ""))[
                 ("HostedAPIServer", namespace, name)
             ]
-        found = next(each for each in status.conditions if each.type == kind)
-        return found.status, found.reason, found.message
+        status_condition = next(
+            condition for condition in status.conditions if condition.type == kind
+        )
+        return status_condition.status, status_condition.reason, status_condition.message
 
     def gateway(self) -> Any:
         with self.engine.compile() as ask:
-            return combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
+            return combined.compile_combined_gateway(ask, ("Gateway", "ns", "gw"))
 
     def names(self) -> list[str]:
         return [host.hostname for host in self.gateway().l4_listeners[0].hosts if host.hostname]
@@ -138,11 +140,12 @@ def test_older_object_wins_a_conflict_and_the_other_names_it(
     world.server("z", **first)
     world.server("a", created=YOUNG, **second)
     assert world.said("z")[:2] == ("True", "Accepted")
-    status, reason, message = world.said("a")
-    assert (status, reason) == ("False", "Conflicted")
-    assert what in message
-    assert "HostedAPIServer ns/z" in message
-    assert not {"y.test", "c.test"} & {*world.names()}
+    status, reason, message = world.said("a", kind="Conflicted")
+    assert (status, reason) == ("True", "HostConflict")
+    assert f"{what} already used by HostedAPIServer ns/z" in message
+    served = {"y.test", "c.test"} & {*world.names()}
+    assert len(served) == (what != "x:443")
+    assert world.said("a")[:2] == (("True", "Accepted") if served else ("False", "Conflicted"))
     world.put("HostedAPIServer", "ns", "z", None)
     assert world.said("a")[:2] == ("True", "Accepted")
 
@@ -169,11 +172,13 @@ def test_invalid_trusted_proxies_annotation_disables_the_port() -> None:
         world.server("a", "a.test", **advertised("10.1.2.3"))
         assert world.gateway().proxy_protocol_listeners == ()
         with world.engine.compile() as ask:
-            status: Any = ask.map(combined.status, ask(combined.subjects, ""))[
+            status: Any = ask.map(combined.desired_status, ask(combined.status_subjects, ""))[
                 ("Gateway", "ns", "gw")
             ]
-        inside = next(each for each in status.listeners if each.name == "in")
-        accepted = next(each for each in inside.conditions if each.type == "Accepted")
+        inside = next(listener for listener in status.listeners if listener.name == "in")
+        accepted = next(
+            condition for condition in inside.conditions if condition.type == "Accepted"
+        )
         assert accepted.status == "False"
         assert "gatehouse.dev/trusted-proxies" in accepted.message
 
@@ -196,7 +201,7 @@ def test_hosted_apiserver_wins_a_hostname_over_a_tlsroute() -> None:
     spec = {"parentRefs": [{"name": "gw"}], "hostnames": ["a.test"], "rules": rules}
     world.put("TLSRoute", "ns", "r", {"spec": spec})
     world.server("a", "a.test", allowedSources=["10.0.0.0/8"])
-    (host,) = [each for each in world.gateway().l4_listeners[0].hosts if each.hostname]
+    (host,) = [l4_host for l4_host in world.gateway().l4_listeners[0].hosts if l4_host.hostname]
     assert host.sources == ("10.0.0.0/8",)
     assert host.backends[0].cluster.startswith("h-ns-a-443-")
 
@@ -218,7 +223,9 @@ def test_missing_service_is_a_hostname_without_backends() -> None:
     world = World()
     world.server("a", "a.test", allowedSources=["10.0.0.0/8"])
     assert world.said("a", "ResolvedRefs")[:2] == ("False", "BackendNotFound")
-    (host,) = [each for each in world.gateway().l4_listeners[0].hosts if each.hostname]
+    (host,) = [
+        candidate for candidate in world.gateway().l4_listeners[0].hosts if candidate.hostname
+    ]
     assert (host.backends, host.sources) == ((), ("10.0.0.0/8",))
 
 
@@ -227,21 +234,23 @@ def test_queries_per_added_server_do_not_grow_with_their_number() -> None:
     runs = []
     for number in (50, 2000):
         world = World()
-        for each in range(number):
-            world.service(f"s{each}")
+        for index in range(number):
+            world.service(f"s{index}")
             world.server(
-                f"s{each}", f"s{each}.test", **advertised(f"10.0.{each // 250}.{each % 250 + 1}")
+                f"s{index}",
+                f"s{index}.test",
+                **advertised(f"10.0.{index // 250}.{index % 250 + 1}"),
             )
         with world.engine.compile() as ask:
-            combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(combined.status, ask(combined.subjects, ""))
+            combined.compile_combined_gateway(ask, ("Gateway", "ns", "gw"))
+            ask.map(combined.desired_status, ask(combined.status_subjects, ""))
         before = world.engine.runs
         world.service("new")
         world.server("new", "new.test", **advertised("10.9.9.9"))
         with world.engine.compile() as ask:
-            made: Any = combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(combined.status, ask(combined.subjects, ""))
-        assert len(made.l4_listeners[0].hosts) == number + 2
+            compiled: Any = combined.compile_combined_gateway(ask, ("Gateway", "ns", "gw"))
+            ask.map(combined.desired_status, ask(combined.status_subjects, ""))
+        assert len(compiled.l4_listeners[0].hosts) == number + 2
         runs.append(world.engine.runs - before)
     assert runs[1] < 2 * runs[0]
 
@@ -258,22 +267,36 @@ def test_queries_per_added_server_do_not_grow_with_their_number() -> None:
     ],
 )
 def test_dns_records_point_to_the_load_balancer(targets: list[str], records: list[Any]) -> None:
-    found = dns_records_for(["b.test", "a.test"], targets, 60)
-    assert found == [
-        Record(name, kind, shown, 60) for name in ("a.test", "b.test") for kind, shown in records
+    records_of_hosts = dns_records_for(["b.test", "a.test"], targets, 60)
+    assert records_of_hosts == [
+        DnsRecord(name, kind, targets_of_kind, 60)
+        for name in ("a.test", "b.test")
+        for kind, targets_of_kind in records
     ]
 
 
 def test_zone_has_only_names_below_its_origin() -> None:
-    found = [
+    records = [
         *dns_records_for(
             ["api.one.example", "example", "api.other.test", "notexample"], ["192.0.2.1"], 60
         ),
         *dns_records_for(["two.example"], ["lb.cloud.test"], 30),
     ]
-    assert hosted_apiserver.zone("Example.", found) == (
+    assert hosted_apiserver.zone_file("Example.", records) == (
         "$ORIGIN example.\n"
         "api.one 60 IN A 192.0.2.1\n"
         "@ 60 IN A 192.0.2.1\n"
         "two 30 IN CNAME lb.cloud.test.\n"
     )
+
+
+def test_service_with_names_only_as_endpoints_is_a_hostname_without_backends() -> None:
+    """Of addressType: "No semantics are defined for the "FQDN" type" (discovery.k8s.io/v1)."""
+    world = World()
+    world.service("a")
+    world.server("a", "a.test")
+    names = {"addressType": "FQDN", "endpoints": [{"addresses": ["api.example"]}]}
+    world.put("EndpointSlice", "ns", "a-1", names, labels={"kubernetes.io/service-name": "a"})
+    assert world.said("a", "ResolvedRefs")[:2] == ("False", "UnsupportedAddressType")
+    (host,) = (entry for entry in world.gateway().l4_listeners[0].hosts if entry.hostname)
+    assert host.backends == ()

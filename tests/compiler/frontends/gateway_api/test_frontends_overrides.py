@@ -10,12 +10,24 @@ from typing import Any
 import pytest
 
 from fakes.admission import admitted_objects
+from gatehouse.apis.data_plane_parameters import ParametersSpec
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import overrides
+from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus
 from gatehouse.controller.compilation import Compilation
-from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.incremental.query import Key
+
+SAMPLES = {
+    "replicas": 2,
+    "minReplicas": 2,
+    "maxReplicas": 3,
+    "terminationGracePeriodSeconds": 5,
+    "seconds": 1,
+    "type": "ClusterIP",
+}
+"""Values of fields with ceilings or allowed values."""
 
 GATEWAY: Key = ("Gateway", "ns", "gw")
 
@@ -34,6 +46,7 @@ REFUSED = [
     "deployment.pod.volumes",
     "networkPolicy.egressTo",
     "networkPolicy.patches",
+    "service.loadBalancerIP",
     "service.nodePorts",
     "service.patches",
 ]
@@ -73,19 +86,21 @@ spec:
 
 def compiled(
     inner: Mapping[str, Any], outer: Mapping[str, Any] | None = None, *, allowed: bool = False
-) -> tuple[Plan, dict[str, Any]]:
+) -> tuple[ProvisioningPlan, dict[str, Any]]:
     """Return the plan of the Gateway and its condition Accepted."""
-    compilation = Compilation(gateway_api.Settings(bind="any", workload_overrides=allowed))
+    compilation = Compilation(
+        gateway_api.ControllerSettings(bind="any", workload_overrides=allowed)
+    )
     text = OBJECTS.format(inner=json.dumps(inner), outer=json.dumps(outer or {}))
     for kind, raw in admitted_objects(text):
         metadata = raw["metadata"]
         compilation.put(kind, (metadata.get("namespace", ""), metadata["name"]), raw)
-    found = compilation.run()
-    status = found.statuses[GATEWAY]
+    result = compilation.run()
+    status = result.statuses[GATEWAY]
     assert isinstance(status, GatewayStatus)
-    [accepted] = [each for each in status.conditions if each.type == "Accepted"]
-    shown = {"status": accepted.status, "reason": accepted.reason, "message": accepted.message}
-    return found.plans[GATEWAY], shown
+    [accepted] = [condition for condition in status.conditions if condition.type == "Accepted"]
+    summary = {"status": accepted.status, "reason": accepted.reason, "message": accepted.message}
+    return result.plans[GATEWAY], summary
 
 
 PATCHES = [{"type": "Merge", "value": {"spec": {"minReadySeconds": 7}}}]
@@ -134,8 +149,8 @@ def test_gateway_cannot_replace_the_kind_of_workload_of_its_class(kind: str, oth
     outer = {kind: {"patches": PATCHES}}
     plan, accepted = compiled({other: {}}, outer)
     assert (plan.workload.daemon_set is None) is (kind == "deployment")
-    asked = plan.workload.daemon_set or plan.workload.deployment
-    assert len(asked.patches) == 1
+    workload = plan.workload.daemon_set or plan.workload.deployment
+    assert len(workload.patches) == 1
     assert f"spec.kubernetes.{other}: may be set only by" in accepted["message"]
 
 
@@ -145,12 +160,18 @@ def test_gateway_selects_workload_kind_when_its_class_does_not() -> None:
     assert accepted["status"] == "True"
 
 
+def limited(fields: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the allowed part of ``spec.kubernetes`` and the paths of refused fields."""
+    result = overrides.limit(ParametersSpec(kubernetes=fields), {}, ResourceLimits())
+    return result.spec.kubernetes, result.refused
+
+
 def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Return the paths of the fields of a schema. A list counts as one field."""
     if not schema.get("properties"):
         yield path
-    for name, each in (schema.get("properties") or {}).items():
-        yield from leaves(each, (*path, name))
+    for name, child in (schema.get("properties") or {}).items():
+        yield from leaves(child, (*path, name))
 
 
 @pytest.mark.parametrize(
@@ -162,20 +183,20 @@ def test_every_crd_field_is_allowed_or_rejected(definition: str) -> None:
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     refused = []
     for path in leaves(spec["kubernetes"]):
-        asked: Any = True
+        sample: Any = SAMPLES.get(path[-1], True)
         for name in reversed(path):
-            asked = {name: asked}
-        kept, found = overrides.limit(asked, {})
-        if found:
-            assert found == (f"spec.kubernetes.{'.'.join(path)}",)
+            sample = {name: sample}
+        permitted, messages = limited(sample)
+        if messages:
+            assert messages == (f"spec.kubernetes.{'.'.join(path)}",)
             refused.append(".".join(path))
         else:
-            assert kept == asked
+            assert permitted == sample
     assert sorted(refused) == sorted(REFUSED)
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("fields", "field"),
     [
         ({"networkPolicy": {"enable": False}}, "networkPolicy.enable"),
         ({"unknown": {}}, "unknown"),
@@ -210,18 +231,18 @@ def test_every_crd_field_is_allowed_or_rejected(definition: str) -> None:
         ),
     ],
 )
-def test_rejected_field_is_named(asked: dict[str, Any], field: str) -> None:
-    _, refused = overrides.limit(asked, {})
+def test_rejected_field_is_named(fields: dict[str, Any], field: str) -> None:
+    _, refused = limited(fields)
     assert refused == (f"spec.kubernetes.{field}",)
 
 
 def test_null_does_not_remove_a_value_of_the_class() -> None:
-    asked = {"deployment": {"replicas": None, "container": {"image": None}}}
-    assert overrides.limit(asked, {}) == ({"deployment": {"container": {}}}, ())
-    assert overrides.limit({"networkPolicy": None}, {}) == ({}, ())
+    fields = {"deployment": {"replicas": None, "container": {"image": None}}}
+    assert limited(fields) == ({"deployment": {"container": {}}}, ())
+    assert limited({"networkPolicy": None}) == ({}, ())
 
 
 def test_rejection_message_is_truncated() -> None:
-    found = overrides.rejection_message([f"f{number}" for number in range(50)])
-    assert found.startswith("f0, f1, ")
-    assert "f7 and 42 more: may be set only" in found
+    message = overrides.refused_fields_message([f"f{number}" for number in range(50)])
+    assert message.startswith("f0, f1, ")
+    assert "f7 and 42 more: may be set only" in message

@@ -16,24 +16,24 @@ CREATED = "2026-01-01T00:00:00Z"
 
 def status(controller: str, *listeners: dict[str, Any]) -> dict[str, Any]:
     """Return the desired status of a Gateway with these listeners."""
-    engine = Engine(Snapshot(gateway_api.INDEXES))
+    engine = Engine(Snapshot(gateway_api.GATEWAY_API_INDEXES))
     meta = {"name": "gw", "namespace": "ns", "creationTimestamp": CREATED}
     raw = {"metadata": meta, "spec": {"gatewayClassName": "c", "listeners": list(listeners)}}
     owner = {"metadata": {"name": "c"}, "spec": {"controllerName": controller}}
     engine.commit(
         {
-            ("GatewayClass", "", "c"): gateway_api.decode("GatewayClass", owner),
-            GATEWAY: gateway_api.decode("Gateway", raw),
+            ("GatewayClass", "", "c"): gateway_api.decode_gateway_api_object("GatewayClass", owner),
+            GATEWAY: gateway_api.decode_gateway_api_object("Gateway", raw),
         }
     )
     with engine.compile() as ask:
-        found = ask(gateway_api.status, GATEWAY)
-    assert found is not None
-    return gateway_api.FRONT_END.merge_status(None, found, CREATED) or {}
+        desired = ask(gateway_api.gateway_api_status, GATEWAY)
+    assert desired is not None
+    return gateway_api.GATEWAY_API_FRONT_END.merge_status(None, desired, CREATED) or {}
 
 
 def said(listener: dict[str, Any], kind: str) -> tuple[str, str, str]:
-    entry = next(each for each in listener["conditions"] if each["type"] == kind)
+    entry = next(condition for condition in listener["conditions"] if condition["type"] == kind)
     return entry["status"], entry["reason"], entry["message"]
 
 
@@ -42,16 +42,16 @@ def listener(name: str = "api", port: int = 6443, **more: Any) -> dict[str, Any]
 
 
 def test_envoy_serves_kube_apiservers_without_listener_certificate() -> None:
-    (found,) = status(gateway_api.ENVOY, listener())["listeners"]
-    assert said(found, "Accepted")[:2] == ("True", "Accepted")
-    assert said(found, "ResolvedRefs")[:2] == ("True", "ResolvedRefs")
-    assert found["supportedKinds"] == [{"group": "proxy.kubegateway.io", "kind": "UpstreamCluster"}]
+    (entry,) = status(gateway_api.ENVOY, listener())["listeners"]
+    assert said(entry, "Accepted")[:2] == ("True", "Accepted")
+    assert said(entry, "ResolvedRefs")[:2] == ("True", "ResolvedRefs")
+    assert entry["supportedKinds"] == [{"group": "proxy.kubegateway.io", "kind": "UpstreamCluster"}]
 
 
 def test_kube_apiserver_protocol_is_unsupported_on_nginx() -> None:
-    (found,) = status(gateway_api.NGINX, listener())["listeners"]
+    (entry,) = status(gateway_api.NGINX, listener())["listeners"]
     message = f"listener api: protocol {KUBE} is not supported by gatehouse.dev/nginx, "
-    assert said(found, "Accepted") == (
+    assert said(entry, "Accepted") == (
         "False",
         "UnsupportedProtocol",
         message + "only by gatehouse.dev/envoy",
@@ -60,9 +60,9 @@ def test_kube_apiserver_protocol_is_unsupported_on_nginx() -> None:
 
 def test_missing_certificate_is_reported_but_listener_is_accepted() -> None:
     tls = {"certificateRefs": [{"name": "gone"}]}
-    (found,) = status(gateway_api.ENVOY, listener(tls=tls))["listeners"]
-    assert said(found, "Accepted")[0] == "True"
-    assert said(found, "ResolvedRefs")[:2] == ("False", "InvalidCertificateRef")
+    (entry,) = status(gateway_api.ENVOY, listener(tls=tls))["listeners"]
+    assert said(entry, "Accepted")[0] == "True"
+    assert said(entry, "ResolvedRefs")[:2] == ("False", "InvalidCertificateRef")
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ def test_missing_certificate_is_reported_but_listener_is_accepted() -> None:
     ],
 )
 def test_inapplicable_value_is_rejected(more: dict[str, Any], words: str) -> None:
-    (found,) = status(gateway_api.ENVOY, listener(**more))["listeners"]
-    accepted = said(found, "Accepted")
+    (entry,) = status(gateway_api.ENVOY, listener(**more))["listeners"]
+    accepted = said(entry, "Accepted")
     assert accepted[:2] == ("False", "UnsupportedValue")
     assert words in accepted[2]
 
 
 def test_port_is_not_shared_with_another_protocol() -> None:
     other = {"name": "web", "port": 6443, "protocol": "HTTP"}
-    for found in status(gateway_api.ENVOY, listener(), other)["listeners"]:
-        assert said(found, "Conflicted")[:2] == ("True", "ProtocolConflict")
+    for entry in status(gateway_api.ENVOY, listener(), other)["listeners"]:
+        assert said(entry, "Conflicted")[:2] == ("True", "ProtocolConflict")
 
 
 def test_unsupported_route_kinds_are_reported() -> None:
     allowed = {"kinds": [{"kind": "HTTPRoute"}]}
-    (found,) = status(gateway_api.ENVOY, listener(allowedRoutes=allowed))["listeners"]
-    assert found["supportedKinds"] == []
-    assert said(found, "ResolvedRefs")[:2] == ("False", "InvalidRouteKinds")
+    (entry,) = status(gateway_api.ENVOY, listener(allowedRoutes=allowed))["listeners"]
+    assert entry["supportedKinds"] == []
+    assert said(entry, "ResolvedRefs")[:2] == ("False", "InvalidRouteKinds")

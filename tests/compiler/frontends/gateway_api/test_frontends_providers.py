@@ -36,7 +36,7 @@ def test_oidc_fields_have_defaults() -> None:
 
 
 def test_oidc_fields_are_translated() -> None:
-    found = relying(
+    party = relying(
         issuer="https://id.example/realms/a/",
         redirectURI="https://shop.example:8443/back",
         pkce=False,
@@ -48,12 +48,12 @@ def test_oidc_fields_are_translated() -> None:
             "frontChannelLogoutURI": "/ended", "tokenHint": True,
         },
     )  # fmt: skip
-    assert found.metadata_url == "https://id.example/realms/a/.well-known/openid-configuration"
-    assert (found.callback, found.callback_origin) == ("/back", "https://shop.example:8443")
-    assert (found.scopes, found.pkce) == (("openid", "email"), False)
-    assert found.extra == (("a", "1"), ("b", "2"))
-    assert (found.cookie, found.timeout) == ("SHOP", 1800.0)
-    assert found.logout == Logout("/logout", "https://www.example/?bye", "/ended", True)
+    assert party.metadata_url == "https://id.example/realms/a/.well-known/openid-configuration"
+    assert (party.callback, party.callback_origin) == ("/back", "https://shop.example:8443")
+    assert (party.scopes, party.pkce) == (("openid", "email"), False)
+    assert party.extra == (("a", "1"), ("b", "2"))
+    assert (party.cookie, party.timeout) == ("SHOP", 1800.0)
+    assert party.logout == Logout("/logout", "https://www.example/?bye", "/ended", True)
     assert relying(configURL="https://id.internal/x?y=z").metadata_url.endswith("/x?y=z")
 
 

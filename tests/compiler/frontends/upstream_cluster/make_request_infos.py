@@ -98,11 +98,11 @@ QUERIES = (
 
 def requests() -> list[tuple[str, str]]:
     """Yield every request of the table: methods by shapes, then each path, then each query."""
-    found = list(product(METHODS, SHAPES))
-    found += [("GET", path) for path in PATHS]
-    found += [("DELETE", path) for path in PATHS[::5]]
-    found += [("GET", f"/api/v1/pods?{query}") for query in QUERIES]
-    found += [
+    result = list(product(METHODS, SHAPES))
+    result += [("GET", path) for path in PATHS]
+    result += [("DELETE", path) for path in PATHS[::5]]
+    result += [("GET", f"/api/v1/pods?{query}") for query in QUERIES]
+    result += [
         ("GET", "/api/v1/namespaces/ns/pods/p?watch=true"),
         ("GET", "/api/v1/namespaces/ns/pods/p?fieldSelector=metadata.name%3Dx"),
         ("DELETE", "/api/v1/pods?fieldSelector=metadata.name%3Dx"),
@@ -112,7 +112,7 @@ def requests() -> list[tuple[str, str]]:
         ("GET", "/healthz?watch=1"),
         ("POST", "/api/v1/namespaces/ns/pods/p/exec?command=ls&stdin=true"),
     ]
-    return list(dict.fromkeys((method, target) for method, target in found if target))
+    return list(dict.fromkeys((method, target) for method, target in result if target))
 
 
 def main() -> None:
@@ -129,9 +129,9 @@ def main() -> None:
         done = subprocess.run(
             [f"{scratch}/oracle"], input=text, capture_output=True, text=True, check=True
         )
-    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in json.loads(done.stdout))
-    made = {"made_by": "make_request_infos.py", "of": f"k8s.io/apiserver {VERSION}"}
-    head = json.dumps(made)[:-1]
+    lines = ",\n".join(json.dumps(load, ensure_ascii=False) for load in json.loads(done.stdout))
+    header = {"made_by": "make_request_infos.py", "of": f"k8s.io/apiserver {VERSION}"}
+    head = json.dumps(header)[:-1]
     path = HERE / "request_infos.json"
     path.write_text(f'{head}, "requests": [\n{lines}\n]}}\n', encoding="utf-8")
 

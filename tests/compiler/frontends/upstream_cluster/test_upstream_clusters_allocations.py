@@ -8,10 +8,10 @@ import pytest
 
 from fakes.upstream_worlds import EVERYTHING, GATEWAY, World
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.inputs import replicas
-from gatehouse.compiler.frontends.upstream_cluster import conditions
+from gatehouse.compiler.frontends.inputs import limit_use_key, replicas_key, sharing_key
+from gatehouse.compiler.frontends.upstream_cluster import rate_limit_conditions
 from gatehouse.compiler.frontends.upstream_cluster.allocations import MAX_PER_DATA_PLANE_OBJECTS
-from gatehouse.compiler.ir.kube_apiserver import InFlight
+from gatehouse.compiler.ir.kube_apiserver import DividedLimit, InFlight
 from gatehouse.incremental.query import Key
 
 Object = dict[str, Any]
@@ -31,7 +31,9 @@ LOCAL: Object = {"name": "local", "maxRequestsInflight": {"max": 7}}
 
 def shared(world: World, *schemas: Object, name: str = "a.example", **more: Any) -> Key:
     """Add a cluster with these schemas, each used by a policy."""
-    policies = [{"rules": [EVERYTHING], "flowControlSchemaName": each["name"]} for each in schemas]
+    policies = [
+        {"rules": [EVERYTHING], "flowControlSchemaName": schema["name"]} for schema in schemas
+    ]
     more = {"annotations": GATE, "dispatchPolicies": policies, **more}
     return world.cluster(name, flowControl={"flowControlSchemas": [*schemas]}, **more)
 
@@ -39,22 +41,24 @@ def shared(world: World, *schemas: Object, name: str = "a.example", **more: Any)
 def told(world: World, key: Key) -> dict[str, Object]:
     """Return the RateLimitConditions of a cluster by name."""
     world.run()
-    found = world.allocated.get(key)
-    return {} if found is None else dict(conditions(key[2], found))
+    allocation = world.allocated.get(key)
+    return {} if allocation is None else dict(rate_limit_conditions(key[2], allocation))
 
 
 @pytest.fixture
 def world() -> World:
-    made = World(gateway_api.Settings(bind="any", counter="counter:8081"))
-    made.gateway()
-    made.engine.commit({replicas(GATEWAY): ("p-1", "p-2", "p-3")})
-    return made
+    clusters = World(gateway_api.ControllerSettings(bind="any", counter="counter:8081"))
+    clusters.gateway()
+    clusters.engine.commit({replicas_key(GATEWAY): ("p-1", "p-2", "p-3")})
+    return clusters
 
 
 def test_one_condition_object_per_cluster_and_per_data_plane(world: World) -> None:
-    found = told(world, shared(world, IN_FLIGHT, LOCAL, BUCKET))
-    assert list(found) == [f"a.example.{each}" for each in ("state", "ns.p-1", "ns.p-2", "ns.p-3")]
-    state, first = found["a.example.state"], found["a.example.ns.p-1"]
+    conditions = told(world, shared(world, IN_FLIGHT, LOCAL, BUCKET))
+    assert list(conditions) == [
+        f"a.example.{suffix}" for suffix in ("state", "ns.p-1", "ns.p-2", "ns.p-3")
+    ]
+    state, first = conditions["a.example.state"], conditions["a.example.ns.p-1"]
     assert state["spec"] == {
         "upstreamCluster": "a.example",
         "limitItemConfigurations": [
@@ -77,7 +81,7 @@ def test_one_condition_object_per_cluster_and_per_data_plane(world: World) -> No
             {"name": "flight", "strategy": "globalAllocate", "maxRequestsInflight": {"max": 3}},
         ],
     }
-    # What a data plane uses is not known here, and not told.
+    # The controller does not know the usage of a data plane, so the status has none.
     assert "status" not in first
     assert first["metadata"]["labels"] == {
         "app.kubernetes.io/managed-by": "gatehouse",
@@ -114,10 +118,10 @@ def test_allocation_equals_the_limits_of_data_planes(world: World) -> None:
     """All Gateways share a limit, although none knows how much another one uses."""
     key = shared(world, IN_FLIGHT)
     world.gateway("other")
-    world.engine.commit({replicas(OTHER): ("q-1", "q-2")})
+    world.engine.commit({replicas_key(OTHER): ("q-1", "q-2")})
     items = [
-        each["spec"]["limitItemConfigurations"][0]["maxRequestsInflight"]
-        for name, each in told(world, key).items()
+        condition["spec"]["limitItemConfigurations"][0]["maxRequestsInflight"]
+        for name, condition in told(world, key).items()
         if not name.endswith(".state")
     ]
     assert items == [{"max": 2}] * 5
@@ -125,8 +129,26 @@ def test_allocation_equals_the_limits_of_data_planes(world: World) -> None:
         assert world.served(gateway)["a.example"].schemas[0].limit == InFlight(2)
 
 
+def test_allocation_follows_the_use_of_data_planes(world: World) -> None:
+    key = shared(world, {**IN_FLIGHT, "globalMaxRequestsInflight": {"max": 100}})
+    sharing = frozenset(("p-1", "p-2"))
+    use = {"p-1": {"flight": 90}, "p-2": {"flight": 0}}
+    world.engine.commit({replicas_key(GATEWAY): ("p-1", "p-2"), sharing_key(GATEWAY): sharing})
+    world.engine.commit({limit_use_key(GATEWAY, "a.example"): use})
+    items = {
+        name: condition["spec"]["limitItemConfigurations"][0]["maxRequestsInflight"]["max"]
+        for name, condition in told(world, key).items()
+    }
+    shares = {"p-1": 92, "p-2": 7}
+    assert items == {"a.example.state": 100, "a.example.ns.p-1": 92, "a.example.ns.p-2": 7}
+    (schema,) = world.served(GATEWAY)["a.example"].schemas
+    assert schema.divided == DividedLimit(100, 5, tuple(shares.items()))
+    # Data planes whose agents serve no shares have the even one.
+    assert schema.limit == InFlight(50)
+
+
 def test_nothing_is_allocated_without_data_planes(world: World) -> None:
-    world.engine.commit({replicas(GATEWAY): ()})
+    world.engine.commit({replicas_key(GATEWAY): ()})
     (state,) = told(world, shared(world, IN_FLIGHT, BUCKET)).values()
     assert state["status"]["limitItemStatuses"] == [
         {"name": "bucket", "tokenBucket": {"qps": 0, "burst": 0}},
@@ -136,19 +158,19 @@ def test_nothing_is_allocated_without_data_planes(world: World) -> None:
 
 def test_only_the_total_is_written_for_very_many_data_planes(world: World) -> None:
     world.engine.commit(
-        {replicas(GATEWAY): tuple(f"p-{n:04}" for n in range(MAX_PER_DATA_PLANE_OBJECTS + 1))}
+        {replicas_key(GATEWAY): tuple(f"p-{n:04}" for n in range(MAX_PER_DATA_PLANE_OBJECTS + 1))}
     )
     assert list(told(world, shared(world, IN_FLIGHT))) == ["a.example.state"]
 
 
 def test_names_and_labels_are_never_too_long(world: World) -> None:
     pods = tuple(f"{'p' * 240}-{n}" for n in range(2))
-    world.engine.commit({replicas(GATEWAY): pods})
-    found = told(world, shared(world, IN_FLIGHT))
-    assert len(found) == 3
-    assert {name for name in found if len(name) > 253} == set()
-    assert [each["spec"].get("instance") for each in found.values()][1:] == [
-        f"ns.{each}" for each in pods
+    world.engine.commit({replicas_key(GATEWAY): pods})
+    conditions = told(world, shared(world, IN_FLIGHT))
+    assert len(conditions) == 3
+    assert {name for name in conditions if len(name) > 253} == set()
+    assert [condition["spec"].get("instance") for condition in conditions.values()][1:] == [
+        f"ns.{pod}" for pod in pods
     ]
-    for each in found.values():
-        assert all(len(value) <= 63 for value in each["metadata"]["labels"].values())
+    for condition in conditions.values():
+        assert all(len(value) <= 63 for value in condition["metadata"]["labels"].values())

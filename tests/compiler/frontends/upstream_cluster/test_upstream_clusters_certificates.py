@@ -11,7 +11,7 @@ from cryptography import x509
 
 from fakes.upstream_worlds import GATEWAY, World, authority, b64, ca, condition
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import covers
+from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import certificate_covers
 
 DAY = 86400.0
 HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
@@ -20,24 +20,24 @@ NOTHING = ("", "", "")
 
 def issued(*names: str) -> dict[str, str]:
     """Return a key pair for hostnames, valid from two days ago until tomorrow."""
-    found = authority().issue("-".join(names) or "none", *(x509.DNSName(each) for each in names))
-    chain, key = (b64(file.read_bytes()) for file in found)
+    files = authority().issue("-".join(names) or "none", *(x509.DNSName(name) for name in names))
+    chain, key = (b64(file.read_bytes()) for file in files)
     return {"certData": chain, "keyData": key}
 
 
 def shown(pair: dict[str, str], *, end: bool) -> str:
     """Return the end or start of validity of a key pair, as in statuses."""
 
-    (found,) = x509.load_pem_x509_certificates(base64.b64decode(pair["certData"]))
-    moment = found.not_valid_after_utc if end else found.not_valid_before_utc
+    (certificate,) = x509.load_pem_x509_certificates(base64.b64decode(pair["certData"]))
+    moment = certificate.not_valid_after_utc if end else certificate.not_valid_before_utc
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    made.gateway()
-    return made
+    clusters = World()
+    clusters.gateway()
+    return clusters
 
 
 def test_expired_certificate_is_served_and_reported(world: World) -> None:
@@ -53,7 +53,7 @@ def test_expired_certificate_is_served_and_reported(world: World) -> None:
     assert world.served()["a.example"].certificates == (certificate,)
     assert world.condition(key, "ResolvedRefs")[0] == "True"
     assert world.condition(key, "Programmed")[0] == "True"
-    # Told of the object, and not again of each Gateway.
+    # The condition is on the object, and not repeated for each Gateway.
     (here,) = world.status(key)["gateways"]
     assert condition(here, "CertificateValid") == NOTHING
 
@@ -83,14 +83,13 @@ def test_rejected_certificate_is_left_out_and_reported(world: World) -> None:
     config = {**own, "caData": ca()}
     key = world.cluster("a.example", servers=HTTPS, clientConfig=config, secureServing=serving)
     served = world.compiled()
-    assert {str(each.origin) for each in served.certificates} >= {
+    assert {str(certificate.origin) for certificate in served.certificates} >= {
         "UpstreamCluster a.example: spec.clientConfig.certData",
         "UpstreamCluster a.example: spec.secureServing.certData",
     }
-    for each in served.certificates:
-        if each.origin.kind == "UpstreamCluster":
-            rejected = gateway_api.rejected_certificate_key(GATEWAY, each.name)
-            world.engine.commit({rejected: "rejected by envoy/1: bad key"})
+    for certificate in served.certificates:
+        if certificate.origin.kind == "UpstreamCluster":
+            reject(world, certificate.name, "bad key")
     cluster = world.served()["a.example"]
     assert cluster.certificates == ()
     assert cluster.tls is not None
@@ -99,6 +98,44 @@ def test_rejected_certificate_is_left_out_and_reported(world: World) -> None:
     message = world.condition(key, "ResolvedRefs")[2]
     assert "spec.secureServing: certificate rejected by envoy/1: bad key" in message
     assert "spec.clientConfig: certificate rejected by envoy/1: bad key" in message
+
+
+@pytest.mark.parametrize("section", ["clientConfig", "secureServing"])
+def test_rejected_ca_certificates_are_left_out_and_reported(world: World, section: str) -> None:
+    config = {**issued("gateway.example"), "caData": ca()}
+    serving = {**issued("a.example"), "clientCAData": b64(2 * authority().pem)}
+    key = world.cluster("a.example", servers=HTTPS, clientConfig=config, secureServing=serving)
+    bundles = {
+        str(trust_bundle.origins[0]): trust_bundle
+        for trust_bundle in world.compiled().trust_bundles
+    }
+    field = {"clientConfig": "caData", "secureServing": "clientCAData"}[section]
+    reject(world, bundles[f"UpstreamCluster a.example: spec.{section}.{field}"].name, "bad CA")
+    cluster = world.served()["a.example"]
+    assert (cluster.servers == ()) == (section == "clientConfig")
+    assert (cluster.client_trust == "") == (section == "secureServing")
+    message = world.condition(key, "ResolvedRefs")[2]
+    assert f"spec.{section}: CA certificates rejected by envoy/1: bad CA" in message
+
+
+def test_rejected_token_is_left_out_and_reported(world: World) -> None:
+    token = base64.b64encode(b"secret-token").decode()
+    config = {"bearerToken": token, "caData": ca()}
+    serving = issued("a.example")
+    key = world.cluster("a.example", servers=HTTPS, clientConfig=config, secureServing=serving)
+    (secret,) = world.compiled().secrets
+    assert str(secret.origin) == "UpstreamCluster a.example: spec.clientConfig.bearerToken"
+    reject(world, secret.name, "bad token")
+    cluster = world.served()["a.example"]
+    assert (cluster.token, cluster.servers) == ("", ())
+    message = world.condition(key, "ResolvedRefs")[2]
+    assert "spec.clientConfig: bearer token rejected by envoy/1: bad token" in message
+
+
+def reject(world: World, name: str, message: str) -> None:
+    """Let the Gateway's proxy reject a credential."""
+    rejected = gateway_api.RejectedCredential(name, f"rejected by envoy/1: {message}")
+    world.engine.commit({gateway_api.rejected_credential_key(GATEWAY, name): rejected})
 
 
 def test_certificate_is_valid_through_its_last_second(world: World) -> None:
@@ -153,7 +190,7 @@ def test_hostname_of_another_cluster_need_not_be_covered(world: World) -> None:
 
 def test_certificate_without_dns_names_covers_no_hostname(world: World) -> None:
     # The common name counts for no client of today.
-    chain, private = (b64(each.read_bytes()) for each in authority().issue("a.example"))
+    chain, private = (b64(file.read_bytes()) for file in authority().issue("a.example"))
     serving = {"certData": chain, "keyData": private}
     names = [f"n{number}.test" for number in range(9)]
     key = world.cluster("a.example", secureServing={**serving, "serverNames": names})
@@ -181,4 +218,4 @@ def test_certificate_without_dns_names_covers_no_hostname(world: World) -> None:
     ],
 )
 def test_wildcard_matches_one_label(names: list[str], host: str, held: bool) -> None:
-    assert covers(names, host) is held
+    assert certificate_covers(names, host) is held

@@ -17,8 +17,9 @@ from fakes.upstream_worlds import (
     pair,
 )
 from gatehouse.compiler.frontends import combined, gateway_api
-from gatehouse.compiler.frontends.inputs import replicas
+from gatehouse.compiler.frontends.inputs import record_key, replicas_key
 from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs, InFlight, TokenBucket
+from gatehouse.incremental.query import Key
 
 OLD, NEW = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
@@ -26,9 +27,9 @@ HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    made.gateway()
-    return made
+    clusters = World()
+    clusters.gateway()
+    return clusters
 
 
 def attached(world: World, gateway: str = "gw") -> int:
@@ -44,7 +45,7 @@ def test_every_gateway_with_the_protocol_serves_a_cluster(world: World) -> None:
     assert list(world.served(("Gateway", "ns", "other"))) == ["a.example"]
     assert world.compiled(("Gateway", "ns", "web")).api_listeners == ()
     assert [attached(world, name) for name in ("gw", "other", "web")] == [1, 1, 0]
-    names = [each["gatewayRef"]["name"] for each in world.status(key)["gateways"]]
+    names = [entry["gatewayRef"]["name"] for entry in world.status(key)["gateways"]]
     assert names == ["gw", "other"]
 
 
@@ -74,6 +75,12 @@ def test_cluster_without_a_gateway_is_reported() -> None:
     assert world.condition(key, "Programmed")[0] == "False"
 
 
+def owned_by(world: World, key: Key) -> None:
+    """Record that a cluster owns its hostnames."""
+    status = world.gateway_status(key)
+    world.engine.commit({record_key(key): status.next_record})
+
+
 def test_hostname_passes_to_next_oldest_cluster_after_deletion(world: World) -> None:
     new = world.cluster("b.example", created=NEW, secureServing={"serverNames": ["X.example"]})
     old = world.cluster("a.example", created=OLD, secureServing={"serverNames": ["x.example"]})
@@ -82,7 +89,7 @@ def test_hostname_passes_to_next_oldest_cluster_after_deletion(world: World) -> 
     assert world.condition(new, "Conflicted") == (
         "True",
         "HostConflict",
-        "hostname x.example already used by the older UpstreamCluster a.example",
+        "hostname x.example already used by UpstreamCluster a.example",
     )
     assert world.condition(old, "Conflicted") == ("", "", "")
     world.delete(old)
@@ -97,14 +104,14 @@ def test_first_by_name_owns_a_hostname_of_clusters_of_the_same_age(world: World)
 
 
 def test_cluster_that_loses_its_own_name_keeps_other_hostnames(world: World) -> None:
-    world.cluster("a.example", created=OLD, secureServing={"serverNames": ["b.example"]})
-    key = world.cluster("b.example", secureServing={"serverNames": ["c.example"]})
+    owned_by(world, world.cluster("a.example", secureServing={"serverNames": ["b.example"]}))
+    key = world.cluster("b.example", created=OLD, secureServing={"serverNames": ["c.example"]})
     assert world.served()["b.example"].hosts == ("c.example",)
     assert world.condition(key, "Accepted")[0] == "True"
 
 
 def test_cluster_without_a_hostname_is_not_served(world: World) -> None:
-    world.cluster("a.example", created=OLD, secureServing={"serverNames": ["b.example"]})
+    owned_by(world, world.cluster("a.example", secureServing={"serverNames": ["b.example"]}))
     key = world.cluster("b.example")
     assert "b.example" not in world.served()
     assert world.condition(key, "Accepted")[:2] == ("False", "NoHost")
@@ -124,21 +131,23 @@ def test_clusters_at_different_gateways_do_not_conflict(world: World) -> None:
 
 def test_credentials_are_read_from_the_object(world: World) -> None:
     chain, private = pair("client")
-    shown, own = pair("server")
+    certificate_data, own = pair("server")
     world.cluster(
         "a.example",
         servers=HTTPS,
         clientConfig={"keyData": private, "certData": chain, "caData": ca()},
-        secureServing={"keyData": own, "certData": shown, "clientCAData": ca()},
+        secureServing={"keyData": own, "certData": certificate_data, "clientCAData": ca()},
     )
-    gateway, found = world.compiled(), world.served()["a.example"]
-    assert found.tls is not None
-    assert found.tls.server_name == "a.example"
-    named = {found.tls.certificate, *found.certificates}
-    assert {each.name for each in gateway.certificates} == named
+    gateway, cluster = world.compiled(), world.served()["a.example"]
+    assert cluster.tls is not None
+    assert cluster.tls.server_name == "a.example"
+    named = {cluster.tls.certificate, *cluster.certificates}
+    assert {certificate.name for certificate in gateway.certificates} == named
     assert len(named) == 2
     assert (
-        [each.name for each in gateway.trust_bundles] == [found.tls.trust] == [found.client_trust]
+        [trust_bundle.name for trust_bundle in gateway.trust_bundles]
+        == [cluster.tls.trust]
+        == [cluster.client_trust]
     )
     assert gateway.trust_bundles[0].pem == authority().pem.rstrip() + b"\n"
 
@@ -149,18 +158,18 @@ def test_credentials_are_read_from_secrets_of_any_namespace_and_renewed(world: W
     reference = {"namespace": "ns", "name": "s"}
     key = world.cluster("a.example", servers=HTTPS, clientConfig={"secretRef": reference})
     world.cluster("b.example")
-    before, found = world.compiled(), world.served()
-    assert found["a.example"].tls is not None
-    assert [each.content.reveal() for each in before.secrets] == [b"word"]
-    assert found["a.example"].token == before.secrets[0].name
+    before, clusters = world.compiled(), world.served()
+    assert clusters["a.example"].tls is not None
+    assert [secret.content.reveal() for secret in before.secrets] == [b"word"]
+    assert clusters["a.example"].token == before.secrets[0].name
     assert world.condition(key, "ResolvedRefs")[0] == "True"
     chain, private = pair("second")
     world.secret("s", tls_crt=chain, tls_key=private, ca_crt=ca(), token=b64(b"other"))
     after = world.served()
-    assert after["a.example"].tls != found["a.example"].tls
-    assert after["a.example"].token != found["a.example"].token
-    assert after["b.example"] is found["b.example"]
-    assert after["a.example"].policies is found["a.example"].policies
+    assert after["a.example"].tls != clusters["a.example"].tls
+    assert after["a.example"].token != clusters["a.example"].token
+    assert after["b.example"] is clusters["b.example"]
+    assert after["a.example"].policies is clusters["a.example"].policies
     assert len(world.compiled().certificates) == 1
 
 
@@ -214,11 +223,13 @@ def test_servers_are_unverified_only_without_ca_certificates(world: World) -> No
     world.cluster("a.example", servers=HTTPS, clientConfig=token)
     world.cluster("b.example", servers=HTTPS, clientConfig={**token, "caData": ca()})
     world.cluster("c.example", servers=HTTPS, clientConfig={**token, "caData": b64(b"x")})
-    found = world.served()
-    trusts = {name: each.tls.trust if each.tls else None for name, each in found.items()}
+    clusters = world.served()
+    trusts = {
+        name: cluster.tls.trust if cluster.tls else None for name, cluster in clusters.items()
+    }
     assert trusts["a.example"] == ""
     assert trusts["b.example"]
-    assert (len(found["a.example"].servers), len(found["c.example"].servers)) == (1, 0)
+    assert (len(clusters["a.example"].servers), len(clusters["c.example"].servers)) == (1, 0)
 
 
 def test_gateway_ca_verifies_clients_unless_the_cluster_has_its_own(
@@ -231,11 +242,11 @@ def test_gateway_ca_verifies_clients_unless_the_cluster_has_its_own(
     world.cluster("a.example")
     world.cluster("b.example", secureServing={"clientCAData": b64(b"nonsense")})
     world.cluster("c.example", secureServing={"secretRef": {"namespace": "ns", "name": "gone"}})
-    found = world.served()
-    assert found["a.example"].client_trust == world.compiled().trust_bundles[0].name
+    clusters = world.served()
+    assert clusters["a.example"].client_trust == world.compiled().trust_bundles[0].name
     # Authorities that cannot be read prove nothing; others must not take their place.
-    assert found["b.example"].client_trust == ""
-    assert found["c.example"].client_trust == ""
+    assert clusters["b.example"].client_trust == ""
+    assert clusters["c.example"].client_trust == ""
 
 
 def test_listener_certificates_are_served_for_all_clusters(world: World) -> None:
@@ -245,17 +256,17 @@ def test_listener_certificates_are_served_for_all_clusters(world: World) -> None
     world.cluster("a.example")
     gateway = world.compiled()
     assert gateway.api_listeners[0].certificates == tuple(
-        each.name for each in gateway.certificates
+        certificate.name for certificate in gateway.certificates
     )
     assert gateway.api_listeners[0].clusters[0].certificates == ()
 
 
 def test_annotations_set_auth_cache_ttls(world: World) -> None:
-    said = {
+    statuses = {
         "gatehouse.dev/authentication-token-success-cache-ttl": "2m",
         "gatehouse.dev/authorization-cache-authorized-ttl": "long",
     }
-    key = world.cluster("a.example", annotations=said)
+    key = world.cluster("a.example", annotations=statuses)
     assert world.served()["a.example"].identity == AuthCacheTTLs(good_for=120)
     status, _, message = world.condition(key, "PartiallyInvalid")
     assert (status, message) == (
@@ -283,7 +294,7 @@ def test_limits_are_divided_among_connected_data_planes(world: World) -> None:
     world.cluster("b.example")
     assert world.served()["a.example"].schemas[0].limit == InFlight(10)
     other = world.served()["b.example"]
-    world.engine.commit({replicas(GATEWAY): ("x", "y", "z")})
+    world.engine.commit({replicas_key(GATEWAY): ("x", "y", "z")})
     assert world.served()["a.example"].schemas[0].limit == InFlight(3)
     assert world.served()["b.example"] is other
 
@@ -292,14 +303,14 @@ def test_number_of_data_planes_is_a_dependency_only_of_divided_limits(world: Wor
     world.cluster("a.example")
     world.compiled()
     runs = world.engine.runs
-    world.engine.commit({replicas(GATEWAY): ("x", "y", "z")})
+    world.engine.commit({replicas_key(GATEWAY): ("x", "y", "z")})
     world.compiled()
     assert world.engine.runs == runs
-    assert not world.engine.reads(replicas(GATEWAY))
+    assert not world.engine.reads(replicas_key(GATEWAY))
 
 
 def test_token_buckets_are_shared_with_a_counter() -> None:
-    world = World(gateway_api.Settings(bind="any", counter="counter:8081"))
+    world = World(gateway_api.ControllerSettings(bind="any", counter="counter:8081"))
     world.gateway()
     schema = {
         "name": "s",
@@ -356,8 +367,8 @@ def test_cluster_is_not_programmed_without_a_certificate(
 ) -> None:
     world.secret("bare", ca_crt=ca())
     key = world.cluster("a.example", secureServing=serving)
-    told = world.condition(key, "Programmed")
-    assert told == ("False", "CertificateNotFound", f"Gateway ns/gw: {message}")
+    reported = world.condition(key, "Programmed")
+    assert reported == ("False", "CertificateNotFound", f"Gateway ns/gw: {message}")
     (here,) = world.status(key)["gateways"]
     assert condition(here, "Programmed") == ("False", "CertificateNotFound", message)
     world.cluster("a.example", secureServing={**shown(), "serverNames": ["b.example"]})
@@ -377,8 +388,8 @@ def test_mismatched_key_pair_names_the_source_of_both_halves(world: World) -> No
         world.secret("s", **data)
         name = world.cluster("a.example", secureServing={**reference, **inline})
         message = f"{key} does not match the first certificate of {certificate}"
-        told = world.condition(name, "ResolvedRefs")
-        assert told == ("False", "InvalidCredentials", f"spec.secureServing: {message}")
+        reported = world.condition(name, "ResolvedRefs")
+        assert reported == ("False", "InvalidCredentials", f"spec.secureServing: {message}")
     world.secret("s", tls_crt=chain)
     world.cluster("a.example", secureServing=reference)
     message = f"spec.secureServing.secretRef: {where} tls.crt: tls.key of {where} must be set, too"
@@ -396,7 +407,7 @@ def test_listener_certificate_is_sufficient(world: World) -> None:
     tls = {"mode": "Terminate", "certificateRefs": [{"name": "s"}]}
     world.gateway(listeners=[{**LISTENER, "tls": tls}])
     assert world.condition(key, "Programmed")[:2] == ("True", "Programmed")
-    # Each listener shows its own: at the second port nobody could be spoken to.
+    # Each listener needs a certificate. The second port has none.
     other = {**LISTENER, "name": "other", "port": 7443}
     world.gateway(listeners=[{**LISTENER, "tls": tls}, other])
     _, reason, message = world.condition(key, "Programmed")
@@ -420,7 +431,7 @@ def test_programmed_follows_the_data_planes(world: World) -> None:
     world.gateway("other", programmed=False)
     assert world.condition(key, "Programmed")[0] == "False"
     here, there = world.status(key)["gateways"]
-    assert [condition(each, "Programmed")[0] for each in (here, there)] == ["True", "False"]
+    assert [condition(gateway, "Programmed")[0] for gateway in (here, there)] == ["True", "False"]
 
 
 def test_unsupported_parts_are_reported(world: World) -> None:
@@ -451,18 +462,20 @@ def test_equal_status_is_not_written(world: World) -> None:
     key = world.cluster("a.example", dispatchPolicies=[{"rules": [EVERYTHING, {}]}])
     first = world.status(key)
     assert condition(first, "PartiallyInvalid")[0] == "True"
-    wanted = world.gateway_status(key)
-    assert combined.merge_status(key[0], first, wanted, "2030-01-01T00:00:00Z") is None
+    expected = world.gateway_status(key)
+    assert combined.merge_combined_status(key[0], first, expected, "2030-01-01T00:00:00Z") is None
     theirs = {"gatewayRef": {"namespace": "x", "name": "y"}, "controllerName": "else.example/c"}
     mixed = {**first, "gateways": [theirs, *first["gateways"]], "more": 1}
     mixed["conditions"] = [*mixed["conditions"], {"type": "Theirs", "status": "True"}]
-    assert combined.merge_status(key[0], mixed, wanted, "2030-01-01T00:00:00Z") is None
+    assert combined.merge_combined_status(key[0], mixed, expected, "2030-01-01T00:00:00Z") is None
     world.cluster("a.example")
     merged = (
-        combined.merge_status(key[0], mixed, world.gateway_status(key), "2030-01-01T00:00:00Z")
+        combined.merge_combined_status(
+            key[0], mixed, world.gateway_status(key), "2030-01-01T00:00:00Z"
+        )
         or {}
     )
-    assert {each["type"] for each in merged["conditions"]} == {
+    assert {entry["type"] for entry in merged["conditions"]} == {
         *("Accepted", "ResolvedRefs", "Programmed", "Theirs")
     }
     assert merged["gateways"][0] == theirs
@@ -488,8 +501,8 @@ def test_key_material_is_not_in_repr(world: World) -> None:
         clientConfig={"keyData": private, "certData": chain, "caData": ca(), "bearerToken": "c2E="},
         secureServing={"keyData": private, "certData": chain},
     )
-    shown = repr(world.engine.snapshot.get(key)) + repr(world.compiled())
-    assert private not in shown
-    assert "c2E=" not in shown
+    text = repr(world.engine.snapshot.get(key)) + repr(world.compiled())
+    assert private not in text
+    assert "c2E=" not in text
     with pytest.raises(TypeError):
         msgspec.json.encode(world.compiled().certificates[0].key)

@@ -42,16 +42,18 @@ SPECS: list[Object] = [
 ]
 
 
-def cluster(name: str, created: str, annotations: Object, made: Object, also: str) -> Edit:
-    serving = {} if made["servers"] == "nonsense" else {"secureServing": {"serverNames": [also]}}
+def cluster(name: str, created: str, annotations: Object, raw_spec: Object, also: str) -> Edit:
+    serving = (
+        {} if raw_spec["servers"] == "nonsense" else {"secureServing": {"serverNames": [also]}}
+    )
     metadata = {"name": name, "creationTimestamp": created, "annotations": annotations}
-    return ("UpstreamCluster", "", name), {"metadata": metadata, "spec": {**made, **serving}}
+    return ("UpstreamCluster", "", name), {"metadata": metadata, "spec": {**raw_spec, **serving}}
 
 
 def gateway(name: str, listeners: list[Object]) -> Edit:
     metadata = {"name": name, "namespace": "ns", "creationTimestamp": CREATED}
-    wanted = {"gatewayClassName": "c", "listeners": listeners}
-    return ("Gateway", "ns", name), {"metadata": metadata, "spec": wanted}
+    gateway_spec = {"gatewayClassName": "c", "listeners": listeners}
+    return ("Gateway", "ns", name), {"metadata": metadata, "spec": gateway_spec}
 
 
 def secret(data: Object) -> Edit:
@@ -92,17 +94,22 @@ def test_incremental_compile_equals_full_compile(
     for edit, count in zip(edits, counts, strict=False):
         changes: dict[Key, Any] = {("Replicas", "ns", "gw"): tuple("pqrs"[:count])}
         for (key, raw), gone in edit:
-            changes[key] = None if gone or raw is None else combined.decode(key[0], raw)
+            changes[key] = None if gone or raw is None else combined.decode_object(key[0], raw)
         world.engine.commit(changes)
-        oracle = World(gateway_api.Settings(bind="any"))
+        oracle = World(gateway_api.ControllerSettings(bind="any"))
         oracle.engine.commit(world.engine.snapshot.objects())
         gateways, statuses = world.run()
         assert (gateways, statuses) == oracle.run()
         assert world.allocated == oracle.allocated
-        for found in gateways.values():
-            assert found is not None
-            for listener in found.api_listeners:
-                hosts = [host for each in listener.clusters for host in each.hosts]
+        for configuration in gateways.values():
+            assert configuration is not None
+            for listener in configuration.api_listeners:
+                hosts = [host for api_cluster in listener.clusters for host in api_cluster.hosts]
                 assert len(hosts) == len(set(hosts))
-                named = {name for each in listener.clusters for name in (each.token,) if name}
-                assert named <= {each.name for each in found.secrets}
+                named = {
+                    name
+                    for api_cluster in listener.clusters
+                    for name in (api_cluster.token,)
+                    if name
+                }
+                assert named <= {secret_file.name for secret_file in configuration.secrets}

@@ -10,23 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.apis.request_info import RequestInfo, parse
-from gatehouse.apis.upstream_clusters import Rule, ServiceAccountRef
+from gatehouse.apis.request_info import RequestInfo, parse_request
+from gatehouse.apis.upstream_clusters import DispatchRuleSpec, ServiceAccountRef
 from gatehouse.compiler.frontends.upstream_cluster import rules
-from gatehouse.compiler.frontends.upstream_cluster.dispatch import User, mismatch
+from gatehouse.compiler.frontends.upstream_cluster.dispatch import DispatchUser, mismatch
 
-PODS = parse("GET", "/api/v1/namespaces/ns/pods/p")
-LOG = parse("GET", "/api/v1/namespaces/ns/pods/p/log")
-STATUS = parse("GET", "/api/v1/namespaces/ns/pods/p/status")
-LIST = parse("GET", "/api/v1/pods")
-APPS = parse("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d")
-HEALTH = parse("GET", "/healthz")
-ALICE = User("alice", ("team", "system:authenticated"))
-ROBOT = User("system:serviceaccount:ns:robot", ("system:serviceaccounts", "system:authenticated"))
+PODS = parse_request("GET", "/api/v1/namespaces/ns/pods/p")
+LOG = parse_request("GET", "/api/v1/namespaces/ns/pods/p/log")
+STATUS = parse_request("GET", "/api/v1/namespaces/ns/pods/p/status")
+LIST = parse_request("GET", "/api/v1/pods")
+APPS = parse_request("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d")
+HEALTH = parse_request("GET", "/healthz")
+ALICE = DispatchUser("alice", ("team", "system:authenticated"))
+ROBOT = DispatchUser(
+    "system:serviceaccount:ns:robot", ("system:serviceaccounts", "system:authenticated")
+)
 
 ALL = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 
-TABLE: list[tuple[str, dict[str, Any], RequestInfo, User, bool]] = [
+TABLE: list[tuple[str, dict[str, Any], RequestInfo, DispatchUser, bool]] = [
     ("everything", ALL, PODS, ALICE, True),
     ("everything of resources is no path", ALL, HEALTH, ALICE, False),
     ("a path is no resource", {"verbs": ["*"], "nonResourceURLs": ["*"]}, PODS, ALICE, False),
@@ -106,16 +108,16 @@ TABLE: list[tuple[str, dict[str, Any], RequestInfo, User, bool]] = [
 ]  # fmt: skip
 
 
-def matches(raw: dict[str, Any], request: RequestInfo, user: User) -> bool:
-    found = rules.read(msgspec.convert(raw, Rule))
-    return any(mismatch(rule, request, user) is None for rule in found.rules)
+def matches(raw: dict[str, Any], request: RequestInfo, user: DispatchUser) -> bool:
+    translation = rules.translate_rule(msgspec.convert(raw, DispatchRuleSpec))
+    return any(mismatch(rule, request, user) is None for rule in translation.rules)
 
 
 @pytest.mark.parametrize(
     ("title", "rule", "request_", "user", "expected"), TABLE, ids=lambda v: str(v)[:60]
 )
 def test_rule_matches_as_documented(
-    title: str, rule: dict[str, Any], request_: RequestInfo, user: User, expected: bool
+    title: str, rule: dict[str, Any], request_: RequestInfo, user: DispatchUser, expected: bool
 ) -> None:
     assert matches(rule, request_, user) is expected, title
 
@@ -132,13 +134,13 @@ def naive(values: Sequence[str], empty: bool, same: Callable[[str], bool]) -> bo
     return not any(same(value[1:]) for value in values)
 
 
-def by_prefix(asked: str) -> Callable[[str], bool]:
+def by_prefix(path: str) -> Callable[[str], bool]:
     return lambda value: (
-        asked.startswith(value.rstrip("*")) if value.endswith("*") else value == asked
+        path.startswith(value.rstrip("*")) if value.endswith("*") else value == path
     )
 
 
-def documented(rule: Rule, request: RequestInfo, user: User) -> bool:
+def documented(rule: DispatchRuleSpec, request: RequestInfo, user: DispatchUser) -> bool:
     def resource(value: str) -> bool:
         if value.startswith("*/"):
             return request.subresource == value[2:]
@@ -167,7 +169,7 @@ def values(*words: str, inverted: bool = True, wild: bool = True) -> st.SearchSt
 
 
 RULES = st.builds(
-    Rule,
+    DispatchRuleSpec,
     verbs=values("get", "list", "create"),
     api_groups=values("", "apps", "batch"),
     resources=values("pods", "pods/log", "*/log", "*/status", "deployments"),
@@ -183,21 +185,39 @@ RULES = st.builds(
     non_resource_urls=values("/healthz", "/heal*", "/healthz/*", "/livez", inverted=False),
 )
 REQUESTS = st.sampled_from(
-    [PODS, LOG, STATUS, LIST, APPS, HEALTH, parse("POST", "/apis/batch/v1/namespaces/n/jobs"),
-     parse("GET", "/healthz/ping"), parse("GET", "/livez"), parse("PUT", "/")]
-)  # fmt: skip
+    [
+        PODS,
+        LOG,
+        STATUS,
+        LIST,
+        APPS,
+        HEALTH,
+        parse_request("POST", "/apis/batch/v1/namespaces/n/jobs"),
+        parse_request("GET", "/healthz/ping"),
+        parse_request("GET", "/livez"),
+        parse_request("PUT", "/"),
+    ]
+)
 USERS = st.sampled_from(
-    [ALICE, ROBOT, User("bob", ("x",)), User("alice"), User("system:anonymous", ("x", "team"))]
+    [
+        ALICE,
+        ROBOT,
+        DispatchUser("bob", ("x",)),
+        DispatchUser("alice"),
+        DispatchUser("system:anonymous", ("x", "team")),
+    ]
 )
 
 
 @settings(max_examples=1500, deadline=None)
 @given(RULES, REQUESTS, USERS)
 def test_translated_rules_equal_a_naive_implementation(
-    rule: Rule, request_: RequestInfo, user: User
+    rule: DispatchRuleSpec, request_: RequestInfo, user: DispatchUser
 ) -> None:
-    found = rules.read(rule)
-    decided = any(mismatch(each, request_, user) is None for each in found.rules)
+    translation = rules.translate_rule(rule)
+    decided = any(
+        mismatch(compiled_rule, request_, user) is None for compiled_rule in translation.rules
+    )
     assert decided == documented(rule, request_, user)
 
 
@@ -215,13 +235,13 @@ FIELDS = [
 ]
 
 
-@given(st.builds(Rule, **dict.fromkeys(FIELDS, ANYTHING)))
-def test_any_rule_is_translated_or_rejected_with_a_reason(rule: Rule) -> None:
-    found = rules.read(rule)
-    assert found.rules or found.problems
-    for each in found.rules:
-        for field in each.__struct_fields__:
-            names = getattr(each, field)
+@given(st.builds(DispatchRuleSpec, **dict.fromkeys(FIELDS, ANYTHING)))
+def test_any_rule_is_translated_or_rejected_with_a_reason(rule: DispatchRuleSpec) -> None:
+    translation = rules.translate_rule(rule)
+    assert translation.rules or translation.problems
+    for compiled_rule in translation.rules:
+        for field in compiled_rule.__struct_fields__:
+            names = getattr(compiled_rule, field)
             assert list(names.exact) == sorted(set(names.exact))
             assert list(names.prefixes) == sorted(set(names.prefixes))
 
@@ -236,10 +256,18 @@ def test_any_rule_is_translated_or_rejected_with_a_reason(rule: Rule) -> None:
     ],
 )
 def test_differences_to_kubegateway_are_reported(field: str, listed: list[str], words: str) -> None:
-    found = rules.read(msgspec.convert({**ALL, field: listed}, Rule))
-    assert any(words in each and each.startswith(f"{field}: ") for each in found.differences)
+    translation = rules.translate_rule(msgspec.convert({**ALL, field: listed}, DispatchRuleSpec))
+    assert any(
+        words in difference and difference.startswith(f"{field}: ")
+        for difference in translation.differences
+    )
 
 
 @pytest.mark.parametrize("listed", [["-pods"], ["pods", "-nodes"], ["*"], ["*", "-a", "-b"]])
 def test_no_difference_is_reported_when_kubegateway_does_the_same(listed: list[str]) -> None:
-    assert rules.read(msgspec.convert({**ALL, "resources": listed}, Rule)).differences == ()
+    assert (
+        rules.translate_rule(
+            msgspec.convert({**ALL, "resources": listed}, DispatchRuleSpec)
+        ).differences
+        == ()
+    )

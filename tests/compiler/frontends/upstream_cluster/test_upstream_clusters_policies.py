@@ -9,9 +9,9 @@ import pytest
 
 from gatehouse.apis.upstream_clusters import (
     FEATURE_GATES,
-    STREAMS,
+    STREAMS_ANNOTATION,
     FlowControlSchema,
-    Server,
+    ServerSpec,
     UpstreamClusterSpec,
 )
 from gatehouse.compiler.frontends.upstream_cluster import (
@@ -21,10 +21,10 @@ from gatehouse.compiler.frontends.upstream_cluster import (
     flow_control,
     servers,
 )
-from gatehouse.compiler.frontends.upstream_cluster.findings import Reason
+from gatehouse.compiler.frontends.upstream_cluster.findings import ClusterReason
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import SharedLimits
-from gatehouse.compiler.ir.kube_apiserver import FlowSchema, InFlight, TokenBucket
-from gatehouse.compiler.ir.kube_apiserver import Server as IrServer
+from gatehouse.compiler.ir.kube_apiserver import DividedLimit, FlowSchema, InFlight, TokenBucket
+from gatehouse.compiler.ir.kube_apiserver import KubeApiServer as IrServer
 
 Object = dict[str, Any]
 EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
@@ -32,13 +32,16 @@ EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 
 def read(annotations: dict[str, str] | None = None, **spec: Any) -> dispatch_policies.RequestPolicy:
     whole = {"servers": [{"endpoint": "http://a"}, {"endpoint": "http://b"}], **spec}
-    return dispatch_policies.read(annotations or {}, msgspec.convert(whole, UpstreamClusterSpec))
+    return dispatch_policies.translate_policies(
+        annotations or {}, msgspec.convert(whole, UpstreamClusterSpec)
+    )
 
 
 def said(
-    meaning: dispatch_policies.RequestPolicy, reason: Reason = Reason.PARTIALLY_INVALID
+    meaning: dispatch_policies.RequestPolicy,
+    reason: ClusterReason = ClusterReason.PARTIALLY_INVALID,
 ) -> list[str]:
-    return [each.message for each in meaning.findings if each.reason is reason]
+    return [finding.message for finding in meaning.findings if finding.reason is reason]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ def said(
     ],
 )
 def test_endpoint_is_parsed_to_a_server(endpoint: str, expected: tuple[str, int, str]) -> None:
-    assert servers.server(endpoint) == IrServer(endpoint, *expected)
+    assert servers.parse_server(endpoint) == IrServer(endpoint, *expected)
 
 
 @pytest.mark.parametrize(
@@ -66,25 +69,32 @@ def test_endpoint_is_parsed_to_a_server(endpoint: str, expected: tuple[str, int,
     ],
 )  # fmt: skip
 def test_invalid_endpoint_is_reported(endpoint: str) -> None:
-    found = servers.server(endpoint)
-    assert isinstance(found, str)
-    assert found
+    problem = servers.parse_server(endpoint)
+    assert isinstance(problem, str)
+    assert problem
 
 
 def test_servers_are_deduplicated_and_disabled_ones_omitted() -> None:
     listed = [("https://b", False), ("https://a", False), ("https://b", True), ("https://a", False)]
-    found = servers.read(tuple(Server(name, disabled) for name, disabled in listed))
-    assert [each.name for each in found.enabled] == ["https://a"]
-    assert (found.scheme, found.known) == ("https", frozenset({"https://a", "https://b"}))
+    translation = servers.translate_servers(
+        tuple(ServerSpec(name, disabled) for name, disabled in listed)
+    )
+    assert [server.name for server in translation.enabled] == ["https://a"]
+    assert (translation.scheme, translation.known) == (
+        "https",
+        frozenset({"https://a", "https://b"}),
+    )
 
 
 def test_server_with_another_scheme_is_omitted_and_passwords_are_not_reported() -> None:
-    found = servers.read((Server("https://a"), Server("http://b"), Server("https://u:secret@c")))
-    assert [each.name for each in found.enabled] == ["https://a"]
-    assert found.problems[0].startswith(
+    translation = servers.translate_servers(
+        (ServerSpec("https://a"), ServerSpec("http://b"), ServerSpec("https://u:secret@c"))
+    )
+    assert [server.name for server in translation.enabled] == ["https://a"]
+    assert translation.problems[0].startswith(
         "servers[1].endpoint: 'http://b': must have the same scheme"
     )
-    assert "secret" not in found.problems[1]
+    assert "secret" not in translation.problems[1]
 
 
 def schema(**fields: Any) -> FlowControlSchema:
@@ -96,7 +106,7 @@ BUCKET = {"tokenBucket": {"qps": 1, "burst": 2}, "globalTokenBucket": {"qps": 10
 
 
 @pytest.mark.parametrize(
-    ("made", "spanning", "expected"),
+    ("limit_schema", "spanning", "expected"),
     [
         (schema(exempt={}), SharedLimits(), None),
         (schema(maxRequestsInflight={}), SharedLimits(), FlowSchema("s", InFlight(0))),
@@ -124,17 +134,17 @@ BUCKET = {"tokenBucket": {"qps": 1, "burst": 2}, "globalTokenBucket": {"qps": 10
         (
             schema(strategy="globalAllocate", **IN_FLIGHT),
             SharedLimits(gate=True, replicas=3),
-            FlowSchema("s", InFlight(6)),
+            FlowSchema("s", InFlight(6), divided=DividedLimit(20, 1)),
         ),
         (
             schema(strategy="globalCount", **IN_FLIGHT),
             SharedLimits(gate=True, replicas=50),
-            FlowSchema("s", InFlight(1)),
+            FlowSchema("s", InFlight(1), divided=DividedLimit(20, 1)),
         ),
         (
             schema(strategy="globalCount", **IN_FLIGHT),
             SharedLimits(gate=True, replicas=0),
-            FlowSchema("s", InFlight(20)),
+            FlowSchema("s", InFlight(20), divided=DividedLimit(20, 1)),
         ),
         (
             schema(strategy="local", **IN_FLIGHT),
@@ -144,24 +154,26 @@ BUCKET = {"tokenBucket": {"qps": 1, "burst": 2}, "globalTokenBucket": {"qps": 10
     ],
 )
 def test_local_and_shared_limits_are_translated(
-    made: FlowControlSchema, spanning: SharedLimits, expected: FlowSchema | None
+    limit_schema: FlowControlSchema, spanning: SharedLimits, expected: FlowSchema | None
 ) -> None:
-    assert flow_control.read(made, spanning).schema == expected
+    assert flow_control.translate_schema(limit_schema, spanning).schema == expected
 
 
 @pytest.mark.parametrize("replicas", range(1, 40))
 def test_sum_of_shares_exceeds_the_limit_only_if_each_share_is_one(
     replicas: int,
 ) -> None:
-    made = schema(strategy="globalCount", **IN_FLIGHT)
-    found = flow_control.read(made, SharedLimits(gate=True, replicas=replicas)).schema
-    assert found is not None
-    assert isinstance(found.limit, InFlight)
-    assert found.limit.max * replicas <= 20 or found.limit.max == 1
+    limit_schema = schema(strategy="globalCount", **IN_FLIGHT)
+    translated = flow_control.translate_schema(
+        limit_schema, SharedLimits(gate=True, replicas=replicas)
+    ).schema
+    assert translated is not None
+    assert isinstance(translated.limit, InFlight)
+    assert translated.limit.max * replicas <= 20 or translated.limit.max == 1
 
 
 @pytest.mark.parametrize(
-    "made",
+    "limit_schema",
     [
         schema(),
         schema(exempt={}, maxRequestsInflight={"max": 1}),
@@ -181,25 +193,25 @@ def test_sum_of_shares_exceeds_the_limit_only_if_each_share_is_one(
         ),
     ],
 )
-def test_invalid_limit_rejects_all_requests(made: FlowControlSchema) -> None:
-    found = flow_control.read(made, SharedLimits(gate=True, counter=True))
-    assert found.schema == FlowSchema("s", InFlight(0))
-    assert "requests of policies with this schema are rejected" in found.problems[0]
+def test_invalid_limit_rejects_all_requests(limit_schema: FlowControlSchema) -> None:
+    translated = flow_control.translate_schema(limit_schema, SharedLimits(gate=True, counter=True))
+    assert translated.schema == FlowSchema("s", InFlight(0))
+    assert "requests of policies with this schema are rejected" in translated.problems[0]
 
 
 def test_policy_with_an_unknown_schema_rejects_requests() -> None:
-    found = read(dispatchPolicies=[{"rules": [EVERYTHING], "flowControlSchemaName": "gone"}])
-    assert found.schemas == (FlowSchema("gone", InFlight(0)),)
-    assert found.policies[0].schema == "gone"
-    assert "spec.dispatchPolicies[0].flowControlSchemaName: 'gone'" in said(found)[0]
+    parsed = read(dispatchPolicies=[{"rules": [EVERYTHING], "flowControlSchemaName": "gone"}])
+    assert parsed.schemas == (FlowSchema("gone", InFlight(0)),)
+    assert parsed.policies[0].schema == "gone"
+    assert "spec.dispatchPolicies[0].flowControlSchemaName: 'gone'" in said(parsed)[0]
 
 
 def test_first_of_two_schemas_with_one_name_applies() -> None:
     listed = [{"name": "s", "maxRequestsInflight": {"max": n}} for n in (1, 2)]
     policy = {"rules": [EVERYTHING], "flowControlSchemaName": "s"}
-    found = read(flowControl={"flowControlSchemas": listed}, dispatchPolicies=[policy])
-    assert found.schemas == (FlowSchema("s", InFlight(1)),)
-    assert said(found) == ["spec.flowControl.flowControlSchemas[1] ('s'): name must be unique"]
+    parsed = read(flowControl={"flowControlSchemas": listed}, dispatchPolicies=[policy])
+    assert parsed.schemas == (FlowSchema("s", InFlight(1)),)
+    assert said(parsed) == ["spec.flowControl.flowControlSchemas[1] ('s'): name must be unique"]
 
 
 @pytest.mark.parametrize(
@@ -218,10 +230,10 @@ def test_first_of_two_schemas_with_one_name_applies() -> None:
 def test_logging_is_off_by_default_and_off_overrides_on(
     cluster: str, policy: str, logged: bool
 ) -> None:
-    found = read(
+    parsed = read(
         logging={"mode": cluster}, dispatchPolicies=[{"rules": [EVERYTHING], "logMode": policy}]
     )
-    assert found.policies[0].logged is logged
+    assert parsed.policies[0].logged is logged
 
 
 def test_both_spellings_of_the_subset_are_supported_and_the_older_is_reported() -> None:
@@ -229,26 +241,26 @@ def test_both_spellings_of_the_subset_are_supported_and_the_older_is_reported() 
     old = read(dispatchPolicies=[{"rules": [EVERYTHING], "upsteamSubset": ["http://b"]}])
     assert new.policies == old.policies
     assert new.policies[0].servers == ("http://b",)
-    assert said(new, Reason.DIFFERS) == []
-    assert said(old, Reason.DIFFERS) == [
+    assert said(new, ClusterReason.DIFFERS) == []
+    assert said(old, ClusterReason.DIFFERS) == [
         "spec.dispatchPolicies[0]: upsteamSubset is supported; KubeGateway ignores it and uses all "
         "servers"
     ]
 
 
 def test_subset_of_unknown_servers_does_not_mean_all_servers() -> None:
-    found = read(dispatchPolicies=[{"rules": [EVERYTHING], "upstreamSubset": ["http://gone"]}])
-    assert found.policies[0].servers == ("http://gone",)
-    assert "'http://gone' not found in spec.servers" in said(found)[0]
+    parsed = read(dispatchPolicies=[{"rules": [EVERYTHING], "upstreamSubset": ["http://gone"]}])
+    assert parsed.policies[0].servers == ("http://gone",)
+    assert "'http://gone' not found in spec.servers" in said(parsed)[0]
 
 
 def test_invalid_rules_and_policies_are_reported_and_others_keep_their_index() -> None:
     bad = {"verbs": [], "apiGroups": [""], "resources": ["pods"]}
-    found = read(
+    parsed = read(
         dispatchPolicies=[{"rules": [bad]}, {"rules": [bad, EVERYTHING]}, {"rules": [EVERYTHING]}]
     )
-    assert [(each.index, each.rules) for each in found.origins] == [(1, (1,)), (2, (0,))]
-    assert said(found) == [
+    assert [(origin.index, origin.rules) for origin in parsed.origins] == [(1, (1,)), (2, (0,))]
+    assert said(parsed) == [
         "spec.dispatchPolicies[0].rules[0] is rejected: verbs: must not be empty",
         "spec.dispatchPolicies[0]: no rule can match a request",
         "spec.dispatchPolicies[1].rules[0] is rejected: verbs: must not be empty",
@@ -263,7 +275,7 @@ MAY, MAY_NOT = "authorization-cache-authorized-ttl", "authorization-cache-unauth
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("texts", "expected"),
     [
         ({}, (600, 10, 300, 30)),
         ({TOKEN: "1m30s"}, (90, 10, 300, 30)),
@@ -271,18 +283,22 @@ MAY, MAY_NOT = "authorization-cache-authorized-ttl", "authorization-cache-unauth
         ({TOKEN: "1h", MAY: " 500ms ", MAY_NOT: "2s"}, (3600, 10, 0.5, 2)),
     ],
 )
-def test_auth_cache_ttls_are_parsed(said: dict[str, str], expected: tuple[float, ...]) -> None:
-    found = auth_cache_ttls.read({f"gatehouse.dev/{name}": text for name, text in said.items()})
-    kept = found.identity
-    assert (kept.good_for, kept.bad_for, kept.allowed_for, kept.denied_for) == expected
-    assert found.problems == ()
+def test_auth_cache_ttls_are_parsed(texts: dict[str, str], expected: tuple[float, ...]) -> None:
+    parsed = auth_cache_ttls.parse_cache_ttls(
+        {f"gatehouse.dev/{name}": text for name, text in texts.items()}
+    )
+    ttls = parsed.identity
+    assert (ttls.good_for, ttls.bad_for, ttls.allowed_for, ttls.denied_for) == expected
+    assert parsed.problems == ()
 
 
 @pytest.mark.parametrize("text", ["", "10", "-1s", "1h1ms", "61m", "1e3s", "forever", "10 m", "٣s"])
 def test_invalid_ttl_is_reported_and_the_default_applies(text: str) -> None:
-    found = auth_cache_ttls.read({f"gatehouse.dev/{MAY}": text, f"gatehouse.dev/{TOKEN}": "1s"})
-    assert (found.identity.allowed_for, found.identity.good_for) == (300, 1)
-    (problem,) = found.problems
+    parsed = auth_cache_ttls.parse_cache_ttls(
+        {f"gatehouse.dev/{MAY}": text, f"gatehouse.dev/{TOKEN}": "1s"}
+    )
+    assert (parsed.identity.allowed_for, parsed.identity.good_for) == (300, 1)
+    (problem,) = parsed.problems
     assert problem.startswith(f"annotation gatehouse.dev/{MAY}: {text!r} must be a duration")
 
 
@@ -298,17 +314,19 @@ def test_invalid_ttl_is_reported_and_the_default_applies(text: str) -> None:
     ],
 )
 def test_feature_gates_are_parsed(text: str, deny: bool, spanning: bool, problems: int) -> None:
-    found = feature_gates.read({FEATURE_GATES: text})
-    assert (found.deny, found.spanning, len(found.problems)) == (deny, spanning, problems)
+    gates = feature_gates.parse_feature_gates({FEATURE_GATES: text})
+    assert (gates.deny, gates.spanning, len(gates.problems)) == (deny, spanning, problems)
 
 
 def test_feature_gates_without_effect_are_reported() -> None:
-    found = feature_gates.read({FEATURE_GATES: "Tracing=true,CloseConnectionWhenIdle=false"})
-    assert [each.split()[0] for each in found.differences] == ["Tracing"]
+    gates = feature_gates.parse_feature_gates(
+        {FEATURE_GATES: "Tracing=true,CloseConnectionWhenIdle=false"}
+    )
+    assert [difference.split()[0] for difference in gates.differences] == ["Tracing"]
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "problems"),
+    ("text", "streams", "problems"),
     [
         ("", 100, 0),
         ("1", 1, 0),
@@ -322,7 +340,7 @@ def test_feature_gates_without_effect_are_reported() -> None:
         ("9" * 5000, 100, 1),
     ],
 )
-def test_streams_per_connection_are_parsed(text: str, found: int, problems: int) -> None:
-    meaning = read({STREAMS: text})
-    assert (meaning.streams, len(said(meaning))) == (found, problems)
-    assert all(STREAMS in each for each in said(meaning))
+def test_streams_per_connection_are_parsed(text: str, streams: int, problems: int) -> None:
+    meaning = read({STREAMS_ANNOTATION: text})
+    assert (meaning.streams, len(said(meaning))) == (streams, problems)
+    assert all(STREAMS_ANNOTATION in message for message in said(meaning))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.apis.request_info import RequestError, parse
+from gatehouse.apis.request_info import RequestError, parse_request
 
 TABLE: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("request_infos.json").read_text(encoding="utf-8")
@@ -25,15 +25,15 @@ def test_request_table_has_at_least_250_rows() -> None:
 def test_request_info_equals_that_of_kubernetes(row: dict[str, Any]) -> None:
     if row.get("error"):
         with pytest.raises(RequestError):
-            parse(row["method"], row["target"])
+            parse_request(row["method"], row["target"])
         return
-    found = parse(row["method"], row["target"])
+    info = parse_request(row["method"], row["target"])
     fields = ("group", "version", "resource", "subresource", "namespace", "name")
-    assert {field: getattr(found, field) for field in fields} == {
+    assert {field: getattr(info, field) for field in fields} == {
         field: row.get(field, "") for field in fields
     }
-    assert (found.verb, found.path) == (row["verb"], row["path"])
-    assert (found.is_resource, found.long_running) == (
+    assert (info.verb, info.path) == (row["verb"], row["path"])
+    assert (info.is_resource, info.long_running) == (
         row.get("is_resource", False),
         row.get("long_running", False),
     )
@@ -42,7 +42,7 @@ def test_request_info_equals_that_of_kubernetes(row: dict[str, Any]) -> None:
 @given(st.text(max_size=8), st.text(max_size=60))
 def test_only_request_info_errors_are_raised(method: str, target: str) -> None:
     try:
-        found = parse(method, target)
+        info = parse_request(method, target)
     except RequestError:
         return
-    assert found.is_resource or found.verb == method.lower()
+    assert info.is_resource or info.verb == method.lower()

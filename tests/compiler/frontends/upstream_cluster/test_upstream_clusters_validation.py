@@ -19,7 +19,7 @@ from gatehouse.apiserver.objects.registry import Registry
 Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[4]
-REGISTRY = Registry(tuple(each for one in bundled() for each in served_by(one)))
+REGISTRY = Registry(tuple(resource for one in bundled() for resource in served_by(one)))
 A, B = "https://a.example:6443", "https://b.example:6443"
 RULE = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 PEM = "bm90IGEga2V5"
@@ -43,7 +43,7 @@ def refused(spec: Object) -> list[str]:
     }
     assert not served.compiled.prepare(raw), "an unknown field"
     served.complete(raw)
-    return [f"{each.field}: {each.message}" for each in served.compiled.validate(raw, None)]
+    return [f"{cause.field}: {cause.message}" for cause in served.compiled.validate(raw, None)]
 
 
 def schemas(*listed: Object, **more: Any) -> Object:
@@ -239,8 +239,8 @@ def test_valid_object_is_accepted(title: str) -> None:
 @pytest.mark.parametrize("title", REFUSED)
 def test_invalid_object_is_rejected(title: str) -> None:
     change, words = REFUSED[title]
-    said = refused(changed(change))
-    assert [each for each in said if words in each], said
+    message = refused(changed(change))
+    assert [text for text in message if words in text], message
 
 
 def test_defaults_are_those_of_kubegateway() -> None:
@@ -253,8 +253,10 @@ def test_defaults_are_those_of_kubegateway() -> None:
 
 def test_example_is_accepted() -> None:
     text = (ROOT / "examples" / "kube-apiservers.yaml").read_text(encoding="utf-8")
-    (found,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "UpstreamCluster")
-    assert refused(found["spec"]) == []
+    (document,) = (
+        document for document in yaml.safe_load_all(text) if document["kind"] == "UpstreamCluster"
+    )
+    assert refused(document["spec"]) == []
 
 
 def test_bundled_crds_equal_the_output_of_the_script(tmp_path: Path) -> None:
@@ -262,5 +264,5 @@ def test_bundled_crds_equal_the_output_of_the_script(tmp_path: Path) -> None:
     subprocess.run([sys.executable, script, str(tmp_path)], check=True)
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert len(written) == 2
-    kept = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
-    assert written == {name: (kept / name).read_text() for name in written}
+    bundled_files = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
+    assert written == {name: (bundled_files / name).read_text() for name in written}

@@ -13,8 +13,8 @@ import msgspec
 from google.protobuf import json_format, struct_pb2
 
 from gatehouse.agent.nginx.apply_steps import ApplyResult
-from gatehouse.agent.nginx.plus.client import Api, PlusError
-from gatehouse.agent.nginx.plus.upstreams import synchronise
+from gatehouse.agent.nginx.plus.client import Api, PlusApiError
+from gatehouse.agent.nginx.plus.upstreams import synchronise_servers
 from gatehouse.wire.mpi.v1 import command_pb2
 
 _INTEGERS = ("weight", "max_conns", "max_fails")
@@ -24,7 +24,7 @@ async def act(socket: Path, action: command_pb2.NGINXPlusAction) -> ApplyResult:
     """Execute an action. The response is that of NGINX Agent."""
     try:
         return ApplyResult(await _act(Api(socket), action))
-    except PlusError as error:
+    except PlusApiError as error:
         return ApplyResult("", str(error))
 
 
@@ -32,11 +32,13 @@ async def _act(api: Api, action: command_pb2.NGINXPlusAction) -> str:
     match action.WhichOneof("action"):
         case "update_http_upstream_servers":
             http = action.update_http_upstream_servers
-            await synchronise(api, "http", http.http_upstream_name, _servers(http.servers))
+            await synchronise_servers(api, "http", http.http_upstream_name, _servers(http.servers))
             return "Successfully updated HTTP Upstreams"
         case "update_stream_servers":
             stream = action.update_stream_servers
-            await synchronise(api, "stream", stream.upstream_stream_name, _servers(stream.servers))
+            await synchronise_servers(
+                api, "stream", stream.upstream_stream_name, _servers(stream.servers)
+            )
             return "Successfully updated stream upstream servers"
         case "get_http_upstream_servers":
             name = action.get_http_upstream_servers.http_upstream_name
@@ -46,7 +48,7 @@ async def _act(api: Api, action: command_pb2.NGINXPlusAction) -> str:
         case "get_stream_upstreams":
             return _text(await api.get("stream", "upstreams"))
         case other:
-            raise PlusError(f"{other} is not supported by this agent")
+            raise PlusApiError(f"{other} is not supported by this agent")
 
 
 def _servers(structs: Iterable[struct_pb2.Struct]) -> list[dict[str, Any]]:
@@ -55,7 +57,7 @@ def _servers(structs: Iterable[struct_pb2.Struct]) -> list[dict[str, Any]]:
     for struct in structs:
         server = json_format.MessageToDict(struct)
         if not isinstance(server.get("server"), str):
-            raise PlusError(f'"server" missing in {server}')
+            raise PlusApiError(f'"server" missing in {server}')
         server |= {key: int(server[key]) for key in _INTEGERS if key in server}
         servers.append(server)
     return servers

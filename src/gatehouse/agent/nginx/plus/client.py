@@ -19,7 +19,7 @@ API_TIMEOUT_SECONDS = 10.0
 """Timeout of a request in seconds."""
 
 
-class PlusError(Exception):
+class PlusApiError(Exception):
     """A request failed. The message quotes the API's error if it sent one."""
 
     def __init__(self, message: str, code: str = "") -> None:
@@ -40,19 +40,19 @@ class Api:
         self._version = 0
 
     async def get(self, *path: str) -> Any:
-        """Return the object at a path. Raises PlusError."""
+        """Return the object at a path. Raises PlusApiError."""
         return await self._request("GET", path)
 
     async def post(self, *path: str, body: Any) -> Any:
-        """Create an object. Raises PlusError."""
+        """Create an object. Raises PlusApiError."""
         return await self._request("POST", path, body)
 
     async def patch(self, *path: str, body: Any) -> Any:
-        """Change an object. Raises PlusError."""
+        """Change an object. Raises PlusApiError."""
         return await self._request("PATCH", path, body)
 
     async def delete(self, *path: str) -> Any:
-        """Delete an object. Raises PlusError."""
+        """Delete an object. Raises PlusApiError."""
         return await self._request("DELETE", path)
 
     async def _request(self, method: str, path: tuple[str, ...], body: Any = None) -> Any:
@@ -79,18 +79,18 @@ class Api:
                 finally:
                     writer.close()
         except TimeoutError as error:
-            raise PlusError(f"no response within {API_TIMEOUT_SECONDS:g} s") from error
+            raise PlusApiError(f"no response within {API_TIMEOUT_SECONDS:g} s") from error
         except OSError as error:
-            raise PlusError(f"{self._socket.name}: {error.strerror or error}") from error
+            raise PlusApiError(f"{self._socket.name}: {error.strerror or error}") from error
         return _read(*_split(response))
 
 
 def _split(response: bytes) -> tuple[int, bytes]:
-    """Return status and body of a response. Raises PlusError."""
+    """Return status and body of a response. Raises PlusApiError."""
     head, end, body = response.partition(b"\r\n\r\n")
     fields = head.split(b"\r\n", 1)[0].split(b" ")
     if not end or len(fields) < 2 or not fields[1].isdigit():
-        raise PlusError("connection closed without a response")
+        raise PlusApiError("connection closed without a response")
     return int(fields[1]), body
 
 
@@ -98,13 +98,13 @@ def _read(status: int, raw: bytes) -> Any:
     try:
         body = msgspec.json.decode(raw) if raw else None
     except msgspec.DecodeError as error:
-        raise PlusError(f"status {status} with a body that is not JSON") from error
+        raise PlusApiError(f"status {status} with a body that is not JSON") from error
     if status < 300:
         return body
     problem = body.get("error") if isinstance(body, dict) else None
     if not isinstance(problem, dict):
-        raise PlusError(f"status {status} without an error object")
-    raise PlusError(
+        raise PlusApiError(f"status {status} without an error object")
+    raise PlusApiError(
         f"{status} {problem.get('code')}: {problem.get('text')}", str(problem.get("code", ""))
     )
 
@@ -113,5 +113,5 @@ def _select_version(versions: Any) -> int:
     offered = versions if isinstance(versions, list) else []
     usable = [item for item in offered if isinstance(item, int) and item <= MAX_API_VERSION]
     if not usable:
-        raise PlusError(f"no API version up to {MAX_API_VERSION} in {versions!r}")
+        raise PlusApiError(f"no API version up to {MAX_API_VERSION} in {versions!r}")
     return max(usable)

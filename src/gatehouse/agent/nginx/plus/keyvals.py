@@ -22,7 +22,7 @@ class Zone(msgspec.Struct, frozen=True):
     pairs: Mapping[str, str]
 
 
-def zones(revisions: RevisionStore, manifest: Manifest) -> list[Zone]:
+def manifest_zones(revisions: RevisionStore, manifest: Manifest) -> list[Zone]:
     """Return the zones of a manifest. Raises OSError or ValueError."""
     result = []
     for entry in manifest.entries:
@@ -37,8 +37,8 @@ def zones(revisions: RevisionStore, manifest: Manifest) -> list[Zone]:
     return result
 
 
-async def synchronise(api: Api, zone: Zone) -> None:
-    """Make the content of a zone equal to its pairs. Raises PlusError."""
+async def synchronise_keyvals(api: Api, zone: Zone) -> None:
+    """Make the content of a zone equal to its pairs. Raises PlusApiError."""
     path = (zone.kind, "keyvals", zone.name)
     present = await api.get(*path)
     if not present and zone.pairs:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gatehouse.agent.nginx.plus.client import Api, PlusError
+from gatehouse.agent.backend_gauges import EndpointCounts
+from gatehouse.agent.nginx.plus.client import Api, PlusApiError
 from gatehouse.runtime.prometheus import Sample
 
 _COUNTERS = {
@@ -29,22 +30,40 @@ _STATUSES = "Responses or stream sessions by status class."
 _UP = "1 if the server is up, else 0."
 
 
-async def samples(socket: Path) -> list[Sample]:
-    """Return the metrics of every server zone and every upstream server.
+class PlusMetrics(NamedTuple):
+    """Metrics of NGINX Plus."""
 
-    Empty if NGINX Plus does not respond. It is not running then, which `nginx_up` shows.
+    samples: list[Sample]
+    """Metrics of every server zone and every upstream server."""
+    endpoints: dict[str, EndpointCounts] | None
+    """Endpoints by HTTP upstream. None: NGINX Plus does not respond."""
+
+
+async def read(socket: Path) -> PlusMetrics:
+    """Return the metrics of NGINX Plus.
+
+    They are empty if NGINX Plus does not respond. It is not running then, which `nginx_up` shows.
     """
-    result: list[Sample] = []
+    samples: list[Sample] = []
+    endpoints: dict[str, EndpointCounts] = {}
     try:
         api = Api(socket)
         present = await api.get()
         for kind in ("http", "stream"):
             if kind in present:
-                result += _zones(kind, await api.get(kind, "server_zones"))
-                result += _upstreams(kind, await api.get(kind, "upstreams"))
-    except PlusError:
-        return []
-    return result
+                samples += _zones(kind, await api.get(kind, "server_zones"))
+                upstreams = await api.get(kind, "upstreams")
+                samples += _upstreams(kind, upstreams)
+                if kind == "http":
+                    endpoints = {name: _counts(upstreams[name]) for name in upstreams}
+    except PlusApiError:
+        return PlusMetrics([], None)
+    return PlusMetrics(samples, endpoints)
+
+
+def _counts(upstream: Mapping[str, Any]) -> EndpointCounts:
+    peers = upstream["peers"]
+    return EndpointCounts(len(peers), sum(peer.get("state") == "up" for peer in peers))
 
 
 def _zones(kind: str, zones: Mapping[str, Any]) -> Iterator[Sample]:

@@ -10,10 +10,10 @@ import msgspec
 
 from gatehouse.dataplane.endpoints import Endpoints
 
-Server = Mapping[str, Any]
+ServerObject = Mapping[str, Any]
 """A server in the API's format."""
 
-DEFAULTS: Mapping[str, Any] = {
+_DEFAULTS: Mapping[str, Any] = {
     "weight": 1,
     "max_conns": 0,
     "max_fails": 1,
@@ -29,11 +29,11 @@ FIXED: Mapping[str, Any] = {"backup": False, "service": ""}
 """Server parameters that cannot be changed. Another value needs another server."""
 
 
-class Changes(msgspec.Struct, frozen=True):
+class ServerChanges(msgspec.Struct, frozen=True):
     """Changes in the order to apply them, so that an upstream never lacks a server that stays."""
 
-    add: tuple[Server, ...] = ()
-    change: tuple[tuple[int, Server], ...] = ()
+    add: tuple[ServerObject, ...] = ()
+    change: tuple[tuple[int, ServerObject], ...] = ()
     """Server IDs with the parameters to change."""
     remove: tuple[int, ...] = ()
     """Server IDs."""
@@ -42,15 +42,18 @@ class Changes(msgspec.Struct, frozen=True):
         return bool(self.add or self.change or self.remove)
 
 
-def desired_servers(endpoints: Endpoints) -> list[Server]:
+def desired_servers(endpoints: Endpoints) -> list[ServerObject]:
     """Return the servers for endpoints.
 
     Failures are not counted, because readiness decides whether an endpoint gets requests.
     """
-    return [{"server": each.encoded, "weight": each.weight, "max_fails": 0} for each in endpoints]
+    return [
+        {"server": endpoint.encoded, "weight": endpoint.weight, "max_fails": 0}
+        for endpoint in endpoints
+    ]
 
 
-def servers_match(endpoints: Endpoints, peers: Sequence[Server]) -> bool:
+def servers_match(endpoints: Endpoints, peers: Sequence[ServerObject]) -> bool:
     """Return whether the peers in an upstream's status are exactly these endpoints."""
     actual = sorted((normalize_address(peer["server"]), peer["weight"]) for peer in peers)
     is_normal = all(
@@ -60,15 +63,15 @@ def servers_match(endpoints: Endpoints, peers: Sequence[Server]) -> bool:
         for peer in peers
     )
     return is_normal and actual == sorted(
-        (normalize_address(each.encoded), each.weight) for each in endpoints
+        (normalize_address(endpoint.encoded), endpoint.weight) for endpoint in endpoints
     )
 
 
-def diff(present: Sequence[Server], desired: Sequence[Server]) -> Changes:
+def diff(present: Sequence[ServerObject], desired: Sequence[ServerObject]) -> ServerChanges:
     """Return the changes from the servers an upstream has to the desired ones."""
     # Resolved addresses of a name are added and removed with the server of that name.
     configured = [server for server in present if "parent" not in server]
-    unmatched: dict[tuple[Any, ...], list[Server]] = {}
+    unmatched: dict[tuple[Any, ...], list[ServerObject]] = {}
     for server in configured:
         unmatched.setdefault(_identity(server), []).append(server)
     add, change = [], []
@@ -81,7 +84,7 @@ def diff(present: Sequence[Server], desired: Sequence[Server]) -> Changes:
         if differing := _differing(known, server):
             change.append((int(known["id"]), differing))
     remove = sorted(int(server["id"]) for servers in unmatched.values() for server in servers)
-    return Changes(tuple(add), tuple(change), tuple(remove))
+    return ServerChanges(tuple(add), tuple(change), tuple(remove))
 
 
 def normalize_address(address: str) -> str:
@@ -99,25 +102,25 @@ def normalize_address(address: str) -> str:
     return f"{host.lower()}:{port or 80}"
 
 
-def _identity(server: Server) -> tuple[Any, ...]:
+def _identity(server: ServerObject) -> tuple[Any, ...]:
     name = server["server"] if server.get("service") else normalize_address(server["server"])
     return (name, *(server.get(key, default) for key, default in FIXED.items()))
 
 
-def _distinct(desired: Sequence[Server]) -> list[Server]:
+def _distinct(desired: Sequence[ServerObject]) -> list[ServerObject]:
     """Return each server once. Of two with the same address the first counts."""
     return list({_identity(server): server for server in reversed(desired)}.values())[::-1]
 
 
-def _without_id(server: Server) -> Server:
+def _without_id(server: ServerObject) -> ServerObject:
     return {key: value for key, value in server.items() if key != "id"}
 
 
-def _differing(known: Server, server: Server) -> Server:
+def _differing(known: ServerObject, server: ServerObject) -> ServerObject:
     """Return the parameters to send, including defaults: omitted ones do not change."""
     changed = {
         key: server.get(key, default)
-        for key, default in DEFAULTS.items()
+        for key, default in _DEFAULTS.items()
         if server.get(key, default) != known.get(key, default)
     }
     if "drain" in changed and "down" not in changed:

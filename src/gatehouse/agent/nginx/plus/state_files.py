@@ -9,17 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from gatehouse.dataplane.endpoints import Endpoints
+from gatehouse.runtime import private_files
 
 DIRECTORY = "state"
 """Directory name in file sets, beside NGINX's main file and in its prefix."""
 
 
-def write(directory: Path, name: str, endpoints: Endpoints) -> None:
+def write_state(directory: Path, name: str, endpoints: Endpoints) -> None:
     """Write the file of an upstream atomically. Raises OSError."""
-    text = "".join(_line(each.encoded, each.weight) for each in endpoints)
-    new = directory / f".{name}"
-    new.write_text(text, encoding="ascii")
-    new.replace(directory / f"{name}.conf")
+    text = "".join(_line(endpoint.encoded, endpoint.weight) for endpoint in endpoints)
+    private_files.replace_private_file(directory / f"{name}.conf", text.encode())
 
 
 def _line(address: str, weight: int) -> str:

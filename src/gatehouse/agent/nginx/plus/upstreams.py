@@ -11,10 +11,10 @@ import structlog
 
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.plus import keyvals, server_diff, state_files
-from gatehouse.agent.nginx.plus.client import Api, PlusError
+from gatehouse.agent.nginx.plus.client import Api, PlusApiError
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.upstreams import EndpointReader, UpdateRejectedError
-from gatehouse.dataplane.endpoints import Endpoints, stream_file
+from gatehouse.dataplane.endpoints import Endpoints, stream_endpoints_file
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -47,7 +47,7 @@ class PlusUpstreams:
         """Write all state files, so that a new master starts with the current endpoints."""
         endpoints = self._reader.read(manifest)
         for name, servers in endpoints.items():
-            state_files.write(self._states, name, servers)
+            state_files.write_state(self._states, name, servers)
         self._known = endpoints
 
     def seeds(self, manifest: Manifest) -> Mapping[str, Endpoints]:
@@ -57,7 +57,7 @@ class PlusUpstreams:
         """
         for name, servers in self._reader.read(manifest).items():
             if not state_files.exists(self._states, name):
-                state_files.write(self._states, name, servers)
+                state_files.write_state(self._states, name, servers)
         return {}
 
     def seeds_obsolete(self, manifest: Manifest) -> bool:
@@ -83,13 +83,13 @@ class PlusUpstreams:
         for name, servers in endpoints.items():
             if self._known.get(name) != servers:
                 self._known.pop(name, None)
-                state_files.write(self._states, name, servers)
+                state_files.write_state(self._states, name, servers)
 
     def reload_failed(self) -> None:
         """Restore the state files to what the workers have, which continue."""
         for name, servers in self._before.items():
             if name not in self._known:
-                state_files.write(self._states, name, servers)
+                state_files.write_state(self._states, name, servers)
         self._known = self._before
 
     async def after_reload(self, manifest: Manifest) -> None:
@@ -119,7 +119,7 @@ class PlusUpstreams:
                 for name, servers in endpoints.items()
                 if _has(status[kinds[name]], name, servers)
             ]
-        except PlusError as error:
+        except PlusApiError as error:
             self._known.clear()
             raise UpdateRejectedError(f"NGINX Plus' API: {error}") from error
         except (LookupError, TypeError, AttributeError) as error:
@@ -146,26 +146,32 @@ class PlusUpstreams:
         async def synchronise_one(name: str) -> None:
             async with slots:
                 self._known.pop(name, None)
-                changes = await synchronise(
+                changes = await synchronise_servers(
                     api, kinds[name], name, server_diff.desired_servers(endpoints[name])
                 )
                 self._known[name] = endpoints[name]
                 if changes:
                     log.info("upstream changed", upstream=name, **_counts(changes))
 
-        zones = keyvals.zones(self._revisions, manifest)
+        zones = keyvals.manifest_zones(self._revisions, manifest)
         await _all(
             {
                 **{f"upstream {name}": synchronise_one(name) for name in changed},
-                **{f"key-value zone {zone.name}": keyvals.synchronise(api, zone) for zone in zones},
+                **{
+                    f"key-value zone {zone.name}": keyvals.synchronise_keyvals(api, zone)
+                    for zone in zones
+                },
             }
         )
 
 
-async def synchronise(
-    api: Api, kind: str, name: str, desired: Sequence[server_diff.Server]
-) -> server_diff.Changes:
-    """Make the servers of an upstream equal to `desired`. Return the changes. Raises PlusError."""
+async def synchronise_servers(
+    api: Api, kind: str, name: str, desired: Sequence[server_diff.ServerObject]
+) -> server_diff.ServerChanges:
+    """Make the servers of an upstream equal to `desired`. Return the changes.
+
+    Raises PlusApiError.
+    """
     path = (kind, "upstreams", name, "servers")
     changes = server_diff.diff(await api.get(*path), desired)
     for server in changes.add:
@@ -175,7 +181,7 @@ async def synchronise(
     for number in changes.remove:
         try:
             await api.delete(*path, str(number))
-        except PlusError as error:
+        except PlusApiError as error:
             if error.code != "UpstreamServerNotFound":
                 raise
     return changes
@@ -186,7 +192,7 @@ async def _all(tasks: Mapping[str, Awaitable[None]]) -> None:
     results = await asyncio.gather(*tasks.values(), return_exceptions=True)
     failures = []
     for subject, result in zip(tasks, results, strict=True):
-        if isinstance(result, PlusError):
+        if isinstance(result, PlusApiError):
             failures.append(f"{subject}: {result}")
         elif isinstance(result, Exception):
             # A response that is JSON but not as documented.
@@ -201,14 +207,14 @@ async def _all(tasks: Mapping[str, Awaitable[None]]) -> None:
 def _kinds(manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
     """Return the API section, `http` or `stream`, of each upstream, by the path of its file."""
     paths = {entry.path for entry in manifest.entries}
-    return {name: "stream" if stream_file(name) in paths else "http" for name in names}
+    return {name: "stream" if stream_endpoints_file(name) in paths else "http" for name in names}
 
 
 def _has(status: Any, name: str, endpoints: Endpoints) -> bool:
     return name in status and server_diff.servers_match(endpoints, status[name]["peers"])
 
 
-def _counts(changes: server_diff.Changes) -> dict[str, int]:
+def _counts(changes: server_diff.ServerChanges) -> dict[str, int]:
     return {
         "added": len(changes.add),
         "changed": len(changes.change),

@@ -11,13 +11,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from gatehouse.apiserver.storage.entries import AddressError
+from gatehouse.apiserver.storage.entries import StorageAddressError
 
 PASSWORD = "GATEHOUSE_ETCD_PASSWORD"  # noqa: S105 - the name of an environment variable
 PORT = 2379
 
 
-class Address(msgspec.Struct, frozen=True):
+class EtcdAddress(msgspec.Struct, frozen=True):
     """Endpoints and credentials of an etcd, and the prefix of Gatehouse's keys."""
 
     endpoints: tuple[str, ...]
@@ -34,28 +34,28 @@ class Address(msgspec.Struct, frozen=True):
         return self.ca is not None or self.cert is not None
 
 
-def parse(text: str) -> Address:
-    """Parse an address. Raises AddressError."""
+def parse_etcd_address(text: str) -> EtcdAddress:
+    """Parse an address. Raises StorageAddressError."""
     parts = urlsplit(text)
     if parts.scheme != "etcd" or not parts.netloc:
-        raise AddressError(f"expected etcd://host:port[,host:port]/prefix, not {text!r}")
+        raise StorageAddressError(f"expected etcd://host:port[,host:port]/prefix, not {text!r}")
     query = parse_qs(parts.query, strict_parsing=bool(parts.query))
     unknown = set(query) - {"ca", "cert", "key", "user", "password-file"}
     if unknown:
-        raise AddressError(f"{text!r}: unknown option {sorted(unknown)[0]!r}")
+        raise StorageAddressError(f"{text!r}: unknown option {sorted(unknown)[0]!r}")
     files = {name: Path(query[name][0]) for name in ("ca", "cert", "key") if name in query}
     if ("cert" in files) != ("key" in files):
-        raise AddressError(f"{text!r}: cert and key belong together")
+        raise StorageAddressError(f"{text!r}: cert and key belong together")
     for name, path in files.items():
         if not path.is_file():
-            raise AddressError(f"{text!r}: {name}: no such file: {path}")
+            raise StorageAddressError(f"{text!r}: {name}: no such file: {path}")
     password = os.environ.get(PASSWORD, "")
     if "password-file" in query:
         password = Path(query["password-file"][0]).read_text(encoding="utf-8").strip()
     endpoints = tuple(_endpoint(part) for part in parts.netloc.split(","))
     prefix = parts.path.rstrip("/") or "/gatehouse"
     user = query.get("user", [""])[0]
-    return Address(endpoints, prefix, user=user, password=password, **files)
+    return EtcdAddress(endpoints, prefix, user=user, password=password, **files)
 
 
 def _endpoint(text: str) -> str:

@@ -9,13 +9,13 @@ from gatehouse.apiserver.storage.etcd.client import EtcdClient
 from gatehouse.apiserver.storage.etcd.store import OBJECTS, OFFSET, PROGRESS_KEY
 
 
-async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
+async def read_etcd(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
     """Return the revision, and key, revision and value of every object."""
-    address = addresses.parse(text)
+    address = addresses.parse_etcd_address(text)
     root = address.prefix.encode()
     async with EtcdClient(address) as client:
-        _, found = await client.list_all(root + OFFSET)
-        offset = int(found[0].value) if found else 0
+        _, pairs = await client.list_all(root + OFFSET)
+        offset = int(pairs[0].value) if pairs else 0
         revision, items = await client.list_all(root + OBJECTS)
     prefix = root + OBJECTS
     objects = [
@@ -26,11 +26,11 @@ async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
     return revision + offset, objects
 
 
-async def write(
+async def restore_etcd(
     text: str, offset: int, objects: list[tuple[str, bytes]], max_concurrent: int
 ) -> bool:
     """Write objects with revisions above `offset`. Return False if the prefix is not empty."""
-    address = addresses.parse(text)
+    address = addresses.parse_etcd_address(text)
     root = address.prefix.encode()
     async with EtcdClient(address) as client:
         if (await client.list_all(root + OBJECTS))[1]:

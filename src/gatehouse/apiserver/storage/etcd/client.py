@@ -10,8 +10,8 @@ import msgspec
 import structlog
 from grpc import aio
 
-from gatehouse.apiserver.storage.entries import UnavailableError
-from gatehouse.apiserver.storage.etcd.address import Address
+from gatehouse.apiserver.storage.entries import StorageFullError, UnavailableError
+from gatehouse.apiserver.storage.etcd.address import EtcdAddress
 from gatehouse.wire.etcd import rpc_pb2 as rpc
 
 log = structlog.get_logger("gatehouse.apiserver")
@@ -19,6 +19,9 @@ log = structlog.get_logger("gatehouse.apiserver")
 PAGE = 500
 RPC_TIMEOUT_SECONDS = 5.0
 """Timeout in seconds of a request."""
+
+NO_SPACE = "database space exceeded"
+"""Text of etcd's error for a write while its alarm NOSPACE is active."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -38,7 +41,7 @@ class EtcdCompactedError(Exception):
         self.revision = revision
 
 
-class Item(msgspec.Struct, frozen=True):
+class KeyValue(msgspec.Struct, frozen=True):
     """A key and its value."""
 
     key: bytes
@@ -59,7 +62,7 @@ class KeyChange(msgspec.Struct, frozen=True):
 class EtcdClient:
     """Client of one etcd. Uses another endpoint if one does not respond."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: EtcdAddress) -> None:
         self._address = address
         self._channels = [_channel(address, endpoint) for endpoint in address.endpoints]
         self._current = 0
@@ -81,18 +84,18 @@ class EtcdClient:
         request = rpc.RangeRequest(key=b"\0", keys_only=True, limit=1)
         return int((await self._call("KV/Range", request, rpc.RangeResponse)).header.revision)
 
-    async def list_all(self, prefix: bytes) -> tuple[int, list[Item]]:
+    async def list_all(self, prefix: bytes) -> tuple[int, list[KeyValue]]:
         """Return one revision, and all keys under a prefix as of this revision."""
-        revision, found, start = 0, list[Item](), prefix
+        revision, pairs, start = 0, list[KeyValue](), prefix
         while True:
             request = rpc.RangeRequest(
                 key=start, range_end=after(prefix), limit=PAGE, revision=revision
             )
             page = await self._call("KV/Range", request, rpc.RangeResponse)
             revision = revision or int(page.header.revision)
-            found += [Item(kv.key, kv.value, kv.mod_revision) for kv in page.kvs]
+            pairs += [KeyValue(kv.key, kv.value, kv.mod_revision) for kv in page.kvs]
             if not page.more:
-                return revision, found
+                return revision, pairs
             start = page.kvs[-1].key + b"\0"
 
     async def put(self, key: bytes, value: bytes, expected: int) -> int | None:
@@ -158,6 +161,8 @@ class EtcdClient:
                 code, details = failure.code(), str(failure.details())
                 if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
                     raise EtcdCompactedError(0) from failure
+                if code == grpc.StatusCode.RESOURCE_EXHAUSTED and NO_SPACE in details:
+                    raise StorageFullError(details) from failure
                 if code == grpc.StatusCode.UNAUTHENTICATED and self._token:
                     await self._authenticate()
                     return await self._once(method, request, response)
@@ -241,7 +246,7 @@ def after(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
-def _channel(address: Address, endpoint: str) -> aio.Channel:
+def _channel(address: EtcdAddress, endpoint: str) -> aio.Channel:
     if not address.tls:
         return aio.insecure_channel(endpoint, options=_OPTIONS)
     credentials = grpc.ssl_channel_credentials(

@@ -11,23 +11,25 @@ import contextlib
 import heapq
 import os
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 import msgspec
 import structlog
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.storage import entries
 from gatehouse.apiserver.storage.encryption import EncryptionError, IdentityTransformer
 from gatehouse.apiserver.storage.entries import (
-    Entry,
-    Event,
     MismatchError,
+    StorageFullError,
+    StoredEntry,
+    StoreEvent,
     UnavailableError,
 )
 from gatehouse.apiserver.storage.etcd import address as addresses
 from gatehouse.apiserver.storage.etcd.client import EtcdClient, EtcdCompactedError, KeyChange
-from gatehouse.apiserver.storage.store import HISTORY, Object, Store
+from gatehouse.apiserver.storage.store import HISTORY, ObjectStore
 
 log = structlog.get_logger("gatehouse.apiserver")
 
@@ -40,12 +42,12 @@ COMPACT_SECONDS = 300.0
 MARK_SECONDS = 0.02
 """Seconds without an event after which one is caused by a write."""
 
-RETRY_SECONDS = 0.2
+_RETRY_SECONDS = 0.2
 VISIBLE_SECONDS = 10.0
 """Timeout in seconds until a write of this process must return through the watch."""
 
 
-class EtcdStore(Store):
+class EtcdStore(ObjectStore):
     """Store in an etcd."""
 
     shared = True
@@ -65,7 +67,7 @@ class EtcdStore(Store):
     @classmethod
     async def open(cls, text: str, cipher: IdentityTransformer) -> Self:
         """Connect and load all objects. Raises ValueError, UnavailableError."""
-        address = addresses.parse(text)
+        address = addresses.parse_etcd_address(text)
         store = cls(EtcdClient(address), address.prefix, cipher)
         try:
             await store._start()
@@ -76,25 +78,37 @@ class EtcdStore(Store):
 
     # Writes.
 
-    async def put(self, key: str, value: Object, expected: int) -> Entry:
+    async def put(self, key: str, value: Object, expected: int) -> StoredEntry:
         """Write an object, and wait until it is durable and visible."""
         metadata = {k: v for k, v in value["metadata"].items() if k != "resourceVersion"}
         data = msgspec.json.encode({**value, "metadata": metadata})
         sealed = self._cipher.encrypt(key, data)
-        revision = await self._client.put(self._key(key), sealed, self._remote_entry(expected))
+        with self._space():
+            revision = await self._client.put(self._key(key), sealed, self._remote_entry(expected))
         if revision is None:
             raise MismatchError(key)
         await self._visible(revision + self._offset)
         return entries.entry(revision + self._offset, value)
 
-    async def delete(self, key: str, expected: int) -> Entry:
+    async def delete(self, key: str, expected: int) -> StoredEntry:
         """Remove an object, and wait until the removal is durable and visible."""
         current = self.get(key)
-        revision = await self._client.delete(self._key(key), self._remote_entry(expected))
+        with self._space():
+            revision = await self._client.delete(self._key(key), self._remote_entry(expected))
         if revision is None or current is None or current.revision != expected:
             raise MismatchError(key)
         await self._visible(revision + self._offset)
         return entries.removed(current, revision + self._offset)
+
+    @contextlib.contextmanager
+    def _space(self) -> Iterator[None]:
+        """Record whether a write had space."""
+        try:
+            yield
+        except StorageFullError:
+            self.full = True
+            raise
+        self.full = False
 
     def _remote_entry(self, revision: int) -> int:
         return revision - self._offset if revision else 0
@@ -180,10 +194,11 @@ class EtcdStore(Store):
         await self._visible(mark + self._offset)
 
     async def _load_all(self) -> None:
-        _, found = await self._client.list_all(self._root + OFFSET)
-        self._offset = int(found[0].value) if found else 0
+        _, pairs = await self._client.list_all(self._root + OFFSET)
+        self._offset = int(pairs[0].value) if pairs else 0
         revision, items = await self._client.list_all(self._root + OBJECTS)
         self._entries.clear()
+        self._by_namespace.clear()
         for item in items:
             key = item.key[len(self._root + OBJECTS) :].decode()
             if key == PROGRESS_KEY.decode():
@@ -193,7 +208,7 @@ class EtcdStore(Store):
             self._load(key, self._entry(key, item.value, item.revision))
         self.revision = self._horizon = revision + self._offset
 
-    def _entry(self, key: str, value: bytes, revision: int) -> Entry:
+    def _entry(self, key: str, value: bytes, revision: int) -> StoredEntry:
         decoded: Any = msgspec.json.decode(self._cipher.decrypt(key, value))
         return entries.entry(revision + self._offset, decoded)
 
@@ -218,7 +233,7 @@ class EtcdStore(Store):
                 start = await self._reload()
             except UnavailableError as error:
                 log.warning("etcd watch interrupted", error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     def _process_change(self, change: KeyChange) -> None:
         key = change.key[len(self._root + OBJECTS) :].decode()
@@ -228,7 +243,7 @@ class EtcdStore(Store):
         try:
             now = None if change.value is None else self._entry(key, change.value, change.revision)
             if revision > self.revision:
-                self._publish(Event(revision, key, self.get(key), now))
+                self._publish(StoreEvent(revision, key, self.get(key), now))
                 return
             # History from before the objects were loaded.
             before = None
@@ -243,7 +258,7 @@ class EtcdStore(Store):
             self._horizon = revision
             return
         if now is not None or before is not None:
-            self._history.append(Event(revision, key, before, now))
+            self._history.append(StoreEvent(revision, key, before, now))
 
     async def _reload(self) -> int:
         """Load all objects again after a gap. Watchers are cut off and must list again."""
@@ -252,7 +267,7 @@ class EtcdStore(Store):
                 await self._load_all()
                 break
             except UnavailableError:
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
         self._history.clear()
         for watching in list(self._watches.values()):
             for watch in list(watching):

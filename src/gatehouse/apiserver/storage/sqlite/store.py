@@ -1,8 +1,9 @@
 """Store that writes through to the log.
 
 A write gets its revision immediately, so that writes are ordered without locks. Readers and watches
-see it when it is on disk, and its caller is answered then. If the log cannot be written, the
-process exits, because no write may be acknowledged then.
+see it when it is on disk, and its caller is answered then. If no space is left, all writes in
+progress fail and the next ones are tried. After another I/O error the process exits, because the
+content of the file is unknown then.
 """
 
 from __future__ import annotations
@@ -10,42 +11,52 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
 
+from gatehouse.apis.objects import Object
 from gatehouse.apiserver.storage import entries
 from gatehouse.apiserver.storage.encryption import EncryptionError, IdentityTransformer
-from gatehouse.apiserver.storage.entries import Entry, Event, MismatchError
+from gatehouse.apiserver.storage.entries import (
+    MismatchError,
+    StorageFullError,
+    StoredEntry,
+    StoreEvent,
+    UnavailableError,
+)
+from gatehouse.apiserver.storage.sqlite import failures
 from gatehouse.apiserver.storage.sqlite.log import Log, Row
-from gatehouse.apiserver.storage.store import HISTORY, Object, Store
+from gatehouse.apiserver.storage.store import HISTORY, ObjectStore
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-COMPACT_EVERY = 10_000
+COMPACT_INTERVAL_CHANGES = 10_000
+"""Number of changes after which the log is compacted."""
 
-Pending = tuple[Event, "asyncio.Future[None]"]
+COMPACT_BYTES = 64 << 20
+"""Size in bytes of the objects of changes after which the log is compacted."""
+
+Pending = tuple[StoreEvent, "asyncio.Future[None]"]
 
 
-class SqliteStore(Store):
+class SqliteStore(ObjectStore):
     """Store over a :class:`Log`."""
 
-    def __init__(
-        self,
-        storage: Log,
-        cipher: IdentityTransformer | None = None,
-        *,
-        on_close: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, storage: Log, cipher: IdentityTransformer | None = None) -> None:
+        """Load the log. Raises UnavailableError, EncryptionError."""
         super().__init__()
-        self._on_close = on_close
+        self.on_close: Callable[[], object] = storage.close
+        """Called when the store is closed."""
         self._log, self._cipher = storage, cipher or IdentityTransformer()
         self.revision, self._compacted = storage.facts()
         self._assigned = self.revision
-        self._latest: dict[str, Entry | None] = {}
+        self._latest: dict[str, StoreEvent] = {}
+        """Newest writes in progress, by key."""
+        self._waiting: set[asyncio.Future[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._since_compaction = 0
+        self._since_compaction = self._bytes_since_compaction = 0
         storage.on_commit = self._committed
         for row in storage.newest():
             if row.value is not None:
@@ -55,49 +66,50 @@ class SqliteStore(Store):
         self._horizon = self.revision
         self._load_history()
 
-    def latest(self, key: str) -> Entry | None:
+    def latest(self, key: str) -> StoredEntry | None:
         """Return an object after its latest write, whether that is on disk or not."""
-        if key in self._latest:
-            return self._latest[key]
-        return self.get(key)
+        event = self._latest.get(key)
+        return self.get(key) if event is None else event.now
 
-    async def put(self, key: str, value: Object, expected: int) -> Entry:
+    async def put(self, key: str, value: Object, expected: int) -> StoredEntry:
         """Write an object, and wait until it is durable and visible."""
         current = self.latest(key)
         if (current.revision if current else 0) != expected:
             raise MismatchError(key)
         self._assigned += 1
         entry = entries.entry(self._assigned, value)
-        await self._write(Event(entry.revision, key, current, entry))
+        await self._write(StoreEvent(entry.revision, key, current, entry))
         return entry
 
-    async def delete(self, key: str, expected: int) -> Entry:
+    async def delete(self, key: str, expected: int) -> StoredEntry:
         """Remove an object, and wait until the removal is durable and visible."""
         current = self.latest(key)
         if current is None or current.revision != expected:
             raise MismatchError(key)
         self._assigned += 1
         revision = self._assigned
-        await self._write(Event(revision, key, current, None))
+        await self._write(StoreEvent(revision, key, current, None))
         return entries.removed(current, revision)
 
     async def close(self) -> None:
         """Complete queued writes and close the log."""
-        await asyncio.to_thread(self._log.close)
-        self._on_close()
+        await asyncio.to_thread(self.on_close)
 
     async def check(self) -> None:
-        """Do nothing: a failing log ends the process."""
+        """Do nothing. A full disk permits reads, and other storage failures end the process."""
 
-    def _entry(self, row: Row) -> Entry:
+    def _entry(self, row: Row) -> StoredEntry:
         assert row.value is not None
         data = self._cipher.decrypt(row.key, row.value)
-        return Entry(row.revision, msgspec.json.decode(data), data)
+        try:
+            return StoredEntry(row.revision, msgspec.json.decode(data), data)
+        except msgspec.DecodeError as error:
+            raise failures.damaged(self._log.path, f"{row.key} is not JSON") from error
 
     def _load_history(self) -> None:
         """Load the recent history, so that watches continue across a restart."""
         start = max(self._compacted, self.revision - HISTORY)
-        known: dict[str, Entry] = {}
+        known: dict[str, StoredEntry] = {}
         for row in self._log.since(0):
             try:
                 now = None if row.value is None else self._entry(row)
@@ -108,7 +120,7 @@ class SqliteStore(Store):
                 known.pop(row.key, None)
                 continue
             if row.revision > start:
-                event = Event(row.revision, row.key, known.get(row.key), now)
+                event = StoreEvent(row.revision, row.key, known.get(row.key), now)
                 if now is not None or event.before is not None:
                     self._history.append(event)
             if now is None:
@@ -117,36 +129,57 @@ class SqliteStore(Store):
                 known[row.key] = now
         self._horizon = start
 
-    async def _write(self, event: Event) -> None:
-        self._latest[event.key] = event.now
+    async def _write(self, event: StoreEvent) -> None:
+        self._latest[event.key] = event
         created = event.now.revision if event.now and event.before is None else 0
         value = self._cipher.encrypt(event.key, event.now.data) if event.now else None
         done: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.add(done)
         self._log.append(Row(event.revision, event.key, created, value), (event, done))
         # Cancellation of the caller must not interrupt a write in progress.
         await asyncio.shield(done)
 
-    def _committed(self, pending: list[Pending], error: Exception | None) -> None:
+    def _committed(self, pending: list[Pending], error: UnavailableError | None) -> None:
         self._loop.call_soon_threadsafe(self._written, pending, error)
 
-    def _written(self, pending: list[Pending], error: Exception | None) -> None:
+    def _written(self, pending: list[Pending], error: UnavailableError | None) -> None:
+        if isinstance(error, StorageFullError):
+            self._reject(error)
+            return
         if error is not None:
             log.critical("storage log not writable, exiting", error=str(error))
             sys.stderr.flush()
             os._exit(1)
+        if self.full and pending:
+            self.full = False
+            log.info("storage writable again")
         for event, done in pending:
-            if self._latest.get(event.key) is event.now:
-                self._latest.pop(event.key, None)
+            if self._latest.get(event.key) is event:
+                del self._latest[event.key]
             self._publish(event)
+            self._waiting.discard(done)
             if not done.done():
                 done.set_result(None)
-        self._compact_sometimes(len(pending))
+        self._compact_sometimes([event for event, _ in pending])
 
-    def _compact_sometimes(self, written: int) -> None:
-        self._since_compaction += written
-        if self._since_compaction < COMPACT_EVERY or self.revision <= HISTORY:
+    def _reject(self, error: StorageFullError) -> None:
+        """Fail all writes in progress: those that the log has not tried may depend on others."""
+        if not self.full:
+            self.full = True
+            log.error("storage full, writes are rejected", error=str(error))
+        waiting, self._waiting = self._waiting, set()
+        self._latest.clear()
+        self._log.resume()
+        for done in waiting:
+            if not done.done():
+                done.set_exception(StorageFullError(str(error)))
+
+    def _compact_sometimes(self, events: Sequence[StoreEvent]) -> None:
+        """Compact what no watch can resume from, once enough was written to be worth it."""
+        self._since_compaction += len(events)
+        self._bytes_since_compaction += sum(event.size for event in events)
+        few = self._since_compaction < COMPACT_INTERVAL_CHANGES
+        if (few and self._bytes_since_compaction < COMPACT_BYTES) or not self.compacted_revision:
             return
-        self._since_compaction = 0
-        target = self.revision - HISTORY
-        self._log.compact(target)
-        log.info("storage compacted", revision=target)
+        self._since_compaction = self._bytes_since_compaction = 0
+        self._log.compact(self.compacted_revision)

@@ -21,7 +21,11 @@ and its agent can do. Configuration of connections never depends on routes: all 
 chain and do nothing until a route configures them. Never here: I/O, Kubernetes, YAML.
 """
 
-from gatehouse.compiler.backends.envoy.capabilities import Capabilities
-from gatehouse.compiler.backends.envoy.generator import Generated, Generator, output
+from gatehouse.compiler.backends.envoy.capabilities import EnvoyCapabilities
+from gatehouse.compiler.backends.envoy.generator import (
+    EnvoyGenerator,
+    GeneratedResources,
+    generate_resources,
+)
 
-__all__ = ["Capabilities", "Generated", "Generator", "output"]
+__all__ = ["EnvoyCapabilities", "GeneratedResources", "EnvoyGenerator", "generate_resources"]

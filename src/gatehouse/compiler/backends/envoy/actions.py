@@ -10,14 +10,16 @@ from gatehouse.compiler.backends.envoy import (
     mirrors,
     names,
     quoting,
+    request_log,
     retries,
     rewriting,
     session_persistence,
 )
-from gatehouse.compiler.backends.envoy.protobufs import number
-from gatehouse.compiler.backends.envoy.route_context import Context
+from gatehouse.compiler.backends.envoy.protobufs import wrap_number
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.access_log import LocalReason
 
 _Share = components.WeightedCluster.ClusterWeight
 
@@ -36,25 +38,35 @@ _NOT_FOUND = {
 }
 """Status for an unknown cluster, by whether requests are gRPC calls."""
 
+_FIRST_SERVER_ERROR = 500
+
 CALLS = 3600.0
 """Idle timeout of gRPC calls in seconds: streaming calls may be silent for long."""
 
 
-def serve(proto: components.Route, context: Context, route: ir.Route, hostname: str) -> None:
-    """Write the action of a route. Raises InvalidValueError.
+def apply_action(
+    proto: components.Route,
+    context: EnvoyRouteContext,
+    route: ir.Route,
+    action: ir.Action,
+    hostname: str,
+) -> None:
+    """Write an action of a route. Raises InvalidValueError.
 
     ``hostname``: the hostname of the virtual host if it is exact, else empty.
     """
-    match route.action:
+    match action:
         case ir.Forward():
-            _forward(proto, context, route, route.action)
+            _forward(proto, context, route, action)
         case ir.Redirect():
-            _redirect(proto.redirect, route, route.action, hostname)
+            _redirect(proto.redirect, route, action, hostname)
         case ir.Respond(status, grpc):
             # Envoy answers a gRPC call with the status UNAVAILABLE instead.
             respond(proto, 503 if grpc else status)
+            if grpc or status >= _FIRST_SERVER_ERROR:
+                request_log.add_reason(proto.metadata, LocalReason.INVALID_ROUTE)
     if not proto.route.weighted_clusters.clusters:
-        headers.apply(proto, "response", route.response_headers)
+        headers.apply_headers(proto, "response", route.response_headers)
 
 
 def respond(proto: components.Route, status: int) -> None:
@@ -65,19 +77,18 @@ def respond(proto: components.Route, status: int) -> None:
 
 
 def _forward(
-    proto: components.Route, context: Context, route: ir.Route, action: ir.Forward
+    proto: components.Route, context: EnvoyRouteContext, route: ir.Route, action: ir.Forward
 ) -> None:
     action_proto = proto.route
     _to(proto, route, action)
     path = rewriting.rewrite(action.rewrite.path, route.match.path)
     if path is not None:
         action_proto.regex_rewrite.CopyFrom(path)
-    action_proto.request_mirror_policies.extend(mirrors.mirrors(action.mirrors, context.clusters))
+    action_proto.request_mirror_policies.extend(
+        mirrors.mirror_policies(action.mirrors, context.clusters)
+    )
     clusters = [context.clusters[backend.cluster] for backend in action.backends]
     action_proto.hash_policy.extend(load_balancing.hash_policies(clusters))
-    if action.persistence is not None and (len(action.backends) > 1 or action.failing):
-        action_proto.weighted_clusters.use_hash_policy.value = True
-        action_proto.hash_policy.append(session_persistence.share(action.persistence))
     calls = all(cluster.protocol == "grpc" for cluster in clusters)
     _limits(action_proto, route, action, calls=calls)
 
@@ -94,14 +105,15 @@ def _to(proto: components.Route, route: ir.Route, action: ir.Forward) -> None:
         return
     shares = action_proto.weighted_clusters.clusters
     for backend in action.backends:
-        share = shares.add(name=backend.cluster, weight=number(backend.weight))
+        share = shares.add(name=backend.cluster, weight=wrap_number(backend.weight))
         # Envoy applies a share's changes before a route's, so that a share has all of them.
-        _sent(share, share, route, headers.joined(route.request_headers, backend.request_headers))
-        response_edit = headers.joined(route.response_headers, backend.response_headers)
-        headers.apply(share, "response", response_edit)
+        _sent(share, share, route, route.request_headers.then(backend.request_headers))
+        response_edit = route.response_headers.then(backend.response_headers)
+        headers.apply_headers(share, "response", response_edit)
+        session_persistence.mark(share, action, backend.cluster)
     if action.failing:
-        share = shares.add(name=names.BROKEN, weight=number(action.failing))
-        headers.apply(share, "response", route.response_headers)
+        share = shares.add(name=names.BROKEN, weight=wrap_number(action.failing))
+        headers.apply_headers(share, "response", route.response_headers)
 
 
 def _sent(
@@ -112,18 +124,18 @@ def _sent(
 ) -> None:
     """Write the changes of a request's headers and Host."""
     assert isinstance(route.action, ir.Forward)
-    request = headers.request(edit)
-    headers.apply(edited, "request", request.edit)
+    request = headers.split_request_edit(edit)
+    headers.apply_headers(edited, "request", request.edit)
     rewritten = route.action.rewrite.hostname
     hostname = request.hostname if rewritten is None else rewritten
     if hostname is not None:
-        action_proto.host_rewrite_literal = rewriting.hostname(hostname)
+        action_proto.host_rewrite_literal = rewriting.replacement_host(hostname)
 
 
 def _limits(
     action_proto: components.RouteAction, route: ir.Route, action: ir.Forward, *, calls: bool
 ) -> None:
-    policy = retries.policy(action.retry, action.backend_timeout)
+    policy = retries.retry_policy(action.retry, action.backend_timeout)
     timeouts = [action.request_timeout]
     if policy is not None:
         action_proto.retry_policy.CopyFrom(policy)
@@ -131,14 +143,16 @@ def _limits(
         timeouts.append(action.backend_timeout)
     limits = [seconds for seconds in timeouts if seconds]
     # Envoy's default timeout is 15 seconds.
-    action_proto.timeout.CopyFrom(quoting.seconds(min(limits, default=0.0)))
-    waits = [each for each in (route.settings.proxy.read, route.settings.proxy.send) if each]
+    action_proto.timeout.CopyFrom(quoting.duration_of(min(limits, default=0.0)))
+    waits = [
+        timeout for timeout in (route.settings.proxy.read, route.settings.proxy.send) if timeout
+    ]
     if limits or action.backend_timeout or action.unlimited:
-        action_proto.idle_timeout.CopyFrom(quoting.seconds(0.0))
+        action_proto.idle_timeout.CopyFrom(quoting.duration_of(0.0))
     elif waits:
-        action_proto.idle_timeout.CopyFrom(quoting.seconds(max(waits)))
+        action_proto.idle_timeout.CopyFrom(quoting.duration_of(max(waits)))
     elif calls:
-        action_proto.idle_timeout.CopyFrom(quoting.seconds(CALLS))
+        action_proto.idle_timeout.CopyFrom(quoting.duration_of(CALLS))
 
 
 def _redirect(
@@ -149,7 +163,7 @@ def _redirect(
         proto.scheme_redirect = action.scheme
     if action.hostname is not None or hostname:
         # Set even if unchanged: otherwise the port of the request would stay too.
-        proto.host_redirect = rewriting.hostname(action.hostname or hostname)
+        proto.host_redirect = rewriting.replacement_host(action.hostname or hostname)
     if action.port is not None:
         proto.port_redirect = action.port
     match action.path:

@@ -24,7 +24,7 @@ from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import claim_headers, ext_authz, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
-from gatehouse.compiler.backends.envoy.route_context import Context
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import authentication as ir
 from gatehouse.compiler.ir import http
@@ -45,7 +45,9 @@ class _KeySet(msgspec.Struct):
     keys: list[dict[str, Any]] = []
 
 
-def guard(context: Context, route: http.Route) -> list[extension_pb2.TypedExtensionConfig]:
+def authentication_filters(
+    context: EnvoyRouteContext, route: http.Route
+) -> list[extension_pb2.TypedExtensionConfig]:
     """Return the filters that reject unauthenticated requests. Raises InvalidValueError."""
     match route.authentication:
         case ir.Basic() if uses_authenticator(context, route):
@@ -55,7 +57,7 @@ def guard(context: Context, route: http.Route) -> list[extension_pb2.TypedExtens
         case ir.Jwt():
             return _tokens(context, route.authentication)
         case ir.Oidc():
-            return [ext_authz.guard(context, route.authentication)]
+            return [ext_authz.ext_authz_filter(context, route.authentication)]
     return []
 
 
@@ -64,14 +66,14 @@ def claims_by_header(route: http.Route) -> dict[str, str]:
     if not isinstance(route.authentication, ir.Jwt):
         return {}
     return {
-        quoting.changed_header(claim.header): quoting.text(claim.name)
+        quoting.changed_header(claim.header): quoting.check_text(claim.name)
         for rule in route.authentication.authorization.requirements
         for claim in rule.claims
         if claim.header
     }
 
 
-def uses_authenticator(context: Context, route: http.Route) -> bool:
+def uses_authenticator(context: EnvoyRouteContext, route: http.Route) -> bool:
     """Return whether an authenticator checks the requests of a route."""
     authentication = route.authentication
     if isinstance(authentication, ir.Basic):
@@ -80,7 +82,7 @@ def uses_authenticator(context: Context, route: http.Route) -> bool:
     return isinstance(authentication, ir.Oidc)
 
 
-def unsupported(context: Context, route: http.Route) -> list[UnsupportedSetting]:
+def unsupported_users(context: EnvoyRouteContext, route: http.Route) -> list[UnsupportedSetting]:
     """Return the users whose passwords Envoy does not support."""
     authentication = route.authentication
     if not isinstance(authentication, ir.Basic) or uses_authenticator(context, route):
@@ -98,7 +100,7 @@ def holds_secrets(route: http.Route) -> bool:
     return isinstance(route.authentication, ir.Basic | ir.Jwt)
 
 
-def _lines(context: Context, basic: ir.Basic) -> list[str]:
+def _lines(context: EnvoyRouteContext, basic: ir.Basic) -> list[str]:
     secret = context.secrets.get(basic.users)
     text = secret.content.reveal().decode(errors="replace") if secret is not None else ""
     lines = (line.strip() for line in text.splitlines())
@@ -125,17 +127,19 @@ def _is_sha1(text: str) -> bool:
         return False
 
 
-def _basic(context: Context, basic: ir.Basic) -> extension_pb2.TypedExtensionConfig:
+def _basic(context: EnvoyRouteContext, basic: ir.Basic) -> extension_pb2.TypedExtensionConfig:
     users = _users(_lines(context, basic))
     if not users:
         why = f"no user has a supported password: {_KNOWN}"
         raise InvalidValueError(why, basic.origin)
     text = "".join(f"{name}:{hashed}\n" for name, hashed in users.items())
-    proto = basic_auth_pb2.BasicAuth(users=base_pb2.DataSource(inline_string=quoting.lines(text)))
+    proto = basic_auth_pb2.BasicAuth(
+        users=base_pb2.DataSource(inline_string=quoting.check_lines(text))
+    )
     return _extension("envoy.filters.http.basic_auth", proto)
 
 
-def _tokens(context: Context, jwt: ir.Jwt) -> list[extension_pb2.TypedExtensionConfig]:
+def _tokens(context: EnvoyRouteContext, jwt: ir.Jwt) -> list[extension_pb2.TypedExtensionConfig]:
     secret = context.secrets.get(jwt.keys)
     keys = _usable(secret.content.reveal()) if secret is not None else []
     if not keys:
@@ -152,7 +156,7 @@ def _tokens(context: Context, jwt: ir.Jwt) -> list[extension_pb2.TypedExtensionC
     proto = config_pb2.JwtAuthentication(providers={"keys": provider})
     rule = proto.rules.add(match=components.RouteMatch(prefix="/"))
     rule.requires.provider_name = "keys"
-    filters = [_extension(claim_headers.METADATA, proto)]
+    filters = [_extension(claim_headers.JWT_METADATA, proto)]
     if jwt.authorization.requirements:
         filters.append(_extension("envoy.filters.http.rbac", _authorized(jwt.authorization)))
     return filters
@@ -209,9 +213,9 @@ def _claim(claim: ir.Claim) -> rbac_pb2.Principal:
 
 def _values(value: str, *, regex: bool) -> list[value_pb2.ValueMatcher]:
     if regex:
-        text = string_pb2.StringMatcher(safe_regex=quoting.pattern(value))
+        text = string_pb2.StringMatcher(safe_regex=quoting.regex_matcher(value))
         return [value_pb2.ValueMatcher(string_match=text)]
-    exact = string_pb2.StringMatcher(exact=quoting.text(value))
+    exact = string_pb2.StringMatcher(exact=quoting.check_text(value))
     matchers = [value_pb2.ValueMatcher(string_match=exact)]
     if value in ("true", "false"):
         matchers.append(value_pb2.ValueMatcher(bool_match=value == "true"))
@@ -224,8 +228,10 @@ def _values(value: str, *, regex: bool) -> list[value_pb2.ValueMatcher]:
 def _metadata(claim: ir.Claim, value: value_pb2.ValueMatcher) -> rbac_pb2.Principal:
     path = [
         metadata_pb2.MetadataMatcher.PathSegment(key=key)
-        for key in (claim_headers.PAYLOAD, quoting.text(claim.name))
+        for key in (claim_headers.PAYLOAD, quoting.check_text(claim.name))
     ]
     return _Principal(
-        metadata=metadata_pb2.MetadataMatcher(filter=claim_headers.METADATA, path=path, value=value)
+        metadata=metadata_pb2.MetadataMatcher(
+            filter=claim_headers.JWT_METADATA, path=path, value=value
+        )
     )

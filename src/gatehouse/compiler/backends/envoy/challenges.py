@@ -22,10 +22,9 @@ _METADATA = "gh.challenge"
 _UNAUTHORIZED = 401
 
 
-def replies() -> manager_pb2.LocalReplyConfig:
-    """Return the local reply configuration that sets the challenge."""
-    proto = manager_pb2.LocalReplyConfig()
-    mapper = proto.mappers.add()
+def reply() -> manager_pb2.ResponseMapper:
+    """Return the change of local replies that sets the challenge."""
+    mapper = manager_pb2.ResponseMapper()
     comparison = mapper.filter.status_code_filter.comparison
     comparison.op = accesslog_pb2.ComparisonFilter.EQ
     comparison.value.default_value = _UNAUTHORIZED
@@ -38,10 +37,10 @@ def replies() -> manager_pb2.LocalReplyConfig:
             append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS,
         )
     )
-    return proto
+    return mapper
 
 
-def apply(proto: components.Route, authentication: ir.Authentication | None) -> None:
+def apply_challenge(proto: components.Route, authentication: ir.Authentication | None) -> None:
     """Write the challenge of a route into its metadata. Raises InvalidValueError."""
     match authentication:
         case ir.Basic(realm):
@@ -50,6 +49,6 @@ def apply(proto: components.Route, authentication: ir.Authentication | None) -> 
             scheme = "Bearer"
         case _:
             return
-    quoted = re.sub(r'(["\\])', r"\\\1", quoting.text(realm))
+    quoted = re.sub(r'(["\\])', r"\\\1", quoting.check_text(realm))
     value = f'{scheme} realm="{quoted}"'
     proto.metadata.filter_metadata[_METADATA].update({"value": value})

@@ -15,9 +15,9 @@ from google.protobuf import any_pb2
 
 from gatehouse.compiler.backends.envoy.protobufs import packed
 
-FILTER = "gh.claims"
+CLAIMS_FILTER = "gh.claims"
 
-METADATA = "envoy.filters.http.jwt_authn"
+JWT_METADATA = "envoy.filters.http.jwt_authn"
 PAYLOAD = "payload"
 """Metadata key of the claims of a verified token."""
 
@@ -63,10 +63,10 @@ function envoy_on_request(handle)
     if value ~= "" then headers:replace(header, value) end
   end
 end
-""".replace("METADATA", METADATA).replace("PAYLOAD", PAYLOAD)
+""".replace("METADATA", JWT_METADATA).replace("PAYLOAD", PAYLOAD)
 
 
-def filter_of() -> lua_pb2.Lua:
+def claims_filter() -> lua_pb2.Lua:
     """Return the filter, which does nothing until a route configures it."""
     return lua_pb2.Lua(source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)})
 

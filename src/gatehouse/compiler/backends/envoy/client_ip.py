@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from envoy.config.core.v3 import address_pb2, extension_pb2
 from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
@@ -12,17 +10,19 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 )
 from envoy.extensions.http.original_ip_detection.xff.v3 import xff_pb2
 
-from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
+from gatehouse.compiler.backends.envoy.protobufs import packed, truth, wrap_number
 from gatehouse.compiler.backends.failures import InvalidValueError
+from gatehouse.compiler.ir.proxy_settings import NginxSettings
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane import ip_addresses
 
 _ALL_NETWORKS = {"0.0.0.0/0", "::/0"}
 _NO_NETWORK = ("0.0.0.0/32",)
 """Matches no connection; an empty list of ranges would match all addresses."""
 
 
-def apply(proto: manager_pb2.HttpConnectionManager, edge: DataPlaneSettings) -> None:
+def apply_client_ip(proto: manager_pb2.HttpConnectionManager, edge: DataPlaneSettings) -> None:
     """Write the source of the client address, and whether X-Forwarded-For is sent to backends."""
     skip_append = bool({"x-forwarded-for", "*"} & {*edge.removed_headers})
     client_address = edge.client_address
@@ -36,7 +36,7 @@ def apply(proto: manager_pb2.HttpConnectionManager, edge: DataPlaneSettings) -> 
         proto.skip_xff_append = skip_append
         return
     proto.use_remote_address.value = False
-    trusted = xff_pb2.XffTrustedCidrs(cidrs=[network(each) for each in client_address.trusted])
+    trusted = xff_pb2.XffTrustedCidrs(cidrs=[network(cidr) for cidr in client_address.trusted])
     detection = xff_pb2.XffConfig(xff_trusted_cidrs=trusted, skip_xff_append=truth(skip_append))
     proto.original_ip_detection_extensions.append(
         extension_pb2.TypedExtensionConfig(
@@ -71,28 +71,32 @@ def admit(listener: listener_pb2.Listener, edge: DataPlaneSettings) -> None:
         or {*client_address.trusted} >= _ALL_NETWORKS
     ):
         return
-    trusted = [network(each) for each in client_address.trusted or _NO_NETWORK]
+    # Envoy rejects a listener that names one network twice.
+    networks = (network(cidr) for cidr in client_address.trusted or _NO_NETWORK)
+    trusted = {(cidr.address_prefix, cidr.prefix_len.value): cidr for cidr in networks}
     if listener.HasField("default_filter_chain"):
         # A default chain has no match conditions.
         listener.filter_chains.append(listener.default_filter_chain)
         listener.ClearField("default_filter_chain")
     for chain in listener.filter_chains:
-        chain.filter_chain_match.direct_source_prefix_ranges.extend(trusted)
+        chain.filter_chain_match.direct_source_prefix_ranges.extend(trusted.values())
 
 
-def unsupported(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
+def unsupported_client_ip(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
     """Return the settings of the data plane that Envoy does not support."""
-    if not edge.exposes_version:
-        return []
-    return [UnsupportedSetting(edge.source("exposes_version"), "not supported by Envoy")]
+    return [
+        UnsupportedSetting(edge.source(f"nginx.{field}"), "not supported by Envoy")
+        for field in NginxSettings.__struct_fields__
+        if getattr(edge.nginx, field)
+    ]
 
 
 def network(text: str) -> address_pb2.CidrRange:
     """Build a CIDR range from an address or a network. Raises InvalidValueError."""
     try:
-        network = ipaddress.ip_network(text, strict=False)
+        network = ip_addresses.ip_network(text, strict=False)
     except ValueError as error:
         raise InvalidValueError("trusted address must be an IP address or a CIDR range") from error
     return address_pb2.CidrRange(
-        address_prefix=str(network.network_address), prefix_len=number(network.prefixlen)
+        address_prefix=str(network.network_address), prefix_len=wrap_number(network.prefixlen)
     )

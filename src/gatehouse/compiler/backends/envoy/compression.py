@@ -9,15 +9,16 @@ from envoy.extensions.compression.gzip.compressor.v3 import gzip_pb2
 from envoy.extensions.filters.http.compressor.v3 import compressor_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy.protobufs import number, packed
+from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
+from gatehouse.compiler.ir.proxy_settings import NginxCompression
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
-_MIN_LENGTH = 20
+_MIN_LENGTH_BYTES = 20
 """Bytes; NGINX's default minimum length."""
 
 
-def filter_of(edge: DataPlaneSettings) -> compressor_pb2.Compressor:
+def compression_filter(edge: DataPlaneSettings) -> compressor_pb2.Compressor:
     """Return the configuration of the filter."""
     settings = edge.compression
     assert settings is not None
@@ -25,27 +26,29 @@ def filter_of(edge: DataPlaneSettings) -> compressor_pb2.Compressor:
     # The values of this enum are the levels.
     bounded = cast("gzip_pb2.Gzip.CompressionLevel", min(9, max(1, level)))
     gzip = gzip_pb2.Gzip(compression_level=bounded)
-    types = [each for each in settings.types if each != "*"] or ["text/html"]
+    types = [media_type for media_type in settings.types if media_type != "*"] or ["text/html"]
     proto = compressor_pb2.Compressor(
         compressor_library=extension_pb2.TypedExtensionConfig(
             name="gzip", typed_config=packed(gzip)
         )
     )
     common = proto.response_direction_config.common_config
-    min_length = _MIN_LENGTH if settings.min_length is None else settings.min_length
-    common.min_content_length.CopyFrom(number(max(30, min_length)))
+    min_length = _MIN_LENGTH_BYTES if settings.min_length is None else settings.min_length
+    common.min_content_length.CopyFrom(wrap_number(max(30, min_length)))
     if "*" not in settings.types:
-        common.content_type.extend(quoting.text(each) for each in dict.fromkeys([*types]))
+        common.content_type.extend(
+            quoting.check_text(media_type) for media_type in dict.fromkeys([*types])
+        )
     return proto
 
 
-def unsupported(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
+def unsupported_compression(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
     """Return the compression settings that Envoy does not support."""
     settings = edge.compression
     if settings is None:
         return []
     return [
-        UnsupportedSetting(settings.source(field), "not supported by Envoy")
-        for field in ("buffers", "vary", "http_version", "disabled", "proxied")
-        if getattr(settings, field)
+        UnsupportedSetting(settings.source(f"nginx.{field}"), "not supported by Envoy")
+        for field in NginxCompression.__struct_fields__
+        if getattr(settings.nginx, field)
     ]

@@ -12,7 +12,6 @@ from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2, extension_pb2, protocol_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
-from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.http.stateful_session.v3 import stateful_session_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
@@ -28,13 +27,18 @@ from gatehouse.compiler.backends.envoy import (
     claim_headers,
     client_ip,
     compression,
+    external_auth,
     headers,
     names,
     quoting,
+    request_counts,
+    request_log,
     route_filters,
     session_persistence,
+    traces,
 )
-from gatehouse.compiler.backends.envoy.protobufs import ads, number, packed, truth
+from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
+from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, wrap_number
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _Mutation = mutation_rules_pb2.HeaderMutation
@@ -43,9 +47,37 @@ _Manager = manager_pb2.HttpConnectionManager
 HEADERS_KB = 256
 """Maximum size in KiB of all headers of a request; the same as for NGINX."""
 
+_CLAIMS_OF_CLIENTS = ("forwarded", "http2-settings")
+"""Headers that only proxies may send to backends, and that Envoy would pass on."""
+
+_RETRY_HEADER = "x-gh-retry-on"
+"""Failures after which the router repeats the request, besides those of the route's policy."""
+
+_INTERNAL = (names.SCOPE_HEADER, _RETRY_HEADER, traces.SAMPLE_HEADER, *_CLAIMS_OF_CLIENTS)
+"""Headers that backends do not get."""
+
 _LOOKUP_SCRIPT = """
 function envoy_on_request(handle)
   local headers = handle:headers()
+  local upgrade = headers:get("upgrade")
+  if upgrade and string.lower(upgrade) ~= "websocket" then
+    -- Envoy accepts a list with websocket in it, and the backend chooses another protocol.
+    handle:respond({[":status"] = "403"}, "")
+    return
+  end
+  if string.find(headers:get(":authority") or "", ",", 1, true) then
+    -- Envoy joins several Host headers, which are an error (RFC 9112, 3.2).
+    handle:respond({[":status"] = "400"}, "")
+    return
+  end
+  local method = headers:get(":method")
+  if method == "GET" or method == "HEAD" or method == "OPTIONS" then
+    -- A backend that closes an idle connection may do so while a request is on its way (RFC 9110,
+    -- 9.2.2).
+    headers:replace("x-gh-retry-on", "reset")
+  else
+    headers:remove("x-gh-retry-on")
+  end
   local asked = headers:get("x-gh-scope") or ""
   local lower = string.lower(asked)
   if lower ~= asked then
@@ -60,8 +92,20 @@ end
 """
 
 
-def manager(port: int, listener: str, edge: DataPlaneSettings) -> manager_pb2.HttpConnectionManager:
-    """Return the connection manager of a port, or of the hostnames of one listener on it."""
+def manager(
+    port: int,
+    listener: str,
+    edge: DataPlaneSettings,
+    log: ListenerLog | None,
+    *,
+    owner: str,
+    counts: bool = False,
+) -> manager_pb2.HttpConnectionManager:
+    """Return the connection manager of a port, or of the hostnames of one listener on it.
+
+    ``log``: how the access log names the listener; None: nothing is logged. ``owner``: Gateway and
+    port, for traces. ``counts``: true if the agent counts requests.
+    """
     proto = _Manager(
         codec_type=_Manager.AUTO if edge.http2 else _Manager.HTTP1,
         stat_prefix=f"http_{port}",
@@ -70,32 +114,44 @@ def manager(port: int, listener: str, edge: DataPlaneSettings) -> manager_pb2.Ht
         server_header_transformation=_Manager.PASS_THROUGH,
         normalize_path=truth(True),
         merge_slashes=True,
+        strip_trailing_host_dot=True,
         path_with_escaped_slashes_action=_Manager.UNESCAPE_AND_FORWARD,
         generate_request_id=truth(False),
         preserve_external_request_id=True,
-        max_request_headers_kb=number(HEADERS_KB),
+        max_request_headers_kb=wrap_number(HEADERS_KB),
         upgrade_configs=[_Manager.UpgradeConfig(upgrade_type="websocket")],
         http_protocol_options=protocol_pb2.Http1ProtocolOptions(accept_http_10=True),
         common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
             headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
-            max_headers_count=number(1000),
+            max_headers_count=wrap_number(1000),
         ),
     )
-    proto.local_reply_config.CopyFrom(challenges.replies())
-    proto.request_headers_timeout.CopyFrom(quoting.seconds(60.0))
-    client_ip.apply(proto, edge)
-    proto.early_header_mutation_extensions.append(_scope_header(port, listener))
+    proto.local_reply_config.mappers.extend([*external_auth.denials(), challenges.reply()])
+    proto.request_headers_timeout.CopyFrom(quoting.duration_of(60.0))
+    client_ip.apply_client_ip(proto, edge)
+    proto.early_header_mutation_extensions.append(_early_headers(port, listener, edge))
+    if counts:
+        proto.access_log.append(request_counts.logger())
+    if log and edge.access_log is not None:
+        traced = edge.traces is not None
+        proto.access_log.append(request_log.request_log(log, edge.access_log, traced=traced))
+        proto.http_filters.insert(0, _filter(request_log.FILTER, request_log.recording(log.style)))
+    if edge.traces is not None:
+        traces.apply_tracing(proto, owner, edge.traces)
+        proto.http_filters.insert(0, _filter(traces.RECORDING, traces.context_recording()))
     return proto
 
 
-def scopes(index: int = 0) -> manager_pb2.ScopedRoutes:
+def scopes(index: int = 0, separator: str = ":") -> manager_pb2.ScopedRoutes:
     """Return the scoped routes that select the virtual host by the scope header, without the port.
 
-    ``index``: the number of colon-separated elements before the scope in the header.
+    ``index``: the number of elements before the scope in the header. ``separator``: the character
+    between elements; empty: the header has only one.
     """
     builder = manager_pb2.ScopedRoutes.ScopeKeyBuilder()
     extractor = builder.fragments.add().header_value_extractor
-    extractor.name, extractor.element_separator, extractor.index = names.SCOPE_HEADER, ":", index
+    extractor.name, extractor.index = names.SCOPE_HEADER, index
+    extractor.element_separator = separator
     return manager_pb2.ScopedRoutes(
         name="scopes",
         scope_key_builder=builder,
@@ -104,13 +160,19 @@ def scopes(index: int = 0) -> manager_pb2.ScopedRoutes:
     )
 
 
-def _scope_header(port: int, listener: str) -> extension_pb2.TypedExtensionConfig:
-    """Set the scope header, and replace any that a client sent."""
+def _early_headers(
+    port: int, listener: str, edge: DataPlaneSettings
+) -> extension_pb2.TypedExtensionConfig:
+    """Set the headers that control Envoy, and replace any that a client sent."""
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
     mutations = [
         _remove_envoy_headers(),
+        # Envoy believes it if client addresses come from X-Forwarded-For, also of untrusted peers.
+        _Mutation(remove="x-forwarded-proto"),
         _Mutation(append=headers.option(names.SCOPE_HEADER, value)),
     ]
+    if edge.traces is not None:
+        mutations.append(traces.sample_header())
     return extension_pb2.TypedExtensionConfig(
         name="envoy.http.early_header_mutation.header_mutation",
         typed_config=packed(early_pb2.HeaderMutation(mutations=mutations)),
@@ -127,14 +189,19 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]
     lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOKUP_SCRIPT))
     filters = [_filter(names.SCOPES, lookup)]
     if edge.compression is not None:
-        filters.append(_filter("envoy.filters.http.compressor", compression.filter_of(edge)))
+        filters.append(
+            _filter("envoy.filters.http.compressor", compression.compression_filter(edge))
+        )
     filters += [
-        _filter(route_filters.FILTER, route_filters.idle()),
-        _filter(claim_headers.FILTER, claim_headers.filter_of()),
+        _filter(route_filters.AUTHORIZATION_FILTER, route_filters.idle()),
+        _filter(route_filters.GUARD_FILTER, route_filters.idle()),
+        _filter(claim_headers.CLAIMS_FILTER, claim_headers.claims_filter()),
         _filter(route_filters.BODY, route_filters.idle()),
-        _filter(session_persistence.FILTER, stateful_session_pb2.StatefulSession()),
+        _filter(
+            session_persistence.STATEFUL_SESSION_FILTER, stateful_session_pb2.StatefulSession()
+        ),
         _filter("gh.forwarded", _forwarded(port, edge)),
-        _filter("envoy.filters.http.router", router_pb2.Router(suppress_envoy_headers=True)),
+        _filter("envoy.filters.http.router", traces.router(edge)),
     ]
     return filters
 
@@ -151,7 +218,12 @@ def _forwarded(port: int, edge: DataPlaneSettings) -> header_mutation_pb2.Header
         "x-forwarded-port": str(port),
     }
     removed = {*edge.removed_headers}
-    mutations = [_Mutation(remove=names.SCOPE_HEADER), _remove_envoy_headers()]
+    mutations = [
+        _remove_envoy_headers(),
+        # The router removes it.
+        _Mutation(append=headers.option("x-envoy-retry-on", f"%REQ({_RETRY_HEADER})%")),
+        *(_Mutation(remove=name) for name in _INTERNAL),
+    ]
     mutations += [
         _Mutation(append=headers.option(name, value))
         for name, value in defaults.items()

@@ -45,7 +45,7 @@ def cases(cors: ir.Cors | None, method: str) -> list[Case]:
     """
     if cors is None:
         return [Case()]
-    allowed = route_match.holds("origin", _origins(cors))
+    allowed = route_match.header_match("origin", _origins(cors))
     page = route_match.present("origin")
     common, preflight = _labels(cors)
     others = [Case((allowed,), False, common, _LABELS), Case((), False, (), _LABELS)]
@@ -62,7 +62,7 @@ def cases(cors: ir.Cors | None, method: str) -> list[Case]:
 def _origins(cors: ir.Cors) -> str:
     if "*" in cors.origins:
         return ".+"
-    return f"(?i:{'|'.join(_pattern(quoting.text(origin)) for origin in cors.origins)})"
+    return f"(?i:{'|'.join(_pattern(quoting.check_text(origin)) for origin in cors.origins)})"
 
 
 def _pattern(origin: str) -> str:
@@ -71,8 +71,8 @@ def _pattern(origin: str) -> str:
     host, _, port = rest.partition(":")
     default_port = {"http": "80", "https": "443"}.get(scheme, "")
     port_pattern = f"(?::{default_port})?" if port in ("", default_port) else f":{re.escape(port)}"
-    name = "".join("[A-Za-z0-9.-]+" if c == "*" else quoting.escape(c) for c in host)
-    return f"{quoting.escape(scheme)}://{name}{port_pattern}"
+    name = "".join("[A-Za-z0-9.-]+" if c == "*" else quoting.escape_pattern(c) for c in host)
+    return f"{quoting.escape_pattern(scheme)}://{name}{port_pattern}"
 
 
 def _labels(cors: ir.Cors) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
@@ -99,10 +99,10 @@ def _labels(cors: ir.Cors) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(quoting.literal(name) for name in names)
+    return ", ".join(quoting.escape_percent(name) for name in names)
 
 
-def apply(proto: components.Route, case: Case) -> None:
+def apply_cors(proto: components.Route, case: Case) -> None:
     """Write the response of a case into a route."""
     proto.response_headers_to_remove.extend(
         name for name in case.hidden if name not in proto.response_headers_to_remove

@@ -7,7 +7,10 @@ controls only the end of the name: the prefix is fixed, so that no other cluster
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
+from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.core.v3 import base_pb2, socket_option_pb2, substitution_format_string_pb2
 from envoy.config.listener.v3 import listener_components_pb2 as components
@@ -18,14 +21,14 @@ from envoy.extensions.filters.network.tcp_proxy.v3 import tcp_proxy_pb2
 from envoy.type.v3 import percent_pb2
 
 from gatehouse.compiler.backends.envoy import names, quoting
-from gatehouse.compiler.backends.envoy.protobufs import number, packed
+from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.ir import gateway as ir
 
 IDLE = 3600.0
 """Idle timeout of a connection in seconds."""
 
 MAX_CONNECTION_SECONDS = 82_800.0
-JITTER = 4.0
+_JITTER = 4.0
 """Maximum age in seconds, and random addition in percent. Passthrough connections end before they
 are a day old (client certificates are checked only when connecting), and not all at once."""
 
@@ -40,7 +43,7 @@ KEEPALIVE_PROBES = 3
 SNI = "%REQUESTED_SERVER_NAME%"
 DESTINATION = "%DOWNSTREAM_LOCAL_ADDRESS%"
 
-_SOCKET, _KEEPALIVE, _TCP, _IDLE, _INTERVAL, _COUNT = 1, 9, 6, 4, 5, 6
+_SOCKET, _KEEPALIVE, _TCP, _IDLE, _INTERVAL_OPTION, _COUNT = 1, 9, 6, 4, 5, 6
 """Socket option numbers of Linux."""
 
 
@@ -50,7 +53,9 @@ class DynamicCluster(msgspec.Struct, frozen=True):
     name: str
     """Name of the Envoy cluster."""
     cluster: str
-    """Name of the IR cluster."""
+    """Name of the IR cluster; empty: connections are closed."""
+    route: str = ""
+    """Rule that is served, for the access log."""
 
 
 def needs_chain(host: ir.L4Host) -> bool:
@@ -63,23 +68,27 @@ def needs_chain(host: ir.L4Host) -> bool:
     return mixed or not host.hostname or host.hostname.startswith("*")
 
 
-def forward(prefix: str, *, unlimited: bool = False) -> tcp_proxy_pb2.TcpProxy:
+def forward_tcp(prefix: str, *, unlimited: bool = False) -> tcp_proxy_pb2.TcpProxy:
     """Return the part of the TCP proxy that all connections share.
 
     ``unlimited``: without a maximum age.
     """
-    proto = tcp_proxy_pb2.TcpProxy(stat_prefix=prefix, idle_timeout=quoting.seconds(IDLE))
+    proto = tcp_proxy_pb2.TcpProxy(stat_prefix=prefix, idle_timeout=quoting.duration_of(IDLE))
     if not unlimited:
-        proto.max_downstream_connection_duration.CopyFrom(quoting.seconds(MAX_CONNECTION_SECONDS))
+        proto.max_downstream_connection_duration.CopyFrom(
+            quoting.duration_of(MAX_CONNECTION_SECONDS)
+        )
         proto.max_downstream_connection_duration_jitter_percentage.CopyFrom(
-            percent_pb2.Percent(value=JITTER)
+            percent_pb2.Percent(value=_JITTER)
         )
     return proto
 
 
-def filters(stat_prefix: str, prefix: str, suffix: str) -> list[components.Filter]:
+def forwarding_filters(
+    stat_prefix: str, prefix: str, suffix: str, logs: Iterable[accesslog_pb2.AccessLog]
+) -> list[components.Filter]:
     """Return the filters that forward to the cluster whose name ends in ``suffix``."""
-    text = base_pb2.DataSource(inline_string=quoting.literal(prefix) + suffix)
+    text = base_pb2.DataSource(inline_string=quoting.escape_percent(prefix) + suffix)
     value = value_pb2.FilterStateValue(
         object_key="envoy.tcp_proxy.cluster",
         format_string=substitution_format_string_pb2.SubstitutionFormatString(
@@ -87,8 +96,9 @@ def filters(stat_prefix: str, prefix: str, suffix: str) -> list[components.Filte
         ),
     )
     filter_state = set_filter_state_pb2.Config(on_new_connection=[value])
-    proto = forward(stat_prefix)
+    proto = forward_tcp(stat_prefix)
     proto.cluster = names.BROKEN
+    proto.access_log.extend(logs)
     return [
         components.Filter(
             name="envoy.filters.network.set_filter_state", typed_config=packed(filter_state)
@@ -102,11 +112,11 @@ def limit_buffers(listener: listener_pb2.Listener) -> None:
 
     These are fields of the listener: they do not depend on chains.
     """
-    listener.per_connection_buffer_limit_bytes.CopyFrom(number(BUFFER))
+    listener.per_connection_buffer_limit_bytes.CopyFrom(wrap_number(BUFFER))
     for level, name, value in (
         (_SOCKET, _KEEPALIVE, 1),
         (_TCP, _IDLE, KEEPALIVE),
-        (_TCP, _INTERVAL, KEEPALIVE),
+        (_TCP, _INTERVAL_OPTION, KEEPALIVE),
         (_TCP, _COUNT, KEEPALIVE_PROBES),
     ):
         listener.socket_options.append(
@@ -121,8 +131,8 @@ def limit_buffers(listener: listener_pb2.Listener) -> None:
 
 def set_tcp_keepalive(cluster: cluster_pb2.Cluster) -> None:
     """Limit buffers and enable TCP keepalive for connections of a cluster."""
-    cluster.per_connection_buffer_limit_bytes.CopyFrom(number(BUFFER))
+    cluster.per_connection_buffer_limit_bytes.CopyFrom(wrap_number(BUFFER))
     keepalive = cluster.upstream_connection_options.tcp_keepalive
-    keepalive.keepalive_time.CopyFrom(number(KEEPALIVE))
-    keepalive.keepalive_interval.CopyFrom(number(KEEPALIVE))
-    keepalive.keepalive_probes.CopyFrom(number(KEEPALIVE_PROBES))
+    keepalive.keepalive_time.CopyFrom(wrap_number(KEEPALIVE))
+    keepalive.keepalive_interval.CopyFrom(wrap_number(KEEPALIVE))
+    keepalive.keepalive_probes.CopyFrom(wrap_number(KEEPALIVE_PROBES))

@@ -32,7 +32,7 @@ from gatehouse.compiler.backends.envoy import (
     route_match,
 )
 from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, written
-from gatehouse.compiler.backends.envoy.route_context import Context
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -40,7 +40,7 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import CLUSTER, Resource
+from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, XdsResource
 from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party, Realm
 
@@ -53,7 +53,7 @@ STATUS_ON_ERROR = 503
 _ANSWERED = ("cache-control", "content-type", "location", "referrer-policy", "set-cookie")
 
 
-def guard(context: Context, oidc: Oidc) -> extension_pb2.TypedExtensionConfig:
+def ext_authz_filter(context: EnvoyRouteContext, oidc: Oidc) -> extension_pb2.TypedExtensionConfig:
     """Return the filter that permits authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.authenticators:
         why = "OpenID Connect requires an agent with an authenticator"
@@ -96,7 +96,7 @@ def _ext_authz(
         server_uri=http_uri_pb2.HttpUri(
             uri="http://authenticator",
             cluster=names.AUTHENTICATOR,
-            timeout=quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS),
+            timeout=quoting.duration_of(AUTHORIZATION_TIMEOUT_SECONDS),
         ),
         # Envoy appends the path of the request: the authenticator ignores the query.
         path_prefix=f"/{name}/admit?",
@@ -127,11 +127,11 @@ def _ext_authz(
 
 
 def _exactly(*values: str) -> string_pb2.ListStringMatcher:
-    patterns = [string_pb2.StringMatcher(exact=each) for each in values]
+    patterns = [string_pb2.StringMatcher(exact=value) for value in values]
     return string_pb2.ListStringMatcher(patterns=patterns)
 
 
-def _origin(context: Context) -> str:
+def _origin(context: EnvoyRouteContext) -> str:
     return f"{context.scheme}://%REQ(:AUTHORITY)%"
 
 
@@ -143,7 +143,7 @@ def _party(oidc: Oidc) -> Party:
 
 
 def _realm(basic: Basic) -> Realm:
-    name = names.digest(_name(basic.origin), basic.realm, basic.users)
+    name = names.short_digest(_name(basic.origin), basic.realm, basic.users)
     return Realm(name, _name(basic.origin), basic.realm, _file(basic.users))
 
 
@@ -187,7 +187,9 @@ def _paths(oidc: Oidc) -> dict[str, str]:
     return {path: action for path, action in actions.items() if path}
 
 
-def routes(context: Context, host: ir.VirtualHost) -> Iterator[components.Route]:
+def authenticator_routes(
+    context: EnvoyRouteContext, host: ir.VirtualHost
+) -> Iterator[components.Route]:
     """Return the routes to the authenticator itself, which precede those of the host."""
     if not context.capabilities.authenticators:
         return
@@ -200,7 +202,7 @@ def routes(context: Context, host: ir.VirtualHost) -> Iterator[components.Route]
                 continue
 
 
-def _own(context: Context, oidc: Oidc) -> list[components.Route]:
+def _own(context: EnvoyRouteContext, oidc: Oidc) -> list[components.Route]:
     party, result = _party(oidc), []
     for path, action in _paths(oidc).items():
         exact = ir.PathExact(path)
@@ -208,7 +210,7 @@ def _own(context: Context, oidc: Oidc) -> list[components.Route]:
             name=f"{oidc.filter}/{action}", match=route_match.match(ir.Match(exact))
         )
         proto.route.cluster = names.AUTHENTICATOR
-        proto.route.timeout.CopyFrom(quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS))
+        proto.route.timeout.CopyFrom(quoting.duration_of(AUTHORIZATION_TIMEOUT_SECONDS))
         onward = rewriting.rewrite(ir.FullPath(f"/{party.name}/{action}"), exact)
         assert onward is not None
         proto.route.regex_rewrite.CopyFrom(onward)
@@ -232,9 +234,9 @@ def needed(
     return frozenset((_name(use[0].origin), repr(use), use) for use in used)
 
 
-def resources(
+def authenticator_resources(
     filters: Mapping[Oidc | Basic, Sequence[Origin]], secrets: Mapping[str, ir_gateway.SecretFile]
-) -> list[Resource]:
+) -> list[XdsResource]:
     """Return the authenticator's configuration and cluster, if any route needs one.
 
     ``filters``: the routes that use each filter.
@@ -262,12 +264,12 @@ def _configuration(
     if isinstance(authentication, Basic):
         realm = _realm(authentication)
         config_files = {
-            config.FILE: config.encode([]),
-            config.PASSWORDS: config.encode([realm]),
+            config.AUTHENTICATORS_FILE: config.encode_parties([]),
+            config.PASSWORDS: config.encode_parties([realm]),
         }
         return realm.name, config_files | _secrets(secrets, authentication.users)
     party = _party(authentication)
-    config_files = {config.FILE: config.encode([party])}
+    config_files = {config.AUTHENTICATORS_FILE: config.encode_parties([party])}
     files = _secrets(secrets, authentication.secret, authentication.trust, authentication.revoked)
     return party.name, config_files | files
 
@@ -276,15 +278,15 @@ def _secrets(secrets: Mapping[str, ir_gateway.SecretFile], *secret_names: str) -
     return {_file(name): secrets[name].content.reveal() for name in secret_names if name}
 
 
-def _cluster() -> Resource:
+def _cluster() -> XdsResource:
     proto = clusters.base(names.AUTHENTICATOR)
     proto.type = cluster_pb2.Cluster.STATIC
     proto.ClearField("eds_cluster_config")
     proto.load_assignment.cluster_name = names.AUTHENTICATOR
     # Relative to the working directory of Envoy.
-    pipe = address_pb2.Address(pipe=address_pb2.Pipe(path=config.SOCKET))
+    pipe = address_pb2.Address(pipe=address_pb2.Pipe(path=config.REQUESTS_SOCKET))
     proto.load_assignment.endpoints.add().lb_endpoints.add(
         endpoint=endpoint_components_pb2.Endpoint(address=pipe)
     )
     clusters.set_idle_timeout(proto, clusters.IDLE_TIMEOUT_SECONDS)
-    return Resource.make(CLUSTER, names.AUTHENTICATOR, written(proto))
+    return XdsResource.make(CLUSTER_TYPE_URL, names.AUTHENTICATOR, written(proto))

@@ -8,8 +8,8 @@ from itertools import groupby
 
 import msgspec
 
-from gatehouse.compiler.backends.configuration import HostKey, virtual_hosts
-from gatehouse.compiler.backends.source import Source
+from gatehouse.compiler.backends.configuration import PortHostname, all_virtual_hosts
+from gatehouse.compiler.backends.source import GatewaySource
 from gatehouse.compiler.ir import http as ir
 from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask
@@ -19,7 +19,7 @@ Group = tuple[int, str, tuple[str, ...]]
 """Port, hostname of the Gateway listener, certificates."""
 
 
-class Chain(msgspec.Struct, frozen=True):
+class HttpsFilterChain(msgspec.Struct, frozen=True):
     """Hostnames of an HTTPS port that share a filter chain, with their certificates."""
 
     listener: str
@@ -30,7 +30,7 @@ class Chain(msgspec.Struct, frozen=True):
     """Distinguishes chains of one listener."""
 
 
-def chains(ask: Ask, which: tuple[Source, int]) -> tuple[Chain, ...]:
+def chains(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[HttpsFilterChain, ...]:
     """Return the chains of a port: one per Gateway listener, if all its hostnames have the same
     certificates. ``which``: gateway and port."""
     gateway, port = which
@@ -44,29 +44,29 @@ def chains(ask: Ask, which: tuple[Source, int]) -> tuple[Chain, ...]:
             if number:
                 members = ask.entry(_members, gateway, group) or ()
                 hostnames = tuple(hostname for _, hostname in members)
-            result.append(Chain(listener, group[2], hostnames, number))
+            result.append(HttpsFilterChain(listener, group[2], hostnames, number))
     return tuple(result)
 
 
-def _groups(ask: Ask, gateway: Source) -> Table[Group, tuple[bool, str]]:
+def _groups(ask: Ask, gateway: GatewaySource) -> Table[Group, tuple[bool, str]]:
     return ask(_grouped, gateway).groups
 
 
-def _members(ask: Ask, gateway: Source) -> Table[Group, tuple[HostKey, ...]]:
+def _members(ask: Ask, gateway: GatewaySource) -> Table[Group, tuple[PortHostname, ...]]:
     return ask(_grouped, gateway).members
 
 
 def _grouped(
-    ask: Ask, gateway: Source
-) -> Grouping[None, HostKey, ir.VirtualHost, Group, tuple[bool, str]]:
-    return group_by(ask.last(), ask(virtual_hosts, gateway), _group_of, _order, None)
+    ask: Ask, gateway: GatewaySource
+) -> Grouping[None, PortHostname, ir.VirtualHost, Group, tuple[bool, str]]:
+    return group_by(ask.last(), ask(all_virtual_hosts, gateway), _group_of, _order, None)
 
 
-def _group_of(_: None, key: HostKey, host: ir.VirtualHost) -> Iterable[Group]:
+def _group_of(_: None, key: PortHostname, host: ir.VirtualHost) -> Iterable[Group]:
     return [(key[0], host.listener, host.certificates)]
 
 
-def _order(_: None, group: Group, keys: tuple[HostKey, ...]) -> tuple[bool, str]:
+def _order(_: None, group: Group, keys: tuple[PortHostname, ...]) -> tuple[bool, str]:
     """Return the sort key of a group: whether it lacks the listener's own hostname, and its first
     hostname."""
     own = (group[0], group[1])

@@ -42,36 +42,28 @@ def option(
     )
 
 
-class Request(msgspec.Struct, frozen=True):
+class RequestEdit(msgspec.Struct, frozen=True):
     """Changes of a request: Envoy changes Host separately from other headers."""
 
     edit: ir.HeaderEdit
     hostname: str | None = None
 
 
-def request(edit: ir.HeaderEdit) -> Request:
+def split_request_edit(edit: ir.HeaderEdit) -> RequestEdit:
     """Split the Host off an edit. Raises InvalidValueError."""
     touched = {*edit.remove, *(item.name for item in edit.add)}
     if "host" in {name.lower() for name in touched}:
         raise InvalidValueError("header host: adding and removing is not supported by Envoy")
     hosts = [item.value for item in edit.set if item.name.lower() == "host"]
     if not hosts:
-        return Request(edit)
+        return RequestEdit(edit)
     rest = tuple(item for item in edit.set if item.name.lower() != "host")
-    return Request(msgspec.structs.replace(edit, set=rest), hosts[-1])
+    return RequestEdit(msgspec.structs.replace(edit, set=rest), hosts[-1])
 
 
-def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
-    """Return the edit that applies ``first``, then ``second``."""
-    overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
-    return ir.HeaderEdit(
-        set=(*(i for i in first.set if i.name.lower() not in overridden), *second.set),
-        add=(*(i for i in first.add if i.name.lower() not in overridden), *second.add),
-        remove=(*first.remove, *second.remove),
-    )
-
-
-def apply(proto: HeaderTarget, kind: Literal["request", "response"], edit: ir.HeaderEdit) -> None:
+def apply_headers(
+    proto: HeaderTarget, kind: Literal["request", "response"], edit: ir.HeaderEdit
+) -> None:
     """Write an edit into a route or a share; ``kind`` is ``request`` or ``response``.
 
     Raises InvalidValueError.
@@ -94,7 +86,7 @@ def _options(items: Iterable[ir.HeaderValue], *, append: bool) -> list[base_pb2.
     return [
         option(
             quoting.changed_header(item.name),
-            quoting.literal(item.value),
+            quoting.escape_percent(item.value),
             append=append,
             keep_empty=True,
         )

@@ -22,7 +22,7 @@ _POLICIES = {
 }
 
 
-def policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
+def endpoint_policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
     """Return Envoy's policy for the choice of endpoints."""
     drawn = (
         settings.effective_balancing.method == "random" and not settings.effective_balancing.choice
@@ -30,7 +30,7 @@ def policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
     return cluster_pb2.Cluster.RANDOM if drawn else _POLICIES[settings.effective_balancing.method]
 
 
-def unsupported(settings: UpstreamSettings) -> list[UnsupportedSetting]:
+def unsupported_balancing(settings: UpstreamSettings) -> list[UnsupportedSetting]:
     """Return the settings that Envoy does not support."""
     reasons = {}
     if settings.effective_balancing.timed:

@@ -12,7 +12,7 @@ from gatehouse.compiler.ir import http as ir
 _WHOLE = 1_000_000
 
 
-def mirrors(
+def mirror_policies(
     targets: Iterable[ir.Mirror], clusters: Mapping[str, ir.Cluster]
 ) -> list[components.RouteAction.RequestMirrorPolicy]:
     """Return the mirror policies of a route; mirrors without a cluster are skipped."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 from urllib.parse import quote
 
+from gatehouse.dataplane.unready_servers import SERVERS_PREFIX
+
 BROKEN = "gh-broken"
 """A cluster that never exists, for shares without a cluster."""
 
 AUTHENTICATOR = "gh-authenticator"
 """Cluster of the authenticator of an Envoy."""
+
+TRACE_COLLECTOR = "gh-traces"
+"""Cluster of the collector of traces."""
 
 HEADER_PREFIX = "x-gh-"
 """Prefix of headers that control Envoy. Only generated configuration sets them."""
@@ -24,17 +29,17 @@ WIDE = "*"
 """Stands for the hostname in the scope of all hostnames without a scope of their own."""
 
 
-def digest(*parts: str) -> str:
+def short_digest(*parts: str) -> str:
     """Return a short name derived from ``parts``."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def listener(port: int, family: str) -> str:
+def listener_name(port: int, family: str) -> str:
     """Return the name of a port's listener; ``family`` is ``tcp`` or ``udp``."""
     return f"{family}/{port}"
 
 
-def chain(port: int, hostname: str, number: int = 0) -> str:
+def filter_chain_name(port: int, hostname: str, number: int = 0) -> str:
     """Return the name of a filter chain of a port for a hostname."""
     return f"{port}/{hostname or '-'}" + (f"/{number}" if number else "")
 
@@ -49,7 +54,23 @@ def by_destination(port: int, sources: tuple[str, ...] = ()) -> str:
 
     A list of sources gives another name: only clients checked against that list reach it.
     """
-    return f"dst-{digest(*sources)}/{port}/" if sources else f"dst/{port}/"
+    return f"dst-{short_digest(*sources)}/{port}/" if sources else f"dst/{port}/"
+
+
+def behind_balancers(port: int) -> str:
+    """Return the listener and cluster of a port for connections with two PROXY headers."""
+    return f"node/{port}"
+
+
+def behind_balancers_socket(port: int) -> str:
+    """Return the socket of that listener, in the working directory of Envoy."""
+    return f"node-{port}.sock"
+
+
+def by_connect(port: int) -> str:
+    """Return the prefix of the scopes of a port that end in the destination of a CONNECT
+    request."""
+    return f"connect/{port}/"
 
 
 def scope(port: int, listener: str, hostname: str) -> str:
@@ -62,7 +83,7 @@ def server_certificate(chain_name: str, number: int) -> str:
     return f"certificate/{chain_name}/{number}"
 
 
-def client_trust(port: int) -> str:
+def client_trust_name(port: int) -> str:
     """Return the name of the CA certificates for clients of a port."""
     return f"clients/{port}"
 
@@ -80,7 +101,10 @@ def backend_certificate(cluster: str) -> str:
 SCRIPT = "gh.kubernetes"
 """Filter of the kube-apiserver script, and the key of its metadata."""
 
-REVIEWER = "gh-reviewer"
+UNREADY_HEADER = f"{HEADER_PREFIX}unready"
+"""Header of a local reply because no server is ready: the sender. The script uses this name too."""
+
+REVIEWER_CLUSTER = "gh-reviewer"
 """Cluster of the reviewer sidecar, which reviews tokens; the script uses this name too."""
 
 FLOW_SCOPES = "flow/"
@@ -105,10 +129,10 @@ def scope_header_value(scope: str) -> str:
 
 
 UPSTREAM_SOCKET = "upstream.sock"
-REVIEWER_SOCKET = "reviewer.sock"
+REVIEWER_SOCKET_NAME = "reviewer.sock"
 """Sockets in the working directory of Envoy."""
 
-REVIEWER_SIDECAR = "reviewer"
+REVIEWER_SIDECAR_NAME = "reviewer"
 REVIEWER_FILES = {"gatehouse/reviewer.json": b"{}"}
 """Name of the sidecar, and its configuration: it only needs to run."""
 
@@ -118,10 +142,18 @@ def plain(name: str) -> str:
     return quote(name.encode("utf-8", "surrogatepass"), safe="")
 
 
+def stats_element(name: str) -> str:
+    """Return a name as one element of Envoy's statistics: dots would split it into several.
+
+    Envoy takes the first element as label, and the rest into the name of the metric.
+    """
+    return name.replace(".", "%2E")
+
+
 def api_chain(port: int, cluster: str) -> str:
     """Return the filter chain of a cluster's kube-apiservers; empty ``cluster``: of unknown
     names."""
-    return chain(port, f"kube/{plain(cluster)}")
+    return filter_chain_name(port, f"kube/{plain(cluster)}")
 
 
 def api_clients(port: int, cluster: str) -> str:
@@ -144,12 +176,12 @@ def upstream_scope(cluster: str) -> str:
     return f"upstream/{plain(cluster)}"
 
 
-def servers(cluster: str, schema: str = "", *, upgrades: bool = False) -> str:
+def servers_cluster_name(cluster: str, schema: str = "", *, upgrades: bool = False) -> str:
     """Return the Envoy cluster of a cluster's kube-apiservers: of a schema, or for upgrades."""
     flow = f"/flow/{plain(schema)}" if schema else ""
-    return f"kube:{plain(cluster)}{flow}{'/upgrades' if upgrades else ''}"
+    return f"{SERVERS_PREFIX}{plain(cluster)}{flow}{'/upgrades' if upgrades else ''}"
 
 
-def counter(address: str) -> str:
+def rate_limit_cluster_name(address: str) -> str:
     """Return the cluster of a rate limit service."""
     return f"counter:{address}"

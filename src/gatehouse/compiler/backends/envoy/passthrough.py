@@ -13,10 +13,11 @@ from gatehouse.compiler.backends.envoy import clusters, names, proxy_protocol, q
 from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, needs_chain
 from gatehouse.compiler.backends.envoy.filter_chains import chains
 from gatehouse.compiler.backends.failures import unserved
-from gatehouse.compiler.backends.fragments import Fragment, failed
-from gatehouse.compiler.backends.source import Source, capabilities, configuration
+from gatehouse.compiler.backends.fragments import Fragment, failed_fragment
+from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.dataplane.xds.resources import Resource
+from gatehouse.compiler.ir.access_log import object_rule_text
+from gatehouse.dataplane.xds.resources import XdsResource
 from gatehouse.incremental.grouping import (
     Derived,
     Grouping,
@@ -25,42 +26,42 @@ from gatehouse.incremental.grouping import (
     by_key,
     derive,
     group_by,
+    merge_tables,
     presence,
-    union,
 )
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
-PortKey = tuple[Source, int]
+_PortKey = tuple[GatewaySource, int]
 """Gateway and port."""
 
 Wildcards = frozenset[str]
 
 
-def hosts(ask: Ask, which: PortKey) -> Table[str, ir.L4Host]:
+def hosts(ask: Ask, which: _PortKey) -> Table[str, ir.L4Host]:
     """Return the L4 hosts of a TLS port by hostname."""
     return ask(_hosts, which).table
 
 
-def _hosts(ask: Ask, which: PortKey) -> Keyed[int, str, ir.L4Host]:
+def _hosts(ask: Ask, which: _PortKey) -> Keyed[int, str, ir.L4Host]:
     gateway, port = which
-    streams = configuration(ask, gateway).l4_listeners
-    found = next(
-        (each.hosts for each in streams if (each.port, each.protocol) == (port, "TLS")), ()
+    streams = gateway_configuration(ask, gateway).l4_listeners
+    host = next(
+        (stream.hosts for stream in streams if (stream.port, stream.protocol) == (port, "TLS")), ()
     )
-    return by_key(ask.last(), {port: found}, _hostname)
+    return by_key(ask.last(), {port: host}, _hostname)
 
 
 def _hostname(_: int, host: ir.L4Host) -> str:
     return host.hostname
 
 
-def chained_hosts(ask: Ask, which: PortKey) -> tuple[ir.L4Host, ...]:
+def chained_hosts(ask: Ask, which: _PortKey) -> tuple[ir.L4Host, ...]:
     """Return the hosts of a TLS port that have a chain, sorted by hostname."""
     return tuple(ask(_chained, which).table.values())
 
 
-def _chained(ask: Ask, which: PortKey) -> Derived[Wildcards, str, ir.L4Host, ir.L4Host]:
+def _chained(ask: Ask, which: _PortKey) -> Derived[Wildcards, str, ir.L4Host, ir.L4Host]:
     return derive(ask.last(), ask(hosts, which), _if_chained, ask(_wildcards, which))
 
 
@@ -69,12 +70,12 @@ def _if_chained(wildcards: Wildcards, hostname: str, host: ir.L4Host) -> ir.L4Ho
     return host if chained else None
 
 
-def passes(ask: Ask, which: PortKey) -> bool:
+def passes(ask: Ask, which: _PortKey) -> bool:
     """Return whether TLS passes through a port for any hostname."""
     return bool(ask(_by_termination, which).groups)
 
 
-def _by_termination(ask: Ask, which: PortKey) -> Grouping[None, str, ir.L4Host, bool, bool]:
+def _by_termination(ask: Ask, which: _PortKey) -> Grouping[None, str, ir.L4Host, bool, bool]:
     return group_by(ask.last(), ask(hosts, which), _passes, presence, None)
 
 
@@ -83,7 +84,7 @@ def _passes(_: None, __: str, host: ir.L4Host) -> Iterable[bool]:
 
 
 def _clusters_of_hosts(
-    ask: Ask, which: PortKey
+    ask: Ask, which: _PortKey
 ) -> Derived[tuple[Wildcards, int], str, ir.L4Host, DynamicCluster]:
     about = (ask(_wildcards, which), which[1])
     return derive(ask.last(), ask(hosts, which), _cluster_of_host, about)
@@ -93,19 +94,23 @@ def _cluster_of_host(
     about: tuple[Wildcards, int], hostname: str, host: ir.L4Host
 ) -> DynamicCluster | None:
     wildcards, port = about
-    if needs_chain(host) or not host.backends or _covered(hostname, wildcards):
+    if needs_chain(host) or _covered(hostname, wildcards):
         return None
-    return DynamicCluster(names.by_name(port) + hostname, host.backends[0].cluster)
+    route = object_rule_text(host.origin, host.rule)
+    cluster = host.backends[0].cluster if host.backends else ""
+    if not cluster and not route:
+        return None
+    return DynamicCluster(names.by_name(port) + hostname, cluster, route)
 
 
-def _wildcards(ask: Ask, which: PortKey) -> Wildcards:
+def _wildcards(ask: Ask, which: _PortKey) -> Wildcards:
     """Return the wildcards of all chains of a port, also of those that terminate HTTPS."""
-    https = (name for each in ask(chains, which) if each.certificates for name in each.names)
+    https = (name for chain in ask(chains, which) if chain.certificates for name in chain.names)
     own = ask(_chained_wildcards, which).groups
     return frozenset((*own, *filter(_is_wildcard, https)))
 
 
-def _chained_wildcards(ask: Ask, which: PortKey) -> Grouping[None, str, ir.L4Host, str, bool]:
+def _chained_wildcards(ask: Ask, which: _PortKey) -> Grouping[None, str, ir.L4Host, str, bool]:
     return group_by(ask.last(), ask(hosts, which), _chained_wildcard, presence, None)
 
 
@@ -126,53 +131,64 @@ def _covered(hostname: str, wildcards: Wildcards) -> bool:
     return "" in wildcards or any(tail in wildcards for tail in tails if tail != hostname)
 
 
-def dynamic_clusters(ask: Ask, gateway: Source) -> Table[str, DynamicCluster]:
+def dynamic_clusters(ask: Ask, gateway: GatewaySource) -> Table[str, DynamicCluster]:
     """Return the dynamic clusters of all ports by name."""
     return ask(_dynamic_clusters, gateway).whole
 
 
-def _dynamic_clusters(ask: Ask, gateway: Source) -> Union[str, DynamicCluster]:
+def _dynamic_clusters(ask: Ask, gateway: GatewaySource) -> Union[str, DynamicCluster]:
     tls_ports, proxy_protocol_ports = ask(_ports, gateway)
     tables = (
         *(ask(_named_clusters_of_hosts, (gateway, port)) for port in tls_ports),
         *(ask(_named_clusters_of_destinations, (gateway, port)) for port in proxy_protocol_ports),
     )
-    return union(ask.last(), tuple(each.table for each in tables))
+    return merge_tables(ask.last(), tuple(table.table for table in tables))
 
 
-def _ports(ask: Ask, gateway: Source) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    found = configuration(ask, gateway)
-    tls = (each.port for each in found.l4_listeners if each.protocol == "TLS")
-    return tuple(tls), tuple(each.port for each in found.proxy_protocol_listeners)
+def _ports(ask: Ask, gateway: GatewaySource) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    configuration = gateway_configuration(ask, gateway)
+    tls = (
+        l4_listener.port
+        for l4_listener in configuration.l4_listeners
+        if l4_listener.protocol == "TLS"
+    )
+    return tuple(tls), tuple(
+        proxy_protocol_listener.port
+        for proxy_protocol_listener in configuration.proxy_protocol_listeners
+    )
 
 
-def _named_clusters_of_hosts(ask: Ask, which: PortKey) -> Keyed[str, str, DynamicCluster]:
-    found = ask(_clusters_of_hosts, which).table.values()
-    return by_key(ask.last(), {"": found}, _name)
+def _named_clusters_of_hosts(ask: Ask, which: _PortKey) -> Keyed[str, str, DynamicCluster]:
+    targets = ask(_clusters_of_hosts, which).table.values()
+    return by_key(ask.last(), {"": targets}, _name)
 
 
-def _named_clusters_of_destinations(ask: Ask, which: PortKey) -> Keyed[str, str, DynamicCluster]:
-    found = ask(proxy_protocol.clusters_of_destinations, which).table.values()
-    return by_key(ask.last(), {"": found}, _name)
+def _named_clusters_of_destinations(ask: Ask, which: _PortKey) -> Keyed[str, str, DynamicCluster]:
+    targets = ask(proxy_protocol.clusters_of_destinations, which).table.values()
+    return by_key(ask.last(), {"": targets}, _name)
 
 
 def _name(_: str, dynamic: DynamicCluster) -> str:
     return dynamic.name
 
 
-def resources(ask: Ask, gateway: Source) -> Table[str, Fragment[Resource]]:
+def passthrough_resources(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[XdsResource]]:
     """Return the resources of all dynamic clusters."""
-    return ask.map_keys(_resources, dynamic_clusters, gateway, failed)
+    return ask.map_keys(_resources, dynamic_clusters, gateway, failed_fragment)
 
 
-def _resources(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None:
+def _resources(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[XdsResource] | None:
     gateway, name = which
     dynamic = ask.entry(dynamic_clusters, gateway, name)
+    if dynamic is not None and not dynamic.cluster:
+        return Fragment((clusters.build_closed_cluster(quoting.check_text(name), dynamic.route),))
     cluster = Clusters(ask, gateway).get(dynamic.cluster) if dynamic is not None else None
-    if cluster is None:
+    if dynamic is None or cluster is None:
         return None
     try:
-        proto = clusters.cluster(cluster, capabilities(ask, gateway), quoting.text(name))
-        return Fragment((proto, clusters.endpoints(cluster, name)))
+        proto = clusters.build_cluster(
+            cluster, capabilities(ask, gateway), quoting.check_text(name), dynamic.route
+        )
+        return Fragment((proto, *clusters.build_endpoints(cluster, name)))
     except Exception as error:
         return Fragment((), (unserved(cluster.origin, error),))

@@ -34,7 +34,7 @@ def ads() -> config_source_pb2.ConfigSource:
     )
 
 
-def address(
+def build_socket_address(
     host: str, port: int, *, udp: bool = False, ipv4_too: bool = False
 ) -> address_pb2.Address:
     """Return a socket address."""
@@ -55,7 +55,7 @@ def http_status(code: int) -> http_status_pb2.HttpStatus:
     return http_status_pb2.HttpStatus(code=cast("http_status_pb2.StatusCode", code))
 
 
-def number(value: int) -> wrappers_pb2.UInt32Value:
+def wrap_number(value: int) -> wrappers_pb2.UInt32Value:
     """Wrap an optional number."""
     return wrappers_pb2.UInt32Value(value=value)
 

@@ -12,7 +12,7 @@ from google.protobuf import duration_pb2
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.dataplane.xds.runtime_limits import MAX_PROGRAM_SIZE
 
-MAX_PATTERN_CHARACTERS = 4096
+_MAX_PATTERN_CHARACTERS = 4096
 """Maximum number of characters of a user's regular expression; the Gateway API has the same
 limit."""
 
@@ -32,11 +32,11 @@ MAX_PARAMETER_NAME_BYTES = 1024
 MAX_SERVER_NAME_BYTES = 255
 """Maximum bytes of the SNI sent to a server; a rule of Envoy's API."""
 
-MAX_SECONDS = 315_576_000.0
+_MAX_SECONDS = 315_576_000.0
 """Maximum time in seconds, ten years."""
 
 
-def text(value: str) -> str:
+def check_text(value: str) -> str:
     """Check a text that Envoy uses unchanged."""
     if _CONTROL.search(value):
         raise InvalidValueError("value contains control characters")
@@ -49,7 +49,7 @@ def text(value: str) -> str:
 
 def limited(value: str, maximum: int, what: str) -> str:
     """Check that a value has at most ``maximum`` bytes; ``what`` names it in the error."""
-    size = len(text(value).encode())
+    size = len(check_text(value).encode())
     if size > maximum:
         raise InvalidValueError(f"{what} has {size} bytes: Envoy supports at most {maximum}")
     return value
@@ -65,24 +65,24 @@ def server_name(value: str) -> str:
     return limited(value, MAX_SERVER_NAME_BYTES, "the server name for TLS to a backend")
 
 
-def lines(value: str) -> str:
+def check_lines(value: str) -> str:
     """Check lines of text."""
-    return "".join(f"{text(line)}\n" for line in value.splitlines())
+    return "".join(f"{check_text(line)}\n" for line in value.splitlines())
 
 
-def literal(value: str) -> str:
+def escape_percent(value: str) -> str:
     """Escape a value where Envoy expands text between percent signs."""
-    return text(value).replace("%", "%%")
+    return check_text(value).replace("%", "%%")
 
 
-def hostname(value: str) -> str:
+def check_hostname(value: str) -> str:
     """Check a hostname, which may start with a wildcard."""
     if not _HOSTNAME.fullmatch(value):
         raise InvalidValueError("invalid hostname")
     return value
 
 
-def header_name(name: str) -> str:
+def check_header_name(name: str) -> str:
     """Check the name of a header that is changed or matched. Return it in lower case."""
     if not _TOKEN.fullmatch(name):
         raise InvalidValueError("header name contains characters that HTTP does not permit")
@@ -91,28 +91,28 @@ def header_name(name: str) -> str:
 
 def changed_header(name: str) -> str:
     """Check the name of a header that is changed. Return it in lower case."""
-    lowered = header_name(name)
+    lowered = check_header_name(name)
     if lowered in _UNTOUCHABLE or lowered.startswith("x-envoy-"):
         raise InvalidValueError(f"Envoy does not permit routes to change the header {lowered}")
     return lowered
 
 
-def seconds(value: float) -> duration_pb2.Duration:
+def duration_of(value: float) -> duration_pb2.Duration:
     """Convert seconds to a duration. Raises InvalidValueError."""
-    if not 0 <= value <= MAX_SECONDS:
+    if not 0 <= value <= _MAX_SECONDS:
         raise InvalidValueError("duration must be between 0 and ten years")
     proto = duration_pb2.Duration()
     proto.FromNanoseconds(round(value * 1000) * 1_000_000)
     return proto
 
 
-def pattern(value: str) -> regex_pb2.RegexMatcher:
+def regex_matcher(value: str) -> regex_pb2.RegexMatcher:
     """Check a user's regular expression. Return the matcher for a whole value."""
-    if len(value) > MAX_PATTERN_CHARACTERS:
+    if len(value) > _MAX_PATTERN_CHARACTERS:
         raise InvalidValueError(
-            f"regular expression is longer than {MAX_PATTERN_CHARACTERS} characters"
+            f"regular expression is longer than {_MAX_PATTERN_CHARACTERS} characters"
         )
-    return regex(text(value))
+    return regex(check_text(value))
 
 
 def regex(value: str) -> regex_pb2.RegexMatcher:
@@ -133,12 +133,12 @@ def matches_nothing(value: str) -> bool:
     return re2.fullmatch(value, "") is not None
 
 
-def escape(value: str) -> str:
+def escape_pattern(value: str) -> str:
     """Return the pattern that matches exactly ``value``."""
     return "".join(c if _PLAIN.fullmatch(c) or ord(c) > 127 else f"\\{c}" for c in value)
 
 
-def encoded(value: str, *, space: str = " ") -> str:
+def encoded_pattern(value: str, *, space: str = " ") -> str:
     """Return the pattern that matches ``value`` and its percent-encoded spellings.
 
     ``space``: an alternative spelling of a space.
@@ -150,14 +150,14 @@ def _byte(byte: int, space: str) -> str:
     code = "%" + "".join(c if c.isdigit() else f"[{c}{c.lower()}]" for c in f"{byte:02X}")
     if byte > 127:
         return code
-    return f"(?:{escape(space if byte == 0x20 else chr(byte))}|{code})"
+    return f"(?:{escape_pattern(space if byte == 0x20 else chr(byte))}|{code})"
 
 
 def path(value: str) -> str:
     """Percent-encode the characters of a path that are not permitted in one."""
     if "?" in value or "#" in value:
         raise InvalidValueError("path must not contain a question mark or a hash")
-    escaped = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", text(value))
+    escaped = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", check_text(value))
     return quote(escaped, safe="/%:@!$&'()*+,;=~-._")
 
 

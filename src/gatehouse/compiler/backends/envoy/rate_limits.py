@@ -6,14 +6,14 @@ from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
-from envoy.type.v3 import token_bucket_pb2
+from envoy.type.v3 import http_status_pb2, token_bucket_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy.protobufs import http_status, number, packed, truth
+from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, truth, wrap_number
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
-FILTER = "envoy.filters.http.local_ratelimit"
+_FILTER = "envoy.filters.http.local_ratelimit"
 
 _Action = components.RateLimit.Action
 _BYTES = 128
@@ -21,6 +21,8 @@ _BYTES = 128
 _MAX_DESCRIPTORS = 100_000
 _STATUS = 503
 _UNLIMITED = 2**32 - 1
+_CONSTANT = "-"
+"""Value of each constant part of a key. Envoy would expand ``%`` in the text of the object."""
 
 _HEADERS = {
     "request_uri": ":path",
@@ -30,12 +32,12 @@ _HEADERS = {
 }
 
 
-def limits(rates: ir.RateLimits) -> list[extension_pb2.TypedExtensionConfig]:
+def rate_limit_filters(rates: ir.RateLimits) -> list[extension_pb2.TypedExtensionConfig]:
     """Return a filter for each supported limit. Raises InvalidValueError."""
     return [_limit(rates, limit) for limit in rates.limits if _unsupported_attribute(limit) is None]
 
 
-def unsupported(rates: ir.RateLimits) -> list[UnsupportedSetting]:
+def unsupported_limits(rates: ir.RateLimits) -> list[UnsupportedSetting]:
     """Return the settings of the limits that Envoy does not support."""
     findings = []
     for limit in rates.limits:
@@ -46,7 +48,14 @@ def unsupported(rates: ir.RateLimits) -> list[UnsupportedSetting]:
         elif limit.burst and limit.delay is not None:
             why = "Envoy does not delay a burst"
             findings.append(UnsupportedSetting(limit.origin.field("delay"), why))
+        if not _is_known_status(rates.status):
+            why = f"Envoy has no status code {rates.status}, and answers {_STATUS}"
+            findings.append(UnsupportedSetting(limit.origin.field("rejectCode"), why))
     return findings
+
+
+def _is_known_status(code: int | None) -> bool:
+    return code is None or code in http_status_pb2.StatusCode.values()
 
 
 def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> extension_pb2.TypedExtensionConfig:
@@ -56,9 +65,10 @@ def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> extension_pb2.TypedExte
         stat_prefix="rates",
         token_bucket=_bucket(_UNLIMITED, _UNLIMITED, 1.0),
         always_consume_default_token_bucket=truth(False),
-        max_dynamic_descriptors=number(max(1, min(_MAX_DESCRIPTORS, limit.memory // _BYTES))),
+        max_dynamic_descriptors=wrap_number(max(1, min(_MAX_DESCRIPTORS, limit.memory // _BYTES))),
     )
-    proto.status.CopyFrom(http_status(rates.status if rates.status is not None else _STATUS))
+    status = rates.status if rates.status and _is_known_status(rates.status) else _STATUS
+    proto.status.CopyFrom(http_status(status))
     proto.filter_enabled.default_value.numerator = 100
     proto.filter_enforced.default_value.numerator = 0 if rates.dry_run else 100
     actions, entries = [], []
@@ -67,16 +77,18 @@ def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> extension_pb2.TypedExte
         actions.append(_action(part, key))
         entry = ratelimit_pb2.RateLimitDescriptor.Entry(key=_name(part, key))
         if isinstance(part, str):
-            entry.value = quoting.text(part) or "-"
+            entry.value = _CONSTANT
         entries.append(entry)
     proto.rate_limits.add(actions=actions)
     proto.descriptors.add(entries=entries, token_bucket=bucket)
-    return extension_pb2.TypedExtensionConfig(name=FILTER, typed_config=packed(proto))
+    return extension_pb2.TypedExtensionConfig(name=_FILTER, typed_config=packed(proto))
 
 
 def _bucket(burst: int, rate: int, seconds: float) -> token_bucket_pb2.TokenBucket:
     return token_bucket_pb2.TokenBucket(
-        max_tokens=burst, tokens_per_fill=number(rate), fill_interval=quoting.seconds(seconds)
+        max_tokens=burst,
+        tokens_per_fill=wrap_number(rate),
+        fill_interval=quoting.duration_of(seconds),
     )
 
 
@@ -101,8 +113,8 @@ def _name(part: str | ir.Attribute, key: str) -> str:
 def _action(part: str | ir.Attribute, key: str) -> components.RateLimit.Action:
     """Return the request attribute to count by; requests without it are not counted."""
     if isinstance(part, str):
-        value = quoting.text(part) or "-"
-        return _Action(generic_key=_Action.GenericKey(descriptor_key=key, descriptor_value=value))
+        constant = _Action.GenericKey(descriptor_key=key, descriptor_value=_CONSTANT)
+        return _Action(generic_key=constant)
     if _is_client(part.name):
         return _Action(remote_address=_Action.RemoteAddress())
     if part.name.startswith("arg_"):

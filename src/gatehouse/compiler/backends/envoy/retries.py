@@ -6,7 +6,7 @@ from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy.protobufs import number, packed
+from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.ir import http as ir
 
 _FAILURES = "connect-failure,refused-stream,reset"
@@ -15,25 +15,27 @@ _FAILURES = "connect-failure,refused-stream,reset"
 def safe_policy() -> components.RetryPolicy:
     """Return the default policy: retry requests that no backend has received."""
     return elsewhere(
-        components.RetryPolicy(retry_on="connect-failure,refused-stream", num_retries=number(2))
+        components.RetryPolicy(
+            retry_on="connect-failure,refused-stream", num_retries=wrap_number(2)
+        )
     )
 
 
-def policy(retry: ir.Retry | None, attempt: float) -> components.RetryPolicy | None:
+def retry_policy(retry: ir.Retry | None, attempt: float) -> components.RetryPolicy | None:
     """Return a route's own policy; None for the default. ``attempt``: timeout of each in
     seconds."""
     if retry is None:
         return None
-    proto = components.RetryPolicy(retry_on=_FAILURES, num_retries=number(retry.attempts))
+    proto = components.RetryPolicy(retry_on=_FAILURES, num_retries=wrap_number(retry.attempts))
     if retry.codes:
         proto.retry_on += ",retriable-status-codes"
         proto.retriable_status_codes.extend(retry.codes)
     if attempt:
-        proto.per_try_timeout.CopyFrom(quoting.seconds(attempt))
+        proto.per_try_timeout.CopyFrom(quoting.duration_of(attempt))
     # Envoy waits for a random part of the interval.
-    pause = quoting.seconds(max(retry.backoff, 0.001))
+    pause = quoting.duration_of(max(retry.backoff, 0.001))
     proto.retry_back_off.base_interval.CopyFrom(pause)
-    proto.retry_back_off.max_interval.CopyFrom(quoting.seconds(max(2 * retry.backoff, 0.001)))
+    proto.retry_back_off.max_interval.CopyFrom(quoting.duration_of(max(2 * retry.backoff, 0.001)))
     return elsewhere(proto)
 
 

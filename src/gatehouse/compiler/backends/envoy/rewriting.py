@@ -21,22 +21,26 @@ def rewrite(
     return None
 
 
-def hostname(value: str) -> str:
+def replacement_host(value: str) -> str:
     """Check a host that replaces the requested one."""
-    return quoting.text(value)
+    return quoting.check_text(value)
 
 
 def matched(path: ir.PathMatch) -> str:
     """Return the prefix that a route matched, without its trailing slash."""
     if not isinstance(path, ir.PathPrefix):
         raise InvalidValueError("ReplacePrefixMatch requires a PathPrefix match")
-    return route_match.decoded(path.value).rstrip("/")
+    return route_match.decode_path(path.value).rstrip("/")
 
 
 def _prefix(prefix: str, base: str) -> regex_pb2.RegexMatchAndSubstitute | None:
     if not prefix:
         return _substitution("/", f"{base}/") if base else None
-    pattern = quoting.escape(prefix) if route_match.is_plain(prefix) else quoting.encoded(prefix)
+    pattern = (
+        quoting.escape_pattern(prefix)
+        if route_match.is_plain(prefix)
+        else quoting.encoded_pattern(prefix)
+    )
     # The rest may be empty, but a path never is.
     return _substitution(pattern, base) if base else _substitution(f"{pattern}/*", "/")
 

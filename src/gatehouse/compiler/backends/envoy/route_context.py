@@ -6,18 +6,18 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gatehouse.compiler.backends.envoy.capabilities import Capabilities
+from gatehouse.compiler.backends.envoy.capabilities import EnvoyCapabilities
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
 
 
-class Context(msgspec.Struct, frozen=True):
+class EnvoyRouteContext(msgspec.Struct, frozen=True):
     """Context of the routes of a virtual host."""
 
     clusters: Mapping[str, ir.Cluster]
     secrets: Mapping[str, ir_gateway.SecretFile]
-    capabilities: Capabilities
+    capabilities: EnvoyCapabilities
     scheme: str = "http"
     """Scheme of client requests."""
     taken: Mapping[Oidc, str] = {}

@@ -1,7 +1,7 @@
 """Filters before the action of a route: body size, rate limits, authentication, sessions.
 
-Two filters in every chain run the filters that a route configures (Envoy's ``composite``), so that
-listeners do not depend on them.
+Three filters in every chain run the filters that a route configures (Envoy's ``composite``), so
+that listeners do not depend on them.
 """
 
 from __future__ import annotations
@@ -24,23 +24,27 @@ from gatehouse.compiler.backends.envoy import (
     authentication,
     challenges,
     claim_headers,
+    external_auth,
     rate_limits,
+    request_log,
     session_persistence,
 )
-from gatehouse.compiler.backends.envoy.protobufs import number, packed
-from gatehouse.compiler.backends.envoy.route_context import Context
+from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.access_log import LocalReason
+from gatehouse.compiler.ir.settings import ClientSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
-FILTER = "gh.guard"
+AUTHORIZATION_FILTER = "gh.authorization"
+GUARD_FILTER = "gh.guard"
 BODY = "gh.body"
 
-BUFFERED = 16 << 20
-"""Bytes. A body of unknown length up to this size is buffered until its length is known to be
-within the limit."""
+_MAX_BUFFER_BYTES = (1 << 32) - 1
+"""Maximum size in bytes of a body that Envoy's buffer filter can hold."""
 
-_MAX_LENGTH = 2**63 - 1
+_MAX_LENGTH_BYTES = 2**63 - 1
 _BUFFER = "envoy.filters.http.buffer"
 
 
@@ -62,32 +66,53 @@ def rejections(route: ir.Route, match: components.RouteMatch) -> list[components
     proto = components.Route(name=route.name)
     proto.match.CopyFrom(match)
     longer = proto.match.headers.add(name="content-length")
-    longer.range_match.start, longer.range_match.end = size + 1, _MAX_LENGTH
+    longer.range_match.start, longer.range_match.end = size + 1, _MAX_LENGTH_BYTES
     proto.direct_response.status = 413
+    request_log.add_reason(proto.metadata, LocalReason.BODY_TOO_LARGE)
     return [proto]
 
 
-def apply(proto: components.Route, context: Context, route: ir.Route) -> None:
+def apply_filters(proto: components.Route, context: EnvoyRouteContext, route: ir.Route) -> None:
     """Write the filters of a route. Raises InvalidValueError."""
     if route.snippets:
         objects = ", ".join(dict.fromkeys(str(snippet.origin) for snippet in route.snippets))
         raise InvalidValueError(f"{objects}: snippets in NGINX syntax are not supported by Envoy")
-    filters = [*rate_limits.limits(route.settings.rates), *authentication.guard(context, route)]
-    if filters:
-        own = matcher_pb2.Matcher(on_no_match=_execute(filters))
-        proto.typed_per_filter_config[FILTER].CopyFrom(_own(own))
-    challenges.apply(proto, route.authentication)
+    filters = rate_limits.rate_limit_filters(route.settings.rates)
+    if route.external_auth is not None:
+        # After a filter that waits for a response, Envoy skips the others of its list.
+        _run(proto, AUTHORIZATION_FILTER, [*filters, external_auth.check(route.external_auth)])
+        filters = external_auth.after_check(route.external_auth)
+    _run(
+        proto,
+        GUARD_FILTER,
+        [*filters, *authentication.authentication_filters(context, route)],
+    )
+    challenges.apply_challenge(proto, route.authentication)
     if claims := authentication.claims_by_header(route):
-        proto.typed_per_filter_config[claim_headers.FILTER].CopyFrom(
+        proto.typed_per_filter_config[claim_headers.CLAIMS_FILTER].CopyFrom(
             claim_headers.per_route_config(claims)
         )
     size = route.settings.client.body_size
-    if size and size <= BUFFERED:
+    if size and _is_enforced(route.settings.client):
         proto.typed_per_filter_config[BODY].CopyFrom(_own(_buffer_unknown_length(size)))
     action = route.action
     if isinstance(action, ir.Forward) and action.persistence is not None:
-        config = session_persistence.guard(action.persistence)
-        proto.typed_per_filter_config[session_persistence.FILTER].CopyFrom(config)
+        config = session_persistence.session_filter(action.persistence)
+        proto.typed_per_filter_config[session_persistence.STATEFUL_SESSION_FILTER].CopyFrom(config)
+
+
+def _run(
+    proto: components.Route, place: str, filters: Sequence[extension_pb2.TypedExtensionConfig]
+) -> None:
+    """Run filters of a route in the place of a filter of every chain."""
+    if filters:
+        own = matcher_pb2.Matcher(on_no_match=_execute(filters))
+        proto.typed_per_filter_config[place].CopyFrom(_own(own))
+
+
+def _is_enforced(client: ClientSettings) -> bool:
+    """Return whether bodies of unknown length are held until they are known to be short enough."""
+    return (client.body_size or 0) <= min(client.envoy.whole_body or 0, _MAX_BUFFER_BYTES)
 
 
 def _own(matcher: matcher_pb2.Matcher) -> any_pb2.Any:
@@ -113,7 +138,7 @@ def _action(message: Message) -> matcher_pb2.Matcher.OnMatch:
 def _buffer_unknown_length(size: int) -> matcher_pb2.Matcher:
     """Buffer bodies of unknown length, except bidirectional streams."""
     buffer = extension_pb2.TypedExtensionConfig(
-        name=_BUFFER, typed_config=packed(buffer_pb2.Buffer(max_request_bytes=number(size)))
+        name=_BUFFER, typed_config=packed(buffer_pb2.Buffer(max_request_bytes=wrap_number(size)))
     )
     proto = matcher_pb2.Matcher(on_no_match=_execute([buffer]))
     calls = ("content-type", "application/grpc")
@@ -126,23 +151,23 @@ def _buffer_unknown_length(size: int) -> matcher_pb2.Matcher:
     return proto
 
 
-def unsupported(context: Context, route: ir.Route) -> list[UnsupportedSetting]:
+def unsupported_filters(context: EnvoyRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the settings of a route that Envoy does not support."""
     client, proxy = route.settings.client, route.settings.proxy
     why = "not supported by Envoy for a route"
     findings = [
-        UnsupportedSetting(settings.source(field), why)
+        UnsupportedSetting(settings.source(f"nginx.{field}"), why)
         for settings, fields in ((client, _CLIENT_FIELDS), (proxy, _PROXY_FIELDS))
         for field in fields
-        if getattr(settings, field) is not None
+        if getattr(settings.nginx, field) is not None
     ]
-    if client.body_size and client.body_size > BUFFERED:
+    if client.body_size and not _is_enforced(client):
         why = "Envoy limits only bodies with Content-Length"
         findings.append(UnsupportedSetting(client.source("body_size"), why))
     return [
         *findings,
-        *rate_limits.unsupported(route.settings.rates),
-        *authentication.unsupported(context, route),
+        *rate_limits.unsupported_limits(route.settings.rates),
+        *authentication.unsupported_users(context, route),
     ]
 
 

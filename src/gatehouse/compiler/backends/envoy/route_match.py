@@ -34,7 +34,7 @@ def match(source: ir.Match) -> components.RouteMatch:
     return proto
 
 
-def decoded(path: str) -> str:
+def decode_path(path: str) -> str:
     """Return a path as Envoy compares it: decoded, with single slashes."""
     return re.sub("/+", "/", unquote(path))
 
@@ -47,16 +47,16 @@ def is_plain(path: str) -> bool:
 def method(name: str) -> components.HeaderMatcher:
     """Match a method."""
     return components.HeaderMatcher(
-        name=":method", string_match=string_pb2.StringMatcher(exact=quoting.text(name))
+        name=":method", string_match=string_pb2.StringMatcher(exact=quoting.check_text(name))
     )
 
 
 def present(name: str) -> components.HeaderMatcher:
     """Match requests with a non-empty value of a header."""
-    return holds(name, "(?s).+")
+    return header_match(name, "(?s).+")
 
 
-def holds(name: str, pattern: str) -> components.HeaderMatcher:
+def header_match(name: str, pattern: str) -> components.HeaderMatcher:
     """Match requests whose header matches a pattern of the generator."""
     return components.HeaderMatcher(name=name, string_match=_regex(pattern))
 
@@ -68,32 +68,32 @@ def _regex(pattern: str) -> string_pb2.StringMatcher:
 def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
     match path_match:
         case ir.PathExact(value):
-            path = decoded(quoting.text(value))
+            path = decode_path(quoting.check_text(value))
             if path == "/":
                 # Envoy keeps two slashes if the path has nothing else.
                 proto.safe_regex.CopyFrom(quoting.regex("//?"))
             elif is_plain(path):
                 proto.path = path
             else:
-                proto.safe_regex.CopyFrom(quoting.regex(quoting.encoded(path)))
+                proto.safe_regex.CopyFrom(quoting.regex(quoting.encoded_pattern(path)))
         case ir.PathPrefix(value):
-            path = decoded(quoting.text(value)).rstrip("/")
+            path = decode_path(quoting.check_text(value)).rstrip("/")
             if not path:
                 proto.prefix = "/"
             elif is_plain(path):
                 proto.path_separated_prefix = path
             else:
-                proto.safe_regex.CopyFrom(quoting.regex(f"{quoting.encoded(path)}(?:/.*)?"))
+                proto.safe_regex.CopyFrom(quoting.regex(f"{quoting.encoded_pattern(path)}(?:/.*)?"))
         case ir.PathRegex(value):
-            proto.safe_regex.CopyFrom(quoting.pattern(value))
+            proto.safe_regex.CopyFrom(quoting.regex_matcher(value))
 
 
 def _header(item: ir.ValueMatch) -> list[components.HeaderMatcher]:
-    name = quoting.header_name(item.name)
+    name = quoting.check_header_name(item.name)
     if not item.regex:
-        exact = string_pb2.StringMatcher(exact=quoting.text(item.value))
+        exact = string_pb2.StringMatcher(exact=quoting.check_text(item.value))
         return [components.HeaderMatcher(name=name, string_match=exact)]
-    matcher = string_pb2.StringMatcher(safe_regex=quoting.pattern(item.value))
+    matcher = string_pb2.StringMatcher(safe_regex=quoting.regex_matcher(item.value))
     header = components.HeaderMatcher(name=name, string_match=matcher)
     return [header, present(name)] if quoting.matches_nothing(item.value) else [header]
 
@@ -101,20 +101,20 @@ def _header(item: ir.ValueMatch) -> list[components.HeaderMatcher]:
 def _parameter(proto: components.RouteMatch, item: ir.ValueMatch) -> None:
     if item.regex:
         # An empty value counts as absent.
-        quoting.pattern(item.value)
+        quoting.regex_matcher(item.value)
         pattern = item.value
     else:
-        pattern = quoting.encoded(quoting.text(item.value), space="+")
+        pattern = quoting.encoded_pattern(quoting.check_text(item.value), space="+")
     if _NAME.fullmatch(quoting.parameter_name(item.name)):
         proto.query_parameters.add(name=item.name, string_match=_regex(pattern))
         if item.regex and quoting.matches_nothing(item.value):
             proto.query_parameters.add(name=item.name, string_match=_regex(".+"))
         return
     # Envoy compares names as written, and these have several spellings.
-    name = quoting.encoded(item.name, space="+")
+    name = quoting.encoded_pattern(item.name, space="+")
     if item.regex:
         # The expression could match beyond the value.
         raise InvalidValueError(
             "a regular expression for a query parameter of this name is not supported by Envoy"
         )
-    proto.headers.append(holds(":path", rf"[^?]*\?(?:[^&]*&)*{name}={pattern}(?:&.*)?"))
+    proto.headers.append(header_match(":path", rf"[^?]*\?(?:[^&]*&)*{name}={pattern}(?:&.*)?"))

@@ -8,22 +8,31 @@ from gatehouse.compiler.backends.envoy import (
     actions,
     cors,
     load_balancing,
+    request_log,
     route_filters,
     route_match,
+    session_persistence,
+    traces,
 )
-from gatehouse.compiler.backends.envoy.route_context import Context
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import served_without, unserved
+from gatehouse.compiler.backends.sessions import unsupported_session
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.access_log import LocalReason, rule_text
 from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 
 
-def routes(
-    context: Context, route: ir.Route, hostname: str, unsupported: list[Unsupported]
+def envoy_routes(
+    context: EnvoyRouteContext, route: ir.Route, hostname: str, unsupported: list[Unsupported]
 ) -> list[components.Route]:
-    """Return the Envoy routes of a route; one that is not supported answers 500 and is reported."""
+    """Return the Envoy routes of a route; one that is not supported answers 500 and is reported.
+
+    ``hostname``: empty for a hostname with a wildcard.
+    """
     try:
         unsupported += [
-            served_without(route.origin, each) for each in unsupported_settings(context, route)
+            served_without(route.origin, unsupported_setting)
+            for unsupported_setting in _unsupported_settings(context, route, hostname)
         ]
         match = route_match.match(route.match)
     except Exception as error:
@@ -36,48 +45,60 @@ def routes(
         unsupported.append(unserved(route.origin, error))
         failed = components.Route(name=route.name, match=match)
         failed.direct_response.status = 500
+        request_log.add_route(failed.metadata, rule_text(route.name))
+        request_log.add_reason(failed.metadata, LocalReason.INVALID_ROUTE)
         return [failed]
 
 
-def not_found() -> components.Route:
+def not_found_route() -> components.Route:
     """Return the last route of a hostname; without it, other virtual hosts would be tried."""
     proto = components.Route(match=components.RouteMatch(prefix="/"))
     proto.direct_response.status = 404
+    request_log.add_reason(proto.metadata, LocalReason.NO_ROUTE)
     return proto
 
 
-def unsupported_settings(context: Context, route: ir.Route) -> list[UnsupportedSetting]:
+def _unsupported_settings(
+    context: EnvoyRouteContext, route: ir.Route, hostname: str
+) -> list[UnsupportedSetting]:
     """Return the settings of a route that Envoy does not support."""
-    findings = route_filters.unsupported(context, route)
-    if isinstance(route.action, ir.Forward):
-        for name in sorted(cluster_names(route.action)):
-            if name in context.clusters:
-                findings += load_balancing.unsupported(context.clusters[name].settings)
+    findings = route_filters.unsupported_filters(context, route)
+    findings += traces.unsupported_context(route.settings.tracing)
+    findings += traces.unsupported_spans(route.settings.tracing, hostname)
+    findings += unsupported_session(route.action)
+    for name in sorted(route.clusters):
+        if name in context.clusters:
+            findings += load_balancing.unsupported_balancing(context.clusters[name].settings)
     return findings
 
 
-def cluster_names(action: ir.Forward) -> frozenset[str]:
-    """Return the names of all clusters that a route uses."""
-    clusters = {backend.cluster for backend in action.backends}
-    return frozenset(clusters | {mirror.cluster for mirror in action.mirrors})
-
-
 def _cases(
-    context: Context, route: ir.Route, match: components.RouteMatch, hostname: str
+    context: EnvoyRouteContext, route: ir.Route, match: components.RouteMatch, hostname: str
 ) -> list[components.Route]:
     result = []
+    by_session = []
+    if isinstance(route.action, ir.Forward) and route.action.persistence is not None:
+        by_session = session_persistence.backends_by_session(route.action)
     for case in cors.cases(route.cors, route.match.method):
         case_match = components.RouteMatch()
         case_match.CopyFrom(match)
         case_match.headers.extend(case.conditions)
-        if not case.preflight:
-            result += route_filters.rejections(route, case_match)
-        proto = components.Route(name=route.name, match=case_match)
         if case.preflight:
+            proto = components.Route(name=route.name, match=case_match)
             proto.direct_response.status = 204
-        else:
-            actions.serve(proto, context, route, hostname)
-            route_filters.apply(proto, context, route)
-        cors.apply(proto, case)
-        result.append(proto)
+            cors.apply_cors(proto, case)
+            result.append(proto)
+            continue
+        result += route_filters.rejections(route, case_match)
+        for condition, action in (*by_session, (None, route.action)):
+            proto = components.Route(name=route.name, match=case_match)
+            if condition is not None:
+                proto.match.headers.append(condition)
+            actions.apply_action(proto, context, route, action, hostname)
+            route_filters.apply_filters(proto, context, route)
+            cors.apply_cors(proto, case)
+            result.append(proto)
+    for proto in result:
+        request_log.add_route(proto.metadata, rule_text(route.name))
+        traces.apply_traces(proto, route)
     return result

@@ -15,14 +15,22 @@ import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 
-from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, quoting, retries
+from gatehouse.compiler.backends.envoy import (
+    authentication,
+    ext_authz,
+    names,
+    quoting,
+    request_log,
+    retries,
+)
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
-from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.envoy.routes import not_found, routes
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
+from gatehouse.compiler.backends.envoy.routes import envoy_routes, not_found_route
 from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.dataplane.xds.resources import SCOPE, Resource
+from gatehouse.dataplane.xds.resources import SCOPE_TYPE_URL, XdsResource
 
 OWN = "own"
 """Metadata key of a hostname's own virtual host, for the filter that repeats the lookup."""
@@ -31,11 +39,11 @@ OWN = "own"
 class Scope(msgspec.Struct, frozen=True):
     """A scope resource, and the findings of its routes."""
 
-    resource: Resource
+    resource: XdsResource
     unsupported: tuple[Unsupported, ...] = ()
 
 
-def exact(name: str, host: ir.VirtualHost, context: Context) -> Scope:
+def exact(name: str, host: ir.VirtualHost, context: EnvoyRouteContext) -> Scope:
     """Build the scope of an exact hostname."""
     unsupported: list[Unsupported] = []
     proto = _virtual_host(host, context, ["*"], host.hostname, unsupported)
@@ -46,7 +54,7 @@ def exact(name: str, host: ir.VirtualHost, context: Context) -> Scope:
 
 
 def wide(
-    name: str, hosts: Iterable[ir.VirtualHost], elsewhere: Iterable[str], context: Context
+    name: str, hosts: Iterable[ir.VirtualHost], elsewhere: Iterable[str], context: EnvoyRouteContext
 ) -> Scope:
     """Build the scope of all hostnames without a scope of their own.
 
@@ -65,13 +73,14 @@ def wide(
         misdirected = components.VirtualHost(name="misdirected", domains=domains)
         route = misdirected.routes.add(match=components.RouteMatch(prefix="/"))
         route.direct_response.status = 421
+        request_log.add_reason(route.metadata, LocalReason.MISDIRECTED)
         virtual_hosts.append(misdirected)
     return Scope(_resource(name, virtual_hosts, served), tuple(unsupported))
 
 
 def _has_valid_name(host: ir.VirtualHost, unsupported: list[Unsupported]) -> bool:
     try:
-        return not host.hostname or bool(quoting.hostname(host.hostname))
+        return not host.hostname or bool(quoting.check_hostname(host.hostname))
     except Exception as error:
         unsupported += [unserved(route.origin, error) for route in host.routes]
         return False
@@ -79,24 +88,24 @@ def _has_valid_name(host: ir.VirtualHost, unsupported: list[Unsupported]) -> boo
 
 def _virtual_host(
     host: ir.VirtualHost,
-    context: Context,
+    context: EnvoyRouteContext,
     domains: list[str],
     only: str,
     unsupported: list[Unsupported],
 ) -> components.VirtualHost:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
     context = msgspec.structs.replace(context, taken=ext_authz.taken(host))
-    proto.routes.extend(ext_authz.routes(context, host))
+    proto.routes.extend(ext_authz.authenticator_routes(context, host))
     for route in host.routes:
-        proto.routes.extend(routes(context, route, only, unsupported))
-    proto.routes.append(not_found())
+        proto.routes.extend(envoy_routes(context, route, only, unsupported))
+    proto.routes.append(not_found_route())
     proto.retry_policy.CopyFrom(retries.safe_policy())
     return proto
 
 
 def _resource(
     name: str, hosts: list[components.VirtualHost], served: Iterable[ir.VirtualHost]
-) -> Resource:
+) -> XdsResource:
     proto = scoped_route_pb2.ScopedRouteConfiguration(
         name=name,
         route_configuration=route_pb2.RouteConfiguration(
@@ -111,4 +120,6 @@ def _resource(
     proto.key.fragments.add(string_key=name)
     origins = dict.fromkeys(route.origin for host in served for route in host.routes)
     secret = any(authentication.holds_secrets(r) for host in served for r in host.routes)
-    return Resource.make(SCOPE, name, written(proto), origins=tuple(origins), secret=secret)
+    return XdsResource.make(
+        SCOPE_TYPE_URL, name, written(proto), origins=tuple(origins), secret=secret
+    )

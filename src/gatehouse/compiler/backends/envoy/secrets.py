@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tls_pb2
@@ -11,8 +11,8 @@ from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, written
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
-from gatehouse.dataplane.origin import NO_ORIGIN
-from gatehouse.dataplane.xds.resources import SECRET, Resource
+from gatehouse.compiler.ir.tracing import TraceExport
+from gatehouse.dataplane.xds.resources import SECRET_TYPE_URL, XdsResource
 
 _VERSIONS = common_pb2.TlsParameters(
     tls_minimum_protocol_version=common_pb2.TlsParameters.TLSv1_2,
@@ -20,18 +20,19 @@ _VERSIONS = common_pb2.TlsParameters(
 )
 
 
-def certificate(name: str, source: ir.Certificate) -> Resource:
+def certificate_secret(name: str, source: ir.Certificate) -> XdsResource:
     """Build the secret of a certificate with its key."""
     proto = common_pb2.TlsCertificate(
         certificate_chain=base_pb2.DataSource(inline_bytes=source.chain),
         private_key=base_pb2.DataSource(inline_bytes=source.key.reveal()),
     )
     body = written(secret_pb2.Secret(name=name, tls_certificate=proto))
-    origins = (source.origin,) if source.origin != NO_ORIGIN else ()
-    return Resource.make(SECRET, name, body, origins=origins, secret=True)
+    return XdsResource.make(SECRET_TYPE_URL, name, body, origins=source.origins, secret=True)
 
 
-def trust(name: str, bundle: ir.TrustBundle | None, *, optional: bool = False) -> Resource:
+def trust_secret(
+    name: str, bundle: ir.TrustBundle | None, *, optional: bool = False
+) -> XdsResource:
     """Build the secret of CA certificates.
 
     ``optional``: clients without a valid certificate are accepted, and there may be no CA
@@ -42,26 +43,49 @@ def trust(name: str, bundle: ir.TrustBundle | None, *, optional: bool = False) -
         proto.trusted_ca.inline_bytes = bundle.pem
     if optional and bundle is not None:
         proto.trust_chain_verification = common_pb2.CertificateValidationContext.ACCEPT_UNTRUSTED
-    return Resource.make(
-        SECRET, name, written(secret_pb2.Secret(name=name, validation_context=proto))
-    )
+    body = written(secret_pb2.Secret(name=name, validation_context=proto))
+    origins = bundle.origins if bundle is not None else ()
+    return XdsResource.make(SECRET_TYPE_URL, name, body, origins=origins)
 
 
-def of_cluster(
-    cluster: http.Cluster,
+def cluster_secrets(
+    cluster: str,
+    tls: http.BackendTls | TraceExport | None,
     certificates: Mapping[str, ir.Certificate],
     bundles: Mapping[str, ir.TrustBundle],
-) -> Iterator[Resource]:
+) -> Iterator[XdsResource]:
     """Yield the client certificate and the CA certificates of a cluster."""
-    tls = cluster.tls
     if tls is None:
         return
     client_certificate = certificates.get(tls.certificate)
     if client_certificate is not None:
-        yield certificate(names.backend_certificate(cluster.name), client_certificate)
+        yield certificate_secret(names.backend_certificate(cluster), client_certificate)
     bundle = bundles.get(tls.trust)
     if bundle is not None:
-        yield trust(names.backend_trust(cluster.name), bundle)
+        yield trust_secret(names.backend_trust(cluster), bundle)
+
+
+def cluster_tls(
+    cluster: str,
+    tls: http.BackendTls | TraceExport,
+    subjects: Iterable[common_pb2.SubjectAltNameMatcher],
+    system_trust: str,
+    *alpn: str,
+) -> tls_pb2.CommonTlsContext:
+    """Return the TLS settings of a cluster. ``subjects``: names of its certificates."""
+    certificates = [names.backend_certificate(cluster)] if tls.certificate else []
+    common = common_tls(certificates, *alpn)
+    validation = common_pb2.CertificateValidationContext(match_typed_subject_alt_names=subjects)
+    if tls.trust:
+        combined = common.combined_validation_context
+        combined.default_validation_context.CopyFrom(validation)
+        combined.validation_context_sds_secret_config.CopyFrom(
+            secret_config(names.backend_trust(cluster))
+        )
+    else:
+        validation.trusted_ca.filename = system_trust
+        common.validation_context.CopyFrom(validation)
+    return common
 
 
 def secret_config(name: str) -> secret_pb2.SdsSecretConfig:
@@ -69,7 +93,7 @@ def secret_config(name: str) -> secret_pb2.SdsSecretConfig:
     return secret_pb2.SdsSecretConfig(name=name, sds_config=ads())
 
 
-def common(certificates: list[str], *alpn: str) -> tls_pb2.CommonTlsContext:
+def common_tls(certificates: list[str], *alpn: str) -> tls_pb2.CommonTlsContext:
     """Return the TLS settings of both clients and servers."""
     return tls_pb2.CommonTlsContext(
         tls_params=_VERSIONS,
@@ -78,11 +102,11 @@ def common(certificates: list[str], *alpn: str) -> tls_pb2.CommonTlsContext:
     )
 
 
-def server(
+def downstream_tls(
     certificates: list[str], *alpn: str, clients: str = "", required: bool = True
 ) -> base_pb2.TransportSocket:
     """Return the transport socket that terminates TLS. ``clients``: name of the clients' CAs."""
-    proto = tls_pb2.DownstreamTlsContext(common_tls_context=common(certificates, *alpn))
+    proto = tls_pb2.DownstreamTlsContext(common_tls_context=common_tls(certificates, *alpn))
     if clients:
         proto.common_tls_context.validation_context_sds_secret_config.CopyFrom(
             secret_config(clients)
@@ -91,10 +115,10 @@ def server(
         # A resumed session would skip the verification of the client certificate.
         proto.disable_stateless_session_resumption = True
         proto.disable_stateful_session_resumption = True
-    return socket(proto)
+    return tls_socket(proto)
 
 
-def socket(
+def tls_socket(
     context: tls_pb2.DownstreamTlsContext | tls_pb2.UpstreamTlsContext,
 ) -> base_pb2.TransportSocket:
     """Return the transport socket of a TLS context."""

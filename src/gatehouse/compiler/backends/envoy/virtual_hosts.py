@@ -11,23 +11,23 @@ import msgspec
 from gatehouse.compiler.backends.configuration import (
     ClusterReferences,
     Entries,
-    HostKey,
-    of_port,
+    PortHostname,
+    all_virtual_hosts,
+    entries_of_port,
     secret_files,
-    virtual_hosts,
 )
 from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, scoped_routes
-from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.fragments import Fragment, Need, failed
-from gatehouse.compiler.backends.source import Source, capabilities, configuration
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
+from gatehouse.compiler.backends.fragments import Fragment, Need, failed_fragment
+from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import Origin
-from gatehouse.dataplane.xds.resources import Resource
+from gatehouse.dataplane.xds.resources import XdsResource
 from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
-Hosts = Grouping[frozenset[int], HostKey, ir.VirtualHost, HostKey, bool]
+Hosts = Grouping[frozenset[int], PortHostname, ir.VirtualHost, PortHostname, bool]
 """Virtual hosts by port and listener; the listener is empty on ports that do not separate them."""
 
 
@@ -39,29 +39,31 @@ class HttpPort(msgspec.Struct, frozen=True):
     """True: hostnames belong to the listener selected by SNI, and are looked up per listener."""
 
 
-def http_ports(ask: Ask, gateway: Source) -> Table[int, HttpPort]:
+def http_ports(ask: Ask, gateway: GatewaySource) -> Table[int, HttpPort]:
     """Return the HTTP and HTTPS ports of a gateway."""
-    found = configuration(ask, gateway)
+    configuration = gateway_configuration(ask, gateway)
     return Table(
         (
             listener.port,
             HttpPort(
                 "https" if listener.protocol == "HTTPS" else "http",
-                found.settings.sni_host_validation and listener.protocol == "HTTPS",
+                configuration.settings.sni_host_validation and listener.protocol == "HTTPS",
             ),
         )
-        for listener in found.listeners
+        for listener in configuration.listeners
     )
 
 
-def exact_scopes(ask: Ask, gateway: Source) -> Table[HostKey, Fragment[Resource]]:
+def exact_scopes(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, Fragment[XdsResource]]:
     """Return the scopes of all exact hostnames."""
-    return ask.map_keys(_exact_scope, virtual_hosts, gateway, failed)
+    return ask.map_keys(_exact_scope, all_virtual_hosts, gateway, failed_fragment)
 
 
-def _exact_scope(ask: Ask, which: tuple[Source, HostKey]) -> Fragment[Resource] | None:
+def _exact_scope(
+    ask: Ask, which: tuple[GatewaySource, PortHostname]
+) -> Fragment[XdsResource] | None:
     gateway, (number, hostname) = which
-    host = ask.entry(virtual_hosts, gateway, (number, hostname))
+    host = ask.entry(all_virtual_hosts, gateway, (number, hostname))
     port = ask.entry(http_ports, gateway, number)
     if host is None or port is None or not _is_exact(hostname):
         return None
@@ -70,65 +72,71 @@ def _exact_scope(ask: Ask, which: tuple[Source, HostKey]) -> Fragment[Resource] 
     return _fragment(scoped_routes.exact(name, host, context), [host], context)
 
 
-def wide_scopes(ask: Ask, gateway: Source) -> Table[HostKey, Fragment[Resource]]:
+def wide_scopes(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, Fragment[XdsResource]]:
     """Return the scopes of all other hostnames, by port and listener."""
-    return ask.map_keys(_wide_scope, _listeners, gateway, failed)
+    return ask.map_keys(_wide_scope, _listeners, gateway, failed_fragment)
 
 
-def _wide_scope(ask: Ask, which: tuple[Source, HostKey]) -> Fragment[Resource] | None:
+def _wide_scope(
+    ask: Ask, which: tuple[GatewaySource, PortHostname]
+) -> Fragment[XdsResource] | None:
     gateway, (number, listener) = which
     port = ask.entry(http_ports, gateway, number)
     if port is None:
         return None
     keys = ask.entry(_inexact_hostnames, gateway, (number, listener)) or ()
-    found = (ask.entry(virtual_hosts, gateway, key) for key in keys)
-    hosts = [host for host in found if host is not None]
+    candidates = (ask.entry(all_virtual_hosts, gateway, key) for key in keys)
+    hosts = [host for host in candidates if host is not None]
     elsewhere = [name for name in ask(_listeners_of_port, (gateway, number)) if name != listener]
     name = names.scope(number, listener, names.WIDE)
     context = _context(ask, gateway, port)
     return _fragment(scoped_routes.wide(name, hosts, elsewhere, context), hosts, context)
 
 
-def _listeners(ask: Ask, gateway: Source) -> Table[HostKey, bool]:
+def _listeners(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, bool]:
     """Return the listeners that have virtual hosts, by port and hostname."""
     return ask(_by_listener, gateway).groups
 
 
-def _by_listener(ask: Ask, gateway: Source) -> Hosts:
+def _by_listener(ask: Ask, gateway: GatewaySource) -> Hosts:
     ports = ask(_separated_ports, gateway)
-    return group_by(ask.last(), ask(virtual_hosts, gateway), _listener_of, presence, ports)
+    return group_by(ask.last(), ask(all_virtual_hosts, gateway), _listener_of, presence, ports)
 
 
-def _listeners_of_port(ask: Ask, which: tuple[Source, int]) -> tuple[str, ...]:
+def _listeners_of_port(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[str, ...]:
     gateway, port = which
-    return tuple(listener for _, listener in of_port(ask(_listeners, gateway), port))
+    return tuple(listener for _, listener in entries_of_port(ask(_listeners, gateway), port))
 
 
-def _inexact_hostnames(ask: Ask, gateway: Source) -> Table[HostKey, tuple[HostKey, ...]]:
+def _inexact_hostnames(
+    ask: Ask, gateway: GatewaySource
+) -> Table[PortHostname, tuple[PortHostname, ...]]:
     """Return the virtual hosts without an exact hostname, by port and listener."""
     return ask(_inexact_by_listener, gateway).members
 
 
-def _inexact_by_listener(ask: Ask, gateway: Source) -> Hosts:
+def _inexact_by_listener(ask: Ask, gateway: GatewaySource) -> Hosts:
     ports = ask(_separated_ports, gateway)
-    return group_by(ask.last(), ask(virtual_hosts, gateway), _inexact_listener_of, presence, ports)
+    return group_by(
+        ask.last(), ask(all_virtual_hosts, gateway), _inexact_listener_of, presence, ports
+    )
 
 
-def _separated_ports(ask: Ask, gateway: Source) -> frozenset[int]:
+def _separated_ports(ask: Ask, gateway: GatewaySource) -> frozenset[int]:
     """Return the ports that separate the hostnames of their listeners."""
     ports = ask(http_ports, gateway).items()
     return frozenset(number for number, port in ports if port.per_listener)
 
 
 def _listener_of(
-    separated: frozenset[int], key: HostKey, host: ir.VirtualHost
-) -> Iterable[HostKey]:
+    separated: frozenset[int], key: PortHostname, host: ir.VirtualHost
+) -> Iterable[PortHostname]:
     return [(key[0], host.listener if key[0] in separated else "")]
 
 
 def _inexact_listener_of(
-    separated: frozenset[int], key: HostKey, host: ir.VirtualHost
-) -> Iterable[HostKey]:
+    separated: frozenset[int], key: PortHostname, host: ir.VirtualHost
+) -> Iterable[PortHostname]:
     return [] if _is_exact(host.hostname) else _listener_of(separated, key, host)
 
 
@@ -136,49 +144,51 @@ def _is_exact(hostname: str) -> bool:
     return bool(hostname) and not hostname.startswith("*")
 
 
-def _context(ask: Ask, gateway: Source, port: HttpPort) -> Context:
+def _context(ask: Ask, gateway: GatewaySource, port: HttpPort) -> EnvoyRouteContext:
     secrets = Entries(ask, secret_files, gateway)
     references = ClusterReferences(ask, gateway)
-    return Context(references, secrets, capabilities(ask, gateway), port.scheme)
+    return EnvoyRouteContext(references, secrets, capabilities(ask, gateway), port.scheme)
 
 
 def _fragment(
-    scope: scoped_routes.Scope, hosts: Sequence[ir.VirtualHost], context: Context
-) -> Fragment[Resource]:
+    scope: scoped_routes.Scope, hosts: Sequence[ir.VirtualHost], context: EnvoyRouteContext
+) -> Fragment[XdsResource]:
     needs = ext_authz.needed(hosts, partial(authentication.uses_authenticator, context))
     return Fragment((scope.resource,), scope.unsupported, needs)
 
 
-def needs(ask: Ask, gateway: Source) -> Table[Need, bool]:
+def needed_filters(ask: Ask, gateway: GatewaySource) -> Table[Need, bool]:
     """Return the filters that need an authenticator, each with an object that uses it."""
     exact, wide = ask(_needs_of_exact, gateway), ask(_needs_of_wide, gateway)
     return exact.groups.updated(wide.groups)
 
 
 def _needs_of_exact(
-    ask: Ask, gateway: Source
-) -> Grouping[None, HostKey, Fragment[Resource], Need, bool]:
+    ask: Ask, gateway: GatewaySource
+) -> Grouping[None, PortHostname, Fragment[XdsResource], Need, bool]:
     return group_by(ask.last(), ask(exact_scopes, gateway), _needs_of, presence, None)
 
 
 def _needs_of_wide(
-    ask: Ask, gateway: Source
-) -> Grouping[None, HostKey, Fragment[Resource], Need, bool]:
+    ask: Ask, gateway: GatewaySource
+) -> Grouping[None, PortHostname, Fragment[XdsResource], Need, bool]:
     return group_by(ask.last(), ask(wide_scopes, gateway), _needs_of, presence, None)
 
 
-def _needs_of(_: None, __: HostKey, fragment: Fragment[Resource]) -> Iterable[Need]:
+def _needs_of(_: None, __: PortHostname, fragment: Fragment[XdsResource]) -> Iterable[Need]:
     return fragment.needs
 
 
-def snippet_origins(ask: Ask, gateway: Source) -> Table[Origin, bool]:
+def snippet_origins(ask: Ask, gateway: GatewaySource) -> Table[Origin, bool]:
     """Return the origins of the snippets of all virtual hosts."""
     return ask(_by_snippet, gateway).groups
 
 
-def _by_snippet(ask: Ask, gateway: Source) -> Grouping[None, HostKey, ir.VirtualHost, Origin, bool]:
-    return group_by(ask.last(), ask(virtual_hosts, gateway), _snippets_of, presence, None)
+def _by_snippet(
+    ask: Ask, gateway: GatewaySource
+) -> Grouping[None, PortHostname, ir.VirtualHost, Origin, bool]:
+    return group_by(ask.last(), ask(all_virtual_hosts, gateway), _snippets_of, presence, None)
 
 
-def _snippets_of(_: None, __: HostKey, host: ir.VirtualHost) -> Iterable[Origin]:
+def _snippets_of(_: None, __: PortHostname, host: ir.VirtualHost) -> Iterable[Origin]:
     return (snippet.origin for snippet in host.snippets)

@@ -8,7 +8,8 @@ Reading order:
   path, as nested maps.
 - :mod:`actions`: forward, redirect, respond; :mod:`proxy_pass` with :mod:`backend_protocol`,
   :mod:`headers`, :mod:`rewriting`, :mod:`retries`, :mod:`mirrors`, :mod:`cors`,
-  :mod:`session_persistence`, :mod:`grpc_status`; :mod:`route_context`: their shared types.
+  :mod:`session_persistence`, :mod:`grpc_status`; :mod:`route_context`: their shared types;
+  :mod:`functions`: variables that their locations share.
 - :mod:`access_phase`: checks before the action, with :mod:`authentication`, :mod:`auth_request`,
   :mod:`rate_limits`, :mod:`traffic_settings`.
 - :mod:`upstreams`, :mod:`weighted_upstreams`, :mod:`tls_connectors`: clusters.
@@ -23,8 +24,12 @@ that some NGINX versions lack are properties of :mod:`capabilities`. Never here:
 templates.
 """
 
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.generator import Generated, Generator, output
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
+from gatehouse.compiler.backends.nginx.generator import (
+    GeneratedFiles,
+    NginxGenerator,
+    generate_files,
+)
 from gatehouse.compiler.backends.nginx.tracing import suspects
 
-__all__ = ["Capabilities", "Generated", "Generator", "suspects", "output"]
+__all__ = ["NginxCapabilities", "GeneratedFiles", "NginxGenerator", "suspects", "generate_files"]

@@ -2,55 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import authentication, names, rate_limits, traffic_settings
-from gatehouse.compiler.backends.nginx.directives import Node, block, simple
-from gatehouse.compiler.backends.nginx.route_context import Body, Context, Guard
+from gatehouse.compiler.backends.nginx import (
+    authentication,
+    external_auth,
+    names,
+    rate_limits,
+    traffic_settings,
+)
+from gatehouse.compiler.backends.nginx.directives import DirectiveNode, block, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import Body, Guard, NginxRouteContext
 from gatehouse.compiler.ir import http as ir
 
 
-def guards(context: Context, route: ir.Route) -> Guard:
+def guards(context: NginxRouteContext, route: ir.Route) -> Guard:
     """Return the checks before the action of a route. Raises InvalidValueError."""
     settings = route.settings
-    body_limit, body_maps = traffic_settings.body_limit(settings.client.body_size)
-    client_directives = traffic_settings.differing(
-        settings.client, context.client, context.capabilities
+    client_directives = traffic_settings.differing_directives(
+        settings.client.nginx, context.client.nginx, context.capabilities
     )
-    guard = authentication.guard(context, route.name, route.authentication)
-    return msgspec.structs.replace(
+    guard = authentication.authentication_directives(context, route.name, route.authentication)
+    limits = (
+        *traffic_settings.body_limit(settings.client.body_size),
+        *rate_limits.rate_limit_directives(settings.rates),
+    )
+    guard = msgspec.structs.replace(
         guard,
-        directives=(
-            *body_limit,
-            *client_directives,
-            *rate_limits.limits(settings.rates),
-            *guard.directives,
-        ),
-        maps=(*body_maps, *guard.maps),
+        directives=(*limits, *client_directives, *guard.directives),
     )
+    return external_auth.guarded(context, route, guard, limits)
 
 
-def guard_response(context: Context, route: ir.Route, response: Body) -> Body:
+def guard_response(context: NginxRouteContext, route: ir.Route, response: Body) -> Body:
     """Put the checks before a response that NGINX generates itself.
 
     ``return`` runs in an earlier phase than these checks. A location that looks for a file first
     does not skip them.
     """
-    if not route.settings.rates.limits and route.authentication is None:
+    checks = route.authentication, route.external_auth
+    if not route.settings.rates.limits and checks == (None, None):
         return response
     guard = guards(context, route)
     response = msgspec.structs.replace(response, inner=(*guard.added, *response.inner))
+    scope = f"{context.scope}/{route.name}"
     name = names.route(context.scope, f"{route.name}/guarded")
-    return merge_guard(
-        guard, into_named_location(name, (*guard.directives, *guard.auth_directives), response)
-    )
+    response = into_named_location(name, (*guard.directives, *guard.auth_directives), response)
+    return merge_guard(guard, after_authorization(guard, scope, response))
 
 
-def into_named_location(name: str, first: Iterable[Node], response: Body) -> Body:
+def after_authorization(
+    guard: Guard, scope: str, response: Body, first: Sequence[DirectiveNode] = ()
+) -> Body:
+    """Put ``first`` and the check by an authorization server, if there is one, before a response.
+
+    It is in a location of its own, so that it denies requests before other checks, and never takes
+    a status of these or of a backend for one of the server.
+    """
+    if not guard.external:
+        return response
+    response = msgspec.structs.replace(response, inner=(*guard.permitted, *response.inner))
+    name = names.route(scope, "authorized")
+    return into_named_location(name, (*first, *guard.external), response)
+
+
+def into_named_location(name: str, first: Iterable[DirectiveNode], response: Body) -> Body:
     """Put ``first`` into a location that leads to a named location ``name`` with the response."""
-    onward = simple("try_files", names.NO_FILE, name)
+    onward = simple_directive("try_files", names.NO_FILE, name)
     location = block("location", (name,), response.inner)
     return msgspec.structs.replace(
         response, inner=(*first, onward), locations=(location, *response.locations)
@@ -63,5 +83,6 @@ def merge_guard(guard: Guard, response: Body) -> Body:
         response,
         maps=(*response.maps, *guard.maps),
         locations=(*response.locations, *guard.locations),
+        subrequests=(*response.subrequests, *guard.subrequests),
         fixed=(*response.fixed, *guard.fixed),
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gatehouse.compiler.backends.nginx import (
+    access_log,
     access_phase,
     cors,
     grpc_status,
@@ -11,82 +14,115 @@ from gatehouse.compiler.backends.nginx import (
     proxy_pass,
     quoting,
     rewriting,
+    session_persistence,
+    traces,
     weighted_upstreams,
 )
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.route_context import Body, Context, Served
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteContext, ServedRoute
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.access_log import LocalReason
+
+_FIRST_SERVER_ERROR = 500
 
 
-def serve(context: Context, route: ir.Route) -> Served:
+def action_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute:
     """Return the locations of a route. Raises InvalidValueError."""
+    logged: tuple[Directive, ...] = ()
     match route.action:
         case ir.Forward() if mixed := weighted_upstreams.shares(route.action, context.clusters):
-            name = weighted_upstreams.upstream_name(mixed)
+            name = weighted_upstreams.weighted_upstream_name(mixed)
             first = route.action.backends[0]
-            body = proxy_pass.forward(context, route, route.action, first, name)
+            body = proxy_pass.forward_directives(context, route, route.action, first, name)
+            logged = access_log.backend_variables(cluster for cluster, _ in mixed)
         case ir.Forward(backends) if len(backends) > 1 or route.action.failing:
             return _split(context, route, route.action)
         case ir.Forward(backends):
-            body = proxy_pass.forward(context, route, route.action, backends[0])
+            body = proxy_pass.forward_directives(context, route, route.action, backends[0])
+            logged = access_log.backend_variables([context.clusters[backends[0].cluster]])
         case ir.Redirect():
-            body = access_phase.guard_response(
-                context, route, _redirect(context, route, route.action)
-            )
+            body = access_phase.guard_response(context, route, _redirect(route, route.action))
         case ir.Respond(grpc=True):
-            body = Body(grpc_status.unavailable())
+            body = Body(grpc_status.unavailable_location())
+            logged = (access_log.reason_variable(LocalReason.INVALID_ROUTE),)
         case ir.Respond(status):
-            body = _plain(route, simple("return", str(status)))
+            body = _plain(route, simple_directive("return", str(status)))
+            logged = (
+                (access_log.reason_variable(LocalReason.INVALID_ROUTE),) if status >= 500 else ()
+            )
     name = names.route(context.scope, route.name)
-    location = block("location", (name,), body.inner)
-    return Served(name, (location, *body.locations), body.maps, body.inner, body.fixed)
+    inner = (*_named(context, route), *logged, *body.inner)
+    location = block("location", (name,), inner)
+    locations = (location, *body.locations)
+    direct = None if _is_rejected_before(route) else inner
+    return ServedRoute(name, locations, body.maps, direct, body.subrequests, body.fixed)
 
 
-def failed(context: Context, route: ir.Route) -> Served:
+def _is_rejected_before(route: ir.Route) -> bool:
+    """Return whether NGINX may answer 413 before it runs the ``set`` of a header that it adds."""
+    persistence = isinstance(route.action, ir.Forward) and route.action.persistence is not None
+    return bool(route.settings.client.body_size) and (persistence or route.cors is not None)
+
+
+def _named(context: NginxRouteContext, route: ir.Route) -> tuple[Directive, ...]:
+    """Return the directives that name the route in the access log and in spans."""
+    return (
+        *access_log.route_variables(route),
+        *traces.span_directives(context.traces, route),
+    )
+
+
+def failed_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute:
     """Return the locations of a route that cannot be generated: it answers with 500."""
     name = names.route(context.scope, route.name)
-    inner = (simple("return", "500"),)
-    return Served(name, (block("location", (name,), inner),), (), inner)
+    inner = (
+        *access_log.route_variables(route),
+        access_log.reason_variable(LocalReason.INVALID_ROUTE),
+        simple_directive("return", "500"),
+    )
+    return ServedRoute(name, (block("location", (name,), inner),), (), inner)
 
 
-def _split(context: Context, route: ir.Route, action: ir.Forward) -> Served:
+def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> ServedRoute:
     """Choose a backend by weight, in steps of 0.01 %."""
     variable = names.variable(context.scope, route.name, "split")
     shares: list[tuple[str, int]] = []
     locations: list[Directive] = []
     maps: list[Directive] = []
+    key = "$request_id"
+    if action.persistence is not None:
+        key, session_maps = session_persistence.chooser(action.persistence)
+        maps += session_maps
+    subrequests: list[Directive] = []
     fixed: list[Directive] = []
     for number, backend in enumerate(action.backends, 1):
         destination = names.route(context.scope, route.name, number)
-        body = proxy_pass.forward(context, route, action, backend)
+        body = proxy_pass.forward_directives(context, route, action, backend)
         maps += body.maps
+        subrequests += body.subrequests
         fixed += body.fixed
-        locations += [block("location", (destination,), body.inner), *body.locations]
+        logged = access_log.backend_variables([context.clusters[backend.cluster]])
+        inner = (*_named(context, route), *logged, *body.inner)
+        locations += [block("location", (destination,), inner), *body.locations]
         shares.append((destination, backend.weight))
     if action.failing:
         error = names.UNAVAILABLE if action.grpc else names.INTERNAL_ERROR
         shares.append((error, action.failing))
     rows = weighted_upstreams.split_rows(shares)
-    maps.append(block("split_clients", (_chooser(route, action), f"${variable}"), rows))
-    return Served(f"${variable}", tuple(locations), tuple(maps), fixed=tuple(fixed))
+    maps.append(block("split_clients", (key, f"${variable}"), rows))
+    return ServedRoute(
+        f"${variable}", tuple(locations), tuple(maps), None, tuple(subrequests), tuple(fixed)
+    )
 
 
-def _chooser(route: ir.Route, action: ir.Forward) -> str:
-    """Return the key that selects the backend: random, or the session if there is persistence."""
-    if action.persistence is None:
-        return "$request_id"
-    return f"${names.session_variable(action.persistence, route.name)}"
-
-
-def _redirect(context: Context, route: ir.Route, action: ir.Redirect) -> Body:
+def _redirect(route: ir.Route, action: ir.Redirect) -> Body:
     scheme = action.scheme or "$scheme"
-    host = quoting.text(action.hostname)[1:-1] if action.hostname else "$host"
+    host = quoting.quote_text_literal(action.hostname)[1:-1] if action.hostname else "$host"
     port = f":{action.port}" if action.port is not None else ""
-    scope = f"{context.scope}/{route.name}"
-    path = rewriting.location(action.path, route.match.path, scope)
+    path = rewriting.redirect_location(action.path, route.match.path)
     url = f'"{scheme}://{host}{port}{path.inner}"'
-    body = _plain(route, simple("return", str(action.status), url))
-    return Body(body.inner, (*body.maps, *path.maps))
+    body = _plain(route, simple_directive("return", str(action.status), url))
+    return msgspec.structs.replace(body, inner=(*path.directives, *body.inner))
 
 
 def _plain(route: ir.Route, response: Directive) -> Body:

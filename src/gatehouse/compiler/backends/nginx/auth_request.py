@@ -10,27 +10,33 @@ from collections.abc import Collection, Mapping
 
 from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
-from gatehouse.compiler.backends.nginx.route_context import Context, Guard
+from gatehouse.compiler.backends.nginx import access_log, names, quoting
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    block,
+    format_directives,
+    simple_directive,
+)
+from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteContext
+from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File
 from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
 
-UPSTREAM = "gh_authenticator"
+_UPSTREAM = "gh_authenticator"
 
 _NOTHING: Mapping[str, str] = {}
 
 _BUFFERS = (
     # The response to a check has all cookies of a request, which may be 32 KB.
-    simple("proxy_buffer_size", "64k"),
-    simple("proxy_buffers", "8", "64k"),
-    simple("proxy_busy_buffers_size", "128k"),
+    simple_directive("proxy_buffer_size", "64k"),
+    simple_directive("proxy_buffers", "8", "64k"),
+    simple_directive("proxy_busy_buffers_size", "128k"),
 )
 
 
-def guard(context: Context, oidc: Oidc) -> Guard:
+def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> Guard:
     """Return the directives that permit authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.auth_request:
         raise InvalidValueError("OpenID Connect requires an NGINX with http_auth_request_module")
@@ -49,17 +55,17 @@ def guard(context: Context, oidc: Oidc) -> Guard:
     check, login = names.check_path(party.name), names.login(party.name)
     return Guard(
         auth_directives=(
-            simple("auth_request", check),
+            simple_directive("auth_request", check),
             *(
-                simple("auth_request_set", f"${name}", f"$upstream_http_{header}")
+                simple_directive("auth_request_set", f"${name}", f"$upstream_http_{header}")
                 for header, name in variables.items()
             ),
-            simple("error_page", "401", "=", login),
+            simple_directive("error_page", "401", "=", login),
         ),
         claim_headers=tuple((header, variable("claim", n)) for n, (_, header) in enumerate(claims)),
         cookie=variable("cookie"),
         added=tuple(
-            simple("add_header", "Set-Cookie", f"${variable('set', n)}", "always")
+            simple_directive("add_header", "Set-Cookie", f"${variable('set', n)}", "always")
             for n in range(config.COOKIES)
         ),
         locations=(block("location", (login,), _login(party)),),
@@ -69,10 +75,12 @@ def guard(context: Context, oidc: Oidc) -> Guard:
 
 def _fixed(party: Party, oidc: Oidc) -> tuple[Directive, ...]:
     def location(path: str, action: str, *first: Directive) -> Directive:
-        proxy_pass = simple("proxy_pass", quoting.word(f"http://{UPSTREAM}/{party.name}/{action}"))
+        proxy_pass = simple_directive(
+            "proxy_pass", quoting.word(f"http://{_UPSTREAM}/{party.name}/{action}")
+        )
         return block(
             "location",
-            ("=", quoting.literal(path)),
+            ("=", quoting.quote_literal(path)),
             (*first, *_authenticator_directives(), proxy_pass),
         )
 
@@ -82,7 +90,7 @@ def _fixed(party: Party, oidc: Oidc) -> tuple[Directive, ...]:
         oidc.logout.front_channel: "ended",
     }
     return (
-        location(names.check_path(party.name), "check", simple("internal")),
+        location(names.check_path(party.name), "check", simple_directive("internal")),
         *(location(path, action) for path, action in paths.items() if path),
     )
 
@@ -93,8 +101,13 @@ def _login(party: Party) -> tuple[Directive, ...]:
         "X-Upgrade": "$http_upgrade",
         "X-Mode": "$http_sec_fetch_mode",
     }
-    onward = simple("rewrite", "^", f"/{party.name}/login?", "break")
-    return (onward, *_authenticator_directives(headers), simple("proxy_pass", f"http://{UPSTREAM}"))
+    onward = simple_directive("rewrite", "^", f"/{party.name}/login?", "break")
+    return (
+        access_log.reason_variable(LocalReason.AUTHENTICATION),
+        onward,
+        *_authenticator_directives(headers),
+        simple_directive("proxy_pass", f"http://{_UPSTREAM}"),
+    )
 
 
 def _authenticator_directives(extra: Mapping[str, str] = _NOTHING) -> tuple[Directive, ...]:
@@ -108,23 +121,25 @@ def _authenticator_directives(extra: Mapping[str, str] = _NOTHING) -> tuple[Dire
         **extra,
     }
     return (
-        simple("proxy_pass_request_body", "off"),
-        simple("proxy_pass_request_headers", "off"),
-        *(simple("proxy_set_header", name, value) for name, value in headers.items()),
+        simple_directive("proxy_pass_request_body", "off"),
+        simple_directive("proxy_pass_request_headers", "off"),
+        *(simple_directive("proxy_set_header", name, value) for name, value in headers.items()),
         *_BUFFERS,
     )
 
 
-def files(oidcs: Collection[Oidc]) -> list[File]:
+def authenticator_files(oidcs: Collection[Oidc]) -> list[File]:
     """Return the files that connect NGINX and its authenticator; none without relying parties."""
     if not oidcs:
         return []
-    server = simple("server", quoting.word(f"unix:{config.SOCKET}"))
-    upstream = write([block("upstream", (UPSTREAM,), (server, simple("keepalive", "64")))])
+    server = simple_directive("server", quoting.word(f"unix:{config.REQUESTS_SOCKET}"))
+    upstream = format_directives(
+        [block("upstream", (_UPSTREAM,), (server, simple_directive("keepalive", "64")))]
+    )
     return [
         File.make(
-            config.FILE,
-            config.encode(relying_parties.party(each, names.secret_file) for each in oidcs),
+            config.AUTHENTICATORS_FILE,
+            config.encode_parties(relying_parties.party(oidc, names.secret_file) for oidc in oidcs),
         ),
         File.make(names.upstream_file("authenticator"), upstream),
     ]

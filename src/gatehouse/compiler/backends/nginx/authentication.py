@@ -5,22 +5,26 @@ OpenID Connect is in :mod:`auth_request`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import auth_request, names, quoting, regex
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.route_context import Context, Guard
-from gatehouse.compiler.backends.nginx.traffic_settings import seconds
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteContext
+from gatehouse.compiler.backends.nginx.traffic_settings import whole_seconds
 from gatehouse.compiler.ir import authentication as ir
 
 
-def guard(context: Context, route: str, authentication: ir.Authentication | None) -> Guard:
+def authentication_directives(
+    context: NginxRouteContext, route: str, authentication: ir.Authentication | None
+) -> Guard:
     """Return the directives that reject unauthenticated requests. Raises InvalidValueError."""
     match authentication:
         case ir.Basic(realm, users, _):
             return Guard(
                 (
-                    simple("auth_basic", quoting.text(realm)),
-                    simple("auth_basic_user_file", names.secret_file(users)),
+                    simple_directive("auth_basic", quoting.quote_text_literal(realm)),
+                    simple_directive("auth_basic_user_file", names.secret_file(users)),
                 )
             )
         case ir.Jwt():
@@ -30,8 +34,15 @@ def guard(context: Context, route: str, authentication: ir.Authentication | None
                 )
             return _Tokens(f"{context.scope}/{route}").guard(authentication)
         case ir.Oidc():
-            return auth_request.guard(context, authentication)
+            return auth_request.auth_request_directives(context, authentication)
     return Guard()
+
+
+MAX_ALTERNATIVES = 128
+"""Maximum number of variables in one clause, whose token NGINX must read at once."""
+
+_Clause = list[str]
+"""Variables of which one must be "1"; the others are empty."""
 
 
 class _Tokens:
@@ -42,58 +53,83 @@ class _Tokens:
 
     def guard(self, authentication: ir.Jwt) -> Guard:
         directives = [
-            simple("auth_jwt", quoting.text(authentication.realm)),
-            simple("auth_jwt_key_file", names.secret_file(authentication.keys)),
+            simple_directive("auth_jwt", quoting.quote_text_literal(authentication.realm)),
+            simple_directive("auth_jwt_key_file", names.secret_file(authentication.keys)),
         ]
         if authentication.leeway:
-            directives.append(simple("auth_jwt_leeway", seconds(authentication.leeway)))
-        authorization = authentication.authorization
-        if authorization.requirements:
-            each = [
-                self._requirement(f"{number}", requirement)
-                for number, requirement in enumerate(authorization.requirements)
-            ]
-            variable = self._combine("all", each, every=authorization.every)
-            directives.append(simple("auth_jwt_require", f"${variable}", "error=403"))
+            directives.append(
+                simple_directive("auth_jwt_leeway", whole_seconds(authentication.leeway))
+            )
+        clauses = self._authorization(authentication.authorization)
+        if clauses:
+            # A value is empty if all its variables are.
+            values = (f'"{_joined(clause)}"' for clause in clauses)
+            directives.append(simple_directive("auth_jwt_require", *values, "error=403"))
         return Guard(
             tuple(directives), maps=tuple(self._maps), claim_headers=tuple(self._claim_headers)
         )
 
-    def _requirement(self, path: str, requirement: ir.Requirement) -> str:
+    def _authorization(self, authorization: ir.Authorization) -> list[_Clause]:
+        """Return clauses that must all hold."""
+        met = [
+            self._requirement(f"{number}", requirement)
+            for number, requirement in enumerate(authorization.requirements)
+        ]
+        if authorization.every or len(met) == 1:
+            return [clause for clauses in met for clause in clauses]
+        short = sum(len(clause) for clauses in met for clause in clauses) <= MAX_ALTERNATIVES
+        single = [
+            clauses[0] if short and len(clauses) == 1 else [self._combined(f"{number}", clauses)]
+            for number, clauses in enumerate(met)
+        ]
+        return [[variable for clause in single for variable in clause]] if single else []
+
+    def _requirement(self, path: str, requirement: ir.Requirement) -> list[_Clause]:
+        """Return clauses that must all hold."""
         claims = [
             self._claim(f"{path}/{number}", claim)
             for number, claim in enumerate(requirement.claims)
         ]
-        return self._combine(path, claims, every=requirement.every)
+        return [[claim] for claim in claims] if requirement.every else [claims]
 
     def _claim(self, path: str, claim: ir.Claim) -> str:
         """Return the variable that is "1" if a claim has one of the required values."""
         value = names.variable(self._scope, "claim", path)
-        self._maps.append(simple("auth_jwt_claim_set", f"${value}", quoting.literal(claim.name)))
+        self._maps.append(
+            simple_directive("auth_jwt_claim_set", f"${value}", quoting.quote_literal(claim.name))
+        )
         if claim.header:
             self._claim_headers.append((claim.header, value))
         matched = names.variable(self._scope, "held", path)
         # Several values of a claim are joined by commas.
         rows = [
-            simple(quoting.literal(f"~(?:^|,)(?:{self._pattern(claim, each)})(?:,|$)"), '"1"')
-            for each in claim.values
+            simple_directive(
+                quoting.quote_literal(f"~(?:^|,)(?:{self._pattern(claim, claim_value)})(?:,|$)"),
+                '"1"',
+            )
+            for claim_value in claim.values
         ]
-        rows += [] if claim.values else [simple('"~."', '"1"')]
-        rows.append(simple("default", '""'))
+        rows += [] if claim.values else [simple_directive('"~."', '"1"')]
+        rows.append(simple_directive("default", '""'))
         self._maps.append(block("map", (f"${value}", f"${matched}"), rows))
         return matched
 
     @staticmethod
     def _pattern(claim: ir.Claim, value: str) -> str:
         if not claim.regex:
-            return regex.escape(value)
+            return regex.escape_regex(value)
         regex.whole(value)
         return value
 
-    def _combine(self, path: str, variables: list[str], *, every: bool) -> str:
+    def _combined(self, path: str, clauses: list[_Clause]) -> str:
+        """Return the variable that is "1" if one clause holds, or all clauses of one variable."""
         result = names.variable(self._scope, "combined", path)
-        joined = "".join(f"${{{variable}}}" for variable in variables)
-        expected = quoting.literal("~^" + "1" * len(variables) + "$") if every else '"~1"'
-        rows = (simple(expected, '"1"'), simple("default", '""'))
+        joined = "".join(map(_joined, clauses))
+        expected = "~1" if len(clauses) == 1 else "~^" + "1" * len(clauses) + "$"
+        rows = (simple_directive(f'"{expected}"', '"1"'), simple_directive("default", '""'))
         self._maps.append(block("map", (f'"{joined}"', f"${result}"), rows))
         return result
+
+
+def _joined(variables: Iterable[str]) -> str:
+    return "".join(f"${{{variable}}}" for variable in variables)

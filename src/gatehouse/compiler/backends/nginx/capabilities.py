@@ -9,10 +9,10 @@ import msgspec
 
 _VERSION = re.compile(r"-[0-9][0-9.]*$")
 
-_RELEASE = re.compile(r"nginx-plus-r(\d+)")
+_RELEASE = re.compile(r"nginx-plus-r(\d{1,9})")
 
 
-class Capabilities(msgspec.Struct, frozen=True):
+class NginxCapabilities(msgspec.Struct, frozen=True):
     """Capabilities of one NGINX binary and its agent."""
 
     version: tuple[int, int, int]
@@ -28,6 +28,10 @@ class Capabilities(msgspec.Struct, frozen=True):
     """Release of NGINX Plus; 0: NGINX Open Source."""
     api_actions: bool = False
     """True if the agent applies upstream changes separately from files, by the NGINX Plus API."""
+    access_log: bool = False
+    """True if the agent forwards access log entries from the standard output of NGINX."""
+    traces: bool = False
+    """True if the agent loads the module ngx_otel_module."""
 
     @classmethod
     def parse(
@@ -39,12 +43,14 @@ class Capabilities(msgspec.Struct, frozen=True):
         connectors: bool = False,
         authenticators: bool = False,
         api_actions: bool = False,
-    ) -> Capabilities:
+        access_log: bool = False,
+        traces: bool = False,
+    ) -> NginxCapabilities:
         """Parse a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
         Text without a version counts as the oldest supported NGINX, 1.22.0.
         """
-        match = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+        match = re.search(r"(?<!\d)(\d{1,9})\.(\d{1,9})\.(\d{1,9})", text)
         version = (int(match[1]), int(match[2]), int(match[3])) if match else (1, 22, 0)
         names = frozenset(_VERSION.sub("", module) for module in modules)
         release = _RELEASE.search(text)
@@ -56,10 +62,12 @@ class Capabilities(msgspec.Struct, frozen=True):
             authenticators,
             int(release[1]) if release else 0,
             api_actions,
+            access_log,
+            traces,
         )
 
     @classmethod
-    def common(cls, instances: Iterable[Capabilities]) -> Capabilities | None:
+    def common(cls, instances: Iterable[NginxCapabilities]) -> NginxCapabilities | None:
         """Return the capabilities that all have in common; None if there are none."""
         known = list(instances)
         if not known:
@@ -71,7 +79,9 @@ class Capabilities(msgspec.Struct, frozen=True):
         version = min(capabilities.version for capabilities in known)
         plus = min(capabilities.plus for capabilities in known)
         actions = all(capabilities.api_actions for capabilities in known)
-        return cls(version, modules, named, connectors, authenticators, plus, actions)
+        logs = all(capabilities.access_log for capabilities in known)
+        traces = all(capabilities.traces for capabilities in known)
+        return cls(version, modules, named, connectors, authenticators, plus, actions, logs, traces)
 
     @property
     def auth_request(self) -> bool:
@@ -114,6 +124,11 @@ class Capabilities(msgspec.Struct, frozen=True):
         """``server … resolve`` with the agent as DNS server: endpoints change without reload
         (1.27.3)."""
         return self.named_endpoints and not self.plus and self.version >= (1, 27, 3)
+
+    @property
+    def external_names(self) -> bool:
+        """``resolver`` and ``server … resolve`` in an upstream (1.27.3; in every NGINX Plus)."""
+        return self.plus > 0 or self.version >= (1, 27, 3)
 
     @property
     def state_files(self) -> str:

@@ -10,12 +10,23 @@ import re
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx import functions, names, quoting
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
 from gatehouse.compiler.ir import http as ir
 
 PREFLIGHT = "gh_preflight"
-"""Variable that is set for preflight requests (:func:`definitions`)."""
+"""Variable that is not empty for preflight requests."""
+
+_ORIGIN = "gh_cors_origin"
+"""Variable with the value of Access-Control-Allow-Origin; empty: the origin is not permitted."""
+
+_TEXTS = {
+    "Expose-Headers": "gh_cors_expose",
+    "Max-Age": "gh_cors_age",
+    "Allow-Methods": "gh_cors_methods",
+    "Allow-Headers": "gh_cors_headers",
+}
+"""Variables of the headers with a text of the policy."""
 
 _ANSWERS = (
     "Access-Control-Allow-Origin",
@@ -37,83 +48,90 @@ class Sharing(msgspec.Struct, frozen=True):
     maps: tuple[Directive, ...] = ()
 
 
-def definitions() -> list[Directive]:
-    """Return the maps that detect preflight requests."""
-    methods = (simple('""', '""'), simple("default", "$gh_preflight_origin"))
-    return [
-        block(
-            "map",
-            ("$http_origin", "$gh_preflight_origin"),
-            (simple('""', '""'), simple("default", '"1"')),
+def _definitions() -> tuple[Directive, ...]:
+    arguments = (_ORIGIN, *(f"{variable}_text" for variable in _TEXTS.values()))
+    return (
+        *map(functions.argument, arguments),
+        functions.unless_empty("http_origin", "gh_cors_any", '"*"'),
+        functions.unless_empty(_ORIGIN, "gh_cors_vary", '"Origin"'),
+        functions.unless_empty(_ORIGIN, "gh_cors_credentials", '"true"'),
+        *(
+            functions.unless_empty(_ORIGIN, variable, f"${variable}_text")
+            for variable in _TEXTS.values()
         ),
-        block("map", ("$http_access_control_request_method", "$gh_preflight_method"), methods),
-        block(
-            "map",
-            ("$request_method", f"${PREFLIGHT}"),
-            (simple("OPTIONS", "$gh_preflight_method"), simple("default", '""')),
+        functions.unless_empty("http_origin", "gh_preflight_origin", '"1"'),
+        functions.unless_empty(
+            "http_access_control_request_method", "gh_preflight_method", "$gh_preflight_origin"
         ),
-    ]
+        functions.function(
+            "$request_method",
+            PREFLIGHT,
+            ("OPTIONS", "$gh_preflight_method"),
+            ("default", '""'),
+        ),
+    )
+
+
+CORS_DEFINITIONS = _definitions()
+"""Directives of ``http`` that locations with a CORS policy need."""
 
 
 def shared(cors: ir.Cors | None) -> Sharing:
     """Return the CORS directives of a route's location. Raises InvalidValueError."""
     if cors is None:
         return Sharing()
-    scope = repr(cors)
-    origin = names.variable("cors", scope, "origin")
-    maps = [_origins(cors, origin)]
+    origin, maps = _origin(cors)
+    arguments = [functions.set_argument(_ORIGIN, origin)]
 
-    def value(name: str, text: str) -> str:
-        """Return a variable that is ``text`` for permitted origins, else empty."""
-        variable = names.variable("cors", scope, name)
-        rows = (simple('""', '""'), simple("default", text))
-        maps.append(block("map", (f"${origin}", f"${variable}"), rows))
-        return f"${variable}"
+    def text(kind: str, value: str) -> tuple[str, str]:
+        """Return a header that permitted origins receive."""
+        arguments.append(functions.set_argument(f"{_TEXTS[kind]}_text", value))
+        return f"Access-Control-{kind}", f"${_TEXTS[kind]}"
 
-    always = [
-        ("Access-Control-Allow-Origin", f"${origin}"),
-        ("Vary", value("vary", '"Origin"')),
-    ]
+    always = [("Access-Control-Allow-Origin", f"${_ORIGIN}"), ("Vary", "$gh_cors_vary")]
     if cors.credentials:
-        always.append(("Access-Control-Allow-Credentials", value("credentials", '"true"')))
+        always.append(("Access-Control-Allow-Credentials", "$gh_cors_credentials"))
     # Browsers treat * as a wildcard only for requests without credentials.
     expose = [name for name in cors.expose if name != "*" or not cors.credentials]
     if expose:
-        exposed = value("expose", quoting.text(", ".join(expose)))
-        always.append(("Access-Control-Expose-Headers", exposed))
+        always.append(text("Expose-Headers", quoting.quote_text_literal(", ".join(expose))))
     lists = [
-        ("Methods", cors.methods, "$http_access_control_request_method"),
-        ("Headers", cors.headers, "$http_access_control_request_headers"),
+        ("Allow-Methods", cors.methods, "$http_access_control_request_method"),
+        ("Allow-Headers", cors.headers, "$http_access_control_request_headers"),
     ]
-    preflight = [*always, ("Access-Control-Max-Age", value("age", f'"{cors.max_age}"'))]
+    preflight = [*always, text("Max-Age", f'"{cors.max_age}"')]
     for kind, listed, echo in lists:
         if listed:
-            text = echo if "*" in listed else quoting.text(", ".join(listed))
-            preflight.append((f"Access-Control-Allow-{kind}", value(kind, text)))
-    inside = [*(_header(pair) for pair in preflight), simple("return", "204")]
+            value = echo if "*" in listed else quoting.quote_text_literal(", ".join(listed))
+            preflight.append(text(kind, value))
+    inside = [*(_header(pair) for pair in preflight), simple_directive("return", "204")]
     return Sharing(
-        (block("if", (f"(${PREFLIGHT})",), inside),),
+        (*arguments, block("if", (f"(${PREFLIGHT})",), inside)),
         tuple(_header(pair) for pair in always),
         _ANSWERS,
-        tuple(maps),
+        maps,
     )
 
 
 def _header(pair: tuple[str, str]) -> Directive:
-    return simple("add_header", pair[0], pair[1], "always")
+    return simple_directive("add_header", pair[0], pair[1], "always")
 
 
-def _origins(cors: ir.Cors, variable: str) -> Directive:
-    """Return the map from the Origin to the value of Access-Control-Allow-Origin."""
-    rows = [simple('""', '""')]
-    for origin in cors.origins:
-        if origin != "*":
-            rows.append(simple(quoting.literal(f"~*^{_pattern(origin)}$"), "$http_origin"))
+def _origin(cors: ir.Cors) -> tuple[str, tuple[Directive, ...]]:
+    """Return the value of Access-Control-Allow-Origin, and the map that it needs."""
     default = '""'
     if "*" in cors.origins:
-        default = "$http_origin" if cors.credentials else '"*"'
-    rows.append(simple("default", default))
-    return block("map", ("$http_origin", f"${variable}"), rows)
+        default = "$http_origin" if cors.credentials else "$gh_cors_any"
+    origins = [origin for origin in cors.origins if origin != "*"]
+    if not origins or default == "$http_origin":
+        return default, ()
+    variable = names.variable("cors", repr(cors.origins))
+    rows = [
+        simple_directive(quoting.quote_literal(f"~*^{_pattern(origin)}$"), "$http_origin")
+        for origin in origins
+    ]
+    rows.append(simple_directive("default", default))
+    return f"${variable}", (block("map", ("$http_origin", f"${variable}"), rows),)
 
 
 def _pattern(origin: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx import quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, simple
+from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir import settings as ir
 
 
@@ -27,18 +27,32 @@ def proxied(edge: ir.DataPlaneSettings) -> tuple[str, ...]:
 def http(edge: ir.DataPlaneSettings) -> list[Directive]:
     """Return the directives of the ``http`` context."""
     return [
-        simple("server_tokens", "on" if edge.exposes_version else "off"),
+        *_error_log(edge),
+        simple_directive("server_tokens", "on" if edge.nginx.exposes_version else "off"),
         *_client_address(edge.client_address),
         *(_compression(edge.compression) if edge.compression is not None else []),
     ]
 
 
-def stream(edge: ir.DataPlaneSettings) -> list[Directive]:
+def stream_directives(edge: ir.DataPlaneSettings) -> list[Directive]:
     """Return the directives of the ``stream`` context."""
     client_address = edge.client_address
     if client_address is None or client_address.source != "proxy-protocol":
+        return _error_log(edge)
+    return [
+        *_error_log(edge),
+        *(
+            simple_directive("set_real_ip_from", quoting.word(cidr))
+            for cidr in client_address.trusted
+        ),
+    ]
+
+
+def _error_log(edge: ir.DataPlaneSettings) -> list[Directive]:
+    """Return the directive for messages about requests. The agent writes stderr to its log."""
+    if not edge.nginx.error_level:
         return []
-    return [simple("set_real_ip_from", quoting.word(each)) for each in client_address.trusted]
+    return [simple_directive("error_log", "stderr", quoting.word(edge.nginx.error_level))]
 
 
 def _client_address(client_address: ir.ClientAddress | None) -> list[Directive]:
@@ -46,36 +60,54 @@ def _client_address(client_address: ir.ClientAddress | None) -> list[Directive]:
         return []
     header = "proxy_protocol" if client_address.source == "proxy-protocol" else "X-Forwarded-For"
     return [
-        *(simple("set_real_ip_from", quoting.word(each)) for each in client_address.trusted),
-        simple("real_ip_header", header),
-        simple("real_ip_recursive", "on" if client_address.recursive else "off"),
+        *(
+            simple_directive("set_real_ip_from", quoting.word(cidr))
+            for cidr in client_address.trusted
+        ),
+        simple_directive("real_ip_header", header),
+        simple_directive("real_ip_recursive", "on" if client_address.nginx.recursive else "off"),
     ]
 
 
 def _compression(compression: ir.Compression) -> list[Directive]:
-    directives = [simple("gzip", "on")]
+    directives = [simple_directive("gzip", "on")]
     if compression.level is not None:
-        directives.append(simple("gzip_comp_level", str(compression.level)))
+        directives.append(simple_directive("gzip_comp_level", str(compression.level)))
     if compression.min_length is not None:
-        directives.append(simple("gzip_min_length", str(compression.min_length)))
+        directives.append(simple_directive("gzip_min_length", str(compression.min_length)))
     if compression.types:
         directives.append(
-            simple("gzip_types", *(quoting.literal(each) for each in compression.types))
+            simple_directive(
+                "gzip_types",
+                *(quoting.quote_literal(media_type) for media_type in compression.types),
+            )
         )
-    if compression.buffers is not None:
+    if compression.nginx.buffers is not None:
         directives.append(
-            simple("gzip_buffers", str(compression.buffers.number), str(compression.buffers.size))
+            simple_directive(
+                "gzip_buffers",
+                str(compression.nginx.buffers.number),
+                str(compression.nginx.buffers.size),
+            )
         )
-    if compression.vary is not None:
-        directives.append(simple("gzip_vary", "on" if compression.vary else "off"))
-    if compression.http_version:
-        directives.append(simple("gzip_http_version", quoting.word(compression.http_version)))
-    if compression.disabled:
+    if compression.nginx.vary is not None:
+        directives.append(simple_directive("gzip_vary", "on" if compression.nginx.vary else "off"))
+    if compression.nginx.http_version:
         directives.append(
-            simple("gzip_disable", *(quoting.literal(each) for each in compression.disabled))
+            simple_directive("gzip_http_version", quoting.word(compression.nginx.http_version))
         )
-    if compression.proxied:
+    if compression.nginx.disabled:
         directives.append(
-            simple("gzip_proxied", *(quoting.word(each) for each in compression.proxied))
+            simple_directive(
+                "gzip_disable",
+                *(quoting.quote_literal(pattern) for pattern in compression.nginx.disabled),
+            )
+        )
+    if compression.nginx.proxied:
+        directives.append(
+            simple_directive(
+                "gzip_proxied",
+                *(quoting.word(condition) for condition in compression.nginx.proxied),
+            )
         )
     return directives

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx.match_conditions import Condition
+from gatehouse.compiler.backends.nginx.match_conditions import MatchCondition
 
-CHUNK = 40
+CHUNK_STEPS = 40
 """Maximum number of nested steps between conditions in one chunk."""
 
 
@@ -21,10 +21,10 @@ class Candidate(msgspec.Struct, frozen=True):
     """A destination (named location or ``$variable``) and its conditions."""
 
     destination: str
-    conditions: tuple[Condition, ...]
+    conditions: tuple[MatchCondition, ...]
 
 
-class Test(msgspec.Struct, frozen=True):
+class ConditionTest(msgspec.Struct, frozen=True):
     """Evaluate the conditions of one candidate."""
 
     candidate: Candidate
@@ -39,7 +39,7 @@ class Switch(msgspec.Struct, frozen=True):
     """Look up a variable once and continue with the plan of its value."""
 
     variable: str
-    cases: tuple[tuple[Condition, Plan], ...]
+    cases: tuple[tuple[MatchCondition, DecisionPlan], ...]
 
     @property
     def depth(self) -> int:
@@ -47,13 +47,13 @@ class Switch(msgspec.Struct, frozen=True):
         return 2 + max(plan.depth for _, plan in self.cases)
 
 
-Step = Test | Switch
+DecisionStep = ConditionTest | Switch
 
 
-class Plan(msgspec.Struct, frozen=True):
+class DecisionPlan(msgspec.Struct, frozen=True):
     """Steps in order until one selects a destination, in chunks that are tried in turn."""
 
-    chunks: tuple[tuple[Step, ...], ...]
+    chunks: tuple[tuple[DecisionStep, ...], ...]
     end: str | None = None
     """Destination when no step selects one; None: none."""
 
@@ -64,7 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
         return max((number + 1 + depth for number, depth in enumerate(depths)), default=0)
 
 
-def plan(candidates: Iterable[Candidate]) -> Plan:
+def plan_decisions(candidates: Iterable[Candidate]) -> DecisionPlan:
     """Return the plan that selects the first candidate whose conditions hold."""
     reachable: list[Candidate] = []
     end = None
@@ -73,15 +73,15 @@ def plan(candidates: Iterable[Candidate]) -> Plan:
             end = candidate.destination
             break
         reachable.append(candidate)
-    return Plan(_chunks(_steps(reachable)), end)
+    return DecisionPlan(_chunks(_steps(reachable)), end)
 
 
-def _chunks(steps: Iterable[Step]) -> tuple[tuple[Step, ...], ...]:
-    chunks: list[list[Step]] = []
-    size = CHUNK
+def _chunks(steps: Iterable[DecisionStep]) -> tuple[tuple[DecisionStep, ...], ...]:
+    chunks: list[list[DecisionStep]] = []
+    size = CHUNK_STEPS
     for step in steps:
         depth = step.depth
-        if size + depth > CHUNK:
+        if size + depth > CHUNK_STEPS:
             chunks.append([])
             size = 0
         chunks[-1].append(step)
@@ -89,13 +89,13 @@ def _chunks(steps: Iterable[Step]) -> tuple[tuple[Step, ...], ...]:
     return tuple(map(tuple, chunks))
 
 
-def _steps(candidates: Sequence[Candidate]) -> Iterator[Step]:
+def _steps(candidates: Sequence[Candidate]) -> Iterator[DecisionStep]:
     runs = _runs(candidates)
     number = 0
     while number < len(candidates):
         run = runs[number]
         if run is None or run.end == number + 1:
-            yield Test(candidates[number])
+            yield ConditionTest(candidates[number])
             number += 1
             continue
         yield _switch(run.variable, candidates[number : run.end])
@@ -103,13 +103,15 @@ def _steps(candidates: Sequence[Candidate]) -> Iterator[Step]:
 
 
 def _switch(variable: str, candidates: Sequence[Candidate]) -> Switch:
-    cases: dict[str, tuple[Condition, list[Candidate]]] = {}
+    cases: dict[str, tuple[MatchCondition, list[Candidate]]] = {}
     for candidate in candidates:
         condition = _values(candidate)[variable]
-        others = tuple(each for each in candidate.conditions if each is not condition)
+        others = tuple(other for other in candidate.conditions if other is not condition)
         rest = Candidate(candidate.destination, others)
         cases.setdefault(condition.value, (condition, []))[1].append(rest)
-    return Switch(variable, tuple((condition, plan(rest)) for condition, rest in cases.values()))
+    return Switch(
+        variable, tuple((condition, plan_decisions(rest)) for condition, rest in cases.values())
+    )
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -139,6 +141,6 @@ def _runs(candidates: Sequence[Candidate]) -> list[_Run | None]:
     return runs[::-1]
 
 
-def _values(candidate: Candidate) -> dict[str, Condition]:
+def _values(candidate: Candidate) -> dict[str, MatchCondition]:
     """Return the conditions that compare with a single value, by variable."""
-    return {each.variable: each for each in candidate.conditions if each.value}
+    return {condition.variable: condition for condition in candidate.conditions if condition.value}

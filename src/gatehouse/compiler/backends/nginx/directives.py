@@ -21,27 +21,27 @@ class Raw(msgspec.Struct, frozen=True):
     text: str
 
 
-Node = Directive | Raw
+DirectiveNode = Directive | Raw
 
 
-def simple(name: str, *arguments: str) -> Directive:
+def simple_directive(name: str, *arguments: str) -> Directive:
     """Return a directive without a block."""
     return Directive(name, arguments)
 
 
-def block(name: str, arguments: Iterable[str], inner: Iterable[Node]) -> Directive:
+def block(name: str, arguments: Iterable[str], inner: Iterable[DirectiveNode]) -> Directive:
     """Return a directive with a block."""
     return Directive(name, tuple(arguments), tuple(inner))
 
 
-def write(nodes: Iterable[Node]) -> str:
+def format_directives(nodes: Iterable[DirectiveNode]) -> str:
     """Write directives as text."""
     lines: list[str] = []
     _write(nodes, "", lines)
     return "\n".join(lines) + "\n"
 
 
-def _write(nodes: Iterable[Node], indent: str, lines: list[str]) -> None:
+def _write(nodes: Iterable[DirectiveNode], indent: str, lines: list[str]) -> None:
     for node in nodes:
         if isinstance(node, Raw):
             lines += [f"{indent}{line}" for line in node.text.splitlines()]

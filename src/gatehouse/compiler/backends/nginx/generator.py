@@ -9,31 +9,40 @@ import msgspec
 from gatehouse.compiler.backends.configuration import (
     Clusters,
     Incremental,
-    clusters,
+    all_clusters,
     endpoint_count,
 )
-from gatehouse.compiler.backends.failures import unserved
-from gatehouse.compiler.backends.fragments import Fragment, Output, collect, failed
+from gatehouse.compiler.backends.failures import served_without
+from gatehouse.compiler.backends.fragments import (
+    Fragment,
+    Output,
+    collect,
+    entry_fragment,
+    failed_fragment,
+)
 from gatehouse.compiler.backends.nginx import (
+    access_log,
     auth_request,
     l4_listeners,
     names,
     outer_contexts,
+    request_counts,
     stream,
     tls_connectors,
+    traces,
     upstreams,
     virtual_hosts,
 )
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.http_conf import http_conf
-from gatehouse.compiler.backends.source import Source, capabilities, configuration
+from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.dataplane.origin import of_port
+from gatehouse.dataplane.origin import gateway_origin, port_origin
 from gatehouse.incremental.grouping import (
     Derived,
     Grouping,
@@ -46,29 +55,29 @@ from gatehouse.incremental.grouping import (
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
-Credential = ir.Certificate | ir.TrustBundle | ir.SecretFile
+_NO_CONNECT = "HTTP CONNECT is not supported by NGINX; use Envoy"
 
 
-class Generated(msgspec.Struct, frozen=True):
+class GeneratedFiles(msgspec.Struct, frozen=True):
     """A file set, and the parts of the IR that are unsupported."""
 
     file_set: FileSet
     unsupported: tuple[Unsupported, ...] = ()
 
 
-class Generator:
+class NginxGenerator:
     """Generates the files of one gateway repeatedly. The result depends on the last input only."""
 
-    def __init__(self, capabilities: Capabilities) -> None:
-        self._queries = Incremental(output, capabilities)
+    def __init__(self, capabilities: NginxCapabilities) -> None:
+        self._queries = Incremental(generate_files, capabilities)
 
-    def generate(self, gateway: ir.Gateway) -> Generated:
+    def generate(self, gateway: ir.GatewayConfiguration) -> GeneratedFiles:
         """Return all files that NGINX needs to serve ``gateway``."""
         result = self._queries.run(gateway)
-        return Generated(result.content, result.unsupported)
+        return GeneratedFiles(result.content, result.unsupported)
 
 
-def output(ask: Ask, gateway: Source) -> Output[File, FileSet]:
+def generate_files(ask: Ask, gateway: GatewaySource) -> Output[File, FileSet]:
     """Return all files that NGINX needs to serve a gateway."""
     tables = (
         ask(virtual_hosts.server_files, gateway),
@@ -83,48 +92,51 @@ def output(ask: Ask, gateway: Source) -> Output[File, FileSet]:
     return collect(ask.last(), tables, FileSet())
 
 
-def cluster_files(ask: Ask, gateway: Source) -> Table[str, Fragment[File]]:
+def cluster_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[File]]:
     """Return the files of the upstreams of all clusters."""
-    return ask.map_keys(_cluster_files, clusters, gateway, failed)
+    return ask.map_keys(_cluster_files, all_clusters, gateway, failed_fragment)
 
 
-def _cluster_files(ask: Ask, which: tuple[Source, str]) -> Fragment[File] | None:
+def _cluster_files(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[File] | None:
     gateway, name = which
-    cluster = ask.entry(clusters, gateway, name)
-    if cluster is None or not cluster.endpoints or cluster.protocol in ("tcp", "udp"):
-        return None
-    try:
-        return Fragment(upstreams.files(capabilities(ask, gateway), name, [(cluster, 1)]))
-    except Exception as error:
-        return Fragment((), (unserved(cluster.origin, error),))
+
+    def files(cluster: http.Cluster) -> tuple[File, ...]:
+        able = capabilities(ask, gateway)
+        if cluster.protocol in ("tcp", "udp"):
+            return ()
+        if not cluster.endpoints:
+            return upstreams.files_without_endpoints(able, name, cluster)
+        return upstreams.upstream_files(able, name, [(cluster, 1)])
+
+    return entry_fragment(ask, all_clusters, which, files)
 
 
-def credential_files(ask: Ask, gateway: Source) -> Table[tuple[str, str], Fragment[File]]:
+def credential_files(ask: Ask, gateway: GatewaySource) -> Table[tuple[str, str], Fragment[File]]:
     """Return the files of certificates, CA certificates and secrets, by kind and name."""
     return ask(_credential_files, gateway).table
 
 
 def _credential_files(
-    ask: Ask, gateway: Source
-) -> Derived[None, tuple[str, str], Credential, Fragment[File]]:
+    ask: Ask, gateway: GatewaySource
+) -> Derived[None, tuple[str, str], ir.Credential, Fragment[File]]:
     return derive(ask.last(), ask(_credentials, gateway).table, _files_of_credential, None)
 
 
-def _credentials(ask: Ask, gateway: Source) -> Keyed[str, tuple[str, str], Credential]:
-    found = configuration(ask, gateway)
-    by_kind: dict[str, Collection[Credential]] = {
-        "certificate": found.certificates,
-        "secret": found.secrets,
-        "trust": found.trust_bundles,
+def _credentials(ask: Ask, gateway: GatewaySource) -> Keyed[str, tuple[str, str], ir.Credential]:
+    configuration = gateway_configuration(ask, gateway)
+    by_kind: dict[str, Collection[ir.Credential]] = {
+        "certificate": configuration.certificates,
+        "secret": configuration.secrets,
+        "trust": configuration.trust_bundles,
     }
     return by_key(ask.last(), by_kind, _credential_key)
 
 
-def _credential_key(kind: str, credential: Credential) -> tuple[str, str]:
+def _credential_key(kind: str, credential: ir.Credential) -> tuple[str, str]:
     return kind, credential.name
 
 
-def common_files(ask: Ask, gateway: Source) -> Table[str, Fragment[File]]:
+def common_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[File]]:
     """Return the files that exist once, whatever the number of hostnames and clusters."""
     return Table(
         {
@@ -137,78 +149,97 @@ def common_files(ask: Ask, gateway: Source) -> Table[str, Fragment[File]]:
     )
 
 
-def _base(ask: Ask, gateway: Source) -> Fragment[File]:
+def _base(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     """Return the file that all virtual hosts share."""
     internal_ports, edge = ask(_base_settings, gateway)
-    needs = ask(virtual_hosts.needs_of_kind, (gateway, virtual_hosts.RATE_LIMIT_ZONE))
-    rate_limit_zones = sorted((zone for _, _, zone in needs), key=lambda zone: zone.arguments)
-    maps = (*ask(virtual_hosts.names_by_sni_of_ports, gateway), *rate_limit_zones)
+    needs = ask(virtual_hosts.needs_of_kind, (gateway, virtual_hosts.DEFINITION))
+    needed = sorted((directive for _, _, directive in needs), key=lambda item: item.arguments)
+    definitions = (*ask(virtual_hosts.names_by_sni_of_ports, gateway), *needed)
     zone = _upstream_zone(ask, gateway, names.ZONE)
-    text = http_conf(capabilities(ask, gateway), maps, dict(internal_ports), edge, zone)
-    return Fragment((File.make(f"{names.ROOT}/http.conf", text),))
+    able = capabilities(ask, gateway)
+    text = http_conf(able, definitions, dict(internal_ports), edge, zone)
+    log = access_log.access_log_file(edge, able, gateway.name)
+    counts = request_counts.format_file(able)
+    files = [File.make(f"{names.ROOT}/http.conf", text), *log.items, *counts.items]
+    if edge.traces is not None and able.traces:
+        files.append(File.make(names.TRACE_EXPORT, traces.exporter_text(edge.traces)))
+    origin = gateway_origin(gateway.name)
+    unsupported = [
+        served_without(origin, setting) for setting in traces.unsupported_export(edge.traces, able)
+    ]
+    return Fragment(tuple(files), (*log.unsupported, *unsupported))
 
 
 def _base_settings(
-    ask: Ask, gateway: Source
+    ask: Ask, gateway: GatewaySource
 ) -> tuple[tuple[tuple[int, int], ...], DataPlaneSettings]:
-    found = configuration(ask, gateway)
-    return tuple(sorted(l4_listeners.internal_ports(found).items())), found.settings
+    configuration = gateway_configuration(ask, gateway)
+    return tuple(sorted(l4_listeners.internal_ports(configuration).items())), configuration.settings
 
 
-def _upstream_zone(ask: Ask, gateway: Source, name: str) -> list[Directive]:
+def _upstream_zone(ask: Ask, gateway: GatewaySource, name: str) -> list[Directive]:
     if not capabilities(ask, gateway).resolving_upstreams:
         return []
     # Twice: upstreams of several clusters and of session persistence have copies of their own.
-    return [upstreams.zone(name, 2 * ask(endpoint_count, gateway))]
+    return [upstreams.zone_upstream(name, 2 * ask(endpoint_count, gateway))]
 
 
-def _outer_contexts(ask: Ask, gateway: Source) -> Fragment[File]:
-    return outer_contexts.fragment(configuration(ask, gateway), capabilities(ask, gateway))
+def _outer_contexts(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
+    return outer_contexts.fragment(gateway_configuration(ask, gateway), capabilities(ask, gateway))
 
 
-def _stream(ask: Ask, gateway: Source) -> Fragment[File]:
+def _stream(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     """Return the file that all L4 listeners share, and findings about those not supported."""
-    found = configuration(ask, gateway)
+    configuration = gateway_configuration(ask, gateway)
     why = "selection by the destination in a PROXY header is not supported by NGINX; use Envoy"
     unsupported = [
-        Unsupported(of_port(gateway.name, each.port), why)
-        for each in found.proxy_protocol_listeners
+        Unsupported(port_origin(gateway.name, proxy_protocol_listener.port), why)
+        for proxy_protocol_listener in configuration.proxy_protocol_listeners
+    ]
+    unsupported += [
+        Unsupported(port_origin(gateway.name, connect.port), _NO_CONNECT)
+        for connect in configuration.http_connect_listeners
     ]
     files: tuple[File, ...] = ()
-    if found.l4_listeners and not capabilities(ask, gateway).stream_servers:
+    if configuration.l4_listeners and not capabilities(ask, gateway).stream_servers:
         why = "TCP, UDP and TLS listeners require NGINX 1.25.5 or newer"
         unsupported += [
-            Unsupported(of_port(gateway.name, each.port), why) for each in found.l4_listeners
+            Unsupported(port_origin(gateway.name, l4_listener.port), why)
+            for l4_listener in configuration.l4_listeners
         ]
-    elif found.l4_listeners:
-        text = stream.stream_conf(found.settings, _upstream_zone(ask, gateway, names.STREAM_ZONE))
-        files = (File.make(f"{names.ROOT}/stream.conf", text),)
+    elif configuration.l4_listeners:
+        zone = _upstream_zone(ask, gateway, names.STREAM_ZONE)
+        log = ask(l4_listeners.connection_log_files, gateway)
+        text = stream.stream_conf(configuration.settings, zone, [file.path for file in log])
+        files = (File.make(f"{names.ROOT}/stream.conf", text), *log)
     return Fragment(files, tuple(unsupported))
 
 
-def _connectors(ask: Ask, gateway: Source) -> Fragment[File]:
+def _connectors(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     """Return the configuration of the TLS connectors, if the agent has them."""
     if not capabilities(ask, gateway).connectors:
         return Fragment()
-    all_clusters = Clusters(ask, gateway)
-    connected = [all_clusters[name] for name in ask(_connected_clusters, gateway)]
-    return Fragment(tuple(tls_connectors.files(connected)))
+    by_name = Clusters(ask, gateway)
+    connected = [by_name[name] for name in ask(_connected_clusters, gateway)]
+    return Fragment(tuple(tls_connectors.connector_files(connected)))
 
 
-def _connected_clusters(ask: Ask, gateway: Source) -> tuple[str, ...]:
+def _connected_clusters(ask: Ask, gateway: GatewaySource) -> tuple[str, ...]:
     """Return the names of the clusters that are reached through a TLS connector."""
     return ask(_by_connection, gateway).members.get(True, ())
 
 
-def _by_connection(ask: Ask, gateway: Source) -> Grouping[None, str, http.Cluster, bool, bool]:
-    return group_by(ask.last(), ask(clusters, gateway), _is_connected, presence, None)
+def _by_connection(
+    ask: Ask, gateway: GatewaySource
+) -> Grouping[None, str, http.Cluster, bool, bool]:
+    return group_by(ask.last(), ask(all_clusters, gateway), _is_connected, presence, None)
 
 
 def _is_connected(_: None, __: str, cluster: http.Cluster) -> list[bool]:
-    return [True] if tls_connectors.connected(cluster) else []
+    return [True] if tls_connectors.needs_connector(cluster) else []
 
 
-def _authenticator(ask: Ask, gateway: Source) -> Fragment[File]:
+def _authenticator(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     able = capabilities(ask, gateway)
     if not (able.auth_request and able.authenticators):
         return Fragment()
@@ -216,10 +247,10 @@ def _authenticator(ask: Ask, gateway: Source) -> Fragment[File]:
     parties = sorted(
         (party for _, _, party in needs), key=lambda party: (party.filter, repr(party))
     )
-    return Fragment(tuple(auth_request.files(parties)))
+    return Fragment(tuple(auth_request.authenticator_files(parties)))
 
 
-def _files_of_credential(_: None, __: object, credential: Credential) -> Fragment[File]:
+def _files_of_credential(_: None, __: object, credential: ir.Credential) -> Fragment[File]:
     name = credential.name
     match credential:
         case ir.TrustBundle():

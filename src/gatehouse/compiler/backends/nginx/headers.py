@@ -5,42 +5,62 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import msgspec
-
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx import functions, names, quoting
+from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane.origin import NO_ORIGIN
 
-DEFAULTS: tuple[tuple[str, str], ...] = (
+_DEFAULTS: tuple[tuple[str, str], ...] = (
     ("Host", "$gh_host"),
     ("X-Real-IP", "$remote_addr"),
     ("X-Forwarded-For", "$proxy_add_x_forwarded_for"),
     ("X-Forwarded-Proto", "$scheme"),
     ("X-Forwarded-Host", "$gh_host"),
     ("X-Forwarded-Port", "$gh_port"),
-    ("Upgrade", "$http_upgrade"),
+    ("Forwarded", '""'),
+    ("HTTP2-Settings", '""'),
+    ("Upgrade", "$gh_upgrade"),
     ("Connection", "$gh_connection"),
 )
-"""Sent to every backend. A location that changes one repeats all: NGINX inherits all or none."""
+"""Sent to every backend; empty values remove the client's. A location that changes one repeats all:
+NGINX inherits all or none."""
 
-GRPC = tuple(pair for pair in DEFAULTS if pair[0] not in ("Upgrade", "Connection"))
+_CONNECTION = ("HTTP2-Settings", "Upgrade", "Connection")
+
+GRPC = tuple(pair for pair in _DEFAULTS if pair[0] not in _CONNECTION)
 """Sent to gRPC backends: HTTP/2 has no connection headers."""
+
+_MAX_GRPC_NAME_CHARACTERS = 46
+"""Maximum length of a header's name that fits the fixed hash of NGINX's gRPC module."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 
 
-class RequestHeaders(msgspec.Struct, frozen=True):
-    """Directives of a location, and the maps that they need."""
+def is_known_name(name: str) -> bool:
+    """Return whether NGINX knows headers of this name: it ignores those with other characters."""
+    return _PLAIN.fullmatch(name) is not None
 
-    directives: tuple[Directive, ...] = ()
-    maps: tuple[Directive, ...] = ()
+
+_EXTENDED, _LIST = "gh_extended", "gh_list"
+
+HEADER_DEFINITIONS = (
+    functions.argument(_EXTENDED),
+    functions.unless_empty(_EXTENDED, _LIST, f'"${{{_EXTENDED}}},"'),
+)
+"""Directives of ``http`` that locations with added request headers need."""
+
+
+_OWN = frozenset({"date", "server"})
+"""Response headers in lower case that NGINX adds after all others. Another value would be a second
+header."""
 
 
 def defaults(removed: Iterable[str] = ()) -> list[Directive]:
     """Return the directives that every location inherits, without the ``removed`` headers."""
     return [
-        simple(f"{module}_set_header", name, value)
+        simple_directive(f"{module}_set_header", name, value)
         for module in ("proxy", "grpc")
         for name, value in default_headers(module, removed)
     ]
@@ -48,7 +68,7 @@ def defaults(removed: Iterable[str] = ()) -> list[Directive]:
 
 def default_headers(module: str, removed: Iterable[str]) -> list[tuple[str, str]]:
     """Return the default headers sent to backends, with their values as tokens."""
-    known, left_out = GRPC if module == "grpc" else DEFAULTS, set(removed)
+    known, left_out = GRPC if module == "grpc" else _DEFAULTS, set(removed)
     return [
         (name, value)
         for name, value in known
@@ -56,25 +76,14 @@ def default_headers(module: str, removed: Iterable[str]) -> list[tuple[str, str]
     ]
 
 
-def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
-    """Return the edit that applies ``first``, then ``second``."""
-    overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
-    return ir.HeaderEdit(
-        set=(*(i for i in first.set if i.name.lower() not in overridden), *second.set),
-        add=(*(i for i in first.add if i.name.lower() not in overridden), *second.add),
-        remove=(*first.remove, *second.remove),
-    )
-
-
-def request(
+def request_headers(
     module: str,
     edit: ir.HeaderEdit,
     hostname: str | None,
-    scope: str,
     claims: Iterable[tuple[str, str]] = (),
     removed: Iterable[str] = (),
     cookie: str = "",
-) -> RequestHeaders:
+) -> tuple[Directive, ...]:
     """Return the headers sent to a backend; nothing if the inherited ones are right.
 
     ``claims``: headers with their values as tokens, which override those of the client.
@@ -83,61 +92,93 @@ def request(
     """
     claims = list(claims)
     if not edit and hostname is None and not claims and not cookie:
-        return RequestHeaders()
+        return ()
     default_pairs = default_headers(module, removed)
     headers: dict[str, tuple[str, str]] = {
         name.lower(): (name, value) for name, value in default_pairs
     }
     if cookie:
         headers["cookie"] = ("Cookie", f"${cookie}")
-    if hostname is not None:
-        headers["host"] = ("Host", quoting.text(hostname))
     for name in edit.remove:
         headers[name.lower()] = (name, '""')
     for item in edit.set:
-        headers[item.name.lower()] = (item.name, quoting.text(item.value))
-    maps: list[Directive] = []
+        headers[item.name.lower()] = (item.name, quoting.quote_text_literal(item.value))
+    if hostname is not None:
+        headers["host"] = ("Host", quoting.quote_text_literal(hostname))
+    arguments: list[Directive] = []
     for item in edit.add:
-        headers[item.name.lower()] = (item.name, _appended(item, headers, scope, maps))
+        headers[item.name.lower()] = (item.name, _appended(item, headers, arguments))
     headers.update({name.lower(): (name, value) for name, value in claims})
-    directives = tuple(
-        simple(f"{module}_set_header", quoting.header_name(name), value)
-        for name, value in headers.values()
+    return (
+        *arguments,
+        *(
+            simple_directive(f"{module}_set_header", _checked_name(module, name), value)
+            for name, value in headers.values()
+        ),
     )
-    return RequestHeaders(directives, tuple(maps))
 
 
 def _appended(
-    item: ir.HeaderValue, headers: dict[str, tuple[str, str]], scope: str, maps: list[Directive]
+    item: ir.HeaderValue, headers: dict[str, tuple[str, str]], arguments: list[Directive]
 ) -> str:
     """Return the header value with ``item`` appended, without a comma if it was empty."""
     name = item.name.lower()
-    value = quoting.text(item.value)
+    value = quoting.quote_text_literal(item.value)
     if name in headers and headers[name][1] != '""':
         before = headers[name][1]
         inner = before[1:-1] if before.startswith('"') else f"${{{before[1:]}}}"
         return f'"{inner},{value[1:-1]}"'
     if name in headers:
         return value
-    if not _PLAIN.fullmatch(name):
+    if not is_known_name(name):
         raise InvalidValueError("name of an added header contains characters that NGINX ignores")
-    variable = names.variable(scope, "add", name, item.value)
-    source = f"http_{name.replace('-', '_')}"
-    rows = (simple('""', value), simple("default", f'"${{{source}}},{value[1:-1]}"'))
-    maps.append(block("map", (f"${source}", f"${variable}"), rows))
-    return f'"${{{variable}}}"'
+    # Named by the header, because a mirror sets the variables of the mirrored request.
+    before = names.variable("before", name)
+    arguments += [
+        functions.set_argument(_EXTENDED, f"$http_{name.replace('-', '_')}"),
+        functions.set_argument(before, f"${_LIST}"),
+    ]
+    return f'"${{{before}}}{value[1:-1]}"'
+
+
+def _checked_name(module: str, name: str) -> str:
+    """Check the name of a header in a directive of a module. Raises InvalidValueError."""
+    if module == "grpc" and len(name) > _MAX_GRPC_NAME_CHARACTERS:
+        raise InvalidValueError(
+            f"name of a header is longer than {_MAX_GRPC_NAME_CHARACTERS} characters, which NGINX "
+            "does not support for gRPC"
+        )
+    return quoting.checked_header_name(name)
 
 
 def hidden(module: str, edit: ir.HeaderEdit, others: Iterable[str] = ()) -> list[Directive]:
     """Return the directives that hide removed or replaced headers of a backend from clients."""
-    names = dict.fromkeys(name.lower() for name in (*edit.remove, *others))
-    names.update(dict.fromkeys(item.name.lower() for item in edit.set))
-    return [simple(f"{module}_hide_header", quoting.header_name(name)) for name in names]
+    replaced = dict.fromkeys(name.lower() for name in (*edit.remove, *others))
+    replaced.update(dict.fromkeys(item.name.lower() for item in edit.set))
+    return [
+        simple_directive(f"{module}_hide_header", _checked_name(module, name)) for name in replaced
+    ]
 
 
 def added(edit: ir.HeaderEdit) -> list[Directive]:
     """Return the directives that add response headers. They work in every NGINX version."""
     return [
-        simple("add_header", quoting.header_name(item.name), quoting.text(item.value), "always")
+        simple_directive(
+            "add_header",
+            quoting.checked_header_name(item.name),
+            quoting.quote_text_literal(item.value),
+            "always",
+        )
         for item in (*edit.set, *edit.add)
+        if item.name.lower() not in _OWN
+    ]
+
+
+def unsupported_response_headers(edit: ir.HeaderEdit) -> list[UnsupportedSetting]:
+    """Return the changes of response headers that have no effect."""
+    changed = (*edit.remove, *(item.name for item in (*edit.set, *edit.add)))
+    return [
+        UnsupportedSetting(NO_ORIGIN, f"response header {name}: NGINX always sends its own")
+        for name in changed
+        if name.lower() in _OWN
     ]

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gatehouse.compiler.backends.nginx import cors, data_plane_settings, grpc_status, headers
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
+from gatehouse.compiler.backends.nginx import (
+    access_log,
+    data_plane_settings,
+    grpc_status,
+    headers,
+    names,
+)
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    block,
+    format_directives,
+    simple_directive,
+)
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 
 def http_conf(
-    capabilities: Capabilities,
-    maps: Iterable[Directive],
+    capabilities: NginxCapabilities,
+    definitions: Iterable[Directive],
     internal_ports: Mapping[int, int],
     edge: DataPlaneSettings,
     zone: Iterable[Directive] = (),
@@ -22,86 +33,107 @@ def http_conf(
     ``internal_ports``: for each port shared with TLS listeners, the port where HTTPS listens.
     ``zone``: the zone of upstreams that resolve names, if any.
     """
-    return write(
+    return format_directives(
         [
             # Before the first map: NGINX fixes these sizes at the first one.
             *_sizes(),
             *_variables(internal_ports),
-            *cors.definitions(),
-            grpc_status.definition(),
-            *maps,
+            grpc_status.grpc_status_map(),
+            *(
+                [simple_directive("include", names.TRACE_EXPORT)]
+                if edge.traces is not None and capabilities.traces
+                else []
+            ),
+            *definitions,
+            *access_log.default_values(),
             *_clients(capabilities, edge),
             *data_plane_settings.http(edge),
             *_backends(),
             *headers.defaults(edge.removed_headers),
             # A pattern, because the file may not exist.
-            simple("include", "gatehouse/snippet[s].conf"),
+            simple_directive("include", "gatehouse/snippet[s].conf"),
             *zone,
-            simple("include", "gatehouse/upstreams/*.conf"),
-            simple("include", "gatehouse/servers/*.conf"),
+            simple_directive("include", "gatehouse/upstreams/*.conf"),
+            simple_directive("include", "gatehouse/servers/*.conf"),
         ]
     )
 
 
 def _sizes() -> list[Directive]:
     return [
-        simple("map_hash_max_size", "65536"),
-        simple("map_hash_bucket_size", "512"),
-        simple("variables_hash_max_size", "65536"),
-        simple("variables_hash_bucket_size", "128"),
-        simple("server_names_hash_max_size", "65536"),
-        simple("server_names_hash_bucket_size", "512"),
-        simple("proxy_headers_hash_max_size", "1024"),
-        simple("proxy_headers_hash_bucket_size", "256"),
+        simple_directive("map_hash_max_size", "65536"),
+        simple_directive("map_hash_bucket_size", "512"),
+        simple_directive("variables_hash_max_size", "65536"),
+        simple_directive("variables_hash_bucket_size", "128"),
+        simple_directive("server_names_hash_max_size", "65536"),
+        simple_directive("server_names_hash_bucket_size", "512"),
+        simple_directive("proxy_headers_hash_max_size", "1024"),
+        simple_directive("proxy_headers_hash_bucket_size", "512"),
     ]
 
 
 def _variables(internal_ports: Mapping[int, int]) -> list[Directive]:
-    upgrade = (simple('""', '""'), simple("default", "upgrade"))
-    host = (simple('""', "$host"), simple("default", "$http_host"))
+    # Other protocols, such as h2c, would be tunnels that no rule applies to.
+    upgrade = (simple_directive('"~*^websocket$"', "websocket"), simple_directive("default", '""'))
+    connection = (simple_directive('""', '""'), simple_directive("default", "upgrade"))
+    host = (simple_directive('""', "$host"), simple_directive("default", "$http_host"))
     # If the request line names a host, it takes precedence over Host (RFC 9112, 3.2.2).
-    named = simple('"~*^[^ ]+ https?://(?<gh_authority>[^/?#@ ]+)"', "$gh_authority")
-    ports = [simple(str(inner), str(port)) for port, inner in sorted(internal_ports.items())]
+    named = simple_directive('"~*^[^ ]+ https?://(?<gh_authority>[^/?#@ ]+)"', "$gh_authority")
+    ports = [
+        simple_directive(str(inner), str(port)) for port, inner in sorted(internal_ports.items())
+    ]
     return [
         # A literal dollar sign: NGINX has no escape for it.
-        block("geo", ("$gh_dollar",), (simple("default", '"$"'),)),
-        block("map", ("$http_upgrade", "$gh_connection"), upgrade),
+        block("geo", ("$gh_dollar",), (simple_directive("default", '"$"'),)),
+        block("map", ("$http_upgrade", "$gh_upgrade"), upgrade),
+        block("map", ("$gh_upgrade", "$gh_connection"), connection),
         block("map", ("$http_host", "$gh_host_line"), host),
-        block("map", ("$request", "$gh_host"), (named, simple("default", "$gh_host_line"))),
-        block("map", ("$server_port", "$gh_port"), (*ports, simple("default", "$server_port"))),
+        block(
+            "map", ("$request", "$gh_host"), (named, simple_directive("default", "$gh_host_line"))
+        ),
+        block(
+            "map",
+            ("$server_port", "$gh_port"),
+            (*ports, simple_directive("default", "$server_port")),
+        ),
     ]
 
 
-def _clients(capabilities: Capabilities, edge: DataPlaneSettings) -> list[Directive]:
+def _clients(capabilities: NginxCapabilities, edge: DataPlaneSettings) -> list[Directive]:
     return [
-        simple("default_type", "application/octet-stream"),
+        simple_directive("default_type", "application/octet-stream"),
         # A route is reached by one error page and may be retried by another.
-        simple("recursive_error_pages", "on"),
-        simple("underscores_in_headers", "off"),
-        simple("client_max_body_size", "0"),
-        simple("large_client_header_buffers", "8", "32k"),
-        simple("ssl_protocols", "TLSv1.2", "TLSv1.3"),
-        simple("ssl_session_timeout", "10m"),
-        *([simple("http2", "on")] if edge.http2 and capabilities.http2_directive else []),
+        simple_directive("recursive_error_pages", "on"),
+        simple_directive("underscores_in_headers", "off"),
+        simple_directive("client_max_body_size", "0"),
+        simple_directive("large_client_header_buffers", "4", "64k"),
+        simple_directive("ssl_protocols", "TLSv1.2", "TLSv1.3"),
+        simple_directive("ssl_session_timeout", "10m"),
+        *([simple_directive("http2", "on")] if edge.http2 and capabilities.http2_directive else []),
     ]
 
 
 def _backends() -> list[Directive]:
     return [
-        simple("proxy_buffer_size", "16k"),
-        simple("proxy_buffers", "8", "16k"),
-        simple("proxy_http_version", "1.1"),
+        simple_directive("proxy_buffer_size", "16k"),
+        simple_directive("proxy_buffers", "8", "16k"),
+        simple_directive("proxy_http_version", "1.1"),
+        *(
+            # A redirect by a backend could reach the internal locations of other routes.
+            simple_directive(f"{module}_ignore_headers", "X-Accel-Redirect")
+            for module in ("proxy", "grpc")
+        ),
         *(
             directive
             for module in ("proxy", "grpc")
             for directive in (
                 # Retry only requests that no backend has received.
-                simple(f"{module}_next_upstream", "error", "timeout"),
-                simple(f"{module}_next_upstream_tries", "3"),
-                simple(f"{module}_connect_timeout", "5s"),
+                simple_directive(f"{module}_next_upstream", "error", "timeout"),
+                simple_directive(f"{module}_next_upstream_tries", "3"),
+                simple_directive(f"{module}_connect_timeout", "5s"),
             )
         ),
         # Streaming calls may be silent for long.
-        simple("grpc_read_timeout", "1h"),
-        simple("grpc_send_timeout", "1h"),
+        simple_directive("grpc_read_timeout", "1h"),
+        simple_directive("grpc_send_timeout", "1h"),
     ]

@@ -5,91 +5,136 @@ from __future__ import annotations
 from gatehouse.compiler.backends.configuration import (
     ClusterReferences,
     Clusters,
-    of_port,
-    virtual_hosts,
+    all_virtual_hosts,
+    entries_of_port,
 )
-from gatehouse.compiler.backends.failures import unserved
-from gatehouse.compiler.backends.fragments import Fragment, failed
-from gatehouse.compiler.backends.nginx import names, stream, tls_connectors, upstreams
-from gatehouse.compiler.backends.source import Source, capabilities, configuration
+from gatehouse.compiler.backends.fragments import Fragment, entry_fragment, failed_fragment
+from gatehouse.compiler.backends.nginx import (
+    connection_log,
+    external_names,
+    names,
+    server_certificates,
+    stream,
+    tls_connectors,
+    upstreams,
+)
+from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.dataplane.file_set import File
-from gatehouse.dataplane.origin import of_port as origin_of_port
+from gatehouse.dataplane.origin import Origin, port_origin
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
-ListenerKey = tuple[int, str]
+_ListenerKey = tuple[int, str]
 """Port and protocol."""
 
 Weights = tuple[tuple[str, int], ...]
 """Names of clusters with their weights."""
 
 
-def l4_listeners(ask: Ask, gateway: Source) -> Table[ListenerKey, ir.L4Listener]:
+def l4_listeners(ask: Ask, gateway: GatewaySource) -> Table[_ListenerKey, ir.L4Listener]:
     """Return the L4 listeners that the proxy can serve."""
     if not capabilities(ask, gateway).stream_servers:
         return Table()
-    streams = configuration(ask, gateway).l4_listeners
-    return Table(((each.port, each.protocol), each) for each in streams)
+    streams = gateway_configuration(ask, gateway).l4_listeners
+    return Table(((listener.port, listener.protocol), listener) for listener in streams)
 
 
-def l4_files(ask: Ask, gateway: Source) -> Table[ListenerKey, Fragment[File]]:
+def l4_files(ask: Ask, gateway: GatewaySource) -> Table[_ListenerKey, Fragment[File]]:
     """Return the files of all L4 listeners."""
-    return ask.map_keys(_l4_file, l4_listeners, gateway, failed)
+    return ask.map_keys(_l4_file, l4_listeners, gateway, failed_fragment)
 
 
-def _l4_file(ask: Ask, which: tuple[Source, ListenerKey]) -> Fragment[File] | None:
+def _l4_file(ask: Ask, which: tuple[GatewaySource, _ListenerKey]) -> Fragment[File] | None:
     gateway, (number, protocol) = which
-    listener = ask.entry(l4_listeners, gateway, (number, protocol))
-    if listener is None:
-        return None
-    able, clusters = capabilities(ask, gateway), ClusterReferences(ask, gateway)
-    try:
-        tls_connectors.check(able, stream.used(listener, clusters))
-        text = stream.stream(listener, ask(_ports, which), clusters)
-    except Exception as error:
-        origin = origin_of_port(gateway.name, number)
-        return Fragment((), (unserved(origin, error),))
-    return Fragment((File.make(names.stream_file(number, protocol), text),))
+
+    def files(listener: ir.L4Listener) -> list[File]:
+        able, clusters = capabilities(ask, gateway), ClusterReferences(ask, gateway)
+        used = stream.used(listener, clusters)
+        tls_connectors.check_connector(able, used)
+        external_names.check_external_names(able, used)
+        own = {host.hostname for host in listener.hosts}
+        servers = {
+            host.hostname: server_certificates.servers_of_host(
+                ask, gateway, host.hostname, host.certificates, own.__contains__
+            )
+            for host in listener.hosts
+        }
+        text = stream.stream_server_file(listener, ask(_ports, which), clusters, servers)
+        return [File.make(names.l4_listener_file(number, protocol), text)]
+
+    def origin(_: ir.L4Listener) -> Origin:
+        return port_origin(gateway.name, number)
+
+    return entry_fragment(ask, l4_listeners, which, files, origin)
 
 
-def _ports(ask: Ask, which: tuple[Source, ListenerKey]) -> stream.Ports:
+def connection_log_files(ask: Ask, gateway: GatewaySource) -> tuple[File, ...]:
+    """Return the files of the logs of connections; none if the agent reads no log.
+
+    Listeners that cannot be generated have no variable, which the file must not use.
+    """
+    edge = gateway_configuration(ask, gateway).settings
+    if not capabilities(ask, gateway).access_log:
+        return ()
+    listeners = ask(l4_listeners, gateway)
+    served = [key for key, fragment in ask(l4_files, gateway).items() if fragment.items]
+    logged = [
+        connection_log.LoggedListener(
+            port,
+            protocol,
+            ask(_ports, (gateway, (port, protocol))).terminating
+            if connection_log.terminates(listeners[port, protocol])
+            else 0,
+        )
+        for port, protocol in served
+    ]
+    if not logged:
+        return ()
+    shared = File.make(names.CONNECTION_LOG, connection_log.shared_conf(logged))
+    if edge.access_log is None:
+        return (shared,)
+    text = connection_log.connection_log_conf(logged, edge, gateway.name)
+    return (shared, File.make(names.STREAM_ACCESS_LOG, text))
+
+
+def _ports(ask: Ask, which: tuple[GatewaySource, _ListenerKey]) -> stream.StreamPorts:
     gateway, (number, protocol) = which
-    found = configuration(ask, gateway)
-    inside = internal_ports(found)
+    configuration = gateway_configuration(ask, gateway)
+    inside = internal_ports(configuration)
     shared = protocol == "TLS" and number in inside
-    return stream.Ports(
-        found.bind_address,
-        _free_port(found, number, 1),
+    return stream.StreamPorts(
+        configuration.bind_address,
+        _free_port(configuration, number, 1),
         inside.get(number, 0),
         ask(_https_names, (gateway, number)) if shared else (),
-        found.settings,
+        configuration.settings,
         capabilities(ask, gateway).status_zones,
     )
 
 
-def _https_names(ask: Ask, which: tuple[Source, int]) -> tuple[str, ...]:
+def _https_names(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[str, ...]:
     """Return the hostnames of an HTTPS port."""
     gateway, port = which
-    return tuple(hostname for _, hostname in of_port(ask(virtual_hosts, gateway), port))
+    return tuple(hostname for _, hostname in entries_of_port(ask(all_virtual_hosts, gateway), port))
 
 
-def l4_upstreams(ask: Ask, gateway: Source) -> Table[str, Weights]:
+def l4_upstreams(ask: Ask, gateway: GatewaySource) -> Table[str, Weights]:
     """Return the upstreams of all L4 listeners by name."""
     clusters = ClusterReferences(ask, gateway)
-    by_name = stream.upstreams(ask(l4_listeners, gateway).values(), clusters)
+    by_name = stream.stream_upstreams(ask(l4_listeners, gateway).values(), clusters)
     return Table(
         (name, tuple((cluster.name, weight) for cluster, weight in shares))
         for name, shares in by_name.items()
     )
 
 
-def l4_upstream_files(ask: Ask, gateway: Source) -> Table[str, Fragment[File]]:
+def l4_upstream_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[File]]:
     """Return the files of the upstreams of all L4 listeners."""
-    return ask.map_keys(_l4_upstream_files, l4_upstreams, gateway, failed)
+    return ask.map_keys(_l4_upstream_files, l4_upstreams, gateway, failed_fragment)
 
 
-def _l4_upstream_files(ask: Ask, which: tuple[Source, str]) -> Fragment[File] | None:
+def _l4_upstream_files(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[File] | None:
     gateway, name = which
     weights = ask.entry(l4_upstreams, gateway, name)
     if weights is None:
@@ -101,19 +146,23 @@ def _l4_upstream_files(ask: Ask, which: tuple[Source, str]) -> Fragment[File] | 
     return Fragment((file, *upstreams.endpoints_files(able, name, shares)))
 
 
-def internal_ports(gateway: ir.Gateway) -> dict[int, int]:
+def internal_ports(gateway: ir.GatewayConfiguration) -> dict[int, int]:
     """Return, for each HTTPS port shared with TLS listeners, the port where HTTPS listens."""
-    tls_ports = {each.port for each in gateway.l4_listeners if each.protocol == "TLS"}
+    tls_ports = {
+        l4_listener.port for l4_listener in gateway.l4_listeners if l4_listener.protocol == "TLS"
+    }
     return {
-        each.port: _free_port(gateway, each.port, 0)
-        for each in gateway.listeners
-        if each.port in tls_ports
+        listener.port: _free_port(gateway, listener.port, 0)
+        for listener in gateway.listeners
+        if listener.port in tls_ports
     }
 
 
-def _free_port(gateway: ir.Gateway, port: int, kind: int) -> int:
+def _free_port(gateway: ir.GatewayConfiguration, port: int, kind: int) -> int:
     """Return a port of this Gateway's address that no listener uses."""
-    taken = {each.port for each in gateway.listeners} | {each.port for each in gateway.l4_listeners}
+    taken = {listener.port for listener in gateway.listeners} | {
+        l4_listener.port for l4_listener in gateway.l4_listeners
+    }
     ports = sorted(taken)
     candidate = 40_000 + 2 * ports.index(port) + kind
     while candidate in taken:

@@ -1,8 +1,8 @@
 """Decision chains: lazily evaluated maps that select the first candidate whose conditions hold.
 
 NGINX fails at 100 nested variable evaluations (measured: 99 work), so that a long chain is cut into
-chunks that are tried one after another. A map costs 0.5 ms whenever NGINX reads its configuration
-(it prepares for 10,007 keys each time), so that few maps also make reloads fast.
+chunks that are tried one after another. Few maps also make reloads fast: see
+:mod:`gatehouse.compiler.backends.nginx.if_chains`, which replaces them where they are costly.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.decision_plan import (
     Candidate,
-    Plan,
-    Step,
+    ConditionTest,
+    DecisionPlan,
+    DecisionStep,
     Switch,
-    Test,
-    plan,
+    plan_decisions,
 )
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
-from gatehouse.compiler.backends.nginx.match_conditions import MAX_PATTERN_BYTES, Condition
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    block,
+    format_directives,
+    simple_directive,
+)
+from gatehouse.compiler.backends.nginx.match_conditions import MAX_PATTERN_BYTES, MatchCondition
 
-MAX_DEPTH = 85
+MAX_CHAIN_DEPTH = 85
 """Maximum nested evaluations of a chain; some more surround it."""
 
 HASHED = 8
@@ -35,24 +40,24 @@ MAX_KEY_BYTES = 256
 """Bytes; NGINX's hash rejects keys much longer (``map_hash_bucket_size``)."""
 
 
-class Chain(msgspec.Struct, frozen=True):
+class MapChain(msgspec.Struct, frozen=True):
     """The destination of requests, and the maps that it needs."""
 
     destination: str
     maps: tuple[Directive, ...] = ()
 
 
-def chain(scope: str, candidates: Iterable[Candidate], otherwise: str) -> Chain:
+def first_match_chain(scope: str, candidates: Iterable[Candidate], otherwise: str) -> MapChain:
     """Return the chain that selects the first matching candidate; ``scope`` makes names unique.
 
     Raises InvalidValueError if there are more conditions than NGINX can nest.
     """
-    chosen = plan(candidates)
-    if chosen.depth > MAX_DEPTH:
+    chosen = plan_decisions(candidates)
+    if chosen.depth > MAX_CHAIN_DEPTH:
         raise InvalidValueError("too many conditions for one path: NGINX cannot nest them")
     maps = _Maps(scope)
     destination = _planned(chosen, otherwise, maps)
-    return Chain(destination, tuple(maps.by_variable.values()))
+    return MapChain(destination, tuple(maps.by_variable.values()))
 
 
 class _Maps:
@@ -64,13 +69,13 @@ class _Maps:
 
     def add(self, source: str, rows: Sequence[Directive], otherwise: str) -> str:
         """Add a map unless it exists. Return the variable that it defines."""
-        rows = (*rows, simple("default", _value(otherwise)))
-        variable = f"${names.variable(self._scope, source, write(rows))}"
+        rows = (*rows, simple_directive("default", _value(otherwise)))
+        variable = f"${names.variable(self._scope, source, format_directives(rows))}"
         self.by_variable[variable] = block("map", (source, variable), rows)
         return variable
 
 
-def _planned(decision: Plan, otherwise: str, maps: _Maps) -> str:
+def _planned(decision: DecisionPlan, otherwise: str, maps: _Maps) -> str:
     """Add the maps of a plan, last first. Return the destination where it starts."""
     start = otherwise if decision.end is None else decision.end
     for number in range(len(decision.chunks) - 1, -1, -1):
@@ -78,14 +83,14 @@ def _planned(decision: Plan, otherwise: str, maps: _Maps) -> str:
             start = _chunk(decision.chunks[number], start, maps)
             continue
         begins = _chunk(decision.chunks[number], "", maps)
-        start = maps.add(begins, [simple('""', _value(start))], begins)
+        start = maps.add(begins, [simple_directive('""', _value(start))], begins)
     return start
 
 
-def _chunk(steps: Sequence[Step], otherwise: str, maps: _Maps) -> str:
+def _chunk(steps: Sequence[DecisionStep], otherwise: str, maps: _Maps) -> str:
     for step in reversed(steps):
         match step:
-            case Test(candidate):
+            case ConditionTest(candidate):
                 otherwise = _test(candidate, otherwise, maps)
             case Switch():
                 otherwise = _switch(step, otherwise, maps)
@@ -106,11 +111,13 @@ def _switch(switch: Switch, otherwise: str, maps: _Maps) -> str:
         return maps.add(source, [_row(*case) for case in cases], otherwise)
     chosen = maps.add(source, _hashed(cases), otherwise)
     # The hash ignores case: only values in their exact case reach it.
-    patterns = [simple(quoting.literal(f"~{pattern}"), chosen) for pattern in _any_of(cases)]
+    patterns = [
+        simple_directive(quoting.quote_literal(f"~{pattern}"), chosen) for pattern in _any_of(cases)
+    ]
     return maps.add(source, patterns, otherwise)
 
 
-def _hashed(cases: Sequence[tuple[Condition, str]]) -> list[Directive]:
+def _hashed(cases: Sequence[tuple[MatchCondition, str]]) -> list[Directive]:
     """Return rows for values known to be one of these, in any spelling."""
     folded = [_folded(condition) for condition, _ in cases]
     counts = Counter(folded)
@@ -119,18 +126,18 @@ def _hashed(cases: Sequence[tuple[Condition, str]]) -> list[Directive]:
     for case, key in zip(cases, folded, strict=True):
         hashed = len(key) <= MAX_KEY_BYTES and counts[key] == 1
         if hashed:
-            keys.append(simple(quoting.map_key(case[0].value), _value(case[1])))
+            keys.append(simple_directive(quoting.map_key(case[0].value), _value(case[1])))
         if case[0].encoded or not hashed:
             patterns.append(_row(*case))
     return [*keys, *patterns]
 
 
-def _folded(condition: Condition) -> bytes:
+def _folded(condition: MatchCondition) -> bytes:
     """Return the value as NGINX's hash compares it: only ASCII letters are lowered."""
     return condition.value.encode().lower()
 
 
-def _any_of(cases: Iterable[tuple[Condition, str]]) -> list[str]:
+def _any_of(cases: Iterable[tuple[MatchCondition, str]]) -> list[str]:
     """Return patterns of limited length that together match all values."""
     patterns: list[str] = []
     for condition, _ in cases:
@@ -144,8 +151,8 @@ def _any_of(cases: Iterable[tuple[Condition, str]]) -> list[str]:
     return patterns
 
 
-def _row(condition: Condition, destination: str) -> Directive:
-    return simple(quoting.literal(f"~{condition.pattern}"), _value(destination))
+def _row(condition: MatchCondition, destination: str) -> Directive:
+    return simple_directive(quoting.quote_literal(f"~{condition.pattern}"), _value(destination))
 
 
 def _value(destination: str) -> str:

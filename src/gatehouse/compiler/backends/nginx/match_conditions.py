@@ -8,13 +8,13 @@ import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting, regex
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
 from gatehouse.compiler.ir import http as ir
 
 _HEADER = re.compile(r"[a-z0-9-]+")
 
 
-class Condition(msgspec.Struct, frozen=True):
+class MatchCondition(msgspec.Struct, frozen=True):
     """``variable`` (without ``$``) must match ``pattern``, case-sensitively."""
 
     variable: str
@@ -27,58 +27,62 @@ class Condition(msgspec.Struct, frozen=True):
     """True if the value has several spellings, in percent-encoding."""
 
 
+_REJECTED_METHODS = ("CONNECT", "TRACE")
+
 MAX_PATTERN_BYTES = 3000
 """Maximum bytes of one pattern; a longer value is compared in parts."""
 
 
-def conditions(match: ir.Match) -> tuple[Condition, ...]:
+def match_conditions(match: ir.Match) -> tuple[MatchCondition, ...]:
     """Return the conditions of a match, cheapest first. Raises InvalidValueError."""
-    result: list[Condition] = []
+    result: list[MatchCondition] = []
+    if match.method in _REJECTED_METHODS:
+        raise InvalidValueError(f"method {match.method}: NGINX answers it with status 405")
     if match.method:
-        pattern = f"^{regex.escape(match.method)}$"
-        result.append(Condition("request_method", pattern, value=match.method))
+        pattern = f"^{regex.escape_regex(match.method)}$"
+        result.append(MatchCondition("request_method", pattern, value=match.method))
     for item in match.headers:
         result += _header(item)
     for item in match.query:
         result += _query(item)
     for condition in result:
         # Raises here, so that only this match is reported.
-        quoting.literal(f"~{condition.pattern}")
+        quoting.quote_literal(f"~{condition.pattern}")
     return tuple(result)
 
 
-def path_condition(path: ir.PathRegex) -> Condition:
+def path_condition(path: ir.PathRegex) -> MatchCondition:
     """Return the condition for a path's regular expression."""
-    return Condition("uri", regex.whole(path.value))
+    return MatchCondition("uri", regex.whole(path.value))
 
 
-def _header(item: ir.ValueMatch) -> list[Condition]:
+def _header(item: ir.ValueMatch) -> list[MatchCondition]:
     # NGINX drops other names before any variable sees them (ignore_invalid_headers).
     if not _HEADER.fullmatch(item.name):
         raise InvalidValueError(f"header {item.name!r} cannot be matched: NGINX ignores such names")
     variable = f"http_{item.name.replace('-', '_')}"
     if item.regex:
-        return [Condition(variable, regex.whole(item.value))]
-    parts = _equals(variable, [regex.escape(character) for character in item.value])
+        return [MatchCondition(variable, regex.whole(item.value))]
+    parts = _equals(variable, [regex.escape_regex(character) for character in item.value])
     if len(parts) > 1:
         return parts
     return [msgspec.structs.replace(parts[0], value=item.value)]
 
 
-def _query(item: ir.ValueMatch) -> list[Condition]:
+def _query(item: ir.ValueMatch) -> list[MatchCondition]:
     variable = names.variable("query", item.name)
     # $arg_name takes only names of letters, digits and _, and any case; the first one counts.
-    pattern = f"~(?:^|&){regex.encoded(item.name)}=(?<gh_value>[^&]*)"
+    pattern = f"~(?:^|&){regex.percent_encoded(item.name)}=(?<gh_value>[^&]*)"
     definition = block(
         "map",
         ("$args", f"${variable}"),
         (
-            simple(quoting.literal(pattern), "$gh_value"),
-            simple("default", '""'),
+            simple_directive(quoting.quote_literal(pattern), "$gh_value"),
+            simple_directive("default", '""'),
         ),
     )
     if item.regex:
-        return [Condition(variable, regex.whole(item.value), definition)]
+        return [MatchCondition(variable, regex.whole(item.value), definition)]
     first, *others = _equals(variable, regex.encodings(item.value))
     # With these characters, one text may be a spelling of two values.
     plain = "" if others or {"+", "%"} & set(item.value) else item.value
@@ -86,7 +90,7 @@ def _query(item: ir.ValueMatch) -> list[Condition]:
     return [first, *others]
 
 
-def _equals(variable: str, letters: list[str]) -> list[Condition]:
+def _equals(variable: str, letters: list[str]) -> list[MatchCondition]:
     """Return the conditions that a value consists of these letters, each given as a pattern.
 
     NGINX reads no token longer than its buffer. The rest of a long value behind one condition is
@@ -97,10 +101,10 @@ def _equals(variable: str, letters: list[str]) -> list[Condition]:
         if len(parts[-1].encode()) + len(letter.encode()) > MAX_PATTERN_BYTES:
             parts.append("")
         parts[-1] += letter
-    result: list[Condition] = []
+    result: list[MatchCondition] = []
     for number, part in enumerate(parts):
         rest = names.variable(variable, *parts[: number + 1])
         end = f"(?<{rest}>.*)$" if number < len(parts) - 1 else "$"
-        result.append(Condition(variable, f"^{part}{end}"))
+        result.append(MatchCondition(variable, f"^{part}{end}"))
         variable = rest
     return result

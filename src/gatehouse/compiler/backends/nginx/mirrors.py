@@ -1,4 +1,7 @@
-"""Request mirroring: copies are sent unchanged; their responses are discarded."""
+"""Request mirroring: copies have the headers that the rule sends, and the path of the client.
+
+Their responses are discarded.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import headers, names
+from gatehouse.compiler.backends.nginx import headers, names, quoting
 from gatehouse.compiler.backends.nginx.backend_protocol import (
     http_version,
     pass_directive,
     tls_directives,
 )
-from gatehouse.compiler.backends.nginx.directives import Directive, Node, block, simple
-from gatehouse.compiler.backends.nginx.route_context import Context, Guard
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    DirectiveNode,
+    block,
+    simple_directive,
+)
+from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteContext
+from gatehouse.compiler.backends.nginx.weighted_upstreams import SHARE_STEPS, split_rows
 from gatehouse.compiler.ir import http as ir
 
 
@@ -25,38 +34,51 @@ class Copies(msgspec.Struct, frozen=True):
     locations: tuple[Directive, ...] = ()
 
 
-def mirrors(context: Context, targets: Sequence[ir.Mirror], scope: str, guarded: Guard) -> Copies:
-    """Return the directives that mirror requests. Raises InvalidValueError."""
+def mirror_directives(
+    context: NginxRouteContext,
+    targets: Sequence[ir.Mirror],
+    edit: ir.HeaderEdit,
+    scope: str,
+    guarded: Guard,
+) -> Copies:
+    """Return the directives that mirror requests with the header changes of their rule.
+
+    Raises InvalidValueError.
+    """
     claims = [(name, f'"${{{variable}}}"') for name, variable in guarded.claim_headers]
-    request = headers.request(
-        "proxy", ir.HeaderEdit(), None, scope, claims, context.removed_headers, guarded.cookie
+    request = headers.request_headers(
+        "proxy", edit, None, claims, context.removed_headers, guarded.cookie
     )
     directives: list[Directive] = []
     maps: list[Directive] = []
     locations: list[Directive] = []
     for number, mirror in enumerate(targets):
         cluster = context.clusters.get(mirror.cluster)
-        share = mirror.numerator / mirror.denominator
-        if cluster is None or not cluster.endpoints or share <= 0:
+        steps = mirror.numerator * SHARE_STEPS // mirror.denominator
+        if cluster is None or not cluster.endpoints or mirror.numerator <= 0:
             continue
-        path = names.mirror_path(scope, str(number))
-        inner: list[Node] = [simple("internal")]
-        if share < 1:
+        path = quoting.quote_literal(names.mirror_path(scope, str(number)))
+        inner: list[DirectiveNode] = [simple_directive("internal")]
+        if steps < SHARE_STEPS:
             variable = names.variable(scope, "mirror", str(number))
-            rows = (simple(f"{share * 100:.2f}%", '"1"'), simple("*", '""'))
+            # A smaller share than NGINX distinguishes is the smallest one.
+            copied = max(1, steps)
+            rows = split_rows((('"1"', copied), ('""', SHARE_STEPS - copied)))
             key = f'"${{request_id}}{number}"'
             maps.append(block("split_clients", (key, f"${variable}"), rows))
-            inner.append(block("if", (f"(${variable}", "=", '"")'), (simple("return", "204"),)))
+            inner.append(
+                block("if", (f"(${variable}", "=", '"")'), (simple_directive("return", "204"),))
+            )
         # The variable sends the path as the client wrote it; otherwise the location's would be
         # sent.
         inner += [
-            simple("proxy_connect_timeout", "1s"),
-            simple("proxy_read_timeout", "10s"),
-            *request.directives,
+            simple_directive("proxy_connect_timeout", "1s"),
+            simple_directive("proxy_read_timeout", "10s"),
+            *request,
             *http_version(context, cluster),
             *tls_directives("proxy", cluster),
             pass_directive(cluster, cluster.name, "$request_uri"),
         ]
-        directives.append(simple("mirror", path))
+        directives.append(simple_directive("mirror", path))
         locations.append(block("location", ("=", path), inner))
     return Copies(tuple(directives), tuple(maps), tuple(locations))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 
-from gatehouse.compiler.ir.http import Persistence
-
 ROOT = "gatehouse"
 """Directory of all files, in NGINX's configuration directory."""
 
@@ -21,6 +19,12 @@ INVALID_CLIENT_CERTIFICATE = "@gh_unproven"
 
 MAIN_SNIPPETS = f"{ROOT}/main.conf"
 HTTP_SNIPPETS = f"{ROOT}/snippets.conf"
+EVENTS_CONTEXT = f"{ROOT}/events.conf"
+ACCESS_LOG = f"{ROOT}/access_log.conf"
+STREAM_ACCESS_LOG = f"{ROOT}/stream_access_log.conf"
+REQUEST_LOG = f"{ROOT}/request_log.conf"
+CONNECTION_LOG = f"{ROOT}/connection_log.conf"
+TRACE_EXPORT = f"{ROOT}/traces.conf"
 """These files exist only if they have content."""
 
 REFUSED = "/.gh-refused"
@@ -29,23 +33,28 @@ REFUSED = "/.gh-refused"
 NO_FILE = "/.gh-no-file"
 """A file that never exists."""
 
-SYSTEM_TRUST = "system.pem"
+_SYSTEM_TRUST = "system.pem"
 """File of the CA certificates of the system; the agent provides it, like NGINX's main file."""
 
 
-def digest(*parts: str) -> str:
+def name_digest(*parts: str) -> str:
     """Return a short name derived from ``parts``."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def variable(*parts: str) -> str:
     """Return the name of a variable, without ``$``."""
-    return f"gh_{digest(*parts)}"
+    return f"gh_{name_digest(*parts)}"
 
 
 def route(scope: str, name: str, backend: int = 0) -> str:
     """Return the named location of a route, or of one of its backends."""
-    return f"@gh_{digest(scope, name, str(backend))}"
+    return f"@gh_{name_digest(scope, name, str(backend))}"
+
+
+def grpc_failure(status: int) -> str:
+    """Return the named location that answers gRPC calls for which NGINX has an error status."""
+    return f"@gh_grpc_{status}"
 
 
 def delayed_location(location: str) -> str:
@@ -53,15 +62,14 @@ def delayed_location(location: str) -> str:
     return f"{location}_paused"
 
 
-def session_variable(persistence: Persistence, route: str) -> str:
-    """Return the variable with the session of a client."""
-    rule = route.rpartition("/")[0]
-    return variable("session", persistence.kind, persistence.name, rule)
-
-
 def mirror_path(*parts: str) -> str:
     """Return the internal path of the location that mirrors requests."""
-    return f"/.gh-mirror-{digest(*parts)}"
+    return f"/.gh-mirror-{name_digest(*parts)}"
+
+
+def authorization_path(*parts: str) -> str:
+    """Return the internal path of the location that calls an authorization server."""
+    return f"/.gh-auth-{name_digest(*parts)}"
 
 
 def check_path(party: str) -> str:
@@ -76,7 +84,7 @@ def login(party: str) -> str:
 
 def server_file(port: int, hostname: str) -> str:
     """Return the file of a virtual host."""
-    return f"{ROOT}/servers/{port}-{_readable(hostname) or 'any'}-{digest(hostname)[:8]}.conf"
+    return f"{ROOT}/servers/{port}-{_readable(hostname) or 'any'}-{name_digest(hostname)[:8]}.conf"
 
 
 def default_file(port: int) -> str:
@@ -89,14 +97,14 @@ def upstream_file(cluster: str) -> str:
     return f"{ROOT}/upstreams/{cluster}.conf"
 
 
-def endpoints(upstream: str) -> str:
+def endpoints_name(upstream: str) -> str:
     """Return the DNS name of an upstream's endpoints."""
-    return upstream if len(upstream) <= 63 else digest(upstream)
+    return upstream if len(upstream) <= 63 else name_digest(upstream)
 
 
 def endpoints_file(upstream: str) -> str:
     """Return the file of an upstream's endpoints."""
-    return f"{ROOT}/endpoints/{endpoints(upstream)}.json"
+    return f"{ROOT}/endpoints/{endpoints_name(upstream)}.json"
 
 
 def servers_file(upstream: str) -> str:
@@ -109,9 +117,14 @@ def status_zone(port: int, hostname: str) -> str:
     return f"{hostname or '_'}:{port}"
 
 
-def stream_file(port: int, protocol: str) -> str:
+def l4_listener_file(port: int, protocol: str) -> str:
     """Return the file of an L4 listener."""
     return f"{ROOT}/streams/{port}-{protocol.lower()}.conf"
+
+
+def l4_log_variable(port: int, protocol: str) -> str:
+    """Return the variable with the log texts of a listener's connections, without ``$``."""
+    return f"gh_log_{port}_{protocol.lower()}"
 
 
 def stream_upstream_file(name: str) -> str:
@@ -121,7 +134,7 @@ def stream_upstream_file(name: str) -> str:
 
 def trust_file(bundle: str) -> str:
     """Return the file of CA certificates; without ``bundle``, those of the system."""
-    return f"{ROOT}/tls/{bundle}.pem" if bundle else SYSTEM_TRUST
+    return f"{ROOT}/tls/{bundle}.pem" if bundle else _SYSTEM_TRUST
 
 
 def certificate_file(certificate: str, kind: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gatehouse.compiler.backends.nginx import (
+    access_log,
     access_phase,
     cors,
     grpc_status,
@@ -25,17 +26,18 @@ from gatehouse.compiler.backends.nginx.backend_protocol import (
     pass_directive,
     tls_directives,
 )
-from gatehouse.compiler.backends.nginx.directives import Directive, Node, simple
-from gatehouse.compiler.backends.nginx.route_context import Body, Context
+from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteContext
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.settings import ProxySettings
 
 UNLIMITED = "24h"
 """Stands for an unlimited timeout, which NGINX does not have."""
 
 
-def forward(
-    context: Context,
+def forward_directives(
+    context: NginxRouteContext,
     route: ir.Route,
     action: ir.Forward,
     backend: ir.Backend,
@@ -46,19 +48,20 @@ def forward(
     ``upstream``: name of an upstream that several backends share; empty: that of the cluster.
     """
     shared = cors.shared(route.cors)
-    edit = headers.joined(route.response_headers, backend.response_headers)
+    edit = route.response_headers.then(backend.response_headers)
     cluster = context.clusters[backend.cluster]
     if not cluster.endpoints:
+        why = access_log.reason_variable(LocalReason.NO_ENDPOINT)
         if action.grpc:
-            return Body(grpc_status.unavailable())
-        added = [*headers.added(edit), *shared.added]
-        return Body((*shared.preflight, *added, simple("return", "503")), shared.maps)
-    own = session_persistence.upstream_name(cluster.name, action.persistence, route.name)
+            return Body((why, *grpc_status.unavailable_location()))
+        added = [*headers.added(edit), *shared.added, why]
+        return Body((*shared.preflight, *added, simple_directive("return", "503")), shared.maps)
+    own = session_persistence.session_upstream(cluster.name, action.persistence)
     return _sent(context, route, action, backend, pass_directive(cluster, upstream or own), edit)
 
 
 def _sent(
-    context: Context,
+    context: NginxRouteContext,
     route: ir.Route,
     action: ir.Forward,
     backend: ir.Backend,
@@ -69,26 +72,27 @@ def _sent(
     cluster = context.clusters[backend.cluster]
     module, scope = module_of(cluster), f"{context.scope}/{route.name}/{backend.cluster}"
     shared = cors.shared(route.cors)
-    edits = headers.joined(route.request_headers, backend.request_headers)
-    session = session_persistence.session(action.persistence, route.name)
+    edits = route.request_headers.then(backend.request_headers)
     guard = access_phase.guards(context, route)
-    copies = mirrors.mirrors(context, action.mirrors, scope, guard)
+    copies = mirrors.mirror_directives(context, action.mirrors, route.request_headers, scope, guard)
     claims = [(name, f'"${{{variable}}}"') for name, variable in guard.claim_headers]
     host, cookie = action.rewrite.hostname, guard.cookie
-    request = headers.request(module, edits, host, scope, claims, context.removed_headers, cookie)
+    request = headers.request_headers(module, edits, host, claims, context.removed_headers, cookie)
     first, inner = _split_checks(action, (*shared.preflight, *guard.auth_directives))
     inner += [
+        # Before directives that end the evaluation of ``set``: they return, or rewrite the path.
+        *session_persistence.session_directives(action.persistence),
+        *request,
         *guard.directives,
         *rewriting.rewrites(action.rewrite.path, route.match.path),
         *copies.directives,
-        *request.directives,
         *headers.hidden(module, edit, shared.hidden),
         *headers.added(edit),
         *shared.added,
         *guard.added,
-        *session.directives,
-        *traffic_settings.proxying(module, route.settings.proxy),
-        *limits(module, action, route.settings.proxy),
+        *traffic_settings.proxying(module, route.settings.proxy.nginx),
+        *_limits(module, action, route.settings.proxy),
+        *(grpc_status.failure_directives() if action.grpc else ()),
         *http_version(context, cluster),
         *tls_directives(module, cluster),
         *snippets.within(route.snippets, "http.server.location"),
@@ -98,15 +102,18 @@ def _sent(
         body = access_phase.into_named_location(
             names.route(f"{scope}/guarded", route.name), first, body
         )
+    body = access_phase.after_authorization(guard, scope, body, shared.preflight)
     body = msgspec.structs.replace(
         body,
-        maps=(*shared.maps, *request.maps, *session.maps, *copies.maps, *body.maps),
-        fixed=(*copies.locations, *body.fixed),
+        maps=(*shared.maps, *copies.maps, *body.maps),
+        subrequests=copies.locations,
     )
     return access_phase.merge_guard(guard, body)
 
 
-def _split_checks(action: ir.Forward, first: Sequence[Node]) -> tuple[Sequence[Node], list[Node]]:
+def _split_checks(
+    action: ir.Forward, first: Sequence[DirectiveNode]
+) -> tuple[Sequence[DirectiveNode], list[DirectiveNode]]:
     """Split off the checks that need a location of their own.
 
     If responses lead to a retry, a 401 of a backend would be mistaken for one of a check.
@@ -115,11 +122,11 @@ def _split_checks(action: ir.Forward, first: Sequence[Node]) -> tuple[Sequence[N
     return (first, []) if separate else ((), [*first])
 
 
-def _is_auth_request(node: Node) -> bool:
+def _is_auth_request(node: DirectiveNode) -> bool:
     return isinstance(node, Directive) and node.name == "auth_request"
 
 
-def limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Directive]:
+def _limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Directive]:
     """Return timeouts. NGINX limits each wait, not the exchange: the shorter limit is used.
 
     ``default``: settings of a rule without timeouts.
@@ -127,15 +134,14 @@ def limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Dire
     timeouts = [seconds for seconds in (action.request_timeout, action.backend_timeout) if seconds]
     if timeouts:
         value = f"{max(1, round(min(timeouts) * 1000))}ms"
-        waits = [simple(f"{module}_{kind}_timeout", value) for kind in ("connect", "send", "read")]
+        waits = [
+            simple_directive(f"{module}_{kind}_timeout", value)
+            for kind in ("connect", "send", "read")
+        ]
         # A retry would have its own timeout: the client has waited long enough.
-        return [*waits, simple(f"{module}_next_upstream", "error")]
+        return [*waits, simple_directive(f"{module}_next_upstream", "error")]
     if action.unlimited:
-        return [simple(f"{module}_{kind}_timeout", UNLIMITED) for kind in ("send", "read")]
+        return [
+            simple_directive(f"{module}_{kind}_timeout", UNLIMITED) for kind in ("send", "read")
+        ]
     return traffic_settings.waits(module, default)
-
-
-def cluster_names(action: ir.Forward) -> frozenset[str]:
-    """Return the names of all clusters that a route uses."""
-    clusters = {backend.cluster for backend in action.backends}
-    return frozenset(clusters | {mirror.cluster for mirror in action.mirrors})

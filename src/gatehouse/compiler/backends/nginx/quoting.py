@@ -21,25 +21,26 @@ def word(text: str) -> str:
     return text
 
 
-def text(value: str) -> str:
+def quote_text_literal(value: str) -> str:
     """Quote a literal where NGINX expands variables, including ``$``, which has no escape."""
     return _quote(value).replace("$", "${gh_dollar}")
 
 
-def literal(value: str) -> str:
+def quote_literal(value: str) -> str:
     """Quote a literal where NGINX expands nothing: patterns, map keys, names."""
     return _quote(value)
 
 
-def template(*parts: str | tuple[str]) -> str:
+def quote_template(*parts: str | tuple[str]) -> str:
     """Quote a text of literals (str) and variables (a tuple of the name without ``$``)."""
     inner = "".join(
-        f"${{{word(part[0])}}}" if isinstance(part, tuple) else text(part)[1:-1] for part in parts
+        f"${{{word(part[0])}}}" if isinstance(part, tuple) else quote_text_literal(part)[1:-1]
+        for part in parts
     )
     return f'"{inner}"'
 
 
-def pattern(value: str) -> str:
+def name_pattern(value: str) -> str:
     """Return the regular expression that matches a name of letters, digits and punctuation."""
     return "".join(c if c.isalnum() else f"\\{c}" for c in value)
 
@@ -51,7 +52,7 @@ def map_key(value: str) -> str:
     return _quote(value)
 
 
-def header_name(name: str) -> str:
+def checked_header_name(name: str) -> str:
     """Check the name of a header. Raises :class:`InvalidValueError`."""
     if not _HEADER.fullmatch(name):
         raise InvalidValueError("header name contains characters that NGINX does not support")

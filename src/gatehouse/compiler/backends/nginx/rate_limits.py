@@ -7,47 +7,47 @@ from collections.abc import Iterable
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, simple
+from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir import settings as ir
 
 
-def zones(rates: Iterable[ir.RateLimits]) -> list[Directive]:
+def rate_limit_zones(rates: Iterable[ir.RateLimits]) -> list[Directive]:
     """Return the zones of all valid rate limits."""
     by_name: dict[str, Directive] = {}
     for limit in (limit for rate_limits in rates for limit in rate_limits.limits):
         with contextlib.suppress(InvalidValueError):
-            by_name[zone(limit)] = _zone_directive(limit)
+            by_name[_zone(limit)] = _zone_directive(limit)
     return [by_name[name] for name in sorted(by_name)]
 
 
 def _zone_directive(limit: ir.RateLimit) -> Directive:
     parts = [(part.name,) if isinstance(part, ir.Attribute) else part for part in limit.key]
-    where = f"zone={zone(limit)}:{limit.memory}"
+    where = f"zone={_zone(limit)}:{limit.memory}"
     rate = f"rate={limit.rate}r/{'s' if limit.per == 'second' else 'm'}"
-    return simple("limit_req_zone", quoting.template(*parts), where, rate)
+    return simple_directive("limit_req_zone", quoting.quote_template(*parts), where, rate)
 
 
-def zone(limit: ir.RateLimit) -> str:
+def _zone(limit: ir.RateLimit) -> str:
     """Return the name of a zone. NGINX cannot reload one with another key or size."""
-    return f"rate_{names.digest(limit.name, repr(limit.key), str(limit.memory))}"
+    return f"rate_{names.name_digest(limit.name, repr(limit.key), str(limit.memory))}"
 
 
-def limits(rates: ir.RateLimits) -> list[Directive]:
+def rate_limit_directives(rates: ir.RateLimits) -> list[Directive]:
     """Return the directives of a location that apply its limits. Raises InvalidValueError."""
     if not rates.limits:
         return []
     directives = []
     for limit in rates.limits:
         _zone_directive(limit)
-        words = [f"zone={zone(limit)}"]
+        words = [f"zone={_zone(limit)}"]
         words += [f"burst={limit.burst}"] if limit.burst else []
         words += ["nodelay"] if limit.delay is None else []
         words += [f"delay={limit.delay}"] if limit.delay else []
-        directives.append(simple("limit_req", *words))
+        directives.append(simple_directive("limit_req", *words))
     if rates.status is not None:
-        directives.append(simple("limit_req_status", str(rates.status)))
-    if rates.log_level:
-        directives.append(simple("limit_req_log_level", rates.log_level))
+        directives.append(simple_directive("limit_req_status", str(rates.status)))
+    if rates.nginx.log_level:
+        directives.append(simple_directive("limit_req_log_level", rates.nginx.log_level))
     if rates.dry_run is not None:
-        directives.append(simple("limit_req_dry_run", "on" if rates.dry_run else "off"))
+        directives.append(simple_directive("limit_req_dry_run", "on" if rates.dry_run else "off"))
     return directives

@@ -9,7 +9,7 @@ import re2
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 
-MAX_PATTERN_CHARACTERS = 1024
+_MAX_PATTERN_CHARACTERS = 1024
 """Maximum number of characters. The Gateway API permits 4,096 for header values, 1,024 for
 paths."""
 
@@ -17,18 +17,18 @@ _FOREIGN = re.compile(r"(?<!\\)(?:\\\\)*(\(\?[=!<>P#&R0-9+|(-]|\(\*|\\[1-9gkKGQE
 _PLAIN = re.compile(r"[A-Za-z0-9_/-]")
 
 
-def escape(value: str) -> str:
+def escape_regex(value: str) -> str:
     """Return the pattern that matches exactly ``value``."""
     return "".join(c if _PLAIN.fullmatch(c) or ord(c) > 127 else f"\\{c}" for c in value)
 
 
-def encoded(value: str) -> str:
+def percent_encoded(value: str) -> str:
     """Return the pattern that matches ``value`` and its percent-encoded spellings."""
     return "".join(encodings(value))
 
 
 def encodings(value: str) -> list[str]:
-    """Return the patterns of ``value`` byte by byte, as :func:`encoded` joins them."""
+    """Return the patterns of ``value`` byte by byte, as :func:`percent_encoded` joins them."""
     return [_byte(byte) for byte in value.encode()]
 
 
@@ -39,7 +39,7 @@ def _byte(byte: int) -> str:
     if byte > 127:
         # A raw byte of a multi-byte character cannot be written in UTF-8 text by itself.
         return f"(?:{code}|\\x{byte:02x})"
-    return f"(?:{escape(chr(byte))}|{code})"
+    return f"(?:{escape_regex(chr(byte))}|{code})"
 
 
 def whole(pattern: str) -> str:
@@ -48,9 +48,9 @@ def whole(pattern: str) -> str:
     Raises InvalidValueError for syntax that RE2 does not support (look-around, back-references,
     named groups) and for invalid expressions.
     """
-    if len(pattern) > MAX_PATTERN_CHARACTERS:
+    if len(pattern) > _MAX_PATTERN_CHARACTERS:
         raise InvalidValueError(
-            f"regular expression is longer than {MAX_PATTERN_CHARACTERS} characters"
+            f"regular expression is longer than {_MAX_PATTERN_CHARACTERS} characters"
         )
     if _FOREIGN.search(pattern):
         raise InvalidValueError("regular expression uses syntax that RE2 does not support")

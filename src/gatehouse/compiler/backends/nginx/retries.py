@@ -11,11 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import names
-from gatehouse.compiler.backends.nginx.directives import Directive, Node, block, simple
-from gatehouse.compiler.backends.nginx.route_context import Body, Context
-from gatehouse.compiler.backends.nginx.traffic_settings import time
+from gatehouse.compiler.backends.nginx import names, quoting
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    DirectiveNode,
+    block,
+    simple_directive,
+)
+from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteContext
+from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane.origin import NO_ORIGIN
 
 MAX_RETRIES_WITH_BACKOFF = 4
 """Maximum number of retries with back-off."""
@@ -25,32 +32,33 @@ FAILURES = (502, 504)
 
 
 def attempts(
-    context: Context,
+    context: NginxRouteContext,
     route: ir.Route,
     backend: ir.Backend,
     module: str,
     retry: ir.Retry | None,
-    inner: Sequence[Node],
+    inner: Sequence[DirectiveNode],
     sent: Directive,
 ) -> Body:
     """Return the content of the location of the first attempt, and the locations of the others."""
     if retry is None:
         return Body((*inner, sent))
-    _check(context, retry)
+    if retry.backoff and not context.capabilities.auth_request:
+        raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
     codes = [str(code) for code in sorted({*retry.codes, *FAILURES})]
     destinations = [
         names.route(context.scope, f"{route.name}/{backend.cluster}/retry", number + 1)
-        for number in range(retry.attempts)
+        for number in range(_served_attempts(retry))
     ]
     # NGINX's own retries would multiply these.
-    once = simple(f"{module}_next_upstream", "off")
+    once = simple_directive(f"{module}_next_upstream", "off")
     inner = [node for node in inner if not _is(node, once.name)]
 
     # A mirror in every attempt would copy the request again, so that only the first has it.
     repeated = [node for node in inner if not _is(node, "mirror")]
     locations: list[Directive] = []
 
-    def attempt(nodes: Sequence[Node], onward: str | None) -> tuple[Node, ...]:
+    def attempt(nodes: Sequence[DirectiveNode], onward: str | None) -> tuple[DirectiveNode, ...]:
         if onward is None:
             return (*nodes, once, sent)
         if retry.backoff:
@@ -58,8 +66,8 @@ def attempts(
             locations.append(_delayed(pause, retry.backoff, onward))
             onward = pause
         caught = [
-            simple(f"{module}_intercept_errors", "on"),
-            simple("error_page", *codes, "=", onward),
+            simple_directive(f"{module}_intercept_errors", "on"),
+            simple_directive("error_page", *codes, "=", onward),
         ]
         return (*nodes, once, *caught, sent)
 
@@ -69,16 +77,26 @@ def attempts(
     return Body(first, locations=tuple(locations), fixed=(_REFUSED,) if retry.backoff else ())
 
 
-def _check(context: Context, retry: ir.Retry) -> None:
-    if retry.backoff and not context.capabilities.auth_request:
-        raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
-    if retry.backoff and retry.attempts > MAX_RETRIES_WITH_BACKOFF:
-        raise InvalidValueError(
-            f"retry.attempts: NGINX supports at most {MAX_RETRIES_WITH_BACKOFF} with retry.backoff"
-        )
+def unsupported_retry(retry: ir.Retry) -> list[UnsupportedSetting]:
+    """Return the finding that fewer retries are served than the route has."""
+    return [] if _served_attempts(retry) == retry.attempts else [_TOO_MANY]
 
 
-_REFUSED = block("location", ("=", names.REFUSED), (simple("internal"), simple("return", "401")))
+def _served_attempts(retry: ir.Retry) -> int:
+    return min(retry.attempts, MAX_RETRIES_WITH_BACKOFF) if retry.backoff else retry.attempts
+
+
+_TOO_MANY = UnsupportedSetting(
+    NO_ORIGIN,
+    f"retry.attempts: NGINX supports at most {MAX_RETRIES_WITH_BACKOFF} with retry.backoff",
+)
+
+
+_REFUSED = block(
+    "location",
+    ("=", quoting.quote_literal(names.REFUSED)),
+    (simple_directive("internal"), simple_directive("return", "401")),
+)
 
 
 def _delayed(name: str, seconds: float, onward: str) -> Directive:
@@ -88,12 +106,12 @@ def _delayed(name: str, seconds: float, onward: str) -> Directive:
     worker.
     """
     inner = (
-        simple("auth_delay", time(seconds)),
-        simple("auth_request", names.REFUSED),
-        simple("error_page", "401", "=", onward),
+        simple_directive("auth_delay", format_time(seconds)),
+        simple_directive("auth_request", quoting.quote_literal(names.REFUSED)),
+        simple_directive("error_page", "401", "=", onward),
     )
     return block("location", (name,), inner)
 
 
-def _is(node: Node, name: str) -> bool:
+def _is(node: DirectiveNode, name: str) -> bool:
     return isinstance(node, Directive) and node.name == name

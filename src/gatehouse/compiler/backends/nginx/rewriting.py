@@ -5,20 +5,24 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import names, quoting, regex
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx import functions, quoting, regex
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
 from gatehouse.compiler.ir import http as ir
 
-_SLASH = regex.encoded("/")
+_SLASH = regex.percent_encoded("/")
 _SAFE = "[A-Za-z0-9._~!$&'()*+,;=:@/-]"
 _NO_DOTS = r"(?![^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$))"
 
 
+_REDIRECTED = "gh_redirected"
+"""Variable with the path of a redirect."""
+
+
 class Location(msgspec.Struct, frozen=True):
-    """Path of a redirect as the content of a token, and the maps that it needs."""
+    """Path of a redirect as the content of a token, and the directives that set its variable."""
 
     inner: str
-    maps: tuple[Directive, ...] = ()
+    directives: tuple[Directive, ...] = ()
 
 
 def rewrites(rewrite: ir.PathRewrite | None, path: ir.PathMatch) -> list[Directive]:
@@ -29,14 +33,14 @@ def rewrites(rewrite: ir.PathRewrite | None, path: ir.PathMatch) -> list[Directi
     """
     match rewrite:
         case ir.FullPath(value):
-            return [simple("rewrite", quoting.word("^"), _path(value), "break")]
+            return [simple_directive("rewrite", quoting.word("^"), _path(value), "break")]
         case ir.PrefixPath(value):
             return _prefix(value.rstrip("/"), _matched(path))
     return []
 
 
 def _prefix(base: str, prefix: str) -> list[Directive]:
-    pattern = regex.escape(prefix)
+    pattern = regex.escape_regex(prefix)
     if base:
         return [_rewrite(f"^{pattern}(/.*)?$", f"{_path(base)[1:-1]}$1")]
     # The rest may be empty, but a path never is.
@@ -44,48 +48,47 @@ def _prefix(base: str, prefix: str) -> list[Directive]:
 
 
 def _rewrite(pattern: str, replacement: str) -> Directive:
-    return simple("rewrite", quoting.literal(pattern), f'"{replacement}"', "break")
+    return simple_directive("rewrite", quoting.quote_literal(pattern), f'"{replacement}"', "break")
 
 
 def _path(value: str) -> str:
     if "?" in value:
         raise InvalidValueError("path of a rewrite must not contain a question mark")
-    return quoting.text(value)
+    return quoting.quote_text_literal(value)
 
 
-def location(rewrite: ir.PathRewrite | None, path: ir.PathMatch, scope: str) -> Location:
+def redirect_location(rewrite: ir.PathRewrite | None, path: ir.PathMatch) -> Location:
     """Return the path and query of a redirect."""
     match rewrite:
         case ir.FullPath(value):
-            return Location(f"{quoting.text(value)[1:-1]}$is_args$args")
+            return Location(f"{quoting.quote_text_literal(value)[1:-1]}$is_args$args")
         case ir.PrefixPath(value):
-            return _prefix_location(value.rstrip("/"), _matched(path), scope)
+            return _prefix_location(value.rstrip("/"), _matched(path))
     return Location("$request_uri")
 
 
-def _prefix_location(base: str, prefix: str, scope: str) -> Location:
+def _prefix_location(base: str, prefix: str) -> Location:
     """Keep the rest of the path behind the prefix as the client wrote it.
 
     Dot segments would be resolved against the new path. In this case the rest is sent as NGINX
     resolved it, unless it has characters that would have to be encoded again.
     """
-    written = names.variable(scope, "path", base, prefix)
-    resolved = names.variable(scope, "resolved path", base, prefix)
-    inner = quoting.text(base)[1:-1]
-    replacement = f'"{inner}$gh_tail"'
-    plain = f"^{regex.escape(prefix)}(?<gh_tail>/{_SAFE}*)$"
-    before = regex.encoded(prefix).replace(_SLASH, f"{_SLASH}+")
-    maps = (
-        _map("$uri", resolved, plain, replacement, f'"{inner or "/"}"'),
-        _map("$request_uri", written, f"^{_NO_DOTS}{before}(?<gh_tail>/[^?]*)", replacement,
-             f"${resolved}"),
-    )  # fmt: skip
-    return Location(f"${{{written}}}$is_args$args", maps)
-
-
-def _map(source: str, variable: str, pattern: str, replacement: str, otherwise: str) -> Directive:
-    rows = (simple(quoting.literal(f"~{pattern}"), replacement), simple("default", otherwise))
-    return block("map", (source, f"${variable}"), rows)
+    inner = quoting.quote_text_literal(base)[1:-1]
+    resolved = f"^{regex.escape_regex(prefix)}(?<gh_tail>/{_SAFE}*)$"
+    before = regex.percent_encoded(prefix).replace(_SLASH, f"{_SLASH}+")
+    written = f"^{_NO_DOTS}{before}(?<gh_tail>/[^?]*)"
+    directives = (functions.set_argument(_REDIRECTED, f'"{inner}$gh_tail"'),)
+    tests = (("$uri", resolved), ("$request_uri", written))
+    return Location(
+        f"${{{_REDIRECTED}}}$is_args$args",
+        (
+            functions.set_argument(_REDIRECTED, f'"{inner or "/"}"'),
+            *(
+                block("if", (f"({source}", "~", f"{quoting.quote_literal(pattern)})"), directives)
+                for source, pattern in tests
+            ),
+        ),
+    )
 
 
 def _matched(path: ir.PathMatch) -> str:

@@ -4,69 +4,100 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx import functions, names, quoting
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
 from gatehouse.compiler.ir import http as ir
 
+SESSION = "gh_session"
+"""Variable with the session of a request: that of the client, or a new one."""
+
+_SOURCE, _NAME, _TEXT = "gh_session_source", "gh_session_name", "gh_session_text"
+"""Arguments: the session that the client sent, the name of its cookie, the header for a new one."""
+
+_VALID = "~^[A-Za-z0-9._-]{1,128}$"
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 
+# No header contains a line feed.
+_COOKIE = "~^([^\\n]*)\\n(?:|(?:[^;]*;)+?\\s*)\\1=(?<gh_cookie>[^;]*)"
 
-class Session(msgspec.Struct, frozen=True):
-    """Directives of a location, and the maps that they need."""
+SESSION_DEFINITIONS = (
+    *map(functions.argument, (_SOURCE, _NAME, _TEXT)),
+    functions.function(
+        f'"${{{_NAME}}}\\n${{http_cookie}}"',
+        "gh_session_cookie",
+        (_COOKIE, "$gh_cookie"),
+        ("default", '""'),
+    ),
+    functions.function(f"${_SOURCE}", SESSION, (_VALID, f"${_SOURCE}"), ("default", "$request_id")),
+    functions.function(f"${_SOURCE}", "gh_session_begun", (_VALID, '""'), ("default", f"${_TEXT}")),
+)
+"""Directives of ``http`` that locations with session persistence need."""
 
-    directives: tuple[Directive, ...] = ()
-    maps: tuple[Directive, ...] = ()
 
-
-def session(persistence: ir.Persistence | None, route: str) -> Session:
+def session_directives(persistence: ir.Persistence | None) -> tuple[Directive, ...]:
     """Return the directives that read a client's session, or start one if there is none.
 
     Raises InvalidValueError.
     """
     if persistence is None:
-        return Session()
-    variable = names.session_variable(persistence, route)
-    begun = names.variable("begun", variable)
+        return ()
     if persistence.kind == "header":
-        if not _HEADER.fullmatch(persistence.name):
-            raise InvalidValueError(
-                f"session header {persistence.name!r} cannot be read: NGINX ignores such names"
-            )
-        source = f"$http_{persistence.name.lower().replace('-', '_')}"
-        name, value = persistence.name, f"${variable}"
+        _check(persistence)
+        arguments = {_SOURCE: _header(persistence), _TEXT: f"${SESSION}"}
+        name = persistence.name
     else:
-        source = f"$gh_cookie_{names.digest(persistence.name)}"
         lifetime = f"; Max-Age={persistence.lifetime}" if persistence.lifetime else ""
-        text = quoting.text(persistence.name)[1:-1]
-        name, value = "Set-Cookie", f'"{text}=${{{variable}}}; Path=/; HttpOnly{lifetime}"'
-    maps = [
-        block("map", (source, f"${variable}"), (
-            simple(quoting.literal("~^(?<gh_session>[A-Za-z0-9._-]{1,128})$"), "$gh_session"),
-            simple("default", "$request_id"),
-        )),
-        block("map", (source, f"${begun}"), (
-            simple(quoting.literal("~^[A-Za-z0-9._-]{1,128}$"), '""'),
-            simple("default", value),
-        )),
-    ]  # fmt: skip
-    if persistence.kind == "cookie":
-        maps.insert(0, _cookie(persistence.name, source))
-    added = simple("add_header", quoting.header_name(name), f"${begun}", "always")
-    return Session((added,), tuple(maps))
+        text = quoting.quote_text_literal(persistence.name)
+        path = quoting.quote_text_literal(persistence.path)
+        cookie = f'"{text[1:-1]}=${{{SESSION}}}; Path={path[1:-1]}; HttpOnly{lifetime}"'
+        arguments = {_NAME: text, _SOURCE: "$gh_session_cookie", _TEXT: cookie}
+        name = "Set-Cookie"
+    added = ("add_header", quoting.checked_header_name(name), "$gh_session_begun", "always")
+    return (
+        *(functions.set_argument(variable, value) for variable, value in arguments.items()),
+        simple_directive(*added),
+    )
+
+
+def chooser(persistence: ir.Persistence) -> tuple[str, tuple[Directive, ...]]:
+    """Return the variable with a session before any location is reached, and its maps."""
+    variable = names.variable("session", persistence.kind, persistence.name)
+    maps: tuple[Directive, ...] = ()
+    if persistence.kind == "header":
+        _check(persistence)
+        source = _header(persistence)
+    else:
+        source = f"$gh_cookie_{names.name_digest(persistence.name)}"
+        maps = (_cookie(persistence.name, source),)
+    rows = (
+        simple_directive(quoting.quote_literal(_VALID), source),
+        simple_directive("default", "$request_id"),
+    )
+    return f"${variable}", (*maps, block("map", (source, f"${variable}"), rows))
+
+
+def _check(persistence: ir.Persistence) -> None:
+    if not _HEADER.fullmatch(persistence.name):
+        raise InvalidValueError(
+            f"session header {persistence.name!r} cannot be read: NGINX ignores such names"
+        )
+
+
+def _header(persistence: ir.Persistence) -> str:
+    return f"$http_{persistence.name.lower().replace('-', '_')}"
 
 
 def _cookie(name: str, variable: str) -> Directive:
     """Return the map that reads a cookie whose name NGINX's variables cannot express."""
-    pattern = f"~(?:^|;\\s*){quoting.pattern(name)}=(?<gh_cookie>[^;]*)"
-    rows = (simple(quoting.literal(pattern), "$gh_cookie"), simple("default", '""'))
+    pattern = f"~(?:^|;\\s*){quoting.name_pattern(name)}=(?<gh_cookie>[^;]*)"
+    rows = (
+        simple_directive(quoting.quote_literal(pattern), "$gh_cookie"),
+        simple_directive("default", '""'),
+    )
     return block("map", ("$http_cookie", variable), rows)
 
 
-def upstream_name(cluster: str, persistence: ir.Persistence | None, route: str) -> str:
+def session_upstream(cluster: str, persistence: ir.Persistence | None) -> str:
     """Return the upstream of a cluster whose endpoints are chosen by session."""
-    if persistence is None:
-        return cluster
-    return f"{cluster}-{names.session_variable(persistence, route).removeprefix('gh_')}"
+    return cluster if persistence is None else f"{cluster}-session"

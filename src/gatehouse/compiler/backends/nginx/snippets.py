@@ -7,23 +7,27 @@ from collections.abc import Iterable
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx.directives import Raw
-from gatehouse.compiler.ir.settings import Snippet
+from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
       | (?P<end>[;{}])
       | (?P<word>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'
-                |(?!["'])(?:\\.|\$\{[^}\n]*\}|[^;{}\s\\])+)""",
+                |(?!["'}])(?:\\.|\$\{+|[^;{\s\\])+)""",
     re.DOTALL | re.VERBOSE,
 )
+"""A token, as NGINX reads it. Braces after ``$`` and a closing brace within a word belong to the
+word."""
 
 
-def within(snippets: Iterable[Snippet], context: str) -> list[Raw]:
+def within(snippets: Iterable[NginxSnippet], context: str) -> list[Raw]:
     """Return the text of the snippets of a context. Raises InvalidValueError."""
-    return [Raw(_checked(each)) for each in dict.fromkeys(snippets) if each.context == context]
+    return [
+        Raw(_checked(snippet)) for snippet in dict.fromkeys(snippets) if snippet.context == context
+    ]
 
 
-def _checked(snippet: Snippet) -> str:
+def _checked(snippet: NginxSnippet) -> str:
     problem = syntax_error(snippet.text)
     if problem:
         raise InvalidValueError(f"{snippet.origin}: {snippet.context}: {problem}")
@@ -50,10 +54,9 @@ def syntax_error(text: str) -> str:
     depth, in_directive, position = 0, False, 0
     while position < len(text):
         token = _TOKEN.match(text, position)
-        line = text.count("\n", 0, position) + 1
         if token is None:
-            return f"line {line}: unterminated quoted string"
-        position = token.end()
+            return f"{_line(text, position)}: unterminated quoted string"
+        start, position = position, token.end()
         if token["space"] is not None:
             continue
         if token["word"] is not None:
@@ -61,10 +64,14 @@ def syntax_error(text: str) -> str:
             continue
         depth += {"{": 1, "}": -1}.get(token["end"], 0)
         if depth < 0:
-            return f"line {line}: unexpected end of a block"
+            return f"{_line(text, start)}: unexpected end of a block"
         if (token["end"] == "}") == in_directive:
-            return f"line {line}: unexpected {token['end']}"
+            return f"{_line(text, start)}: unexpected {token['end']}"
         in_directive = False
     if depth:
         return "unterminated block"
     return "last directive must end with ;" if in_directive else ""
+
+
+def _line(text: str, position: int) -> str:
+    return f"line {text.count(chr(10), 0, position) + 1}"

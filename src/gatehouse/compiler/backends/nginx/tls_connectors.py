@@ -12,39 +12,43 @@ import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.file_set import File
 from gatehouse.sidecars.tls_connector import config
-from gatehouse.sidecars.tls_connector.config import Connector, Name
+from gatehouse.sidecars.tls_connector.config import Connector, SubjectAltName
 
 
-def connected(cluster: ir.Cluster) -> bool:
+def needs_connector(cluster: ir.Cluster) -> bool:
     """Return whether the certificate of a cluster must have other names than the SNI."""
     tls = cluster.tls
     return tls is not None and not {*tls.names} <= {ir.SubjectName("dns", tls.server_name)}
 
 
-def check(capabilities: Capabilities, clusters: Iterable[ir.Cluster]) -> None:
+def check_connector(capabilities: NginxCapabilities, clusters: Iterable[ir.Cluster]) -> None:
     """Raise InvalidValueError if a cluster needs a connector and the agent has none."""
-    if not capabilities.connectors and any(connected(cluster) for cluster in clusters):
+    if not capabilities.connectors and any(needs_connector(cluster) for cluster in clusters):
         raise InvalidValueError("subjectAltNames of backends require an agent with a TLS connector")
 
 
-def socket(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
+def connector_socket(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
     """Return the socket of an endpoint, relative to the run directory."""
-    return f"{config.SOCKETS}/{_connector(cluster, endpoint).socket}"
+    return f"{config.CONNECTOR_SOCKETS}/{_connector(cluster, endpoint).socket}"
 
 
-def files(clusters: Iterable[ir.Cluster]) -> list[File]:
+def connector_files(clusters: Iterable[ir.Cluster]) -> list[File]:
     """Return the configuration file of the connectors, if any is needed."""
     connectors = [
         _connector(cluster, endpoint)
         for cluster in clusters
-        if connected(cluster)
+        if needs_connector(cluster)
         for endpoint in cluster.endpoints
     ]
-    return [File.make(config.FILE, config.encode(connectors))] if connectors else []
+    return (
+        [File.make(config.CONNECTORS_FILE, config.encode_connectors(connectors))]
+        if connectors
+        else []
+    )
 
 
 def _connector(cluster: ir.Cluster, endpoint: ir.Endpoint) -> Connector:
@@ -56,7 +60,7 @@ def _connector(cluster: ir.Cluster, endpoint: ir.Endpoint) -> Connector:
         address=endpoint.address,
         port=endpoint.port,
         server_name=tls.server_name,
-        names=tuple(Name(name.kind, name.value) for name in tls.names),
+        names=tuple(SubjectAltName(name.kind, name.value) for name in tls.names),
         trust=names.trust_file(tls.trust),
         certificate=names.certificate_file(tls.certificate, "crt") if tls.certificate else "",
         key=names.certificate_file(tls.certificate, "key") if tls.certificate else "",
@@ -64,5 +68,5 @@ def _connector(cluster: ir.Cluster, endpoint: ir.Endpoint) -> Connector:
     )
     # Files are named by content, so that a renewed CA or certificate is another socket: old workers
     # keep the old one, new workers never use a connection made with it.
-    digest = names.digest(msgspec.json.encode(connector).decode())
+    digest = names.name_digest(msgspec.json.encode(connector).decode())
     return msgspec.structs.replace(connector, socket=f"{digest}.sock")

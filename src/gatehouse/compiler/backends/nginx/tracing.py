@@ -12,49 +12,78 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import names, proxy_pass
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.generator import Generator
+from gatehouse.compiler.backends.nginx import names
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
+from gatehouse.compiler.backends.nginx.generator import NginxGenerator
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import ClientSettings, ProxySettings, RateLimits, Settings
 from gatehouse.compiler.ir.unsupported import Suspect
-from gatehouse.dataplane.origin import NO_ORIGIN, Origin, of_port
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin, port_origin
 
-_PLACE = re.compile(rf"(?:^|[\s/])({names.ROOT}/\S+?\.conf):(\d+)")
-_SHARED = (f"{names.ROOT}/http.conf", names.MAIN_SNIPPETS, names.HTTP_SNIPPETS)
+_MAX_FILE = 512
+"""Characters of the name of a generated file. Limits the search in a message of an agent."""
+_PLACE = re.compile(rf" in (?:\S*/)?({names.ROOT}/\S{{1,{_MAX_FILE}}}?\.conf):(\d{{1,9}})\b")
+"""The last place is NGINX's own. Values of objects, which it may quote, stand before it."""
+_SHARED = (f"{names.ROOT}/http.conf", names.MAIN_SNIPPETS, names.HTTP_SNIPPETS, names.TRACE_EXPORT)
 """Files that all virtual hosts share."""
-_BIND = re.compile(r"\bbind\(\) to \S*:(\d+) failed")
+_BIND = re.compile(r"\bbind\(\) to \S*:(\d{1,5}) failed")
+_VARIABLE = re.compile(r'unknown "(\w+)" variable\s*$', re.MULTILINE)
+_CREDENTIAL = re.compile(rf"\b{names.ROOT}/(?:tls|secrets)/([a-z0-9-]+)")
 
 
-def suspects(gateway: ir.Gateway, capabilities: Capabilities, message: str) -> tuple[Suspect, ...]:
+def suspects(
+    gateway: ir.GatewayConfiguration, capabilities: NginxCapabilities, message: str
+) -> tuple[Suspect, ...]:
     """Return the parts of ``gateway`` that an error message is about; empty if unknown."""
+    places = _PLACE.findall(message)
+    if places:
+        path, number = places[-1]
+        return _at(gateway, capabilities, path, int(number))
     if bind := _BIND.search(message):
         return _of_port(gateway, int(bind[1]))
-    for certificate in gateway.certificates:
-        if names.certificate_file(certificate.name, "") in message:
-            return (Suspect(certificate.origin),) if certificate.origin != NO_ORIGIN else ()
-    for place in _PLACE.finditer(message):
-        found = _at(gateway, capabilities, place[1], int(place[2]))
-        if found:
-            return found
-    return ()
+    if variable := _VARIABLE.search(message):
+        return _using(gateway, variable[1])
+    held = {credential.name: credential for credential in gateway.credentials}
+    named = (held.get(name) for name in _CREDENTIAL.findall(message))
+    rejected = next((candidate for candidate in named if candidate is not None), None)
+    if rejected is None:
+        return ()
+    return tuple(Suspect(origin, credential=rejected.name) for origin in rejected.origins[:1])
 
 
-def _of_port(gateway: ir.Gateway, port: int) -> tuple[Suspect, ...]:
-    ports = {each.port for each in gateway.listeners} | {each.port for each in gateway.l4_listeners}
-    return (Suspect(of_port(gateway.name, port)),) if port in ports else ()
+def _of_port(gateway: ir.GatewayConfiguration, port: int) -> tuple[Suspect, ...]:
+    ports = {listener.port for listener in gateway.listeners} | {
+        l4_listener.port for l4_listener in gateway.l4_listeners
+    }
+    return (Suspect(port_origin(gateway.name, port)),) if port in ports else ()
+
+
+def _using(gateway: ir.GatewayConfiguration, variable: str) -> tuple[Suspect, ...]:
+    """Return the filters and policies whose snippets use a variable."""
+    pattern = re.compile(rf"\$(?:{variable}(?!\w)|{{{variable}}})")
+    hosts = [host for listener in gateway.listeners for host in listener.virtual_hosts]
+    snippets = (
+        *gateway.snippets,
+        *(snippet for host in hosts for snippet in host.snippets),
+        *(snippet for host in hosts for route in host.routes for snippet in route.snippets),
+    )
+    using = (snippet.origin for snippet in snippets if pattern.search(snippet.text))
+    return tuple(map(Suspect, dict.fromkeys(using)))
 
 
 def _at(
-    gateway: ir.Gateway, capabilities: Capabilities, path: str, number: int
+    gateway: ir.GatewayConfiguration, capabilities: NginxCapabilities, path: str, number: int
 ) -> tuple[Suspect, ...]:
     for stream in gateway.l4_listeners:
-        if path == names.stream_file(stream.port, stream.protocol):
+        if path == names.l4_listener_file(stream.port, stream.protocol):
+            origins = {host.origin for host in stream.hosts}
+            if len(stream.hosts) == 1 and NO_ORIGIN not in origins:
+                return tuple(map(Suspect, origins))
             return _of_port(gateway, stream.port)
     for cluster in gateway.clusters:
         if path == names.upstream_file(cluster.name):
-            return tuple(map(Suspect, cluster.settings.objects or gateway.settings.origins))
+            return tuple(map(Suspect, cluster.settings.objects))
     for listener in gateway.listeners:
         for host in listener.virtual_hosts:
             if path == names.server_file(listener.port, host.hostname):
@@ -65,7 +94,7 @@ def _at(
     return tuple(dict.fromkeys(map(Suspect, _shared(gateway, line)))) if line else ()
 
 
-def _shared(gateway: ir.Gateway, line: Line) -> Iterator[Origin]:
+def _shared(gateway: ir.GatewayConfiguration, line: LineInBlock) -> Iterator[Origin]:
     """Yield the origins of a line of a file that all virtual hosts share."""
     for snippet in gateway.snippets:
         if line[1] in map(str.strip, snippet.text.splitlines()):
@@ -80,13 +109,13 @@ def _shared(gateway: ir.Gateway, line: Line) -> Iterator[Origin]:
     yield from gateway.settings.origins
 
 
-Line = tuple[str, str]
+LineInBlock = tuple[str, str]
 """A line of a file, after the line that opens the block around it."""
 
 
-def _lines(text: str) -> list[Line]:
+def _lines(text: str) -> list[LineInBlock]:
     """Return the lines of a file."""
-    result: list[Line] = []
+    result: list[LineInBlock] = []
     blocks = [""]
     for line in text.splitlines():
         stripped = line.strip()
@@ -98,13 +127,13 @@ def _lines(text: str) -> list[Line]:
     return result
 
 
-def _line(text: str, number: int) -> Line | None:
+def _line(text: str, number: int) -> LineInBlock | None:
     lines = _lines(text)
     return lines[number - 1] if 0 < number <= len(lines) else None
 
 
-def _text(gateway: ir.Gateway, capabilities: Capabilities, path: str) -> str:
-    file = Generator(capabilities).generate(gateway).file_set.files.get(path)
+def _text(gateway: ir.GatewayConfiguration, capabilities: NginxCapabilities, path: str) -> str:
+    file = NginxGenerator(capabilities).generate(gateway).file_set.files.get(path)
     return file.content.decode() if file is not None else ""
 
 
@@ -113,22 +142,17 @@ class _HostTracer:
 
     def __init__(
         self,
-        gateway: ir.Gateway,
-        capabilities: Capabilities,
+        gateway: ir.GatewayConfiguration,
+        capabilities: NginxCapabilities,
         listener: ir.Listener,
         host: http.VirtualHost,
         path: str,
     ) -> None:
         self._capabilities, self._host, self._path = capabilities, host, path
         self._listener = listener
-        used = {
-            name
-            for route in host.routes
-            if isinstance(route.action, http.Forward)
-            for name in proxy_pass.cluster_names(route.action)
-        }
+        used = {name for route in host.routes for name in route.clusters}
         clusters = tuple(cluster for cluster in gateway.clusters if cluster.name in used)
-        self._gateway = ir.Gateway(
+        self._gateway = ir.GatewayConfiguration(
             gateway.name, gateway.bind_address, clusters=clusters, settings=gateway.settings
         )
 
@@ -141,27 +165,30 @@ class _HostTracer:
         if self._has(outside, line):
             return tuple(map(Suspect, self._of_host(outside, line)))
         routes = tuple(self._routes_with(self._host.routes, line))
-        found = [suspect for route in routes for suspect in self._of_route(route, line)]
-        return tuple(dict.fromkeys(found))
+        candidates = [suspect for route in routes for suspect in self._of_route(route, line)]
+        return tuple(dict.fromkeys(candidates))
 
     def _generate(self, host: http.VirtualHost) -> str:
         listener = msgspec.structs.replace(self._listener, virtual_hosts=(host,))
         gateway = msgspec.structs.replace(self._gateway, listeners=(listener,))
         return _text(gateway, self._capabilities, self._path)
 
-    def _has(self, host: http.VirtualHost, line: Line) -> bool:
+    def _has(self, host: http.VirtualHost, line: LineInBlock) -> bool:
         """Return whether the file of ``host`` has a line.
 
         Rows of maps lead to names that depend on the other routes, so that only their patterns are
-        compared.
+        compared. A condition stands in the locations of other routes, too, so that only its own
+        line is compared.
         """
         lines = _lines(self._generate(host))
+        if line[1].startswith("if ("):
+            return any(text == line[1] for _, text in lines)
         if not line[1].startswith('"'):
             return line in lines
         pattern = _first_word(line[1])
-        return any(_first_word(each) == pattern for _, each in lines)
+        return any(_first_word(text) == pattern for _, text in lines)
 
-    def _routes_with(self, routes: Sequence[http.Route], line: Line) -> Iterator[http.Route]:
+    def _routes_with(self, routes: Sequence[http.Route], line: LineInBlock) -> Iterator[http.Route]:
         """Yield the routes that each produce a line, by halves."""
         if not routes or not self._has(
             msgspec.structs.replace(self._host, routes=tuple(routes)), line
@@ -174,7 +201,7 @@ class _HostTracer:
         yield from self._routes_with(routes[:half], line)
         yield from self._routes_with(routes[half:], line)
 
-    def _of_host(self, host: http.VirtualHost, line: Line) -> Iterator[Origin]:
+    def _of_host(self, host: http.VirtualHost, line: LineInBlock) -> Iterator[Origin]:
         without = msgspec.structs.replace(host, settings=Settings())
         if not self._has(without, line):
             yield from host.settings.client.objects
@@ -182,7 +209,7 @@ class _HostTracer:
             if line[1] in map(str.strip, snippet.text.splitlines()):
                 yield snippet.origin
 
-    def _of_route(self, route: http.Route, line: Line) -> Iterator[Suspect]:
+    def _of_route(self, route: http.Route, line: LineInBlock) -> Iterator[Suspect]:
         """Yield the policies and filters of a route that produce a line; else the route."""
         origins = [
             origin
@@ -221,8 +248,16 @@ def _parts(route: http.Route) -> Iterator[tuple[_Change, tuple[Origin, ...]]]:
     yield without(proxy=ProxySettings()), settings.proxy.objects
     limits = tuple(sorted({limit.origin.whole for limit in settings.rates.limits}))
     yield without(rates=RateLimits()), limits
+    tracing = settings.tracing
+    yield without(tracing=None), (tracing.origin,) if tracing is not None else ()
+    if route.authentication is not None:
+        origin = route.authentication.origin.whole
+        yield (
+            lambda of: msgspec.structs.replace(of, authentication=None),
+            (origin,) if origin != NO_ORIGIN else (),
+        )
     for snippet in route.snippets:
-        others = tuple(each for each in route.snippets if each != snippet)
+        others = tuple(other for other in route.snippets if other != snippet)
         yield (
             lambda of, left=others: msgspec.structs.replace(of, snippets=left),  # type: ignore[misc]
             (snippet.origin,),

@@ -2,69 +2,83 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.proxy_settings import (
+    Buffers,
+    NginxClientSettings,
+    NginxResponseSettings,
+)
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 HEAD = 16 << 10
 """Default size in bytes of the buffer for response headers."""
 
-BUFFERS = ir.Buffers(8, 16 << 10)
+BUFFERS = Buffers(8, 16 << 10)
+
+_DEFAULTS = NginxClientSettings()
 
 _DIGITS = "0123456789"
 
 
-def unsupported(settings: ir.Settings, capabilities: Capabilities) -> list[UnsupportedSetting]:
-    """Return the settings that this NGINX does not support."""
-    if settings.client.keepalive_min_timeout is not None and not capabilities.keepalive_min_timeout:
-        setting = settings.client.source("keepalive_min_timeout")
+def unsupported_traffic(
+    settings: ir.Settings, capabilities: NginxCapabilities
+) -> list[UnsupportedSetting]:
+    """Return the traffic settings for which this NGINX is too old."""
+    client = settings.client
+    if client.nginx.keepalive_min_timeout is not None and not capabilities.keepalive_min_timeout:
+        setting = client.source("nginx.keepalive_min_timeout")
         return [UnsupportedSetting(setting, "requires NGINX 1.27.4 or newer")]
     return []
 
 
-def clients(settings: ir.ClientSettings, capabilities: Capabilities) -> list[Directive]:
+def clients(settings: NginxClientSettings, capabilities: NginxCapabilities) -> list[Directive]:
     """Return the client directives of a server or location, except the body size."""
+    if settings == _DEFAULTS:
+        return []
     directives: list[Directive] = []
     for name, size in (("client_body_buffer_size", settings.body_buffer),):
-        directives += [simple(name, str(size))] if size is not None else []
+        directives += [simple_directive(name, str(size))] if size is not None else []
     times = [("client_body_timeout", settings.body_timeout), ("keepalive_time", settings.lifetime)]
     if capabilities.keepalive_min_timeout:
         times.append(("keepalive_min_timeout", settings.keepalive_min_timeout))
-    directives += [simple(name, time(value)) for name, value in times if value is not None]
+    directives += [
+        simple_directive(name, format_time(value)) for name, value in times if value is not None
+    ]
     if settings.requests is not None:
-        directives.append(simple("keepalive_requests", str(settings.requests)))
+        directives.append(simple_directive("keepalive_requests", str(settings.requests)))
     if settings.idle is not None:
         header = (
-            [seconds(settings.keepalive_header_timeout)]
+            [whole_seconds(settings.keepalive_header_timeout)]
             if settings.keepalive_header_timeout is not None
             else []
         )
-        directives.append(simple("keepalive_timeout", time(settings.idle), *header))
+        directives.append(
+            simple_directive("keepalive_timeout", format_time(settings.idle), *header)
+        )
     return directives
 
 
-def differing(
-    inner: ir.ClientSettings, outer: ir.ClientSettings, capabilities: Capabilities
+def differing_directives(
+    inner: NginxClientSettings, outer: NginxClientSettings, capabilities: NginxCapabilities
 ) -> list[Directive]:
     """Return the directives of a location that differ from those of its server."""
     inherited = clients(outer, capabilities)
-    return [each for each in clients(inner, capabilities) if each not in inherited]
+    return [client for client in clients(inner, capabilities) if client not in inherited]
 
 
-def body_limit(size: int | None) -> tuple[list[Directive], list[Directive]]:
-    """Return the directives, and their maps, that reject bodies longer than ``size`` bytes.
+def body_limit(size: int | None) -> list[Directive]:
+    """Return the directives that reject bodies longer than ``size`` bytes.
 
     NGINX checks the Content-Length before the route is known, and not again. So the route checks
     it, and leaves bodies of unknown length to NGINX.
     """
     if not size:
-        return [], []
-    variable = f"gh_longer_{size}"
-    rows = (simple(f'"~{longer(size)}"', '"1"'), simple("default", '""'))
-    table = block("map", ("$content_length", f"${variable}"), rows)
-    refuse = block("if", (f"(${variable})",), (simple("return", "413"),))
-    return [simple("client_max_body_size", str(size)), refuse], [table]
+        return []
+    is_longer = ("($content_length", "~", f'"{longer(size)}")')
+    refuse = block("if", is_longer, (simple_directive("return", "413"),))
+    return [simple_directive("client_max_body_size", str(size)), refuse]
 
 
 def longer(size: int) -> str:
@@ -79,25 +93,27 @@ def longer(size: int) -> str:
     return f"^0*(?:{'|'.join(patterns)})$"
 
 
-def proxying(module: str, settings: ir.ProxySettings) -> list[Directive]:
+def proxying(module: str, settings: NginxResponseSettings) -> list[Directive]:
     """Return the directives of a location for backend responses, except timeouts."""
     if module == "grpc":
         head = settings.buffer_size
-        return [simple("grpc_buffer_size", str(head))] if head is not None else []
+        return [simple_directive("grpc_buffer_size", str(head))] if head is not None else []
     directives: list[Directive] = []
     if settings.buffering is not None:
-        directives.append(simple("proxy_buffering", "on" if settings.buffering else "off"))
+        directives.append(
+            simple_directive("proxy_buffering", "on" if settings.buffering else "off")
+        )
     if (settings.buffer_size, settings.buffers, settings.busy_buffers_size) != (None, None, None):
         head, buffers, busy = sizes(settings)
         directives += [
-            simple("proxy_buffer_size", str(head)),
-            simple("proxy_buffers", str(buffers.number), str(buffers.size)),
-            simple("proxy_busy_buffers_size", str(busy)),
+            simple_directive("proxy_buffer_size", str(head)),
+            simple_directive("proxy_buffers", str(buffers.number), str(buffers.size)),
+            simple_directive("proxy_busy_buffers_size", str(busy)),
         ]
     return directives
 
 
-def sizes(settings: ir.ProxySettings) -> tuple[int, ir.Buffers, int]:
+def sizes(settings: NginxResponseSettings) -> tuple[int, Buffers, int]:
     """Return consistent sizes; the number of buffers grows where they do not fit.
 
     NGINX requires: header buffer and one buffer <= busy < all buffers but one.
@@ -108,24 +124,28 @@ def sizes(settings: ir.ProxySettings) -> tuple[int, ir.Buffers, int]:
     if settings.busy_buffers_size is None and busy >= (buffers.number - 1) * buffers.size:
         busy = least
     number = max(buffers.number, busy // buffers.size + 2)
-    return head, ir.Buffers(number, buffers.size), busy
+    return head, Buffers(number, buffers.size), busy
 
 
 def waits(module: str, settings: ir.ProxySettings) -> list[Directive]:
     """Return the directives for timeouts of a backend."""
-    timeouts = (("connect", settings.connect), ("send", settings.send), ("read", settings.read))
+    timeouts = (
+        ("connect", settings.nginx.connect),
+        ("send", settings.send),
+        ("read", settings.read),
+    )
     return [
-        simple(f"{module}_{kind}_timeout", time(value))
+        simple_directive(f"{module}_{kind}_timeout", format_time(value))
         for kind, value in timeouts
         if value is not None
     ]
 
 
-def time(value: float) -> str:
+def format_time(value: float) -> str:
     """Format seconds as NGINX reads them."""
     return f"{round(value * 1000)}ms"
 
 
-def seconds(value: float) -> str:
+def whole_seconds(value: float) -> str:
     """Format whole seconds, where NGINX supports nothing smaller."""
     return f"{round(value)}s"

@@ -12,16 +12,23 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import names, quoting, tls_connectors
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
-from gatehouse.compiler.backends.nginx.traffic_settings import time
+from gatehouse.compiler.backends.nginx import external_names, names, quoting, tls_connectors
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    block,
+    format_directives,
+    simple_directive,
+)
+from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.access_log import object_text
 from gatehouse.compiler.ir.settings import Balancing, UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.file_set import File
+from gatehouse.dataplane.upstream_label import UpstreamLabel
 
-KEEPALIVE = 32
+_KEEPALIVE = 32
 """Idle connections per worker; without any, a request costs 3.5 times as much (measured)."""
 
 MAX_WEIGHT = 65_535
@@ -40,40 +47,61 @@ Shares = Sequence[tuple[ir.Cluster, int]]
 """Clusters with endpoints, and their weights."""
 
 
-def upstream(capabilities: Capabilities, name: str, shares: Shares, *, by: str = "") -> str:
+def upstream(capabilities: NginxCapabilities, name: str, shares: Shares, *, by: str = "") -> str:
     """Write an upstream whose clusters get their shares regardless of their endpoint counts.
 
     ``by``: the variable that selects the endpoint.
     """
     settings = shares[0][0].settings
     inner = [
-        *_memory(capabilities, name, shares, names.ZONE, settings.memory),
+        *_memory(capabilities, name, shares, names.ZONE, settings.nginx.memory),
         *(_hashed(by) if by else balancing(settings, capabilities)),
         *_servers(capabilities, name, shares),
         *keepalive_directives(settings, capabilities),
     ]
-    return write([block("upstream", (quoting.word(name),), inner)])
+    return format_directives([block("upstream", (quoting.word(name),), inner)])
 
 
-def files(capabilities: Capabilities, name: str, shares: Shares, by: str = "") -> tuple[File, ...]:
+def upstream_files(
+    capabilities: NginxCapabilities, name: str, shares: Shares, by: str = ""
+) -> tuple[File, ...]:
     """Return the files of an upstream; arguments as of :func:`upstream`."""
     text = upstream(capabilities, name, shares, by=by)
     endpoints = endpoints_files(capabilities, name, shares)
-    return (File.make(names.upstream_file(name), text), *endpoints)
+    label = ""
+    if len(shares) == 1:
+        label = _label(capabilities, shares[0][0], *(file.path for file in endpoints))
+    return (File.make(names.upstream_file(name), label + text), *endpoints)
 
 
-def stream_upstream(capabilities: Capabilities, name: str, shares: Shares) -> str:
+def files_without_endpoints(
+    capabilities: NginxCapabilities, name: str, cluster: ir.Cluster
+) -> tuple[File, ...]:
+    """Return the file of a cluster without endpoints: its name for the agent, or nothing."""
+    label = _label(capabilities, cluster)
+    return (File.make(names.upstream_file(name), label),) if label else ()
+
+
+def _label(capabilities: NginxCapabilities, cluster: ir.Cluster, endpoints: str = "") -> str:
+    """Return the comment that names the backend; empty if the agent counts no endpoints."""
+    backend = object_text(cluster.origin)
+    if not capabilities.access_log or not backend:
+        return ""
+    return UpstreamLabel(backend, endpoints).comment()
+
+
+def stream_upstream(capabilities: NginxCapabilities, name: str, shares: Shares) -> str:
     """Write an upstream of L4 listeners (round robin)."""
     memory = _memory(capabilities, name, shares, names.STREAM_ZONE)
     inner = [*memory, *_servers(capabilities, name, shares)]
-    return write([block("upstream", (quoting.word(name),), inner)])
+    return format_directives([block("upstream", (quoting.word(name),), inner)])
 
 
-def zone(name: str, endpoints: int) -> Directive:
+def zone_upstream(name: str, endpoints: int) -> Directive:
     """Return the upstream that only defines the size of the shared zone."""
-    idle = simple("server", quoting.word("127.0.0.1:9"), "down")
+    idle = simple_directive("server", quoting.word("127.0.0.1:9"), "down")
     size = _size(MIN_ZONE_MIB, endpoints)
-    return block("upstream", (quoting.word(name),), [simple("zone", name, size), idle])
+    return block("upstream", (quoting.word(name),), [simple_directive("zone", name, size), idle])
 
 
 def _size(minimum: int, endpoints: int) -> str:
@@ -84,21 +112,25 @@ def _size(minimum: int, endpoints: int) -> str:
     return f"{size}m"
 
 
-def uses_dns(capabilities: Capabilities, shares: Shares) -> bool:
+def uses_dns(capabilities: NginxCapabilities, shares: Shares) -> bool:
     """Return whether NGINX resolves the endpoints of an upstream by DNS from the agent."""
-    return capabilities.resolving_upstreams and not _uses_connector(shares)
+    return capabilities.resolving_upstreams and not _is_static(shares)
 
 
-def uses_api(capabilities: Capabilities, shares: Shares) -> bool:
+def uses_api(capabilities: NginxCapabilities, shares: Shares) -> bool:
     """Return whether the endpoints of an upstream are set by the NGINX Plus API."""
-    return bool(capabilities.state_files) and not _uses_connector(shares)
+    return bool(capabilities.state_files) and not _is_static(shares)
 
 
-def _uses_connector(shares: Shares) -> bool:
-    return any(tls_connectors.connected(cluster) for cluster, _ in shares)
+def _is_static(shares: Shares) -> bool:
+    """Return whether the configuration has the endpoints: sockets and external names."""
+    return any(
+        cluster.resolution is not None or tls_connectors.needs_connector(cluster)
+        for cluster, _ in shares
+    )
 
 
-def endpoints_files(capabilities: Capabilities, name: str, shares: Shares) -> list[File]:
+def endpoints_files(capabilities: NginxCapabilities, name: str, shares: Shares) -> list[File]:
     """Return the file of an upstream's endpoints, if they are separate from its configuration."""
     if uses_api(capabilities, shares):
         return [_endpoints_file(names.servers_file(name), shares)]
@@ -115,7 +147,9 @@ def _endpoints_file(path: str, shares: Shares) -> File:
     return File.make(path, msgspec.json.encode(members))
 
 
-def unsupported(settings: UpstreamSettings, capabilities: Capabilities) -> list[UnsupportedSetting]:
+def unsupported_upstream(
+    settings: UpstreamSettings, capabilities: NginxCapabilities
+) -> list[UnsupportedSetting]:
     """Return the settings that this NGINX does not support."""
     needs = ""
     if settings.effective_balancing.choice == "least-time" and not capabilities.random_least_time:
@@ -127,21 +161,23 @@ def unsupported(settings: UpstreamSettings, capabilities: Capabilities) -> list[
     return [UnsupportedSetting(settings.source("balancing"), f"requires {needs}")]
 
 
-def balancing(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:
+def balancing(settings: UpstreamSettings, capabilities: NginxCapabilities) -> list[Directive]:
     """Return the directive of the load balancing method; none for round robin."""
-    if unsupported(settings, capabilities):
+    if unsupported_upstream(settings, capabilities):
         return []
     timed = {"": "", "header": "header", "whole": "last_byte"}[
         settings.effective_balancing.response
     ]
     match settings.effective_balancing:
         case Balancing("least-connections"):
-            return [simple("least_conn")]
+            return [simple_directive("least_conn")]
         case Balancing("client-hash"):
-            return [simple("ip_hash")]
+            return [simple_directive("ip_hash")]
         case Balancing("hash", consistent):
             key = settings.key.name if settings.key is not None else "request_uri"
-            return [simple("hash", quoting.word(f"${key}"), *(["consistent"] * consistent))]
+            return [
+                simple_directive("hash", quoting.word(f"${key}"), *(["consistent"] * consistent))
+            ]
         case Balancing("random", choice=choice):
             two = {
                 "": [],
@@ -149,64 +185,74 @@ def balancing(settings: UpstreamSettings, capabilities: Capabilities) -> list[Di
                 "least-connections": ["two", "least_conn"],
                 "least-time": ["two", f"least_time={timed}"],
             }
-            return [simple("random", *two[choice])]
+            return [simple_directive("random", *two[choice])]
         case Balancing("least-time", in_flight=in_flight):
-            return [simple("least_time", timed, *(["inflight"] * in_flight))]
+            return [simple_directive("least_time", timed, *(["inflight"] * in_flight))]
     return []
 
 
-def keepalive_directives(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:
+def keepalive_directives(
+    settings: UpstreamSettings, capabilities: NginxCapabilities
+) -> list[Directive]:
     """Return the directives for idle connections."""
-    connections = KEEPALIVE if settings.connections is None else settings.connections
+    connections = _KEEPALIVE if settings.connections is None else settings.connections
     if connections == 0:
-        return [simple("keepalive", "0")] if capabilities.keepalive_off else []
-    directives = [simple("keepalive", str(connections))]
+        return [simple_directive("keepalive", "0")] if capabilities.keepalive_off else []
+    directives = [simple_directive("keepalive", str(connections))]
     if settings.requests is not None:
-        directives.append(simple("keepalive_requests", str(settings.requests)))
+        directives.append(simple_directive("keepalive_requests", str(settings.requests)))
     if settings.lifetime is not None:
-        directives.append(simple("keepalive_time", time(settings.lifetime)))
+        directives.append(simple_directive("keepalive_time", format_time(settings.lifetime)))
     if settings.idle is not None:
-        directives.append(simple("keepalive_timeout", time(settings.idle)))
+        directives.append(simple_directive("keepalive_timeout", format_time(settings.idle)))
     return directives
 
 
-def address(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
+def _address(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
     """Return the address to which NGINX connects for an endpoint of a cluster."""
-    if tls_connectors.connected(cluster):
-        return f"unix:{tls_connectors.socket(cluster, endpoint)}"
+    if tls_connectors.needs_connector(cluster):
+        return f"unix:{tls_connectors.connector_socket(cluster, endpoint)}"
     host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
     return f"{host}:{endpoint.port}"
 
 
 def _hashed(variable: str) -> list[Directive]:
-    return [simple("hash", quoting.word(f"${variable}"), "consistent")]
+    return [simple_directive("hash", quoting.word(f"${variable}"), "consistent")]
 
 
 def _memory(
-    capabilities: Capabilities, name: str, shares: Shares, shared: str, own: int | None = None
+    capabilities: NginxCapabilities, name: str, shares: Shares, shared: str, own: int | None = None
 ) -> list[Directive]:
     if own and len(shares) == 1:
-        return [simple("zone", quoting.word(name), str(own))]
+        zone = simple_directive("zone", quoting.word(name), str(own))
+        return [zone, *external_names.resolver_directives(shares)]
     if uses_dns(capabilities, shares):
-        return [simple("zone", quoting.word(shared))]
+        return [simple_directive("zone", quoting.word(shared))]
     if uses_api(capabilities, shares):
         # Twice: endpoints may be added before the next reload.
         count = 2 * sum(len(cluster.endpoints) for cluster, _ in shares)
-        return [simple("zone", quoting.word(name), _size(MIN_OWN_ZONE_MIB, count))]
-    # One state for all workers; otherwise each would start its own round.
-    return [simple("zone", quoting.word(name), "64k")] if len(shares) > 1 else []
+        return [simple_directive("zone", quoting.word(name), _size(MIN_OWN_ZONE_MIB, count))]
+    resolver = external_names.resolver_directives(shares)
+    # One state for all workers; otherwise each would start its own round. NGINX resolves names only
+    # for upstreams with a zone.
+    zoned = len(shares) > 1 or resolver
+    return [*([simple_directive("zone", quoting.word(name), "64k")] if zoned else []), *resolver]
 
 
-def _servers(capabilities: Capabilities, name: str, shares: Shares) -> list[Directive]:
+def _servers(capabilities: NginxCapabilities, name: str, shares: Shares) -> list[Directive]:
     if uses_dns(capabilities, shares):
-        label = names.endpoints(name)
+        label = names.endpoints_name(name)
         server = _server(f"{label}.gatehouse", "service=endpoints", "resolve")
         # Initial endpoints, used until the rest is resolved.
-        return [server, simple("include", quoting.word(f"seeds/{label}/*.conf"))]
+        return [server, simple_directive("include", quoting.word(f"seeds/{label}/*.conf"))]
     if uses_api(capabilities, shares):
-        return [simple("state", quoting.word(f"{capabilities.state_files}/{name}.conf"))]
+        return [simple_directive("state", quoting.word(f"{capabilities.state_files}/{name}.conf"))]
     return [
-        _server(address(cluster, endpoint), *([f"weight={weight}"] if len(shares) > 1 else []))
+        _server(
+            _address(cluster, endpoint),
+            *([f"weight={weight}"] if len(shares) > 1 else []),
+            *(["resolve"] if cluster.resolution is not None else []),
+        )
         for cluster, endpoint, weight in _weights(shares)
     ]
 
@@ -217,7 +263,7 @@ def _server(where: str, *more: str) -> Directive:
     Readiness decides about its health: NGINX would remove an endpoint for ten seconds after one
     failure, and answer 502 if it is the only one.
     """
-    return simple("server", quoting.word(where), "max_fails=0", *more)
+    return simple_directive("server", quoting.word(where), "max_fails=0", *more)
 
 
 def _weights(shares: Shares) -> list[tuple[ir.Cluster, ir.Endpoint, int]]:

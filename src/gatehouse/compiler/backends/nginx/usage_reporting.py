@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.quoting import literal
-from gatehouse.compiler.ir.settings import UsageReports
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.quoting import quote_literal
+from gatehouse.compiler.ir.proxy_settings import NginxUsageReports
 
 DIRECTIVE = "mgmt"
 
 
-def directives(reports: UsageReports | None, capabilities: Capabilities) -> list[Directive]:
+def directives(
+    reports: NginxUsageReports | None, capabilities: NginxCapabilities
+) -> list[Directive]:
     """Return the ``mgmt`` block; none for NGINX Open Source, and before R33, which has no
     licence."""
     if reports is None or not capabilities.licensed:
         return []
     inner = [
-        simple("license_token", literal(reports.license)),
+        simple_directive("license_token", quote_literal(reports.license)),
         # The default is a directory where a Pod cannot write.
-        simple("state_path", literal(reports.state)),
+        simple_directive("state_path", quote_literal(reports.state)),
     ]
     if reports.endpoint:
-        inner.append(simple("usage_report", literal(f"endpoint={reports.endpoint}")))
+        inner.append(
+            simple_directive("usage_report", quote_literal(f"endpoint={reports.endpoint}"))
+        )
     if reports.resolver:
-        inner.append(simple("resolver", *map(literal, reports.resolver)))
+        inner.append(simple_directive("resolver", *map(quote_literal, reports.resolver)))
     if reports.proxy and capabilities.usage_proxy:
-        inner.append(simple("proxy", literal(reports.proxy)))
+        inner.append(simple_directive("proxy", quote_literal(reports.proxy)))
     if not reports.verified:
-        inner.append(simple("ssl_verify", "off"))
+        inner.append(simple_directive("ssl_verify", "off"))
     if reports.trust:
-        inner.append(simple("ssl_trusted_certificate", literal(reports.trust)))
+        inner.append(simple_directive("ssl_trusted_certificate", quote_literal(reports.trust)))
     if reports.certificate:
-        inner.append(simple("ssl_certificate", literal(reports.certificate)))
-        inner.append(simple("ssl_certificate_key", literal(reports.key)))
+        inner.append(simple_directive("ssl_certificate", quote_literal(reports.certificate)))
+        inner.append(simple_directive("ssl_certificate_key", quote_literal(reports.key)))
     if not reports.enforce_initial_report:
-        inner.append(simple("enforce_initial_report", "off"))
+        inner.append(simple_directive("enforce_initial_report", "off"))
     return [block(DIRECTIVE, (), inner)]
 
 
-def unsupported(reports: UsageReports | None, capabilities: Capabilities) -> list[str]:
+def unsupported_usage_reporting(
+    reports: NginxUsageReports | None, capabilities: NginxCapabilities
+) -> list[str]:
     """Return the settings that this NGINX Plus does not support."""
     if reports is None or not capabilities.licensed or capabilities.usage_proxy:
         return []

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from gatehouse.compiler.backends.configuration import (
     ClusterReferences,
     Clusters,
-    HostKey,
-    of_port,
-    virtual_hosts,
+    PortHostname,
+    all_virtual_hosts,
+    entries_of_port,
 )
-from gatehouse.compiler.backends.fragments import Fragment, Need, failed
+from gatehouse.compiler.backends.fragments import Fragment, Need, failed_fragment
 from gatehouse.compiler.backends.nginx import (
+    cors,
+    headers,
     names,
     rate_limits,
+    server_certificates,
     session_persistence,
+    traces,
     upstreams,
     weighted_upstreams,
 )
+from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.l4_listeners import internal_ports
-from gatehouse.compiler.backends.nginx.route_context import Context
-from gatehouse.compiler.backends.nginx.servers import Port, default_server, names_by_sni, server
-from gatehouse.compiler.backends.source import Source, capabilities, configuration
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
+from gatehouse.compiler.backends.nginx.servers import (
+    ServerPort,
+    default_server,
+    names_by_sni,
+    write_server,
+)
+from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.file_set import File
 from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
-UPSTREAM, RATE_LIMIT_ZONE, RELYING_PARTY = "upstream", "rate limit zone", "relying party"
+UPSTREAM, DEFINITION, RELYING_PARTY = "upstream", "definition", "relying party"
 """Kinds of needs."""
 
 
@@ -46,138 +57,172 @@ class SharedUpstream(msgspec.Struct, frozen=True):
     """The variable that selects the endpoint."""
 
 
-def ports(ask: Ask, gateway: Source) -> Table[int, Port]:
+def _ports(ask: Ask, gateway: GatewaySource) -> Table[int, ServerPort]:
     """Return the HTTP and HTTPS ports of a gateway."""
-    found = configuration(ask, gateway)
-    inside = internal_ports(found)
+    configuration = gateway_configuration(ask, gateway)
+    inside = internal_ports(configuration)
     return Table(
         (
             listener.port,
-            Port(
+            ServerPort(
                 listener.port,
                 listener.protocol,
-                found.bind_address,
+                configuration.bind_address,
                 inside.get(listener.port, 0),
                 listener.client_validation,
-                found.settings,
+                configuration.settings,
             ),
         )
-        for listener in found.listeners
+        for listener in configuration.listeners
     )
 
 
-def server_files(ask: Ask, gateway: Source) -> Table[HostKey, Fragment[File]]:
+def server_files(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, Fragment[File]]:
     """Return the files of all virtual hosts."""
-    return ask.map_keys(_server_file, virtual_hosts, gateway, failed)
+    return ask.map_keys(_server_file, all_virtual_hosts, gateway, failed_fragment)
 
 
-def _server_file(ask: Ask, which: tuple[Source, HostKey]) -> Fragment[File] | None:
+def _server_file(ask: Ask, which: tuple[GatewaySource, PortHostname]) -> Fragment[File] | None:
     gateway, (number, hostname) = which
-    host = ask.entry(virtual_hosts, gateway, (number, hostname))
-    port = ask.entry(ports, gateway, number)
+    host = ask.entry(all_virtual_hosts, gateway, (number, hostname))
+    port = ask.entry(_ports, gateway, number)
     if host is None or port is None:
         return None
-    context = Context(
+    context = NginxRouteContext(
         f"{number}/{hostname}",
         ClusterReferences(ask, gateway),
         capabilities(ask, gateway),
         host.settings.client,
         port.edge.removed_headers,
+        _trace_context(port.edge, capabilities(ask, gateway), gateway.name),
     )
-    generated = server(port, host, context)
+    servers = server_certificates.servers_of_host(
+        ask,
+        gateway,
+        hostname,
+        host.certificates,
+        lambda name: ask.entry(all_virtual_hosts, gateway, (number, name)) is not None,
+    )
+    generated = write_server(port, host, context, servers)
     file = File.make(names.server_file(number, hostname), generated.text)
-    return Fragment((file,), generated.unsupported, frozenset(_needs(host, context)))
+    served = [route for route in host.routes if route.name in generated.served]
+    return Fragment((file,), generated.unsupported, frozenset(_needs(served, context)))
 
 
-def default_files(ask: Ask, gateway: Source) -> Table[int, Fragment[File]]:
+def _trace_context(
+    edge: DataPlaneSettings, able: NginxCapabilities, gateway: str
+) -> traces.TraceContext | None:
+    if edge.traces is None or not able.traces:
+        return None
+    return traces.TraceContext(gateway, edge.traces.attributes)
+
+
+def default_files(ask: Ask, gateway: GatewaySource) -> Table[int, Fragment[File]]:
     """Return the files of the servers for unknown hostnames."""
-    return ask.map_keys(_default_file, ports, gateway, failed)
+    return ask.map_keys(_default_file, _ports, gateway, failed_fragment)
 
 
-def _default_file(ask: Ask, which: tuple[Source, int]) -> Fragment[File] | None:
+def _default_file(ask: Ask, which: tuple[GatewaySource, int]) -> Fragment[File] | None:
     gateway, number = which
-    port = ask.entry(ports, gateway, number)
-    if port is None or ask.entry(virtual_hosts, gateway, (number, "")) is not None:
+    port = ask.entry(_ports, gateway, number)
+    if port is None or ask.entry(all_virtual_hosts, gateway, (number, "")) is not None:
         return None
     return Fragment((File.make(names.default_file(number), default_server(port)),))
 
 
-def names_by_sni_of_ports(ask: Ask, gateway: Source) -> tuple[Directive, ...]:
+def names_by_sni_of_ports(ask: Ask, gateway: GatewaySource) -> tuple[Directive, ...]:
     """Return, for each HTTPS port, the map from SNI to the listener that it belongs to."""
     listeners = ask(_listeners, gateway).groups
     return tuple(
-        names_by_sni(port, (name for _, name in of_port(listeners, port.number)))
-        for port in ask(ports, gateway).values()
+        names_by_sni(port, (name for _, name in entries_of_port(listeners, port.number)))
+        for port in ask(_ports, gateway).values()
         if port.protocol == "HTTPS"
     )
 
 
-def _listeners(ask: Ask, gateway: Source) -> Grouping[None, HostKey, ir.VirtualHost, HostKey, bool]:
+def _listeners(
+    ask: Ask, gateway: GatewaySource
+) -> Grouping[None, PortHostname, ir.VirtualHost, PortHostname, bool]:
     """Group the virtual hosts by port and hostname of their listener."""
-    return group_by(ask.last(), ask(virtual_hosts, gateway), _listener_of, presence, None)
+    return group_by(ask.last(), ask(all_virtual_hosts, gateway), _listener_of, presence, None)
 
 
-def _listener_of(_: None, key: HostKey, host: ir.VirtualHost) -> Iterable[HostKey]:
+def _listener_of(_: None, key: PortHostname, host: ir.VirtualHost) -> Iterable[PortHostname]:
     return [(key[0], host.listener)]
 
 
-def needs(ask: Ask, gateway: Source) -> Table[Need, bool]:
+def needs(ask: Ask, gateway: GatewaySource) -> Table[Need, bool]:
     """Return what virtual hosts need beside their own files."""
     return ask(_grouped_needs, gateway).groups
 
 
 def _grouped_needs(
-    ask: Ask, gateway: Source
-) -> Grouping[None, HostKey, Fragment[File], Need, bool]:
+    ask: Ask, gateway: GatewaySource
+) -> Grouping[None, PortHostname, Fragment[File], Need, bool]:
     return group_by(ask.last(), ask(server_files, gateway), _needs_of, presence, None)
 
 
-def _needs_of(_: None, __: HostKey, fragment: Fragment[File]) -> Iterable[Need]:
+def _needs_of(_: None, __: PortHostname, fragment: Fragment[File]) -> Iterable[Need]:
     return fragment.needs
 
 
-def needs_of_kind(ask: Ask, which: tuple[Source, str]) -> Table[Need, bool]:
+def needs_of_kind(ask: Ask, which: tuple[GatewaySource, str]) -> Table[Need, bool]:
     """Return the needs of one kind; ``which``: gateway and kind."""
     gateway, kind = which
     return ask(needs, gateway).between((kind, "", None), (f"{kind}\0", "", None))
 
 
-def shared_upstreams(ask: Ask, gateway: Source) -> Table[Need, bool]:
+def shared_upstreams(ask: Ask, gateway: GatewaySource) -> Table[Need, bool]:
     """Return the upstreams that routes need beside those of clusters."""
     return ask(needs_of_kind, (gateway, UPSTREAM))
 
 
-def shared_upstream_files(ask: Ask, gateway: Source) -> Table[Need, Fragment[File]]:
+def shared_upstream_files(ask: Ask, gateway: GatewaySource) -> Table[Need, Fragment[File]]:
     """Return the files of the upstreams that routes need beside those of clusters."""
-    return ask.map_keys(_shared_upstream_files, shared_upstreams, gateway, failed)
+    return ask.map_keys(_shared_upstream_files, shared_upstreams, gateway, failed_fragment)
 
 
-def _shared_upstream_files(ask: Ask, which: tuple[Source, Need]) -> Fragment[File]:
+def _shared_upstream_files(ask: Ask, which: tuple[GatewaySource, Need]) -> Fragment[File]:
     gateway, (_, name, upstream) = which
     clusters = Clusters(ask, gateway)
     shares = [(clusters[cluster], weight) for cluster, weight in upstream.shares]
-    return Fragment(upstreams.files(capabilities(ask, gateway), name, shares, upstream.by))
+    return Fragment(upstreams.upstream_files(capabilities(ask, gateway), name, shares, upstream.by))
 
 
-def _needs(host: ir.VirtualHost, context: Context) -> Iterator[Need]:
-    for zone in rate_limits.zones(route.settings.rates for route in host.routes):
-        yield RATE_LIMIT_ZONE, " ".join(zone.arguments), zone
-    for route in host.routes:
+def _needs(routes: Sequence[ir.Route], context: NginxRouteContext) -> Iterator[Need]:
+    for zone in rate_limits.rate_limit_zones(route.settings.rates for route in routes):
+        yield _definition(zone)
+    for route in routes:
+        if context.traces is not None:
+            yield from map(_definition, traces.definitions(route.settings.tracing))
+        if route.cors is not None:
+            yield from map(_definition, cors.CORS_DEFINITIONS)
+        if route.request_headers.add:
+            yield from map(_definition, headers.HEADER_DEFINITIONS)
         if isinstance(route.authentication, Oidc):
             yield RELYING_PARTY, repr(route.authentication), route.authentication
         if isinstance(route.action, ir.Forward):
-            yield from _upstreams_of(route.name, route.action, context)
+            yield from _needs_of_forward(route.action, context)
 
 
-def _upstreams_of(route: str, action: ir.Forward, context: Context) -> Iterator[Need]:
-    for name, shares in weighted_upstreams.upstreams(action, context.clusters).items():
+def _definition(directive: Directive) -> Need:
+    """Return the need of a directive of ``http``."""
+    return DEFINITION, " ".join(directive.arguments), directive
+
+
+def _needs_of_forward(action: ir.Forward, context: NginxRouteContext) -> Iterator[Need]:
+    for name, shares in weighted_upstreams.upstreams_of_route(action, context.clusters).items():
         weights = tuple((cluster.name, weight) for cluster, weight in shares)
         yield UPSTREAM, name, SharedUpstream(weights)
+    for backend in action.backends:
+        if backend.request_headers.add:
+            yield from map(_definition, headers.HEADER_DEFINITIONS)
     if action.persistence is None:
         return
-    variable = names.session_variable(action.persistence, route)
+    yield from map(_definition, session_persistence.SESSION_DEFINITIONS)
     for backend in action.backends:
         cluster = context.clusters.get(backend.cluster)
         if cluster is not None and cluster.endpoints:
-            name = session_persistence.upstream_name(cluster.name, action.persistence, route)
-            yield UPSTREAM, name, SharedUpstream(((cluster.name, 1),), variable)
+            name = session_persistence.session_upstream(cluster.name, action.persistence)
+            by = session_persistence.SESSION
+            yield UPSTREAM, name, SharedUpstream(((cluster.name, 1),), by)

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gatehouse.compiler.backends.nginx import names
-from gatehouse.compiler.backends.nginx.directives import Directive, simple
+from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.backends.nginx.upstreams import Shares
 from gatehouse.compiler.ir import http as ir
+
+SHARE_STEPS = 10_000
+"""Number of shares that ``split_clients`` distinguishes."""
 
 
 def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple[ir.Cluster, int]]:
@@ -22,36 +25,50 @@ def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple
         return []
     if any(backend.request_headers or backend.response_headers for backend in backends):
         return []
-    if len({backend.cluster for backend in backends}) < len(backends):
-        return []
-    mixed = []
+    mixed: dict[str, tuple[ir.Cluster, int]] = {}
     for cluster, backend in zip(known, backends, strict=True):
         # Connections and TLS sessions of an upstream are shared: two TLS policies must not be.
         if cluster is None or not cluster.endpoints or cluster.tls is not None:
+            return []
+        # The endpoints of Services would be static beside an external name.
+        if cluster.resolution is not None:
             return []
         first = known[0] or cluster
         if (cluster.protocol, cluster.settings) != (first.protocol, first.settings):
             return []
         if cluster.settings.effective_balancing.method != "round-robin":
             return []
-        mixed.append((cluster, backend.weight))
-    return mixed
+        # Repeated backends share what they have together.
+        weight_before = mixed[cluster.name][1] if cluster.name in mixed else 0
+        mixed[cluster.name] = cluster, weight_before + backend.weight
+    return list(mixed.values())
 
 
-def upstream_name(mixed: list[tuple[ir.Cluster, int]]) -> str:
+def weighted_upstream_name(mixed: list[tuple[ir.Cluster, int]]) -> str:
     """Return the name of the upstream of these shares."""
-    return f"w-{names.digest(*(f'{cluster.name}={weight}' for cluster, weight in mixed))}"
+    return f"w-{names.name_digest(*(f'{cluster.name}={weight}' for cluster, weight in mixed))}"
 
 
-def upstreams(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> dict[str, Shares]:
+def upstreams_of_route(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> dict[str, Shares]:
     """Return the common upstream of a route, by name; empty if it has none."""
     mixed = shares(action, clusters)
-    return {upstream_name(mixed): mixed} if mixed else {}
+    return {weighted_upstream_name(mixed): mixed} if mixed else {}
 
 
 def split_rows(shares: Sequence[tuple[str, int]]) -> list[Directive]:
-    """Return the rows of ``split_clients`` that choose a value by weight, in steps of 0.01 %."""
+    """Return the rows of ``split_clients`` that choose a value by weight, in steps of 0.01 %.
+
+    Bounds are rounded, not shares: NGINX rejects rows that exceed 100 % together.
+    """
     total = sum(weight for _, weight in shares)
-    rows = [(f"{weight * 100 / total:.2f}%", value) for value, weight in shares[:-1]]
-    rows.append(("*", shares[-1][0]))
-    return [simple(share, value) for share, value in rows if share != "0.00%"]
+    rows: list[Directive] = []
+    weight_before = bound_before = 0
+    for value, weight in shares[:-1]:
+        weight_before += weight
+        bound = round(weight_before * SHARE_STEPS / total)
+        if bound > bound_before:
+            rows.append(
+                simple_directive(f"{(bound - bound_before) * 100 / SHARE_STEPS:.2f}%", value)
+            )
+        bound_before = bound
+    return [*rows, simple_directive("*", shares[-1][0])]

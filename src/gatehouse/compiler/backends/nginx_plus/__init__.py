@@ -13,19 +13,21 @@ import msgspec
 
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane import upstream_name
-from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server, Upstream
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams, PlusServer, Upstream
 
-__all__ = ["Generated", "generate"]
+__all__ = ["GeneratedUpstreams", "generate_upstreams"]
 
 
-class Generated(msgspec.Struct, frozen=True):
+class GeneratedUpstreams(msgspec.Struct, frozen=True):
     """A load balancer with the desired upstreams of every host."""
 
     balancer: ir.LoadBalancer
     desired: DesiredUpstreams
 
 
-def generate(balancer: ir.LoadBalancer, last: Generated | None = None) -> Generated:
+def generate_upstreams(
+    balancer: ir.LoadBalancer, last: GeneratedUpstreams | None = None
+) -> GeneratedUpstreams:
     """Return the desired upstreams of a load balancer. ``last``: the previous result for it."""
     sources = _owned_upstreams(last.balancer) if last is not None else {}
     known = last.desired.upstreams if last is not None else {}
@@ -38,7 +40,7 @@ def generate(balancer: ir.LoadBalancer, last: Generated | None = None) -> Genera
     desired = DesiredUpstreams(
         upstreams, drain=balancer.drain, resync=balancer.resync, timeout=balancer.timeout
     )
-    return Generated(balancer, desired)
+    return GeneratedUpstreams(balancer, desired)
 
 
 def _owned_upstreams(
@@ -57,19 +59,19 @@ def _upstream(
     if desired is None:
         return Upstream(name, ())
     shared = _parameters(desired.parameters)
-    known = before.by_address if before is not None else dict[str, Server]()
+    known = before.by_address if before is not None else dict[str, PlusServer]()
     servers = []
     for source in desired.servers:
         # The stream API has no draining state; ``down`` keeps existing connections.
         state: dict[str, Any] = (
             {"drain" if name.context == "http" else "down": True} if source.draining else {}
         )
-        server = Server(source.address, **shared, **state)
+        server = PlusServer(source.address, **shared, **state)
         previous = known.get(source.address)
         servers.append(previous if previous == server else server)
     return Upstream(name, servers)
 
 
-def _parameters(parameters: ir.Parameters) -> Mapping[str, Any]:
+def _parameters(parameters: ir.ServerParameters) -> Mapping[str, Any]:
     values = {name: getattr(parameters, name) for name in parameters.__struct_fields__}
     return {name: value for name, value in values.items() if value is not None}

@@ -1,7 +1,7 @@
 """Front end for load balancers outside the cluster, whose upstreams are ports of Services.
 
 Reading order: :mod:`front_end` (the kinds), :mod:`inputs` (index buckets), :mod:`sources`
-(ExternalLoadBalancers, and ``nlk-config`` with :mod:`nlk_config`), :mod:`hosts` (URL and
+(ExternalLoadBalancers, and ConfigMaps of nlk with :mod:`nlk_config`), :mod:`hosts` (URL and
 credentials of each host),
 :mod:`claims` (ports of Services that request upstreams), :mod:`ownership` (conflicts between
 claims), :mod:`nodes` and :mod:`servers` (the servers of an upstream; addresses: :mod:`addresses`),
@@ -10,43 +10,52 @@ claims), :mod:`nodes` and :mod:`servers` (the servers of an upstream; addresses:
 :mod:`nodes`. Never here: I/O, clocks, anything that knows NGINX Plus.
 """
 
-from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Note, Reason
+from gatehouse.compiler.frontends.external_load_balancer.findings import (
+    LoadBalancerFinding,
+    LoadBalancerReason,
+    Note,
+)
 from gatehouse.compiler.frontends.external_load_balancer.front_end import (
-    FRONT_END,
-    INDEXES,
-    KINDS,
-    decode,
+    LOAD_BALANCER_FRONT_END,
+    LOAD_BALANCER_INDEXES,
+    LOAD_BALANCER_KINDS,
+    decode_balancer_object,
 )
 from gatehouse.compiler.frontends.external_load_balancer.inputs import (
     NLK_CONFIG_KEY,
-    name_of,
+    NLK_NAMESPACE,
     owned,
     relevant,
+    source_name,
 )
 from gatehouse.compiler.frontends.external_load_balancer.sources import load_balancer_sources
 from gatehouse.compiler.frontends.external_load_balancer.status import (
-    merged,
+    balancer_status,
+    merge_balancer_status,
     owned_upstreams,
-    status,
 )
-from gatehouse.compiler.frontends.external_load_balancer.translate import Compiled, compile_balancer
+from gatehouse.compiler.frontends.external_load_balancer.translate import (
+    CompiledLoadBalancer,
+    compile_balancer,
+)
 
 __all__ = [
-    "FRONT_END",
-    "INDEXES",
-    "KINDS",
+    "LOAD_BALANCER_FRONT_END",
+    "LOAD_BALANCER_INDEXES",
+    "LOAD_BALANCER_KINDS",
     "NLK_CONFIG_KEY",
-    "Compiled",
-    "Finding",
+    "NLK_NAMESPACE",
+    "CompiledLoadBalancer",
+    "LoadBalancerFinding",
     "Note",
-    "Reason",
+    "LoadBalancerReason",
     "compile_balancer",
-    "decode",
-    "merged",
-    "name_of",
+    "decode_balancer_object",
+    "merge_balancer_status",
+    "source_name",
     "owned",
     "relevant",
     "owned_upstreams",
     "load_balancer_sources",
-    "status",
+    "balancer_status",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
+from gatehouse.dataplane import ip_addresses
 
 
 def placed_address(address: str) -> tuple[str, str] | None:
     """Return an IP address (IPv6 in brackets) and its family; None if it is invalid."""
     try:
-        parsed = ipaddress.ip_address(address)
+        parsed = ip_addresses.ip_address(address)
     except ValueError:
         return None
     return (f"[{parsed}]", "IPv6") if parsed.version == 6 else (str(parsed), "IPv4")

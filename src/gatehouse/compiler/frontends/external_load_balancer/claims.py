@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from gatehouse.apis import external_services
-from gatehouse.apis.external_load_balancers import Services, Spec
-from gatehouse.apis.selectors import selects
-from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
-from gatehouse.compiler.frontends.external_load_balancer.inputs import SERVICES
+from gatehouse.apis.external_load_balancers import LoadBalancerSpec, ServiceSelection
+from gatehouse.apis.selectors import selector_matches
+from gatehouse.compiler.frontends.external_load_balancer.findings import (
+    LoadBalancerFinding,
+    LoadBalancerReason,
+)
+from gatehouse.compiler.frontends.external_load_balancer.inputs import SERVICES_KEY
 from gatehouse.compiler.frontends.external_load_balancer.sources import followed_namespaces, spec_of
-from gatehouse.dataplane.upstream_name import Context, UpstreamName
+from gatehouse.dataplane.upstream_name import UpstreamContext, UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
 CONTEXT = "nginxinc.io/"
@@ -20,22 +23,22 @@ CONTEXT = "nginxinc.io/"
 (default) or ``stream``.
 """
 
-UPSTREAM = "gatehouse.dev/upstream."
+UPSTREAM_ANNOTATION_PREFIX = "gatehouse.dev/upstream."
 """Annotation of a Service, followed by the name of a port: name of the port's upstream. Default:
 the name of the port without ``spec.services.portPrefix``.
 """
 
-CONTEXTS: tuple[Context, ...] = ("http", "stream")
+CONTEXTS: tuple[UpstreamContext, ...] = ("http", "stream")
 
 
-class Claim(msgspec.Struct, frozen=True):
+class PortClaim(msgspec.Struct, frozen=True):
     """A port of a Service that requests an upstream."""
 
     balancer: Key
     service: Key
     port: str
     created: str
-    """Creation time of the Service. The oldest claim gets the upstream."""
+    """Creation time of the Service."""
     name: UpstreamName
     protocol: str = "TCP"
     problem: str = ""
@@ -43,57 +46,76 @@ class Claim(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> tuple[str, Key, Key, str]:
-        """Sort key: the first claim of an upstream gets it."""
+        """Sort key among claims of Services that do not have the upstream."""
         return (self.created, self.service, self.balancer, self.port)
 
     @property
-    def finding(self) -> Finding:
+    def finding(self) -> LoadBalancerFinding:
         """Finding about an invalid claim."""
-        return Finding(Reason.INVALID_PORT, self.problem)
+        return LoadBalancerFinding(LoadBalancerReason.INVALID_PORT, self.problem)
 
 
-def balancer_claims(ask: Ask, balancer: Key) -> tuple[Claim, ...]:
+def balancer_claims(ask: Ask, balancer: Key) -> tuple[PortClaim, ...]:
     """Return the claims of all Services on a load balancer."""
     spec = ask(spec_of, balancer)
-    if isinstance(spec, Finding):
+    if isinstance(spec, LoadBalancerFinding):
         return ()
     namespaces = followed_namespaces(balancer, spec)
-    buckets = [SERVICES] if "*" in namespaces else [(*SERVICES, each) for each in namespaces]
+    buckets = (
+        [SERVICES_KEY]
+        if "*" in namespaces
+        else [(*SERVICES_KEY, namespace) for namespace in namespaces]
+    )
     keys = dict.fromkeys(key for bucket in buckets for key in ask.read(bucket))
     return tuple(claim for key in keys for claim in ask(service_claims, (balancer, key)))
 
 
-def service_claims(ask: Ask, which: tuple[Key, Key]) -> tuple[Claim, ...]:
+def service_claims(ask: Ask, which: tuple[Key, Key]) -> tuple[PortClaim, ...]:
     """Return the claims of a Service on a load balancer."""
     balancer, key = which
     spec, service = ask(spec_of, balancer), ask.read(key)
-    if isinstance(spec, Finding) or not isinstance(service, external_services.Service):
+    if isinstance(spec, LoadBalancerFinding) or not isinstance(
+        service, external_services.ExternalService
+    ):
         return ()
     if service.metadata.deletion_timestamp or not _selected(spec.services, service):
         return ()
     return tuple(_claims(balancer, key, spec, service))
 
 
-def _selected(services: Services, service: external_services.Service) -> bool:
+def _selected(services: ServiceSelection, service: external_services.ExternalService) -> bool:
     annotation = services.annotation
     if annotation is not None:
         value = service.metadata.annotations.get(annotation.name)
         if value is None or annotation.value not in (None, value):
             return False
-    return selects(services.selector, service.metadata.labels)
+    return selector_matches(services.selector, service.metadata.labels)
+
+
+def _context_and_name(
+    services: ServiceSelection, annotations: Mapping[str, str], port: str
+) -> tuple[str, str] | None:
+    """Return context and name of a port's upstream; None if the port is not selected."""
+    if services.port_names == "Context":
+        context, dash, name = port.partition("-")
+        return (context, name) if dash and context in CONTEXTS else None
+    if not port.startswith(services.port_prefix):
+        return None
+    return annotations.get(CONTEXT + port, "http"), port.removeprefix(services.port_prefix)
 
 
 def _claims(
-    balancer: Key, key: Key, spec: Spec, service: external_services.Service
-) -> Iterator[Claim]:
-    prefix, annotations = spec.services.port_prefix, service.metadata.annotations
+    balancer: Key, key: Key, spec: LoadBalancerSpec, service: external_services.ExternalService
+) -> Iterator[PortClaim]:
+    annotations = service.metadata.annotations
     for port in service.spec.ports:
-        if not port.name.startswith(prefix):
+        upstream = _context_and_name(spec.services, annotations, port.name)
+        if upstream is None:
             continue
         where = f"Service {key[1]}/{key[2]}: port {port.name!r}"
-        name = annotations.get(UPSTREAM + port.name, port.name.removeprefix(prefix)).strip()
-        context = annotations.get(CONTEXT + port.name, "http")
-        known = next((each for each in CONTEXTS if each == context), None)
+        context, name = upstream
+        name = annotations.get(UPSTREAM_ANNOTATION_PREFIX + port.name, name).strip()
+        known = next((candidate for candidate in CONTEXTS if candidate == context), None)
         problem = ""
         if known is None:
             problem = (
@@ -102,11 +124,16 @@ def _claims(
         elif not name or "/" in name or not name.isprintable():
             problem = f"{where}: {name!r} must be a valid upstream name"
         elif port.protocol != "TCP" and context == "http":
-            problem = f"{where}: annotation {CONTEXT}{port.name} must be stream for {port.protocol}"
+            field = (
+                "name must begin with stream-"
+                if spec.services.port_names == "Context"
+                else f"annotation {CONTEXT}{port.name} must be stream"
+            )
+            problem = f"{where}: {field} for {port.protocol}"
         elif port.protocol not in ("TCP", "UDP"):
             problem = f"{where}: protocol {port.protocol} is not supported"
         created = service.metadata.creation_timestamp
-        yield Claim(
+        yield PortClaim(
             balancer,
             key,
             port.name,

@@ -22,7 +22,7 @@ class ConditionReason(enum.Enum):
     """All hosts have the desired servers."""
 
 
-class Reason(enum.Enum):
+class LoadBalancerReason(enum.Enum):
     """Reasons of findings: of the condition `Accepted` and of Events."""
 
     INVALID = "Invalid"
@@ -40,7 +40,7 @@ class Reason(enum.Enum):
     supported.
     """
     CONFLICT = "UpstreamConflict"
-    """An older Service has the same upstream name."""
+    """An other Service has the same upstream name."""
     NO_SERVERS = "NoServers"
     """The Service port has no usable server: no ready endpoint, suitable Node or load balancer
     address.
@@ -53,10 +53,10 @@ class Reason(enum.Enum):
     """No listener uses the upstream of the Service port."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LoadBalancerFinding(msgspec.Struct, frozen=True):
     """A reason and a message that names object and field."""
 
-    reason: Reason
+    reason: LoadBalancerReason
     message: str
 
 
@@ -65,4 +65,4 @@ class Note(msgspec.Struct, frozen=True):
 
     service: tuple[str, ...]
     """Key of the Service."""
-    finding: Finding
+    finding: LoadBalancerFinding

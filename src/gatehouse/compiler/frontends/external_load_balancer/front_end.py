@@ -13,21 +13,21 @@ from gatehouse.compiler.frontends.external_load_balancer.inputs import (
     service_buckets,
     slice_buckets,
 )
-from gatehouse.compiler.frontends.external_load_balancer.status import merged
+from gatehouse.compiler.frontends.external_load_balancer.status import merge_balancer_status
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.kinds import Kind, Kinds
 
-FRONT_END = FrontEnd(
+LOAD_BALANCER_FRONT_END = FrontEnd(
     Kinds(
         Kind(
             resources.SERVICES,
-            external_services.Service,
+            external_services.ExternalService,
             indexes=(service_buckets,),
             required=True,
         ),
         Kind(
             resources.ENDPOINT_SLICES,
-            external_services.EndpointSlice,
+            external_services.ExternalEndpointSlice,
             indexes=(slice_buckets,),
             required=True,
         ),
@@ -41,9 +41,9 @@ FRONT_END = FrontEnd(
             patches_status=True,
         ),
     ),
-    merged,
+    merge_balancer_status,
 )
 
-KINDS = FRONT_END.kinds.resources
-INDEXES = FRONT_END.kinds.indexes
-decode = FRONT_END.kinds.decode
+LOAD_BALANCER_KINDS = LOAD_BALANCER_FRONT_END.kinds.resources
+LOAD_BALANCER_INDEXES = LOAD_BALANCER_FRONT_END.kinds.indexes
+decode_balancer_object = LOAD_BALANCER_FRONT_END.kinds.decode

@@ -9,8 +9,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gatehouse.apis import core
-from gatehouse.apis.external_load_balancers import SecretRef, Spec
-from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
+from gatehouse.apis.external_load_balancers import LoadBalancerSpec, LocalSecretRef
+from gatehouse.compiler.frontends.external_load_balancer import nlk_config
+from gatehouse.compiler.frontends.external_load_balancer.findings import (
+    LoadBalancerFinding,
+    LoadBalancerReason,
+)
 from gatehouse.compiler.frontends.external_load_balancer.sources import MACHINES, spec_of
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.compiler.ir.gateway import SecretBytes
@@ -21,7 +25,7 @@ class HostConfigs(msgspec.Struct, frozen=True):
     """The usable hosts of a load balancer, and findings about the others."""
 
     hosts: tuple[ir.Host, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LoadBalancerFinding, ...] = ()
     refused: bool = False
     """The source is invalid, and no configuration is possible."""
 
@@ -33,34 +37,48 @@ class _InvalidSecretError(ValueError):
 def host_configs(ask: Ask, key: Key) -> HostConfigs:
     """Return the hosts of a load balancer."""
     spec = ask(spec_of, key)
-    if isinstance(spec, Finding):
+    if isinstance(spec, LoadBalancerFinding):
         return HostConfigs(findings=(spec,), refused=True)
     if spec.type in MACHINES:
         # Agents on machines connect to the controller.
         return HostConfigs()
     try:
         tls = _tls(ask, key[1], spec)
-        authorization = _authorization(ask, key[1], spec)
+        authorization = _authorization(ask, key, spec)
     except _InvalidSecretError as error:
-        return HostConfigs(findings=(Finding(Reason.INVALID_SECRET, str(error)),), refused=True)
-    hosts, findings = list[ir.Host](), list[Finding]()
+        return HostConfigs(
+            findings=(LoadBalancerFinding(LoadBalancerReason.INVALID_SECRET, str(error)),),
+            refused=True,
+        )
+    config = ask.read(key)
+    generation = nlk_config.nlk_generation(config) if isinstance(config, core.ConfigMap) else None
+    hosts = list[ir.Host]()
+    findings = list(generation.findings(config) if generation else ())
     for number, host in enumerate(spec.hosts):
         problem = _problem(host.url)
         if problem:
-            where = f"spec.hosts[{number}].url" if key[0] != "ConfigMap" else "data.nginx-hosts"
-            findings.append(Finding(Reason.INVALID_HOST, f"{where}: {host.url!r} {problem}"))
-        elif host.url.rstrip("/") not in {each.url for each in hosts}:
+            where = f"{generation.fields}nginx-hosts" if generation else f"spec.hosts[{number}].url"
+            findings.append(
+                LoadBalancerFinding(
+                    LoadBalancerReason.INVALID_HOST, f"{where}: {host.url!r} {problem}"
+                )
+            )
+        elif host.url.rstrip("/") not in {other.url for other in hosts}:
             hosts.append(ir.Host(host.url.rstrip("/"), tls, authorization))
     if not tls.verify and any(host.url.startswith("https:") for host in hosts):
         field = (
-            "spec.tls.mode is SkipVerify" if key[0] != "ConfigMap" else "data.tls-mode is no-tls"
+            f"{generation.fields}tls-mode does not verify"
+            if generation
+            else "spec.tls.mode is SkipVerify"
         )
         message = f"{field}: host certificates are not verified"
-        findings.append(Finding(Reason.NOT_VERIFIED, message))
+        findings.append(LoadBalancerFinding(LoadBalancerReason.NOT_VERIFIED, message))
     return HostConfigs(tuple(hosts), tuple(findings))
 
 
 def _problem(url: str) -> str:
+    if not url.isprintable() or " " in url:
+        return "must have no spaces and no control characters"
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -73,7 +91,7 @@ def _problem(url: str) -> str:
     return ""
 
 
-def _tls(ask: Ask, namespace: str, spec: Spec) -> ir.Tls:
+def _tls(ask: Ask, namespace: str, spec: LoadBalancerSpec) -> ir.HostTls:
     authority, client = spec.tls.ca_certificate_ref, spec.tls.client_certificate_ref
     trust = certificate = key = b""
     if authority is not None:
@@ -83,7 +101,7 @@ def _tls(ask: Ask, namespace: str, spec: Spec) -> ir.Tls:
     if client is not None:
         certificate = _secret_value(ask, namespace, client, "tls.crt")
         key = _secret_value(ask, namespace, client, "tls.key")
-    return ir.Tls(
+    return ir.HostTls(
         spec.tls.mode == "Verify", trust, certificate, SecretBytes(key), spec.tls.server_name
     )
 
@@ -91,8 +109,10 @@ def _tls(ask: Ask, namespace: str, spec: Spec) -> ir.Tls:
 _TRUST = ("ca.crt", "tls.crt")
 
 
-def _authorization(ask: Ask, namespace: str, spec: Spec) -> SecretBytes:
-    reference = spec.authorization_secret_ref
+def _authorization(ask: Ask, key: Key, spec: LoadBalancerSpec) -> SecretBytes:
+    namespace, config, reference = key[1], ask.read(key), spec.authorization_secret_ref
+    if isinstance(config, core.ConfigMap):
+        return _nlk_authorization(ask, key, config)
     if reference is None:
         return SecretBytes(b"")
     value = _secret_value(ask, namespace, reference, reference.key or "authorization").strip()
@@ -103,7 +123,18 @@ def _authorization(ask: Ask, namespace: str, spec: Spec) -> SecretBytes:
     return SecretBytes(value)
 
 
-def _secret_value(ask: Ask, namespace: str, reference: SecretRef, *keys: str) -> bytes:
+def _nlk_authorization(ask: Ask, key: Key, config: core.ConfigMap) -> SecretBytes:
+    """Return the header with the API key: from its Secret if that exists, else from the file."""
+    generation = nlk_config.nlk_generation(config)
+    reference, api_key = generation.key_secret(key[2]), generation.api_key(config).encode()
+    secret = ask.read(("Secret", key[1], reference.name)) if reference else None
+    if reference and isinstance(secret, core.Secret) and secret.data.get(reference.key) != "":
+        api_key = _secret_value(ask, key[1], reference, reference.key)
+    header = b"ApiKey " + base64.b64encode(api_key)
+    return SecretBytes(header if api_key else b"")
+
+
+def _secret_value(ask: Ask, namespace: str, reference: LocalSecretRef, *keys: str) -> bytes:
     """Return the value of the first of ``keys`` that a Secret has. Raises _InvalidSecretError."""
     where = f"Secret {namespace}/{reference.name}"
     secret = ask.read(("Secret", namespace, reference.name))
@@ -112,10 +143,10 @@ def _secret_value(ask: Ask, namespace: str, reference: SecretRef, *keys: str) ->
     for key in keys:
         if key in secret.data:
             try:
-                found = base64.b64decode(secret.data[key], validate=True)
+                value = base64.b64decode(secret.data[key], validate=True)
             except binascii.Error as error:
                 raise _InvalidSecretError(f"{where}: data[{key}] must be base64") from error
-            if found:
-                return found
+            if value:
+                return value
     entries = " or ".join(f"data[{key}]" for key in keys)
     raise _InvalidSecretError(f"{where}: {entries} not found")

@@ -13,17 +13,21 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.apis.external_load_balancers import Listener
-from gatehouse.compiler.frontends.external_load_balancer.claims import Claim
-from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Note, Reason
-from gatehouse.compiler.frontends.external_load_balancer.inputs import name_of
+from gatehouse.apis.external_load_balancers import MachineListener
+from gatehouse.compiler.frontends.external_load_balancer.claims import PortClaim
+from gatehouse.compiler.frontends.external_load_balancer.findings import (
+    LoadBalancerFinding,
+    LoadBalancerReason,
+    Note,
+)
+from gatehouse.compiler.frontends.external_load_balancer.inputs import source_name
 from gatehouse.compiler.frontends.external_load_balancer.ownership import upstream_ownership
-from gatehouse.compiler.frontends.external_load_balancer.servers import servers
+from gatehouse.compiler.frontends.external_load_balancer.servers import upstream_servers
 from gatehouse.compiler.frontends.external_load_balancer.sources import spec_of
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
-from gatehouse.compiler.ir.load_balancing import Server
-from gatehouse.dataplane.origin import Origin
+from gatehouse.compiler.ir.load_balancing import UpstreamServer
+from gatehouse.dataplane.origin import port_of
 from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
@@ -38,35 +42,39 @@ _BY_NAME = ("HTTP", "TLS")
 class Listening(msgspec.Struct, frozen=True):
     """The valid listeners of a load balancer, and findings about all of them."""
 
-    listeners: tuple[Listener, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    listeners: tuple[MachineListener, ...] = ()
+    findings: tuple[LoadBalancerFinding, ...] = ()
     notes: tuple[Note, ...] = ()
 
 
 def listening(ask: Ask, balancer: Key) -> Listening:
     """Return the listeners of a load balancer. Of two conflicting ones the first is served."""
     spec = ask(spec_of, balancer)
-    if isinstance(spec, Finding):
+    if isinstance(spec, LoadBalancerFinding):
         return Listening()
     claims = {claim.name: claim for claim in ask(upstream_ownership, balancer).won}
-    accepted: list[Listener] = []
-    findings: list[Finding] = []
-    for number, each in enumerate(spec.listeners):
+    accepted: list[MachineListener] = []
+    findings: list[LoadBalancerFinding] = []
+    for number, listener in enumerate(spec.listeners):
         where = f"spec.listeners[{number}]"
-        problem = _problem(each, accepted)
+        problem = _problem(listener, accepted)
         if problem:
-            findings.append(Finding(Reason.LISTENER_CONFLICT, f"{where}: {problem}"))
+            findings.append(
+                LoadBalancerFinding(LoadBalancerReason.LISTENER_CONFLICT, f"{where}: {problem}")
+            )
             continue
-        accepted.append(each)
-        problem = _upstream_problem(each, claims)
+        accepted.append(listener)
+        problem = _upstream_problem(listener, claims)
         if problem:
-            findings.append(Finding(Reason.NO_UPSTREAM, f"{where}: {problem}"))
-    served = {_upstream_of(each) for each in accepted}
+            findings.append(
+                LoadBalancerFinding(LoadBalancerReason.NO_UPSTREAM, f"{where}: {problem}")
+            )
+    served = {_upstream_of(listener) for listener in accepted}
     notes = [_unused(claim) for name, claim in claims.items() if name not in served]
     return Listening(tuple(accepted), tuple(findings), tuple(notes))
 
 
-def _problem(listener: Listener, accepted: Iterable[Listener]) -> str:
+def _problem(listener: MachineListener, accepted: Iterable[MachineListener]) -> str:
     if listener.hostname and listener.protocol not in _BY_NAME:
         return f"hostname: must be empty for protocol {listener.protocol}"
     for other in accepted:
@@ -80,7 +88,7 @@ def _problem(listener: Listener, accepted: Iterable[Listener]) -> str:
     return ""
 
 
-def _upstream_problem(listener: Listener, claims: Mapping[UpstreamName, Claim]) -> str:
+def _upstream_problem(listener: MachineListener, claims: Mapping[UpstreamName, PortClaim]) -> str:
     name = _upstream_of(listener)
     claim = claims.get(name)
     if claim is None:
@@ -91,75 +99,80 @@ def _upstream_problem(listener: Listener, claims: Mapping[UpstreamName, Claim]) 
     return ""
 
 
-def _unused(claim: Claim) -> Note:
-    unused = f"upstream {claim.name} not used by any listener of {name_of(claim.balancer)}"
+def _unused(claim: PortClaim) -> Note:
+    unused = f"upstream {claim.name} not used by any listener of {source_name(claim.balancer)}"
     message = f"port {claim.port!r}: {unused}"
-    return Note(claim.service, Finding(Reason.NO_LISTENER, message))
+    return Note(claim.service, LoadBalancerFinding(LoadBalancerReason.NO_LISTENER, message))
 
 
-def _upstream_of(listener: Listener) -> UpstreamName:
+def _upstream_of(listener: MachineListener) -> UpstreamName:
     return UpstreamName("http" if listener.protocol == "HTTP" else "stream", listener.upstream)
 
 
-def _cluster_protocol(listener: Listener) -> ClusterProtocol:
+def _cluster_protocol(listener: MachineListener) -> ClusterProtocol:
     return {"HTTP": "http", "UDP": "udp"}.get(listener.protocol, "tcp")  # type: ignore[return-value]
 
 
-def gateway(ask: Ask, balancer: Key) -> ir.Gateway:
+def gateway(ask: Ask, balancer: Key) -> ir.GatewayConfiguration:
     """Return the IR of a load balancer's machines."""
     spec = ask(spec_of, balancer)
     served = ask(listening, balancer).listeners
-    needed = sorted({(_upstream_of(each), _cluster_protocol(each)) for each in served})
-    clusters = [ask(cluster, (balancer, name, protocol)) for name, protocol in needed]
-    return ir.Gateway(
-        name=name_of(balancer),
-        bind_address="" if isinstance(spec, Finding) else spec.bind_address,
+    needed = sorted({(_upstream_of(listener), _cluster_protocol(listener)) for listener in served})
+    clusters = [ask(_cluster, (balancer, name, protocol)) for name, protocol in needed]
+    return ir.GatewayConfiguration(
+        name=source_name(balancer),
+        bind_address="" if isinstance(spec, LoadBalancerFinding) else spec.bind_address,
         listeners=tuple(_http_ports(balancer, served)),
-        l4_listeners=tuple(_stream_ports(served)),
-        clusters=tuple(sorted(clusters, key=lambda each: each.name)),
+        l4_listeners=tuple(_stream_ports(balancer, served)),
+        clusters=tuple(sorted(clusters, key=lambda cluster: cluster.name)),
     )
 
 
-def _http_ports(balancer: Key, served: Iterable[Listener]) -> Iterable[ir.Listener]:
+def _http_ports(balancer: Key, served: Iterable[MachineListener]) -> Iterable[ir.Listener]:
     ports: dict[int, list[http.VirtualHost]] = {}
-    for each in served:
-        if each.protocol == "HTTP":
-            ports.setdefault(each.port, []).append(_virtual_host(balancer, each))
+    for listener in served:
+        if listener.protocol == "HTTP":
+            ports.setdefault(listener.port, []).append(_virtual_host(balancer, listener))
     for port, hosts in sorted(ports.items()):
         yield ir.Listener(port, "HTTP", tuple(sorted(hosts, key=lambda host: host.hostname)))
 
 
-def _virtual_host(balancer: Key, listener: Listener) -> http.VirtualHost:
+def _virtual_host(balancer: Key, listener: MachineListener) -> http.VirtualHost:
     hostname = listener.hostname.lower()
     name = f"{balancer[1]}/{balancer[2]}/{listener.port}/{hostname}"
     action = http.Forward((http.Backend(_cluster_name(_upstream_of(listener), "http")),))
-    origin = Origin(balancer[0], balancer[1], balancer[2], port=listener.port)
+    origin = port_of(balancer, listener.port)
     route = http.Route(name, http.Match(), action, origin=origin)
     return http.VirtualHost(hostname, (route,), listener=hostname)
 
 
-def _stream_ports(served: Iterable[Listener]) -> Iterable[ir.L4Listener]:
+def _stream_ports(balancer: Key, served: Iterable[MachineListener]) -> Iterable[ir.L4Listener]:
     ports: dict[tuple[int, Literal["TCP", "UDP", "TLS"]], list[ir.L4Host]] = {}
-    for each in served:
-        if each.protocol != "HTTP":
-            backend = ir.L4Backend(_cluster_name(_upstream_of(each), _cluster_protocol(each)))
-            host = ir.L4Host(each.hostname.lower(), (backend,))
-            ports.setdefault((each.port, each.protocol), []).append(host)
+    for listener in served:
+        if listener.protocol != "HTTP":
+            backend = ir.L4Backend(
+                _cluster_name(_upstream_of(listener), _cluster_protocol(listener))
+            )
+            origin = port_of(balancer, listener.port)
+            host = ir.L4Host(
+                listener.hostname.lower(), (backend,), origin=origin, rule=listener.port
+            )
+            ports.setdefault((listener.port, listener.protocol), []).append(host)
     for (port, protocol), hosts in sorted(ports.items()):
         yield ir.L4Listener(port, protocol, tuple(sorted(hosts, key=lambda h: h.hostname)))
 
 
-def cluster(ask: Ask, which: tuple[Key, UpstreamName, ClusterProtocol]) -> http.Cluster:
+def _cluster(ask: Ask, which: tuple[Key, UpstreamName, ClusterProtocol]) -> http.Cluster:
     """Return the servers of an upstream as a cluster, which is empty if it has no servers."""
     balancer, name, protocol = which
     claims = {claim.name: claim for claim in ask(upstream_ownership, balancer).won}
     claim = claims.get(name)
-    found: tuple[Server, ...] = ()
+    servers: tuple[UpstreamServer, ...] = ()
     if claim is not None and (claim.protocol == "UDP") == (protocol == "udp"):
-        found = ask(servers, (balancer, claim.service, claim.port)).servers
+        servers = ask(upstream_servers, (balancer, claim.service, claim.port)).servers
     # Draining servers get no new clients, unless all servers are draining.
-    serving = [each for each in found if not each.draining] or found
-    endpoints = sorted(_endpoint(each.address) for each in serving)
+    serving = [server for server in servers if not server.draining] or servers
+    endpoints = sorted(_endpoint(server.address) for server in serving)
     return http.Cluster(_cluster_name(name, protocol), tuple(endpoints), protocol)
 
 
@@ -168,10 +181,10 @@ def _endpoint(address: str) -> http.Endpoint:
     return http.Endpoint(host.strip("[]"), int(port))
 
 
-def cluster_names(name: UpstreamName) -> frozenset[str]:
+def upstream_cluster_names(name: UpstreamName) -> frozenset[str]:
     """Return the names of the clusters that an upstream can have."""
     protocol: tuple[ClusterProtocol, ...] = ("http",) if name.context == "http" else ("tcp", "udp")
-    return frozenset(_cluster_name(name, each) for each in protocol)
+    return frozenset(_cluster_name(name, kind) for kind in protocol)
 
 
 def _cluster_name(name: UpstreamName, protocol: ClusterProtocol) -> str:

@@ -6,10 +6,10 @@ import msgspec
 
 from gatehouse.apis import external_services
 from gatehouse.apis.external_load_balancers import Nodes
-from gatehouse.apis.selectors import selects
+from gatehouse.apis.selectors import selector_matches
 from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
-from gatehouse.compiler.frontends.external_load_balancer.findings import Finding
-from gatehouse.compiler.frontends.external_load_balancer.inputs import NODES
+from gatehouse.compiler.frontends.external_load_balancer.findings import LoadBalancerFinding
+from gatehouse.compiler.frontends.external_load_balancer.inputs import NODES_KEY
 from gatehouse.compiler.frontends.external_load_balancer.sources import spec_of
 from gatehouse.incremental.query import Ask, Key
 
@@ -38,11 +38,11 @@ def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
     If no Node is ready, all count as ready: more likely the reports of readiness are wrong.
     """
     spec = ask(spec_of, balancer)
-    if isinstance(spec, Finding):
+    if isinstance(spec, LoadBalancerFinding):
         return ()
     nodes = [
         (key[2], node)
-        for key in ask.read(NODES)
+        for key in ask.read(NODES_KEY)
         if isinstance(node := ask.read(key), external_services.Node) and _eligible(node, spec.nodes)
     ]
     any_ready = any(node.status.ready for _, node in nodes)
@@ -66,14 +66,14 @@ def _eligible(node: external_services.Node, policy: Nodes) -> bool:
     included = policy.control_plane and any(label in labels for label in CONTROL_PLANE)
     if EXCLUDED in labels and not included:
         return False
-    return selects(policy.selector, labels)
+    return selector_matches(policy.selector, labels)
 
 
 def _members(name: str, node: external_services.Node, *, draining: bool) -> list[Member]:
     members = []
-    for each in node.status.addresses:
-        if each.type == "InternalIP":
-            placed = placed_address(each.address)
+    for address in node.status.addresses:
+        if address.type == "InternalIP":
+            placed = placed_address(address.address)
             if placed is not None:
                 members.append(Member(name, *placed, draining))
     return members

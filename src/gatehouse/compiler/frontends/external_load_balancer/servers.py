@@ -7,61 +7,73 @@ from collections.abc import Iterator
 import msgspec
 
 from gatehouse.apis import external_services
-from gatehouse.apis.external_load_balancers import Spec
+from gatehouse.apis.external_load_balancers import LoadBalancerSpec
 from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
-from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
+from gatehouse.compiler.frontends.external_load_balancer.findings import (
+    LoadBalancerFinding,
+    LoadBalancerReason,
+)
 from gatehouse.compiler.frontends.external_load_balancer.nodes import pool
 from gatehouse.compiler.frontends.external_load_balancer.sources import spec_of
-from gatehouse.compiler.ir.load_balancing import Server
+from gatehouse.compiler.ir.load_balancing import UpstreamServer
 from gatehouse.incremental.query import Ask, Key
 
 
 class ServersResult(msgspec.Struct, frozen=True):
     """The servers of a port, or a finding if there are none."""
 
-    servers: tuple[Server, ...] = ()
-    finding: Finding | None = None
+    servers: tuple[UpstreamServer, ...] = ()
+    finding: LoadBalancerFinding | None = None
 
 
-def servers(ask: Ask, which: tuple[Key, Key, str]) -> ServersResult:
+def upstream_servers(ask: Ask, which: tuple[Key, Key, str]) -> ServersResult:
     """Return the servers of a Service port, as configured for a load balancer."""
     balancer, key, name = which
     spec, service = ask(spec_of, balancer), ask.read(key)
-    if isinstance(spec, Finding) or not isinstance(service, external_services.Service):
+    if isinstance(spec, LoadBalancerFinding) or not isinstance(
+        service, external_services.ExternalService
+    ):
         return ServersResult()
-    port = next((each for each in service.spec.ports if each.name == name), None)
+    port = next((candidate for candidate in service.spec.ports if candidate.name == name), None)
     if port is None:
         return ServersResult()
     where = f"Service {key[1]}/{key[2]}: port {name!r}"
     by_ingress = spec.services.load_balancer_servers == "Ingress" or not port.node_port
     match service.spec.type:
         case "ClusterIP":
-            found, why = _by_endpoints(ask, key, port), "no ready endpoint found"
+            addresses, why = _by_endpoints(ask, key, port), "no ready endpoint found"
         case "LoadBalancer" if by_ingress:
-            found, why = _by_ingress(service, port), "no IP address found in status.loadBalancer"
+            addresses, why = (
+                _by_ingress(service, port),
+                "no IP address found in status.loadBalancer",
+            )
         case "NodePort" | "LoadBalancer" if port.node_port:
-            found, why = (
+            addresses, why = (
                 _by_nodes(ask, balancer, key, service, port, spec),
                 "no suitable Node found",
             )
         case "NodePort":
-            found, why = (), "nodePort not found"
+            addresses, why = (), "nodePort not found"
         case other:
             message = f"{where}: Service type {other} is not supported"
-            return ServersResult(finding=Finding(Reason.INVALID_PORT, message))
-    if not found:
-        return ServersResult(finding=Finding(Reason.NO_SERVERS, f"{where}: {why}"))
-    return ServersResult(found)
+            return ServersResult(
+                finding=LoadBalancerFinding(LoadBalancerReason.INVALID_PORT, message)
+            )
+    if not addresses:
+        return ServersResult(
+            finding=LoadBalancerFinding(LoadBalancerReason.NO_SERVERS, f"{where}: {why}")
+        )
+    return ServersResult(addresses)
 
 
 def _by_nodes(
     ask: Ask,
     balancer: Key,
     key: Key,
-    service: external_services.Service,
-    port: external_services.ServicePort,
-    spec: Spec,
-) -> tuple[Server, ...]:
+    service: external_services.ExternalService,
+    port: external_services.ExternalServicePort,
+    spec: LoadBalancerSpec,
+) -> tuple[UpstreamServer, ...]:
     members = ask(pool, balancer)
     if service.spec.external_traffic_policy == "Local" or spec.nodes.only_with_endpoints:
         # With externalTrafficPolicy Local, a Node without an endpoint drops connections.
@@ -69,45 +81,49 @@ def _by_nodes(
         members = tuple(member for member in members if member.node in serving)
     families = service.spec.ip_families
     suffix = f":{port.node_port}"
-    found: dict[str, bool] = {}
+    result: dict[str, bool] = {}
     for member in members:
         if not families or member.family in families:
             # Two Nodes with one address are one server: a machine's old Node and its new one.
             address = member.host + suffix
-            found[address] = found.get(address, True) and member.draining
-    return tuple(Server(address, draining) for address, draining in found.items())
+            result[address] = result.get(address, True) and member.draining
+    return tuple(UpstreamServer(address, draining) for address, draining in result.items())
 
 
 def _serving_nodes(ask: Ask, service: Key) -> frozenset[str]:
     slices = (ask.read(key) for key in ask.read(("@slices", *service[1:])))
     return frozenset(
         endpoint.node_name
-        for each in slices
-        if isinstance(each, external_services.EndpointSlice)
-        for endpoint in each.endpoints
+        for piece in slices
+        if isinstance(piece, external_services.ExternalEndpointSlice)
+        for endpoint in piece.endpoints
         if endpoint.conditions.ready and endpoint.node_name
     )
 
 
 def _by_endpoints(
-    ask: Ask, service: Key, port: external_services.ServicePort
-) -> tuple[Server, ...]:
-    found: dict[str, bool] = {}
+    ask: Ask, service: Key, port: external_services.ExternalServicePort
+) -> tuple[UpstreamServer, ...]:
+    result: dict[str, bool] = {}
     for key in ask.read(("@slices", *service[1:])):
         for address, draining in _slice_addresses(ask.read(key), port):
             # An address may be in two slices while endpoints move; it is ready if one says so.
-            found[address] = found.get(address, True) and draining
-    return tuple(Server(address, found[address]) for address in sorted(found))
+            result[address] = result.get(address, True) and draining
+    return tuple(UpstreamServer(address, result[address]) for address in sorted(result))
 
 
 def _slice_addresses(
-    found: object, port: external_services.ServicePort
+    endpoint_slice: object, port: external_services.ExternalServicePort
 ) -> Iterator[tuple[str, bool]]:
     """Yield the addresses of an EndpointSlice, each with whether it is draining."""
-    if not isinstance(found, external_services.EndpointSlice):
+    if not isinstance(endpoint_slice, external_services.ExternalEndpointSlice):
         return
-    numbers = [each.port for each in found.ports if each.name == port.name and each.port]
-    for endpoint in found.endpoints:
+    numbers = [
+        candidate.port
+        for candidate in endpoint_slice.ports
+        if candidate.name == port.name and candidate.port
+    ]
+    for endpoint in endpoint_slice.endpoints:
         says = endpoint.conditions
         leaving = not says.ready and says.terminating and says.serving is True
         if not numbers or not endpoint.addresses or not (says.ready or leaving):
@@ -119,8 +135,10 @@ def _slice_addresses(
 
 
 def _by_ingress(
-    service: external_services.Service, port: external_services.ServicePort
-) -> tuple[Server, ...]:
-    found = (placed_address(each.ip) for each in service.status.load_balancer.ingress if each.ip)
-    hosts = dict.fromkeys(placed[0] for placed in found if placed is not None)
-    return tuple(Server(f"{host}:{port.port}") for host in hosts)
+    service: external_services.ExternalService, port: external_services.ExternalServicePort
+) -> tuple[UpstreamServer, ...]:
+    addresses = (
+        placed_address(ingress.ip) for ingress in service.status.load_balancer.ingress if ingress.ip
+    )
+    hosts = dict.fromkeys(placed[0] for placed in addresses if placed is not None)
+    return tuple(UpstreamServer(f"{host}:{port.port}") for host in hosts)

@@ -1,14 +1,16 @@
-"""Sources of load balancers: ExternalLoadBalancers, and the ConfigMap ``nlk-config``."""
+"""Sources of load balancers: ExternalLoadBalancers, and the ConfigMaps of nlk."""
 
 from __future__ import annotations
 
 from gatehouse.apis import core, external_load_balancers, meta
 from gatehouse.compiler.frontends.external_load_balancer import nlk_config
 from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
-from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
+from gatehouse.compiler.frontends.external_load_balancer.findings import (
+    LoadBalancerFinding,
+    LoadBalancerReason,
+)
 from gatehouse.compiler.frontends.external_load_balancer.inputs import (
     LOAD_BALANCERS,
-    NLK_CONFIG_KEY,
 )
 from gatehouse.incremental.query import Ask, Key
 
@@ -21,29 +23,41 @@ TYPES = ("NginxPlus", *MACHINES)
 
 def load_balancer_sources(ask: Ask, _: str) -> tuple[Key, ...]:
     """Return the keys of all sources of load balancers."""
-    found: tuple[Key, ...] = ask.read(LOAD_BALANCERS)
-    return tuple(key for key in found if key[0] != "ConfigMap" or key == NLK_CONFIG_KEY)
+    candidates: tuple[Key, ...] = ask.read(LOAD_BALANCERS)
+    return tuple(key for key in candidates if key[0] != "ConfigMap" or _is_nlk(ask, key))
 
 
-def spec_of(ask: Ask, key: Key) -> external_load_balancers.Spec | Finding:
+def _is_nlk(ask: Ask, key: Key) -> bool:
+    return nlk_config.is_nlk_config(key, ask.read(key))
+
+
+def nlk_version(ask: Ask, key: Key) -> str:
+    """Return the generation of nlk that a source belongs to; empty for other sources."""
+    config = ask.read(key)
+    return nlk_config.nlk_generation(config).version if isinstance(config, core.ConfigMap) else ""
+
+
+def spec_of(ask: Ask, key: Key) -> external_load_balancers.LoadBalancerSpec | LoadBalancerFinding:
     """Return the spec of a source, or why it is invalid."""
-    found = ask.read(key)
-    if isinstance(found, core.ConfigMap):
-        return nlk_config.spec(found)
-    if isinstance(found, meta.Malformed):
-        return Finding(Reason.INVALID, found.message)
-    if not isinstance(found, external_load_balancers.ExternalLoadBalancer):
-        return Finding(Reason.INVALID, "object not found")
-    if found.spec.type not in TYPES:
+    source = ask.read(key)
+    if isinstance(source, core.ConfigMap):
+        return nlk_config.nlk_generation(source).read(source)
+    if isinstance(source, meta.Malformed):
+        return LoadBalancerFinding(LoadBalancerReason.INVALID, source.message)
+    if not isinstance(source, external_load_balancers.ExternalLoadBalancer):
+        return LoadBalancerFinding(LoadBalancerReason.INVALID, "object not found")
+    if source.spec.type not in TYPES:
         known = ", ".join(TYPES)
-        message = f"spec.type: {found.spec.type!r} must be one of {known}"
-        return Finding(Reason.UNSUPPORTED_TYPE, message)
-    if found.spec.bind_address and placed_address(found.spec.bind_address) is None:
-        message = f"spec.bindAddress: {found.spec.bind_address!r} must be an IP address"
-        return Finding(Reason.INVALID, message)
-    return found.spec
+        message = f"spec.type: {source.spec.type!r} must be one of {known}"
+        return LoadBalancerFinding(LoadBalancerReason.UNSUPPORTED_TYPE, message)
+    if source.spec.bind_address and placed_address(source.spec.bind_address) is None:
+        message = f"spec.bindAddress: {source.spec.bind_address!r} must be an IP address"
+        return LoadBalancerFinding(LoadBalancerReason.INVALID, message)
+    return source.spec
 
 
-def followed_namespaces(key: Key, spec: external_load_balancers.Spec) -> tuple[str, ...]:
+def followed_namespaces(
+    key: Key, spec: external_load_balancers.LoadBalancerSpec
+) -> tuple[str, ...]:
     """Return the namespaces whose Services are selected; ``*`` for all."""
     return spec.services.namespaces or (key[1],)

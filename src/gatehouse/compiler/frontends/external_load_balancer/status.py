@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.compiler.frontends.external_load_balancer.findings import ConditionReason, Reason
-from gatehouse.compiler.frontends.external_load_balancer.translate import Compiled
+from gatehouse.apis.objects import Object
+from gatehouse.compiler.frontends.external_load_balancer.findings import (
+    ConditionReason,
+    LoadBalancerReason,
+)
+from gatehouse.compiler.frontends.external_load_balancer.translate import CompiledLoadBalancer
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Key
-
-Object = dict[str, Any]
 
 MAX_LISTED_FAILURES = 10
 """Maximum number of listed failures of one host.
@@ -21,8 +23,8 @@ A host that lost its configuration fails hundreds of upstreams in the same way.
 """
 
 
-def status(
-    compiled: Compiled,
+def balancer_status(
+    compiled: CompiledLoadBalancer,
     owned: Mapping[UpstreamName, Key],
     version: str,
     reports: Sequence[HostReport],
@@ -40,37 +42,39 @@ def status(
     ]
     key = "name" if isinstance(compiled.balancer, Machines) else "url"
     conditions = [_accepted(compiled), _programmed(compiled, version, reports)]
+    nlk = {"nlkVersion": compiled.nlk_version} if compiled.nlk_version else {}
     return {
-        "conditions": [{**each, "observedGeneration": generation} for each in conditions],
+        **nlk,
+        "conditions": [{**condition, "observedGeneration": generation} for condition in conditions],
         "version": version,
         "readyHosts": f"{_synchronized(version, reports)}/{len(reports)}",
-        "hosts": [_host(key, each) for each in reports],
+        "hosts": [_host(key, report) for report in reports],
         "upstreams": listed,
     }
 
 
 def _synchronized(version: str, reports: Sequence[HostReport]) -> int:
     # Before a machine connects, both its version and the desired version may be empty.
-    return sum(each.version == version != "" and not each.trouble for each in reports)
+    return sum(report.version == version != "" and not report.trouble for report in reports)
 
 
 def _host(key: str, report: HostReport) -> Object:
-    found: Object = {key: report.host, "version": report.version}
+    entry: Object = {key: report.host, "version": report.version}
     if report.server:
-        found["server"] = report.server
+        entry["server"] = report.server
     if report.api:
-        found["apiVersion"] = report.api
+        entry["apiVersion"] = report.api
     if report.error:
-        found["error"] = report.error
+        entry["error"] = report.error
     if report.failing:
-        found["failing"] = [
+        entry["failing"] = [
             {"upstream": name, "error": words}
             for name, words in report.failing[:MAX_LISTED_FAILURES]
         ]
-    return found
+    return entry
 
 
-def _accepted(compiled: Compiled) -> Object:
+def _accepted(compiled: CompiledLoadBalancer) -> Object:
     message = "; ".join(finding.message for finding in compiled.findings)
     _, _, reason = ConditionReason.ACCEPTED.value
     if compiled.findings:
@@ -78,16 +82,21 @@ def _accepted(compiled: Compiled) -> Object:
     holds = compiled.balancer is not None and bool(compiled.balancer.hosts)
     if not holds and not message:
         field = "name" if isinstance(compiled.balancer, Machines) else "url"
-        reason, message = Reason.INVALID_HOST.value, f"spec.hosts: no host has a {field}"
+        reason, message = (
+            LoadBalancerReason.INVALID_HOST.value,
+            f"spec.hosts: no host has a {field}",
+        )
     return _condition("Accepted", holds, reason, message or "the load balancer is accepted")
 
 
-def _programmed(compiled: Compiled, version: str, reports: Sequence[HostReport]) -> Object:
+def _programmed(
+    compiled: CompiledLoadBalancer, version: str, reports: Sequence[HostReport]
+) -> Object:
     if compiled.balancer is None or not reports:
         return _condition(*ConditionReason.NOT_ACCEPTED.value, "no usable host")
-    behind = [each for each in reports if each.trouble]
+    behind = [report for report in reports if report.trouble]
     if behind:
-        words = "; ".join(f"{each.host}: {each.trouble}" for each in behind)
+        words = "; ".join(f"{host.host}: {host.trouble}" for host in behind)
         message = f"{len(behind)} of {len(reports)} hosts: {words}"
         return _condition(*ConditionReason.HOST_SYNC_FAILED.value, message)
     missing = len(reports) - _synchronized(version, reports)
@@ -106,27 +115,31 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Object:
 
 def owned_upstreams(current: Mapping[str, Any] | None) -> dict[UpstreamName, Key]:
     """Return the owned upstreams that a status lists, with their Services."""
-    found: dict[UpstreamName, Key] = {}
+    result: dict[UpstreamName, Key] = {}
     for entry in (current or {}).get("upstreams") or ():
         namespace, _, service = entry.get("service", "").partition("/")
         if entry.get("context") in ("http", "stream") and entry.get("name"):
             name = UpstreamName(entry["context"], entry["name"])
-            found[name] = ("Service", namespace, service)
-    return found
+            result[name] = ("Service", namespace, service)
+    return result
 
 
-def merged(current: Mapping[str, Any] | None, desired: Object, now: str) -> Object | None:
+def merge_balancer_status(
+    current: Mapping[str, Any] | None, desired: Object, now: str
+) -> Object | None:
     """Return the status to write, with times; None if ``current`` is up to date. ``now``: RFC 3339.
 
     A condition keeps its time while its status is unchanged. Conditions of other types are kept.
     """
     before = dict(current or {})
     conditions: dict[str, Object] = {
-        each.get("type", ""): dict(each) for each in before.get("conditions") or ()
+        condition.get("type", ""): dict(condition) for condition in before.get("conditions") or ()
     }
-    for each in desired["conditions"]:
-        known = conditions.get(each["type"], {})
-        since = known.get("lastTransitionTime") if known.get("status") == each["status"] else None
-        conditions[each["type"]] = {**each, "lastTransitionTime": since or now}
-    found = {**before, **desired, "conditions": list(conditions.values())}
-    return None if found == before else found
+    for condition in desired["conditions"]:
+        known = conditions.get(condition["type"], {})
+        since = (
+            known.get("lastTransitionTime") if known.get("status") == condition["status"] else None
+        )
+        conditions[condition["type"]] = {**condition, "lastTransitionTime": since or now}
+    status = {**before, **desired, "conditions": list(conditions.values())}
+    return None if status == before else status

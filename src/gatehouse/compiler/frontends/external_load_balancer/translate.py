@@ -6,28 +6,36 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gatehouse.apis.external_load_balancers import Spec
-from gatehouse.compiler.frontends.external_load_balancer.claims import Claim
-from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Note, Reason
+from gatehouse.apis.external_load_balancers import LoadBalancerSpec
+from gatehouse.compiler.frontends.external_load_balancer.claims import PortClaim
+from gatehouse.compiler.frontends.external_load_balancer.findings import (
+    LoadBalancerFinding,
+    LoadBalancerReason,
+    Note,
+)
 from gatehouse.compiler.frontends.external_load_balancer.hosts import host_configs
-from gatehouse.compiler.frontends.external_load_balancer.inputs import name_of, owned
+from gatehouse.compiler.frontends.external_load_balancer.inputs import owned, source_name
 from gatehouse.compiler.frontends.external_load_balancer.machines import (
-    cluster_names,
     gateway,
     listening,
+    upstream_cluster_names,
 )
 from gatehouse.compiler.frontends.external_load_balancer.ownership import (
     UpstreamOwnership,
     upstream_ownership,
 )
-from gatehouse.compiler.frontends.external_load_balancer.servers import servers
-from gatehouse.compiler.frontends.external_load_balancer.sources import MACHINES, spec_of
+from gatehouse.compiler.frontends.external_load_balancer.servers import upstream_servers
+from gatehouse.compiler.frontends.external_load_balancer.sources import (
+    MACHINES,
+    nlk_version,
+    spec_of,
+)
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane import upstream_name
 from gatehouse.incremental.query import Ask, Key
 
 
-class Compiled(msgspec.Struct, frozen=True):
+class CompiledLoadBalancer(msgspec.Struct, frozen=True):
     """Translation of one source."""
 
     balancer: ir.LoadBalancer | ir.Machines | None
@@ -36,18 +44,22 @@ class Compiled(msgspec.Struct, frozen=True):
     """Claimed upstreams with their Services, sorted."""
     forgotten: tuple[upstream_name.UpstreamName, ...] = ()
     """Upstreams that are no longer owned and that no host has to empty."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LoadBalancerFinding, ...] = ()
     """Findings about the source."""
     notes: tuple[Note, ...] = ()
     """Findings about Services."""
+    nlk_version: str = ""
+    """Generation of nlk that the source belongs to; empty for an ExternalLoadBalancer."""
 
 
-def compile_balancer(ask: Ask, key: Key) -> Compiled:
+def compile_balancer(ask: Ask, key: Key) -> CompiledLoadBalancer:
     """Translate a source of a load balancer."""
     spec = ask(spec_of, key)
-    found = ask(host_configs, key)
-    if isinstance(spec, Finding) or found.refused:
-        return Compiled(None, findings=found.findings)
+    hosts = ask(host_configs, key)
+    if isinstance(spec, LoadBalancerFinding) or hosts.refused:
+        return CompiledLoadBalancer(
+            None, findings=hosts.findings, nlk_version=nlk_version(ask, key)
+        )
     if spec.type in MACHINES:
         return _machines(ask, key, spec)
     # Conflicts are resolved first: servers are computed only for the winning claims.
@@ -60,44 +72,49 @@ def compile_balancer(ask: Ask, key: Key) -> Compiled:
         - {claim.name for claim in ownership.won}
     )
     balancer = ir.LoadBalancer(
-        name=name_of(key),
-        hosts=found.hosts,
-        upstreams=tuple(each for each in sets.values() if each is not None),
+        name=source_name(key),
+        hosts=hosts.hosts,
+        upstreams=tuple(upstream for upstream in sets.values() if upstream is not None),
         released_upstreams=() if spec.deletion_policy == "Retain" else tuple(sorted(gone)),
         drain=float(spec.drain_seconds),
         resync=float(spec.resync_seconds),
         timeout=float(spec.timeout_seconds),
     )
-    return Compiled(
+    return CompiledLoadBalancer(
         balancer,
         claimed=tuple((claim.name, claim.service) for claim in ownership.won),
         forgotten=tuple(sorted(gone)) if spec.deletion_policy == "Retain" else (),
-        findings=found.findings,
+        findings=hosts.findings,
         notes=_notes(ask, key, ownership),
+        nlk_version=nlk_version(ask, key),
     )
 
 
-def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
+def _machines(ask: Ask, key: Key, spec: LoadBalancerSpec) -> CompiledLoadBalancer:
     """Translate machines with their whole configuration. Unclaimed upstreams are absent from it."""
     ownership, listens = ask(upstream_ownership, key), ask(listening, key)
     names = dict.fromkeys(host.name for host in spec.hosts if host.name)
     owned_now: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
-    sets: dict[Claim, ir.UpstreamSet | None] = {
+    sets: dict[PortClaim, ir.UpstreamSet | None] = {
         claim: ask(_upstream, (key, claim)) for claim in ownership.won
     }
     unchanged = _unchanged(ownership, sets, owned_now)
     balancer = ir.Machines(
-        name=name_of(key),
+        name=source_name(key),
         proxy="envoy" if spec.type == "Envoy" else "nginx",
         hosts=tuple(map(ir.Machine, names)),
         upstreams=tuple(ask(upstream_set, (key, claim)) for claim in ownership.won),
         gateway=ask(gateway, key),
         retained_upstreams=tuple(
-            sorted(each for name in unchanged for each in cluster_names(name))
+            sorted(
+                upstream_cluster_name
+                for name in unchanged
+                for upstream_cluster_name in upstream_cluster_names(name)
+            )
         ),
     )
     gone = owned_now.keys() - unchanged - {claim.name for claim in ownership.won}
-    return Compiled(
+    return CompiledLoadBalancer(
         balancer,
         claimed=tuple((claim.name, claim.service) for claim in ownership.won),
         forgotten=tuple(sorted(gone)),
@@ -106,51 +123,51 @@ def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
     )
 
 
-def _upstream(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet | None:
+def _upstream(ask: Ask, which: tuple[Key, PortClaim]) -> ir.UpstreamSet | None:
     """Return the servers of an upstream; None to leave its servers unchanged."""
     spec = ask(spec_of, which[0])
-    assert isinstance(spec, Spec)
-    found = ask(upstream_set, which)
-    return None if not found.servers and spec.when_empty == "Keep" else found
+    assert isinstance(spec, LoadBalancerSpec)
+    upstream = ask(upstream_set, which)
+    return None if not upstream.servers and spec.when_empty == "Keep" else upstream
 
 
-def upstream_set(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet:
+def upstream_set(ask: Ask, which: tuple[Key, PortClaim]) -> ir.UpstreamSet:
     """Return the servers of an upstream, even if there are none."""
     key, claim = which
-    found = ask(servers, (key, claim.service, claim.port))
-    return ir.UpstreamSet(claim.name, found.servers, ask(_parameters, key))
+    result = ask(upstream_servers, (key, claim.service, claim.port))
+    return ir.UpstreamSet(claim.name, result.servers, ask(_parameters, key))
 
 
-def _parameters(ask: Ask, key: Key) -> ir.Parameters:
+def _parameters(ask: Ask, key: Key) -> ir.ServerParameters:
     spec = ask(spec_of, key)
-    assert isinstance(spec, Spec)
+    assert isinstance(spec, LoadBalancerSpec)
     parameters = {
         name: getattr(spec.parameters, name) for name in spec.parameters.__struct_fields__
     }
-    return ir.Parameters(**parameters)
+    return ir.ServerParameters(**parameters)
 
 
 def _unchanged(
     ownership: UpstreamOwnership,
-    sets: Mapping[Claim, ir.UpstreamSet | None],
+    sets: Mapping[PortClaim, ir.UpstreamSet | None],
     owned_now: Mapping[upstream_name.UpstreamName, Key],
 ) -> frozenset[upstream_name.UpstreamName]:
     """Return the upstreams that stay unchanged: an invalid value must not interrupt traffic."""
     unclear = {claim.service for claim in ownership.refused}
     refused = [name for name, service in owned_now.items() if service in unclear]
     lost = [claim.name for claim, _ in ownership.lost]
-    empty = [claim.name for claim, found in sets.items() if found is None]
+    empty = [claim.name for claim, upstream in sets.items() if upstream is None]
     return frozenset((*refused, *lost, *empty))
 
 
 def _notes(ask: Ask, key: Key, ownership: UpstreamOwnership) -> tuple[Note, ...]:
-    found = [Note(claim.service, claim.finding) for claim in ownership.refused]
+    notes = [Note(claim.service, claim.finding) for claim in ownership.refused]
     for claim, winner in ownership.lost:
         winner_port = f"Service {winner.service[1]}/{winner.service[2]} port {winner.port!r}"
         message = f"port {claim.port!r}: upstream {claim.name} already used by {winner_port}"
-        found.append(Note(claim.service, Finding(Reason.CONFLICT, message)))
+        notes.append(Note(claim.service, LoadBalancerFinding(LoadBalancerReason.CONFLICT, message)))
     for claim in ownership.won:
-        finding = ask(servers, (key, claim.service, claim.port)).finding
+        finding = ask(upstream_servers, (key, claim.service, claim.port)).finding
         if finding is not None:
-            found.append(Note(claim.service, finding))
-    return tuple(found)
+            notes.append(Note(claim.service, finding))
+    return tuple(notes)

@@ -17,47 +17,52 @@ Where to look: "my route is not accepted": ``attachment/parent_refs``. "Another 
 :mod:`findings`. Never here: I/O, clocks, anything that knows a proxy.
 """
 
-from gatehouse.compiler.frontends.gateway_api.classes import controller_of, gateways
+from gatehouse.apis.gateway import CONTROLLERS
+from gatehouse.compiler.frontends.gateway_api.classes import class_controller, gateways
 from gatehouse.compiler.frontends.gateway_api.extensions.authentication import fetches
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import (
     Provisioning,
     provisioning,
 )
+from gatehouse.compiler.frontends.gateway_api.findings import Reason
 from gatehouse.compiler.frontends.gateway_api.front_end import (
-    FRONT_END,
-    INDEXES,
+    FILTER_KINDS,
+    GATEWAY_API_FRONT_END,
+    GATEWAY_API_INDEXES,
     ROUTE_KINDS,
-    decode,
-    status,
-    subjects,
+    decode_gateway_api_object,
+    gateway_api_status,
+    gateway_api_subjects,
 )
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     BACK_END_FINDINGS_KEY,
-    CONTROLLERS,
     CRD_VERSIONS_KEY,
     ENVOY,
+    INPUT_INDEXES,
     NGINX,
-    ROUTES,
+    ROUTES_KEY,
     SETTINGS_KEY,
+    ControllerSettings,
     CRDVersions,
-    Fetch,
     Fetched,
     ProgrammedInput,
+    RejectedCredential,
     RejectedObject,
     Replacement,
-    Settings,
+    UrlFetch,
     key_of,
-    rejected_certificate_key,
+    rejected_credential_key,
     rejected_object_key,
     rejected_ports_key,
     rejections_key,
     replacement_key,
+    unready_servers_key,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import gateway_addresses
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import service_ports
-from gatehouse.compiler.frontends.gateway_api.status.merge import merge_status
+from gatehouse.compiler.frontends.gateway_api.status.merge import merge_gateway_api_status
 from gatehouse.compiler.frontends.gateway_api.status.route_status import gateways_of_route
-from gatehouse.compiler.frontends.gateway_api.status.types import Status
+from gatehouse.compiler.frontends.gateway_api.status.types import GatewayApiStatus
 from gatehouse.compiler.frontends.gateway_api.translate import compile_gateway
 
 __all__ = [
@@ -66,36 +71,41 @@ __all__ = [
     "CRDVersions",
     "CONTROLLERS",
     "ENVOY",
-    "FRONT_END",
-    "INDEXES",
+    "FILTER_KINDS",
+    "GATEWAY_API_FRONT_END",
+    "GATEWAY_API_INDEXES",
+    "INPUT_INDEXES",
     "NGINX",
     "Provisioning",
-    "ROUTES",
+    "Reason",
+    "ROUTES_KEY",
     "ROUTE_KINDS",
     "SETTINGS_KEY",
     "ProgrammedInput",
-    "Fetch",
+    "UrlFetch",
     "Fetched",
-    "Settings",
-    "Status",
+    "ControllerSettings",
+    "GatewayApiStatus",
+    "RejectedCredential",
     "RejectedObject",
     "Replacement",
     "key_of",
-    "rejected_certificate_key",
+    "rejected_credential_key",
     "rejected_object_key",
     "rejected_ports_key",
     "rejections_key",
+    "unready_servers_key",
     "replacement_key",
     "compile_gateway",
-    "controller_of",
-    "decode",
+    "class_controller",
+    "decode_gateway_api_object",
     "fetches",
     "gateway_addresses",
     "gateways",
     "gateways_of_route",
-    "merge_status",
+    "merge_gateway_api_status",
     "provisioning",
     "service_ports",
-    "status",
-    "subjects",
+    "gateway_api_status",
+    "gateway_api_subjects",
 ]

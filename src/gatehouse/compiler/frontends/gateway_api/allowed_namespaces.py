@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apis import core, gateway
-from gatehouse.apis.selectors import selects
+from gatehouse.apis.selectors import selector_matches
 from gatehouse.incremental.query import Ask
 
 
@@ -16,11 +16,11 @@ def admits(ask: Ask, allowed: gateway.RouteNamespaces, namespace: str, own: str)
             return namespace == own
         case "Selector":
             selector = allowed.selector
-            return selector is not None and selects(selector, ask(labels_of, namespace))
+            return selector is not None and selector_matches(selector, ask(labels_of, namespace))
     return False
 
 
 def labels_of(ask: Ask, namespace: str) -> dict[str, str] | None:
     """Return the labels of a namespace; None if it does not exist."""
-    found = ask.read(("Namespace", "", namespace))
-    return found.metadata.labels if isinstance(found, core.Namespace) else None
+    resource = ask.read(("Namespace", "", namespace))
+    return resource.metadata.labels if isinstance(resource, core.Namespace) else None

@@ -5,48 +5,72 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gatehouse.apis import gateway, nginx_gateway, policies, routes
+from gatehouse.apis import core, gateway, nginx_gateway, policies, routes
 from gatehouse.compiler.frontends.gateway_api.inputs import (
+    CLAIMS_KEY,
+    DEFAULT_GATEWAYS_KEY,
+    DEFAULT_PARENT,
     FILTERS,
-    GATEWAYS,
-    ROUTES,
+    GATEWAYS_KEY,
+    ROUTES_KEY,
+    authenticated_routes_by_service,
     policies_by_target,
+    policies_with_claims,
+    routes_by_namespace,
+    routes_by_parent,
     routes_by_service,
+    routes_with_expressions,
+    slices_by_service,
+    slices_with_names,
 )
+from gatehouse.compiler.frontends.gateway_api.routes import claim_headers, expressions
 from gatehouse.incremental.query import Key
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
-SERVICE_NAME = "kubernetes.io/service-name"
+_MANAGED_BY = "app.kubernetes.io/managed-by"
+_SERVICE_NAME = "kubernetes.io/service-name"
 
 
-def of_class(value: Any) -> Iterable[Key]:
+def controller_bucket(value: Any) -> Iterable[Key]:
     """Yield the bucket of a GatewayClass: its controller name."""
     if isinstance(value, gateway.GatewayClass):
         yield ("@classes", value.spec.controller_name)
 
 
-def of_gateway(_: Any) -> Iterable[Key]:
-    """Yield the bucket of all Gateways."""
-    yield GATEWAYS
+def gateway_buckets(value: Any) -> Iterable[Key]:
+    """Yield the buckets of a Gateway: all Gateways, and the default ones."""
+    yield GATEWAYS_KEY
+    if isinstance(value, gateway.Gateway) and value.spec.default_scope == gateway.DEFAULT_SCOPE:
+        yield DEFAULT_GATEWAYS_KEY
 
 
 def of_route(value: Any) -> Iterable[Key]:
     """Yield the buckets of a route: its parents and the Services that it refers to."""
-    yield ROUTES
-    if isinstance(value, routes.Route):
+    yield ROUTES_KEY
+    if isinstance(value, routes.RouteObject):
+        yield routes_by_namespace(value.metadata.namespace)
+        has_expressions = expressions.number_of_route(value) > 0
         for parent in value.spec.parent_refs:
             namespace = parent.namespace or value.metadata.namespace
-            yield ("@routes", parent.kind or "Gateway", namespace, parent.name)
+            target = (parent.kind or "Gateway", namespace, parent.name)
+            yield routes_by_parent(target)
+            if has_expressions:
+                yield routes_with_expressions(target)
+        if value.spec.use_default_gateways == gateway.DEFAULT_SCOPE:
+            yield routes_by_parent(DEFAULT_PARENT)
+            if has_expressions:
+                yield routes_with_expressions(DEFAULT_PARENT)
         for backend in _backends(value):
             yield routes_by_service(backend.namespace or value.metadata.namespace, backend.name)
+        for service in dict.fromkeys(claim_headers.authenticated_services(value)):
+            yield authenticated_routes_by_service(*service)
 
 
-def _backends(route: routes.Route) -> Iterable[routes.BackendRef | routes.BackendObject]:
+def _backends(route: routes.RouteObject) -> Iterable[routes.BackendRef | routes.BackendObject]:
     for rule in route.spec.rules:
         yield from rule.backend_refs
         if not isinstance(rule, routes.StreamRule):
-            mirrors = (each.request_mirror for each in rule.filters)
-            yield from (each.backend_ref for each in mirrors if each is not None)
+            mirrors = (http_filter.request_mirror for http_filter in rule.filters)
+            yield from (mirror.backend_ref for mirror in mirrors if mirror is not None)
 
 
 def of_listener_set(value: Any) -> Iterable[Key]:
@@ -65,8 +89,11 @@ def of_backend_tls_policy(value: Any) -> Iterable[Key]:
 
 
 def of_policy(value: Any) -> Iterable[Key]:
-    """Yield the buckets of a policy of ``gateway.nginx.org``: its targets."""
-    if isinstance(value, nginx_gateway.Policy):
+    """Yield the buckets of a policy of ``gateway.nginx.org``: its targets, and its claims."""
+    if isinstance(value, nginx_gateway.RateLimitPolicy | nginx_gateway.UpstreamSettingsPolicy):
+        yield CLAIMS_KEY
+        yield policies_with_claims(value.metadata.namespace)
+    if isinstance(value, nginx_gateway.NginxPolicy):
         namespace, kind = value.metadata.namespace, type(value).__name__
         for target in value.targets:
             yield policies_by_target(kind, (target.kind, namespace, target.name))
@@ -78,10 +105,12 @@ def of_filter(_: Any) -> Iterable[Key]:
 
 
 def of_endpoint_slice(value: Any) -> Iterable[Key]:
-    """Yield the bucket of an EndpointSlice: its Service."""
-    service = value.metadata.labels.get(SERVICE_NAME)
+    """Yield the buckets of an EndpointSlice: its Service, and whether its addresses are names."""
+    service = value.metadata.labels.get(_SERVICE_NAME)
     if service:
-        yield ("@slices", value.metadata.namespace, service)
+        yield slices_by_service(value.metadata.namespace, service)
+        if isinstance(value, core.EndpointSlice) and value.has_names:
+            yield slices_with_names(value.metadata.namespace, service)
 
 
 def of_reference_grant(value: Any) -> Iterable[Key]:
@@ -91,7 +120,7 @@ def of_reference_grant(value: Any) -> Iterable[Key]:
 
 def of_service(value: Any) -> Iterable[Key]:
     """Yield the bucket of a data plane's Service: its Gateway."""
-    if value.metadata.labels.get(MANAGED_BY) == "gatehouse":
+    if value.metadata.labels.get(_MANAGED_BY) == "gatehouse":
         for owner in value.metadata.owner_references:
             if owner.controller and owner.kind == "Gateway":
                 yield ("@service", value.metadata.namespace, owner.name)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import (
-    BUNDLE_VERSION,
+    BUNDLED_VERSION,
     CRD_VERSIONS_KEY,
     CRDVersions,
 )
@@ -20,30 +20,30 @@ from gatehouse.incremental.query import Ask
 
 Compatibility = Literal["unknown", "same", "near", "foreign"]
 
-SUPPORTED_VERSION = "v{}.{}".format(*BUNDLE_VERSION)
+SUPPORTED_VERSION = "v{}.{}".format(*BUNDLED_VERSION)
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 
 def compatibility(version: str) -> Compatibility:
-    """Compare a ``bundle-version`` with :data:`BUNDLE_VERSION`. An unparsable one is ``near``."""
+    """Compare a ``bundle-version`` with :data:`BUNDLED_VERSION`. An unparsable one is ``near``."""
     parsed = _VERSION.fullmatch(version)
     if parsed is None:
         return "near"
     major, minor = int(parsed[1]), int(parsed[2])
-    if major != BUNDLE_VERSION[0]:
+    if major != BUNDLED_VERSION[0]:
         return "foreign"
-    return "same" if minor == BUNDLE_VERSION[1] else "near"
+    return "same" if minor == BUNDLED_VERSION[1] else "near"
 
 
 def least_compatible(ask: Ask, _: str = "") -> tuple[Compatibility, str]:
     """Return the worst compatibility of the CRDs, and the version and name of one such CRD."""
-    found = ask.read(CRD_VERSIONS_KEY)
-    versions = found.versions if isinstance(found, CRDVersions) else ()
+    resource = ask.read(CRD_VERSIONS_KEY)
+    versions = resource.versions if isinstance(resource, CRDVersions) else ()
     by_compatibility = {compatibility(version): f"{version} ({name})" for name, version in versions}
-    for each in ("foreign", "near", "same"):
-        if each in by_compatibility:
-            return each, by_compatibility[each]
+    for level in ("foreign", "near", "same"):
+        if level in by_compatibility:
+            return level, by_compatibility[level]
     return "unknown", ""
 
 
@@ -52,7 +52,7 @@ def is_incompatible(ask: Ask, _: str = "") -> bool:
     return ask(least_compatible, "")[0] == "foreign"
 
 
-def findings(ask: Ask) -> tuple[Finding, ...]:
+def crd_version_findings(ask: Ask) -> tuple[Finding, ...]:
     """Return the findings for a GatewayClass; none if the versions are not known."""
     match ask(least_compatible, ""):
         case "same", which:

@@ -11,7 +11,15 @@ import msgspec
 _NGINX = "gateway.nginx.org/"
 
 
-class Reason(enum.Enum):
+class ReasonBase(enum.Enum):
+    """Base of reasons of conditions, whose values are (condition type, status, reason)."""
+
+    def __init__(self, condition_type: str, holds: bool, reason: str) -> None:
+        # Attributes are read in every pass, and `value` costs two calls.
+        self.condition_type, self.holds, self.reason = condition_type, holds, reason
+
+
+class Reason(ReasonBase):
     """Reasons of conditions, as (condition type, status, reason)."""
 
     ACCEPTED = ("Accepted", True, "Accepted")
@@ -52,6 +60,10 @@ class Reason(enum.Enum):
     """
     NO_RESOURCES = ("Programmed", False, "NoResources")
     """A quota prevents the objects or Pods of the data plane."""
+    DEFAULT_GATEWAY = ("DefaultGateway", True, "DefaultGateway")
+    """Routes with `useDefaultGateways: All` attach to the Gateway, as far as its listeners allow
+    them.
+    """
     INSECURE_FRONTEND = ("InsecureFrontendValidationMode", True, "ConfigurationChanged")
     """A listener port accepts clients without a valid certificate (`AllowInsecureFallback`)."""
     INVALID_CLIENT_CERTIFICATE = ("ResolvedRefs", False, "InvalidClientCertificateRef")
@@ -69,6 +81,10 @@ class Reason(enum.Enum):
     """
     NO_CONFLICTS = ("Conflicted", False, "NoConflicts")
     """The listener conflicts with no other listener."""
+    HOST_CONFLICT = ("Conflicted", True, "HostConflict")
+    """Another HostedAPIServer owns a hostname, the address or the Service port of the object. The
+    message names the owner. Everything else of the object is served.
+    """
     PROTOCOL_CONFLICT = ("Conflicted", True, "ProtocolConflict")
     """A listener of the Gateway, or of an earlier ListenerSet, has the port with an incompatible
     protocol.
@@ -103,11 +119,17 @@ class Reason(enum.Enum):
     it.
     """
     POLICY_CONFLICTED = ("Accepted", False, "Conflicted")
-    """An older object has the same field for the same target, or the same hostname or address."""
+    """An older policy has the same field for the same target, or another HostedAPIServer owns all
+    hostnames and the address, or the Service port, of the object.
+    """
     POLICY_TARGET_NOT_FOUND = ("Accepted", False, "TargetNotFound")
     """The target of the policy does not exist."""
     NGINX_PROXY_NOT_SET = ("Accepted", False, "NginxProxyConfigNotSet")
     """An ObservabilityPolicy has no effect because no trace exporter is configured."""
+    POLICY_KIND_NOT_SERVED = ("Accepted", False, "UnsupportedKind")
+    """No data plane serves policies of this kind. The message says what is missing. The target is
+    served without the policy.
+    """
     CLIENT_SETTINGS_AFFECTED = (f"{_NGINX}ClientSettingsPolicyAffected", True, "PolicyAffected")
     """A ClientSettingsPolicy applies to the object."""
     PROXY_SETTINGS_AFFECTED = (f"{_NGINX}ProxySettingsPolicyAffected", True, "PolicyAffected")
@@ -132,6 +154,10 @@ class Reason(enum.Enum):
     """
     NOT_ALLOWED = ("Accepted", False, "NotAllowedByListeners")
     """`allowedRoutes` of the listeners does not allow the namespace or kind."""
+    TOO_MANY_ROUTES = ("Accepted", False, "TooManyRoutes")
+    """The namespace has more routes than `routesPerNamespace` of the resource limits permits, or
+    the Gateway more than `routesPerGateway`. The oldest ones of each namespace are served.
+    """
     NO_MATCHING_HOSTNAME = ("Accepted", False, "NoMatchingListenerHostname")
     """The object and the listeners have no common hostname."""
     UNSUPPORTED_VALUE = ("Accepted", False, "UnsupportedValue")
@@ -148,18 +174,33 @@ class Reason(enum.Enum):
     """The Service or its port does not exist. Requests to this backend are answered 500."""
     UNSUPPORTED_BACKEND_PROTOCOL = ("ResolvedRefs", False, "UnsupportedProtocol")
     """`appProtocol` of the Service port is not supported."""
+    EXTERNAL_NAME_REFUSED = ("ResolvedRefs", False, "ExternalNameNotAllowed")
+    """The name of an ExternalName Service is not allowed. Requests to this backend are answered
+    500.
+    """
+    EXTERNAL_NAME_UNSUPPORTED = ("ResolvedRefs", False, "UnsupportedValue")
+    """No name server is configured for an ExternalName Service. Requests to this backend are
+    answered 500.
+    """
+    FQDN_ENDPOINTS = ("ResolvedRefs", False, "UnsupportedAddressType")
+    """The EndpointSlices of a Service have the `addressType` `FQDN`. Requests to this backend are
+    answered 500, and connections are closed.
+    """
     INVALID_FILTER = ("ResolvedRefs", False, "InvalidFilter")
-    """A filter of `gateway.nginx.org` is missing or invalid. Requests are answered 500."""
+    """A filter of `gateway.nginx.org` is missing or invalid, or the BackendTLSPolicy of an
+    authorization server is. Requests are answered 500.
+    """
 
 
-OPTIONAL = frozenset(
+OPTIONAL_CONDITIONS = frozenset(
     {
+        "DefaultGateway",
         "PartiallyInvalid",
         "SupportedVersion",
         "InsecureFrontendValidationMode",
         "OverlappingTLSConfig",
     }
-    | {kind for kind, _, reason in (each.value for each in Reason) if reason == "PolicyAffected"}
+    | {reason.condition_type for reason in Reason if reason.reason == "PolicyAffected"}
 )
 """Condition types that are present only when a finding has them."""
 
@@ -185,8 +226,8 @@ class AnyFinding(Protocol):
     """A finding of this front end or of a plug-in."""
 
     @property
-    def reason(self) -> enum.Enum:
-        """Enum whose values are (condition type, status, reason)."""
+    def reason(self) -> ReasonBase:
+        """Condition type, status and reason."""
 
     @property
     def message(self) -> str:
@@ -198,13 +239,13 @@ def condition(finding: AnyFinding, generation: int) -> Condition:
     return _condition(finding.reason, finding.message, generation)
 
 
-def _condition(reason_value: enum.Enum, message: str, generation: int) -> Condition:
-    kind, holds, reason = reason_value.value
+def _condition(reason: ReasonBase, message: str, generation: int) -> Condition:
+    status = "True" if reason.holds else "False"
     # 32,768 is the longest message of a Kubernetes condition.
-    return Condition(kind, "True" if holds else "False", reason, message[:32768], generation)
+    return Condition(reason.condition_type, status, reason.reason, message[:32768], generation)
 
 
-def conditions(
+def fold_findings(
     findings: Sequence[AnyFinding], defaults: Sequence[AnyFinding], generation: int
 ) -> tuple[Condition, ...]:
     """Fold findings into one condition per type; types without a finding get their default.
@@ -212,14 +253,14 @@ def conditions(
     The first finding of a type sets status and reason. The messages of all findings with that
     reason are joined.
     """
-    found: dict[str, tuple[enum.Enum, list[str]]] = {}
+    result: dict[str, tuple[ReasonBase, list[str]]] = {}
     for finding in findings:
-        reason, messages = found.setdefault(finding.reason.value[0], (finding.reason, []))
+        reason, messages = result.setdefault(finding.reason.condition_type, (finding.reason, []))
         if reason is finding.reason and finding.message not in messages:
             messages.append(finding.message)
     for default in defaults:
-        found.setdefault(default.reason.value[0], (default.reason, [default.message]))
+        result.setdefault(default.reason.condition_type, (default.reason, [default.message]))
     return tuple(
         _condition(reason, "; ".join(messages), generation)
-        for _, (reason, messages) in sorted(found.items())
+        for _, (reason, messages) in sorted(result.items())
     )

@@ -9,7 +9,6 @@ from gatehouse.apis import (
     core,
     gateway,
     gateway_parameters,
-    nginx_authentication,
     nginx_gateway,
     policies,
     resources,
@@ -17,6 +16,8 @@ from gatehouse.apis import (
 )
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api import buckets
+from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
+from gatehouse.compiler.frontends.gateway_api.inputs import INPUT_INDEXES
 from gatehouse.compiler.frontends.gateway_api.status.class_status import class_status
 from gatehouse.compiler.frontends.gateway_api.status.extension_status import (
     extension_status,
@@ -26,7 +27,7 @@ from gatehouse.compiler.frontends.gateway_api.status.gateway_status import (
     gateway_status,
     set_status,
 )
-from gatehouse.compiler.frontends.gateway_api.status.merge import merge_status
+from gatehouse.compiler.frontends.gateway_api.status.merge import merge_gateway_api_status
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import policy_status
 from gatehouse.compiler.frontends.gateway_api.status.route_status import (
     gateways_of_route,
@@ -38,7 +39,7 @@ from gatehouse.incremental.table import Table
 
 
 def _route(
-    resource: resources.Resource, view: type[routes.Route], *, required: bool = False
+    resource: resources.Resource, view: type[routes.RouteObject], *, required: bool = False
 ) -> Kind:
     return Kind(
         resource,
@@ -50,7 +51,7 @@ def _route(
     )
 
 
-def _policy(resource: resources.Resource, view: type[nginx_gateway.Policy]) -> Kind:
+def _policy(resource: resources.Resource, view: type[nginx_gateway.NginxPolicy]) -> Kind:
     return Kind(resource, view, indexes=(buckets.of_policy,), status=extension_status)
 
 
@@ -70,7 +71,7 @@ _GATEWAY_API = (
     Kind(
         resources.GATEWAY_CLASSES,
         gateway.GatewayClass,
-        indexes=(buckets.of_class,),
+        indexes=(buckets.controller_bucket,),
         required=True,
         verbs=("create",),
         status=class_status,
@@ -78,7 +79,7 @@ _GATEWAY_API = (
     Kind(
         resources.GATEWAYS,
         gateway.Gateway,
-        indexes=(buckets.of_gateway,),
+        indexes=(buckets.gateway_buckets,),
         required=True,
         status=gateway_status,
     ),
@@ -111,40 +112,41 @@ _EXTENSIONS = (
     _policy(resources.RATE_LIMIT_POLICIES, nginx_gateway.RateLimitPolicy),
     _policy(resources.UPSTREAM_SETTINGS_POLICIES, nginx_gateway.UpstreamSettingsPolicy),
     _policy(resources.OBSERVABILITY_POLICIES, nginx_gateway.ObservabilityPolicy),
+    _policy(resources.WAF_POLICIES, nginx_gateway.WAFPolicy),
+    _policy(resources.PAYLOAD_PROCESSORS, nginx_gateway.PayloadProcessor),
     _policy(resources.SNIPPETS_POLICIES, nginx_gateway.SnippetsPolicy),
     Kind(resources.NGINX_PROXIES, nginx_gateway.NginxProxy),
     Kind(resources.GATEWAY_PARAMETERS, gateway_parameters.GatewayParameters),
-    Kind(
-        resources.SNIPPETS_FILTERS,
-        nginx_gateway.SnippetsFilter,
-        indexes=(buckets.of_filter,),
-        status=filter_status,
-    ),
-    Kind(
-        resources.AUTHENTICATION_FILTERS,
-        nginx_authentication.AuthenticationFilter,
-        indexes=(buckets.of_filter,),
-        status=filter_status,
+    *(
+        Kind(kind.resource, kind.view, indexes=(buckets.of_filter,), status=filter_status)
+        for kind in EXTENSION_FILTERS.values()
     ),
 )
 
-FRONT_END = FrontEnd(Kinds(*_CORE, *_GATEWAY_API, *_EXTENSIONS), merge_status)
+GATEWAY_API_FRONT_END = FrontEnd(
+    Kinds(*_CORE, *_GATEWAY_API, *_EXTENSIONS), merge_gateway_api_status
+)
 
-INDEXES = FRONT_END.kinds.indexes
-decode = FRONT_END.kinds.decode
+GATEWAY_API_INDEXES = {**GATEWAY_API_FRONT_END.kinds.indexes, **INPUT_INDEXES}
+decode_gateway_api_object = GATEWAY_API_FRONT_END.kinds.decode
+
+FILTER_KINDS = frozenset(EXTENSION_FILTERS)
+"""Kinds of filters without which a route must not be served."""
 
 ROUTE_KINDS = tuple(
-    each.resource.kind for each in FRONT_END.kinds if each.gateways_of is gateways_of_route
+    served_kind.resource.kind
+    for served_kind in GATEWAY_API_FRONT_END.kinds
+    if served_kind.gateways_of is gateways_of_route
 )
 
 
-def subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
+def gateway_api_subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
     """Return every object whose status the controller may write."""
-    found: Table[Key, Key] = ask.read(STATUS_SUBJECTS)
-    return found
+    subjects: Table[Key, Key] = ask.read(STATUS_SUBJECTS)
+    return subjects
 
 
-def status(ask: Ask, key: Key) -> DesiredStatus | None:
+def gateway_api_status(ask: Ask, key: Key) -> DesiredStatus | None:
     """Return the desired status of an object; None if this controller does not manage it."""
-    kind = FRONT_END.kinds.by_name.get(key[0])
+    kind = GATEWAY_API_FRONT_END.kinds.by_name.get(key[0])
     return kind.status(ask, key) if kind is not None and kind.status is not None else None

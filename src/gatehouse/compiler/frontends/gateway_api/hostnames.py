@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-def covers(pattern: str, name: str) -> bool:
+def hostname_covers(pattern: str, name: str) -> bool:
     """Return whether ``pattern`` matches every name that ``name`` matches."""
     if not pattern or pattern == name:
         return True
@@ -16,9 +16,9 @@ def covers(pattern: str, name: str) -> bool:
 
 def intersect(listener: str, route: str) -> str | None:
     """Return the hostname of all names that both match; None if there are none."""
-    if covers(listener, route):
+    if hostname_covers(listener, route):
         return route
-    if covers(route, listener):
+    if hostname_covers(route, listener):
         return listener
     return None
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from gatehouse.apis import gateway
+from gatehouse.compiler.frontends.gateway_api.findings import Reason
+from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir.http import Route
-from gatehouse.compiler.ir.settings import UsageReports
+from gatehouse.compiler.ir.proxy_settings import NginxUsageReports
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin
-from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.query import Ask, Index, Key
 
-GATEWAYS: Key = ("@gateways",)
-ROUTES: Key = ("@routes",)
+GATEWAYS_KEY: Key = ("@gateways",)
+ROUTES_KEY: Key = ("@routes",)
+DEFAULT_GATEWAYS_KEY: Key = ("@default-gateways",)
+DEFAULT_PARENT: Key = ("DefaultGateway", "", "")
+"""Parent of the routes that ask for default Gateways, in the place of each of these."""
+
 FILTERS: Key = ("@filters",)
 
 NGINX = gateway.NGINX_CONTROLLER
 ENVOY = gateway.ENVOY_CONTROLLER
-CONTROLLERS = gateway.CONTROLLERS
-"""Controller names that this controller manages. A GatewayClass selects its data plane by them."""
+"""Controller names by which a GatewayClass selects its data plane."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ControllerSettings(msgspec.Struct, frozen=True):
     """Settings of the controller."""
 
     bind: Literal["load-balancer", "any"] = "load-balancer"
@@ -32,15 +38,21 @@ class Settings(msgspec.Struct, frozen=True):
     """Allow SnippetsFilters and SnippetsPolicies, which are raw configuration."""
     counter: str = ""
     """``host:port`` of the rate limit service for limits shared by data planes; empty for none."""
-    usage: UsageReports | None = None
+    usage: NginxUsageReports | None = None
     """Usage reports of data planes with NGINX Plus; None for none."""
     workload_overrides: bool = False
     """Allow the parameters of a Gateway to set every field of ``spec.kubernetes``."""
+    external_names: tuple[str, ...] = ()
+    """Domains of the names that ExternalName Services may have as backends."""
+    limits: ResourceLimits = ResourceLimits()
+    """Ceilings of what objects may claim."""
+    metadata_domains: tuple[str, ...] = ()
+    """Domains of the labels and annotations that Gateways may set on their data plane."""
 
 
 SETTINGS_KEY: Key = ("Settings", "", "")
 
-BUNDLE_VERSION = (1, 6)
+BUNDLED_VERSION = (1, 6)
 """Supported major and minor version of Gateway API's CRDs."""
 
 
@@ -58,7 +70,8 @@ class ProgrammedInput(msgspec.Struct, frozen=True):
     """State of a Gateway's data plane; at the key ``("Programming", namespace, name)``."""
 
     programmed: bool
-    reason: Literal["Pending", "Invalid", "NoResources"] = "Pending"
+    reason: Reason = Reason.PENDING
+    """A reason of the condition type ``Programmed``, while it is False."""
     message: str = ""
     left_out: str = ""
     """Names the objects that are left out because the proxy rejected them."""
@@ -77,7 +90,15 @@ def rejections_key(gateway: Key, subject: Key) -> Key:
     return ("Rejections", gateway[1], gateway[2], *subject)
 
 
-def unsupported(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]:
+def unready_servers_key(gateway: Key, cluster: str) -> Key:
+    """Return the key of the servers of an UpstreamCluster that are not ready at a Gateway.
+
+    The value is a tuple of messages. Each starts with the server.
+    """
+    return ("UnreadyServers", gateway[1], gateway[2], cluster)
+
+
+def unsupported_key(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]:
     """Return what a Gateway's data plane does not support or rejects of an object."""
     of_back_end = ask.read(BACK_END_FINDINGS_KEY)
     rejections: tuple[Unsupported, ...] | None = ask.read(rejections_key(gateway, subject))
@@ -94,43 +115,88 @@ class Replacement(msgspec.Struct, frozen=True):
 
 def replacement_key(gateway: Key, origin: Origin) -> Key:
     """Return the key of the :class:`Replacement` of a route's match at a Gateway."""
-    return ("Replacement", gateway[1], gateway[2], *key_of(origin), origin.part)
+    part = origin.part, str(origin.port)
+    return ("Replacement", gateway[1], gateway[2], *key_of(origin), *part)
 
 
 class RejectedObject(msgspec.Struct, frozen=True):
-    """A policy, filter or parameters object that a proxy rejected.
+    """A policy, filter or parameters object that the proxy of a Gateway rejected.
 
-    At the key :func:`rejected_object_key`. It is treated as invalid until its spec changes.
+    At the key :func:`rejected_object_key`. This Gateway treats it as invalid until its spec
+    changes. Other Gateways serve it.
     """
 
+    key: Key
+    """The object."""
     spec: Any
     reason: str
 
 
-def rejected_object_key(key: Key) -> Key:
-    """Return the key of the :class:`RejectedObject` of an object."""
-    return ("RejectedObject", *key)
+class RejectedCredential(msgspec.Struct, frozen=True):
+    """A certificate, trust bundle or secret that the proxy of a Gateway rejected.
+
+    At the key :func:`rejected_credential_key`. Its name is derived from the content, so that a
+    renewed one is tried at once.
+    """
+
+    name: str
+    reason: str
 
 
-def rejected_by_proxy(ask: Ask, key: Key) -> str:
-    """Return why a proxy rejected an object with its present spec; empty if none did."""
-    rejected = ask.read(rejected_object_key(key))
+_REJECTED_OBJECT, _REJECTED_CREDENTIAL = "RejectedObject", "RejectedCredential"
+
+
+def rejected_object_key(gateway: Key, key: Key) -> Key:
+    """Return the key of the :class:`RejectedObject` of an object at a Gateway."""
+    return (_REJECTED_OBJECT, gateway[1], gateway[2], *key)
+
+
+def rejected_credential_key(gateway: Key, name: str) -> Key:
+    """Return the key of the :class:`RejectedCredential` with a name at a Gateway."""
+    return (_REJECTED_CREDENTIAL, gateway[1], gateway[2], name)
+
+
+INPUT_INDEXES: Mapping[str, tuple[Index, ...]] = {
+    _REJECTED_OBJECT: (lambda value: (("@rejected", *value.key),),),
+    _REJECTED_CREDENTIAL: (lambda value: (("@rejected", value.name),),),
+}
+"""Index buckets of inputs that are not objects: what is rejected, whichever Gateway rejects it."""
+
+
+GatewayObject = tuple[Key, Key]
+"""A Gateway, and an object that it serves, which may be itself."""
+
+
+def rejected_by_proxy(ask: Ask, gateway: Key, key: Key) -> str:
+    """Return why a Gateway's proxy rejected an object with its present spec; empty if it did
+    not."""
+    rejected = ask.read(rejected_object_key(gateway, key))
     if not isinstance(rejected, RejectedObject) or rejected.spec != ask.read(key).spec:
         return ""
     return rejected.reason
 
 
+def rejected_credential(ask: Ask, gateway: Key, name: str) -> str:
+    """Return why a Gateway's proxy rejected a credential; empty if it did not."""
+    rejected = ask.read(rejected_credential_key(gateway, name))
+    return rejected.reason if isinstance(rejected, RejectedCredential) else ""
+
+
+def rejecting_gateways(ask: Ask, key: Key, credentials: Iterable[str] = ()) -> tuple[Key, ...]:
+    """Return the Gateways whose proxies rejected an object or one of its credentials; sorted."""
+    buckets = [key, *((name,) for name in credentials)]
+    inputs = (entry for bucket in buckets for entry in ask.read(("@rejected", *bucket)))
+    return tuple(sorted({("Gateway", *entry[1:3]) for entry in inputs}))
+
+
+def at_gateway(gateway: Key, reason: str) -> str:
+    """Return a reason that is about one Gateway only, for a status that several have in common."""
+    return f"not served by Gateway {gateway[1]}/{gateway[2]}: {reason}"
+
+
 def rejected_ports_key(gateway: Key) -> Key:
     """Return the key of the ports (frozenset) that no instance of a Gateway can listen on."""
     return ("RejectedPorts", gateway[1], gateway[2])
-
-
-def rejected_certificate_key(gateway: Key, certificate: str) -> Key:
-    """Return the key of why a Gateway's proxy rejected the certificate with a name.
-
-    The name is derived from the content, so that a renewed certificate is tried at once.
-    """
-    return ("RejectedCertificate", gateway[1], gateway[2], certificate)
 
 
 def key_of(origin: Origin) -> Key:
@@ -145,7 +211,7 @@ class Fetched(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class Fetch(msgspec.Struct, frozen=True, order=True):
+class UrlFetch(msgspec.Struct, frozen=True, order=True):
     """Periodic HTTPS fetch that the controller performs."""
 
     url: str
@@ -160,11 +226,51 @@ class Fetch(msgspec.Struct, frozen=True, order=True):
         return ("Fetched", self.url, self.trust)
 
 
+def routes_by_parent(parent: Key) -> Key:
+    """Return the bucket of the routes whose parentRefs name a Gateway or ListenerSet, or of those
+    of :data:`DEFAULT_PARENT`."""
+    return ("@routes", *parent)
+
+
+def routes_with_expressions(parent: Key) -> Key:
+    """Return the bucket of those of them that have regular expressions in their matches."""
+    return ("@expressions", *parent)
+
+
+def routes_by_namespace(namespace: str) -> Key:
+    """Return the bucket of the routes of a namespace."""
+    return ("@routes-of", namespace)
+
+
 def routes_by_service(namespace: str, service: str) -> Key:
     """Return the bucket of the routes that refer to a Service."""
     return ("@referring", namespace, service)
 
 
+def slices_by_service(namespace: str, service: str) -> Key:
+    """Return the bucket of the EndpointSlices of a Service."""
+    return ("@slices", namespace, service)
+
+
+def slices_with_names(namespace: str, service: str) -> Key:
+    """Return the bucket of those of them whose addresses are DNS names."""
+    return ("@fqdn-slices", namespace, service)
+
+
+def authenticated_routes_by_service(namespace: str, service: str) -> Key:
+    """Return the bucket of the routes of a Service's namespace that authenticate its users."""
+    return ("@authenticated", namespace, service)
+
+
 def policies_by_target(kind: str, target: Key) -> Key:
     """Return the bucket of the policies of a kind that target an object."""
     return ("@extensions", kind, *target)
+
+
+CLAIMS_KEY: Key = ("@claims",)
+"""Bucket of the policies that claim memory."""
+
+
+def policies_with_claims(namespace: str) -> Key:
+    """Return the bucket of the policies that claim memory in a namespace."""
+    return ("@claims", namespace)

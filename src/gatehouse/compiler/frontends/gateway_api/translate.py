@@ -18,58 +18,60 @@ from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api import dependencies, hostnames
 from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     HTTP,
-    STREAMS,
-    HostKey,
-    Name,
-    of_port,
-    ports,
-    serving,
+    STREAM_PROTOCOLS,
+    HostnameKey,
+    VirtualHostKey,
+    entries_of_protocol,
+    gateway_virtual_hosts,
+    served_ports,
+    serving_properties,
     stream_hosts,
-    virtual_hosts,
 )
-from gatehouse.compiler.frontends.gateway_api.classes import is_managed, settings
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway, settings
+from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     Replacement,
+    rejected_by_proxy,
     rejected_ports_key,
     replacement_key,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import bind_address
-from gatehouse.compiler.frontends.gateway_api.listeners.certificates import resolve
+from gatehouse.compiler.frontends.gateway_api.listeners.certificates import resolve_certificate
 from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
-    ClusterKey,
     backend_tls_policy,
-    cluster,
     cluster_ip_backend,
+    service_cluster,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Ranked, translate
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
-from gatehouse.compiler.ir.settings import Snippet
+from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUpstreamSettings
+from gatehouse.dataplane.origin import NO_ORIGIN, object_of
 from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
-LOCATION = "http.server.location"
+_LOCATION = "http.server.location"
 
 _PROTOCOLS: dict[str, Literal["TCP", "UDP", "TLS"]] = {"TCP": "TCP", "UDP": "UDP", "TLS": "TLS"}
 
 
-def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
+def compile_gateway(ask: Ask, key: Key) -> ir.GatewayConfiguration | None:
     """Return the IR of a Gateway.
 
     None if the Gateway is not managed, waits for an address, or requests an unsupported one.
     """
-    if not ask(is_managed, key):
+    if not ask(is_managed_gateway, key):
         return None
     address = ask(bind_address, key)
     if address is None:
         return None
-    return ir.Gateway(
+    return ir.GatewayConfiguration(
         name=f"{key[1]}/{key[2]}",
         bind_address=address,
         listeners=ask(gateway_listeners, key),
@@ -84,26 +86,28 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     )
 
 
-def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
+def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
     """Return a virtual host with the matches of its routes in order of precedence."""
     matches: list[tuple[tuple[bool, int], Ranked]] = []
     for route in host.routes:
         named = ask(own_hostname, (route, host.hostname))
-        ranked = ask(translate, (route, host.port, host.protocol)).routes
+        ranked = ask(translate, (host.gateway, route, host.port, host.protocol)).routes
         matches += [((not named[0], -named[1]), item) for item in ranked]
     # A route that names the hostname itself precedes one whose wildcard matches it.
     matches.sort(key=lambda entry: (entry[0], entry[1].rank))
     desired = (_with_settings(ask, host.gateway, item) for _, item in matches)
     replaced = (_unless_rejected(ask, host.gateway, route) for route in desired)
     ordered = tuple(route for route in replaced if route is not None)
-    listener = ask(serving, (host.gateway, host.listener))
+    listener = ask(serving_properties, (host.gateway, host.listener))
     return VirtualHost(
         host.hostname,
         ordered,
         listener.certificates,
         listener.hostname,
-        ask(effective.own_settings, host.gateway),
-        tuple(each for each in _snippets(ask, host.gateway) if each.context == "http.server"),
+        ask(effective.own_settings, (host.gateway, host.gateway)),
+        tuple(
+            snippet for snippet in _snippets(ask, host.gateway) if snippet.context == "http.server"
+        ),
     )
 
 
@@ -111,7 +115,7 @@ def _with_settings(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
     """Return a route with its effective settings and the snippets of its Gateway."""
     route = ranked.route
     settings = ask(effective.route_settings, (gateway_key, ranked.owner))
-    more = [each for each in _snippets(ask, gateway_key) if each.context == LOCATION]
+    more = [snippet for snippet in _snippets(ask, gateway_key) if snippet.context == _LOCATION]
     if not more and settings == route.settings:
         return route
     return msgspec.structs.replace(route, settings=settings, snippets=(*more, *route.snippets))
@@ -127,7 +131,7 @@ def _unless_rejected(ask: Ask, gateway_key: Key, route: Route) -> Route | None:
     return route
 
 
-def _snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
+def _snippets(ask: Ask, key: Key) -> tuple[NginxSnippet, ...]:
     return ask(effective.gateway_snippets, key)
 
 
@@ -135,22 +139,22 @@ def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
     """Return the specificity of the route's hostname that matches the virtual host's hostname."""
     route = ask.read(which[0])
     names = [name.lower() for name in route.spec.hostnames] or [""]
-    covering = [name for name in names if hostnames.covers(name, which[1])]
+    covering = [name for name in names if hostnames.hostname_covers(name, which[1])]
     return max(hostnames.specificity(name) for name in covering or [""])
 
 
 def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
     """Return the HTTP and HTTPS ports of a Gateway, sorted."""
-    hosts = ask.map(virtual_host, ask(virtual_hosts, key))
+    hosts = ask.map(virtual_host, ask(gateway_virtual_hosts, key))
     rejected = ask.read(rejected_ports_key(key)) or ()
     return tuple(
         ir.Listener(
             port,
             "HTTPS" if protocol == "HTTPS" else "HTTP",
-            of_port(hosts, port, protocol).values(),
+            entries_of_protocol(hosts, port, protocol).values(),
             ask(frontend_tls.client_validation, (key, port)) if protocol == "HTTPS" else None,
         )
-        for port, protocol in ask(ports, (key, HTTP))
+        for port, protocol in ask(served_ports, (key, HTTP))
         if port not in rejected
     )
 
@@ -160,39 +164,50 @@ def gateway_streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
     hosts = ask(gateway_stream_hosts, key)
     rejected = ask.read(rejected_ports_key(key)) or ()
     return tuple(
-        ir.L4Listener(port, _PROTOCOLS[protocol], of_port(hosts, port, protocol).values())
-        for port, protocol in ask(ports, (key, STREAMS))
+        ir.L4Listener(
+            port, _PROTOCOLS[protocol], entries_of_protocol(hosts, port, protocol).values()
+        )
+        for port, protocol in ask(served_ports, (key, STREAM_PROTOCOLS))
         if port not in rejected
     )
 
 
-def gateway_stream_hosts(ask: Ask, key: Key) -> Table[Name, ir.L4Host]:
+def gateway_stream_hosts(ask: Ask, key: Key) -> Table[HostnameKey, ir.L4Host]:
     """Return the L4 hosts of a Gateway's TLS, TCP and UDP ports, by name."""
     return ask.map(stream_host, ask(stream_hosts, key))
 
 
-def stream_host(ask: Ask, host: HostKey) -> ir.L4Host:
+def stream_host(ask: Ask, host: VirtualHostKey) -> ir.L4Host:
     """Return the backends of the connections to one hostname."""
-    listener = ask(serving, (host.gateway, host.listener))
+    listener = ask(serving_properties, (host.gateway, host.listener))
     route = l4_routes.oldest(ask, host.routes) if host.routes else None
-    targets = ask(l4_routes.targets, route) if route else l4_routes.Targets()
+    targets = l4_routes.Targets()
+    if route and rejected_by_proxy(ask, host.gateway, route):
+        targets = l4_routes.Targets(rejected=1)
+    elif route:
+        targets = ask(l4_routes.l4_backends, (host.gateway, route))
     return ir.L4Host(
-        host.hostname, targets.backends, listener.certificates, rejected=targets.rejected
+        host.hostname,
+        targets.backends,
+        listener.certificates,
+        rejected=targets.rejected,
+        origin=object_of(route) if route else NO_ORIGIN,
     )
 
 
 def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluster]:
     """Return all clusters that a Gateway's routes refer to."""
-    return ask.map(gateway_cluster, ask(dependencies.clusters, key))
+    return ask.map(gateway_cluster, ask(dependencies.clusters_of_gateway, key))
 
 
 def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
     """Return a cluster with the settings and the client certificate of a Gateway."""
-    key, cluster_key = which
+    key = which[0]
     common, certificate = ask(parameters.parameters, key), ask(client_certificate, key)
-    result = ask(cluster_ip_backend if common.service_address else cluster, cluster_key)
-    if common.memory and result.settings.memory is None:
-        settings = msgspec.structs.replace(result.settings, memory=common.memory)
+    result = ask(cluster_ip_backend if common.service_address else service_cluster, which)
+    if common.memory and result.settings.nginx.memory is None:
+        own = NginxUpstreamSettings(memory=common.memory)
+        settings = msgspec.structs.replace(result.settings, nginx=own)
         result = msgspec.structs.replace(result, settings=settings)
     if result.tls is not None and isinstance(certificate, ir.Certificate):
         tls = msgspec.structs.replace(result.tls, certificate=certificate.name)
@@ -214,55 +229,61 @@ def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
 
     None if ``spec.tls.backend.clientCertificateRef`` is not set.
     """
-    found = ask.read(key)
-    if not isinstance(found, gateway.Gateway):
+    gateway_object = ask.read(key)
+    if not isinstance(gateway_object, gateway.Gateway):
         return None
-    reference = found.spec.tls.backend.client_certificate_ref
-    return resolve(ask, key, key, reference) if reference is not None else None
+    reference = gateway_object.spec.tls.backend.client_certificate_ref
+    return resolve_certificate(ask, key, key, reference) if reference is not None else None
 
 
 def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
-    """Return all certificates of a Gateway's listeners and clusters, sorted by name."""
-    found = {
-        each.name: each
-        for state in ask(listening.listeners, key)
-        if state.served and state.spec.protocol in (*HTTP, *STREAMS)
-        for each in state.certificates
+    """Return all certificates of a Gateway's listeners, clusters and collector, by name."""
+    by_name = {
+        certificate.name: certificate
+        for state in ask(listening.ordered_listeners, key)
+        if state.served and state.spec.protocol in (*HTTP, *STREAM_PROTOCOLS)
+        for certificate in state.certificates
     }
     own = ask(client_certificate, key)
     if isinstance(own, ir.Certificate) and any(
         name for name, _ in ask(cluster_credentials, key).groups
     ):
-        found[own.name] = own
-    return tuple(found[name] for name in sorted(found))
+        by_name[own.name] = own
+    collector = ask(parameters.collector_credentials, key).certificate
+    if collector is not None:
+        by_name[collector.name] = collector
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
-    """Return all trust bundles of a Gateway's ports and clusters, sorted by name."""
-    found: dict[str, ir.TrustBundle] = {}
-    for port, protocol in ask(ports, (key, HTTP)):
+    """Return all trust bundles of a Gateway's ports, clusters and collector, by name."""
+    result: dict[str, ir.TrustBundle] = {}
+    for port, protocol in ask(served_ports, (key, HTTP)):
         if protocol == "HTTPS":
-            bundle, _ = ask(frontend_tls.client_trust, (key, port))
+            bundle, _ = ask(frontend_tls.client_trust_of_port, (key, port))
             if bundle is not None:
-                found[bundle.name] = bundle
+                result[bundle.name] = bundle
     needed = {name for _, name in ask(cluster_credentials, key).groups}
     for policy in ask(gateway_policies, key).groups if needed else ():
-        trusted = ask(backend_tls.resolve, policy).trust
+        trusted = ask(backend_tls.backend_tls_at, (key, policy)).trust
         if trusted is not None and trusted.name in needed:
-            found[trusted.name] = trusted
-    return tuple(found[name] for name in sorted(found))
+            result[trusted.name] = trusted
+    collector = ask(parameters.collector_credentials, key).trust
+    if collector is not None:
+        result[collector.name] = collector
+    return tuple(result[name] for name in sorted(result))
 
 
-def shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
+def shared_snippets(ask: Ask, key: Key) -> tuple[NginxSnippet, ...]:
     """Return the ``main`` and ``http`` snippets of a Gateway and its routes."""
-    own = [each for each in _snippets(ask, key) if each.context in ("main", "http")]
-    return tuple(dict.fromkeys((*own, *ask(dependencies.snippets, key))))
+    own = [snippet for snippet in _snippets(ask, key) if snippet.context in ("main", "http")]
+    return tuple(dict.fromkeys((*own, *ask(dependencies.route_snippets, key))))
 
 
 def gateway_policies(ask: Ask, key: Key) -> Grouping[None, Any, Key, Key, bool]:
     """Return the effective BackendTLSPolicies of a Gateway's clusters."""
-    found = ask.map(_policy, ask(dependencies.clusters, key))
-    return group_by(ask.last(), found, _identity, presence, None)
+    policies = ask.map(_policy, ask(dependencies.clusters_of_gateway, key))
+    return group_by(ask.last(), policies, _identity, presence, None)
 
 
 def _policy(ask: Ask, which: tuple[Key, ClusterKey]) -> Key | None:

@@ -8,29 +8,33 @@ Services and endpoints are those of the front end of Gateway API. Never here: I/
 that knows a proxy.
 """
 
-from gatehouse.compiler.frontends.hosted_apiserver.attachment import gateways_of
-from gatehouse.compiler.frontends.hosted_apiserver.dns import Records, endpoint, records, zone
-from gatehouse.compiler.frontends.hosted_apiserver.front_end import FRONT_END
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import gateways_of_hosted
+from gatehouse.compiler.frontends.hosted_apiserver.dns import Records, endpoint, records, zone_file
+from gatehouse.compiler.frontends.hosted_apiserver.front_end import HOSTED_API_SERVER_FRONT_END
 from gatehouse.compiler.frontends.hosted_apiserver.inputs import HOSTED
-from gatehouse.compiler.frontends.hosted_apiserver.status import HostedStatus, merge_status, status
+from gatehouse.compiler.frontends.hosted_apiserver.status import (
+    HostedStatus,
+    hosted_status,
+    merge_hosted_status,
+)
 from gatehouse.compiler.frontends.hosted_apiserver.translate import (
-    attached,
-    contribution,
+    attached_hosted,
+    hosted_contribution,
     with_hosted_apiservers,
 )
 
 __all__ = [
-    "FRONT_END",
+    "HOSTED_API_SERVER_FRONT_END",
     "HOSTED",
     "HostedStatus",
     "Records",
-    "attached",
-    "contribution",
+    "attached_hosted",
+    "hosted_contribution",
     "endpoint",
     "with_hosted_apiservers",
-    "gateways_of",
-    "merge_status",
+    "gateways_of_hosted",
+    "merge_hosted_status",
     "records",
-    "status",
-    "zone",
+    "hosted_status",
+    "zone_file",
 ]

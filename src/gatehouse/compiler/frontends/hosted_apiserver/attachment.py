@@ -9,16 +9,26 @@ import msgspec
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
-from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Listener, is_isolated
-from gatehouse.compiler.frontends.gateway_api.classes import is_managed
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import ListenerKey, is_isolated
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway
+from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
-    ListenerSpec,
+    ListenerProperties,
     listener_specs,
 )
-from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROXY_PROTOCOL
-from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import ClusterKey, service_port
-from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec, rejection
+from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
+    HTTP_CONNECT,
+    NODE_PROXY_PROTOCOLS,
+    PROXY_PROTOCOL,
+)
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+    names_problem,
+    service_port,
+)
+from gatehouse.compiler.frontends.gateway_api.routes.external_names import external_name
+from gatehouse.compiler.frontends.hosted_apiserver.claims import findings as findings_about
+from gatehouse.compiler.frontends.hosted_apiserver.claims import owned_claims
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -27,11 +37,13 @@ class ListenerAttachment(msgspec.Struct, frozen=True, order=True):
 
     gateway: Key
     port: int
-    listener: Listener
+    listener: ListenerKey
     host: str = ""
-    """Hostname; empty if the advertised address is served instead."""
+    """Hostname of a TLS listener; else empty."""
     address: str = ""
-    """Advertised address in canonical text; empty if a hostname is served."""
+    """Advertised address in canonical text, of a PROXY protocol listener; else empty."""
+    destination: str = ""
+    """Destination of CONNECT requests, of an HTTP CONNECT listener; else empty."""
 
 
 class HostedAttachment(msgspec.Struct, frozen=True):
@@ -47,15 +59,20 @@ class HostedAttachment(msgspec.Struct, frozen=True):
 def attachment_of(ask: Ask, key: Key) -> HostedAttachment:
     """Return the listeners that serve an object, its cluster, and findings."""
     hosted = ask.read(key)
-    refused = ask(rejection, key)
-    if refused is not None or not isinstance(hosted, api.HostedAPIServer):
-        return HostedAttachment(findings=(refused,) if refused is not None else ())
+    owned = ask(owned_claims, key)
+    if owned.rejection is not None or not isinstance(hosted, api.HostedAPIServer):
+        return HostedAttachment(findings=tuple(findings_about(owned)))
     service = hosted.spec.service
     cluster = ClusterKey(key[1], service.name, service.port, "tcp")
-    findings = []
+    findings = [*findings_about(owned)]
     port = ask(service_port, (key[1], service.name, service.port, "TCP"))
+    if ask(external_name, (key[1], service.name)):
+        port = f"Service {key[1]}/{service.name}: spec.type ExternalName is not supported"
+    names = names_problem(ask, key[1], service.name)
     if isinstance(port, str):
         findings.append(Finding(Reason.BACKEND_NOT_FOUND, f"spec.service: {port}"))
+    elif names:
+        findings.append(Finding(Reason.FQDN_ENDPOINTS, f"spec.service: {names}"))
     attachments: dict[ListenerAttachment, None] = {}
     problems: list[Finding] = []
     for index, parent in enumerate(hosted.spec.parent_refs):
@@ -66,24 +83,45 @@ def attachment_of(ask: Ask, key: Key) -> HostedAttachment:
         else:
             attachments |= dict.fromkeys(attached)
     if attachments:
-        message = "; ".join(("accepted", *(each.message for each in problems)))
+        message = "; ".join(("accepted", *(problem.message for problem in problems)))
         findings.append(Finding(Reason.ACCEPTED, message))
     else:
         findings += problems
-    resolved = cluster if not isinstance(port, str) else None
+    resolved = cluster if not isinstance(port, str) and not names else None
     return HostedAttachment(tuple(sorted(attachments)), resolved, tuple(findings))
 
 
-def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:
+def gateways_of_hosted(ask: Ask, key: Key) -> tuple[Key, ...]:
     """Return the Gateways that serve an object, sorted."""
     return tuple(sorted({attached.gateway for attached in ask(attachment_of, key).attachments}))
 
 
-def _attach(ask: Ask, key: Key, parent: api.ParentRef) -> list[ListenerAttachment] | Finding:
+def destinations_of_object(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Return the destinations of an object that CONNECT requests may name.
+
+    These are its hostnames, its advertised address, and the names of its Service that the node
+    proxies of Gardener send. The object owns all of them exclusively.
+    """
+    hosted, claims = ask.read(key), ask(owned_claims, key)
+    if not isinstance(hosted, api.HostedAPIServer):
+        return ()
+    service, namespace = hosted.spec.service, key[1]
+    result = [f"{host}:443" for host in claims.hosts]
+    if claims.address:
+        address = f"[{claims.address}]" if ":" in claims.address else claims.address
+        result.append(f"{address}:{hosted.spec.advertise_port}")
+    result.append(f"outbound|{service.port}||{service.name}.{namespace}.svc.cluster.local")
+    if (service.name, service.port) == ("kube-apiserver", 443):
+        # With TLS termination at the ingress gateway, Gardener names a socket of the gateway.
+        result.append(f"{namespace}--kube-apiserver-socket")
+    return tuple(result)
+
+
+def _attach(ask: Ask, key: Key, parent: api.HostedParentRef) -> list[ListenerAttachment] | Finding:
     gateway: Key = ("Gateway", parent.namespace or key[1], parent.name)
-    shown = f"Gateway {gateway[1]}/{gateway[2]}"
-    if not ask(is_managed, gateway):
-        message = f"{shown} not found or not managed by this controller"
+    gateway_text = f"Gateway {gateway[1]}/{gateway[2]}"
+    if not ask(is_managed_gateway, gateway):
+        message = f"{gateway_text} not found or not managed by this controller"
         return Finding(Reason.NO_MATCHING_PARENT, message)
     all_listeners = ask(listener_specs, gateway)
     suitable = [
@@ -93,23 +131,27 @@ def _attach(ask: Ask, key: Key, parent: api.ParentRef) -> list[ListenerAttachmen
     ]
     if not suitable:
         which = f"listener {parent.section_name}" if parent.section_name else "listener"
-        protocols = f"protocol TLS in mode Passthrough, or {PROXY_PROTOCOL}"
-        message = f"{which} with {protocols} not found in {shown}"
+        protocols = f"protocol TLS in mode Passthrough, {PROXY_PROTOCOL} or {HTTP_CONNECT}"
+        message = f"{which} with {protocols} not found in {gateway_text}"
         return Finding(Reason.NO_MATCHING_PARENT, message)
-    allowed = [each for each in suitable if admits(ask, each.namespaces, key[1], each.owner[1])]
+    allowed = [
+        listener
+        for listener in suitable
+        if admits(ask, listener.namespaces, key[1], listener.owner[1])
+    ]
     if not allowed:
         names = ", ".join(spec.name for spec in suitable)
-        message = f"listener {names} of {shown} does not allow namespace {key[1]}"
+        message = f"listener {names} of {gateway_text} does not allow namespace {key[1]}"
         return Finding(Reason.NOT_ALLOWED, message)
     accepted = [spec for spec in allowed if spec.accepted]
     if not accepted:
         names = ", ".join(spec.name for spec in allowed)
-        message = f"listener {names} of {shown} is not accepted; see its conditions"
+        message = f"listener {names} of {gateway_text} is not accepted; see its conditions"
         return Finding(Reason.NO_MATCHING_PARENT, message)
     attachments = [*_attachments(ask, key, gateway, accepted, all_listeners)]
     if not attachments:
         names = ", ".join(spec.name for spec in accepted)
-        message = f"no hostname or address matches listener {names} of {shown}"
+        message = f"no hostname or address matches listener {names} of {gateway_text}"
         return Finding(Reason.NO_MATCHING_HOSTNAME, message)
     return attachments
 
@@ -118,23 +160,29 @@ def _attachments(
     ask: Ask,
     key: Key,
     gateway: Key,
-    accepted: list[ListenerSpec],
-    all_listeners: tuple[ListenerSpec, ...],
+    accepted: list[ListenerProperties],
+    all_listeners: tuple[ListenerProperties, ...],
 ) -> Iterable[ListenerAttachment]:
-    claims = ask(parsed_spec, key)
+    claims = ask(owned_claims, key)
     for spec in accepted:
-        if _tunnels(spec):
+        if spec.protocol == HTTP_CONNECT:
+            for destination in ask(destinations_of_object, key):
+                yield ListenerAttachment(gateway, spec.port, spec.key, destination=destination)
+            continue
+        if spec.protocol == PROXY_PROTOCOL:
             if claims.address:
                 yield ListenerAttachment(gateway, spec.port, spec.key, address=claims.address)
             continue
         for host in claims.hosts:
-            if hostnames.covers(spec.hostname, host) and not is_isolated(host, spec, all_listeners):
+            if hostnames.hostname_covers(spec.hostname, host) and not is_isolated(
+                host, spec, all_listeners
+            ):
                 yield ListenerAttachment(gateway, spec.port, spec.key, host)
 
 
-def _passes(spec: ListenerSpec) -> bool:
+def _passes(spec: ListenerProperties) -> bool:
     return spec.protocol == "TLS" and spec.passthrough
 
 
-def _tunnels(spec: ListenerSpec) -> bool:
-    return spec.protocol == PROXY_PROTOCOL
+def _tunnels(spec: ListenerProperties) -> bool:
+    return spec.protocol in NODE_PROXY_PROTOCOLS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,12 +14,17 @@ from gatehouse.compiler.frontends.gateway_api.listeners.addresses import (
     gateway_addresses,
     requested_addresses,
 )
-from gatehouse.compiler.frontends.hosted_apiserver.attachment import attachment_of, gateways_of
-from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import (
+    attachment_of,
+    gateways_of_hosted,
+)
+from gatehouse.dataplane import ip_addresses
 from gatehouse.incremental.query import Ask, Key
 
+_SPECIAL = re.compile(rb"[^A-Za-z0-9_*.-]")
 
-class Record(msgspec.Struct, frozen=True, order=True):
+
+class DnsRecord(msgspec.Struct, frozen=True, order=True):
     """All records of one name and type."""
 
     name: str
@@ -33,81 +38,115 @@ class Record(msgspec.Struct, frozen=True, order=True):
 class Records(msgspec.Struct, frozen=True):
     """DNS records of one HostedAPIServer with ``spec.dns.publish``."""
 
-    records: tuple[Record, ...]
+    records: tuple[DnsRecord, ...]
     """Empty: no target is known now, and the published records stay."""
 
 
-def targets(ask: Ask, gateway: Key) -> tuple[str, ...]:
+def _targets(ask: Ask, gateway: Key) -> tuple[str, ...]:
     """Return the external IP addresses of a Gateway, or one hostname if it has none."""
     requested = ask(requested_addresses, gateway)
-    found = [
-        each for each in ask(gateway_addresses, gateway) if not requested or each in requested
-    ]  # fmt: skip
-    if found:
-        return tuple(found)
+    addresses = [
+        address
+        for address in ask(gateway_addresses, gateway)
+        if not requested or address in requested
+    ]
+    if addresses:
+        return tuple(addresses)
     names = []
     for key in ask.read(("@service", gateway[1], gateway[2])):
         service = ask.read(key)
         if isinstance(service, core.Service):
-            names += [each.hostname for each in service.status.load_balancer.ingress]
+            names += [ingress.hostname for ingress in service.status.load_balancer.ingress]
     return tuple(name for name in names if name)[:1]
 
 
-def targets_of(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Return the external targets of a HostedAPIServer."""
-    outside = {
-        attached.gateway for attached in ask(attachment_of, key).attachments if attached.host
+def _targets_by_host(ask: Ask, key: Key) -> dict[str, tuple[str, ...]]:
+    """Return the external targets of each hostname that a listener serves for an object."""
+    gateways: dict[str, set[Key]] = {}
+    for attached in ask(attachment_of, key).attachments:
+        if attached.host:
+            gateways.setdefault(attached.host, set()).add(attached.gateway)
+    return {
+        host: tuple(dict.fromkeys(one for key in sorted(keys) for one in ask(_targets, key)))
+        for host, keys in gateways.items()
     }
-    found = [each for gateway in sorted(outside) for each in ask(targets, gateway)]
-    return tuple(dict.fromkeys(found))
+
+
+def targets_of(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Return the external targets of all hostnames of a HostedAPIServer."""
+    by_host = _targets_by_host(ask, key)
+    return tuple(dict.fromkeys(target for targets in by_host.values() for target in targets))
 
 
 def records(ask: Ask, key: Key) -> Records | None:
-    """Return the records to publish for an object; None if it publishes none."""
-    found = ask.read(key)
-    if not isinstance(found, api.HostedAPIServer) or not found.spec.dns.publish:
+    """Return the records to publish for an object; None if it publishes none.
+
+    A hostname that no listener serves for the object gets none: it may be that of another tenant.
+    """
+    hosted = ask.read(key)
+    if not isinstance(hosted, api.HostedAPIServer) or not hosted.spec.dns.publish:
         return None
-    if not ask(gateways_of, key):
+    if not ask(gateways_of_hosted, key):
         return None
-    built = dns_records_for(
-        ask(parsed_spec, key).hosts, ask(targets_of, key), found.spec.dns.ttl_seconds
+    ttl = hosted.spec.dns.ttl_seconds
+    return Records(
+        tuple(
+            record
+            for host, targets in sorted(_targets_by_host(ask, key).items())
+            for record in dns_records_for([host], targets, ttl)
+        )
     )
-    return Records(tuple(built))
 
 
-def dns_records_for(hosts: Iterable[str], targets: Iterable[str], ttl: int) -> list[Record]:
+def dns_records_for(hosts: Iterable[str], targets: Iterable[str], ttl: int) -> list[DnsRecord]:
     """Return the records from hosts to targets. Hostnames are ignored if there are addresses."""
     by_type: dict[str, list[str]] = {}
-    for each in targets:
-        by_type.setdefault(_type(each), []).append(each)
+    for target in targets:
+        by_type.setdefault(_type(target), []).append(target)
     if len(by_type) > 1:
         by_type.pop("CNAME", None)
     return [
-        Record(host, kind, tuple(found if kind != "CNAME" else found[:1]), ttl)
+        DnsRecord(host, kind, tuple(same_type if kind != "CNAME" else same_type[:1]), ttl)
         for host in sorted(set(hosts))
-        for kind, found in sorted(by_type.items())
+        for kind, same_type in sorted(by_type.items())
     ]
 
 
-def zone(origin: str, found: Iterable[Record], soa: str = "") -> str:
+def zone_file(origin: str, dns_records: Iterable[DnsRecord], soa: str = "") -> str:
     """Return the records of a zone as a master file (RFC 1035, section 5).
 
-    Records of other zones are ignored. ``soa``: SOA record for the top of a complete zone; empty
-    for a fragment.
+    Records of other zones are ignored, and names that are longer than DNS allows. ``soa``: SOA
+    record for the top of a complete zone; empty for a fragment.
     """
     origin = origin.lower().strip(".")
-    lines = [f"$ORIGIN {origin}.", *([soa] if soa else []), *_lines(origin, found)]
+    lines = [f"$ORIGIN {origin}.", *([soa] if soa else []), *_lines(origin, dns_records)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _lines(origin: str, found: Iterable[Record]) -> Iterator[str]:
-    for each in sorted(set(found)):
-        if each.name != origin and not each.name.endswith(f".{origin}"):
+def _lines(origin: str, dns_records: Iterable[DnsRecord]) -> Iterator[str]:
+    for record in sorted(set(dns_records)):
+        if record.name != origin and not record.name.endswith(f".{origin}"):
             continue
-        name = each.name.removesuffix(origin).removesuffix(".") or "@"
-        for target in each.targets:
-            shown = f"{target.rstrip('.')}." if each.type == "CNAME" else target
-            yield f"{name} {each.ttl} IN {each.type} {shown}"
+        name = record.name.removesuffix(origin).removesuffix(".")
+        for target in record.targets:
+            alias = record.type == "CNAME"
+            if not _fits(record.name) or (alias and not _fits(target.removesuffix("."))):
+                continue
+            data = f"{_escaped(target.removesuffix('.'))}." if alias else target
+            yield f"{_escaped(name) or '@'} {record.ttl} IN {record.type} {data}"
+
+
+def _fits(name: str) -> bool:
+    """Return whether the labels of a name have lengths that DNS allows."""
+    labels = name.encode("utf-8", "replace").split(b".")
+    return len(name.encode("utf-8", "replace")) <= 253 and all(0 < len(one) <= 63 for one in labels)
+
+
+def _escaped(name: str) -> str:
+    """Return a name with decimal escapes for bytes that have a meaning in a master file."""
+    return _SPECIAL.sub(
+        lambda byte: b"\\%03d" % byte[0][0], name.encode("utf-8", "replace")
+    ).decode()
 
 
 def endpoint(name: tuple[str, str], desired: Records) -> dict[str, Any] | None:
@@ -128,12 +167,12 @@ def endpoint(name: tuple[str, str], desired: Records) -> dict[str, Any] | None:
         "spec": {
             "endpoints": [
                 {
-                    "dnsName": each.name,
-                    "recordType": each.type,
-                    "recordTTL": each.ttl,
-                    "targets": list(each.targets),
+                    "dnsName": record.name,
+                    "recordType": record.type,
+                    "recordTTL": record.ttl,
+                    "targets": list(record.targets),
                 }
-                for each in desired.records
+                for record in desired.records
             ]
         },
     }
@@ -141,6 +180,6 @@ def endpoint(name: tuple[str, str], desired: Records) -> dict[str, Any] | None:
 
 def _type(target: str) -> str:
     try:
-        return "A" if ipaddress.ip_address(target).version == 4 else "AAAA"
+        return "A" if ip_addresses.ip_address(target).version == 4 else "AAAA"
     except ValueError:
         return "CNAME"

@@ -11,10 +11,14 @@ import msgspec
 
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.apis import meta
+from gatehouse.dataplane import ip_addresses
 from gatehouse.incremental.query import Key
 
 HOSTED: Key = ("@hosted",)
 """Bucket of all HostedAPIServers."""
+
+HOST, ADDRESS, SERVICE = "@hosted-host", "@hosted-address", "@hosted-service"
+"""First parts of the buckets of objects that claim the same hostname, address or Service port."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -37,20 +41,20 @@ class InvalidFieldError(ValueError):
     """An invalid field; the message has its path."""
 
 
-def parse_spec(found: Any) -> ParsedSpec:
+def parse_spec(hosted: Any) -> ParsedSpec:
     """Return the parsed spec of an object."""
-    if isinstance(found, meta.Malformed):
-        return ParsedSpec(problem=found.message)
-    if not isinstance(found, api.HostedAPIServer):
+    if isinstance(hosted, meta.Malformed):
+        return ParsedSpec(problem=hosted.message)
+    if not isinstance(hosted, api.HostedAPIServer):
         return ParsedSpec()
-    spec = found.spec
+    spec = hosted.spec
     if not spec.hosts:
         return ParsedSpec(problem="spec.hosts: must not be empty")
     try:
         hosts = tuple(dict.fromkeys(map(_host, range(len(spec.hosts)), spec.hosts)))
         address, port = _advertised(spec)
         sources = {
-            _source(number, each) for number, each in enumerate(spec.allowed_sources)
+            _source(number, source) for number, source in enumerate(spec.allowed_sources)
         }  # fmt: skip
         return ParsedSpec(hosts, address, port, tuple(sorted(sources)))
     except InvalidFieldError as error:
@@ -72,12 +76,12 @@ def _host(number: int, text: str) -> str:
     return name
 
 
-def _advertised(spec: api.Spec) -> tuple[str, int]:
+def _advertised(spec: api.HostedAPIServerSpec) -> tuple[str, int]:
     if not spec.advertise_address:
         return "", 443
     where = f"spec.advertiseAddress: {spec.advertise_address!r}"
     try:
-        address = ipaddress.ip_address(spec.advertise_address)
+        address = ip_addresses.ip_address(spec.advertise_address)
     except ValueError as error:
         raise InvalidFieldError(f"{where} must be an IP address") from error
     if address.is_unspecified or address.is_multicast or getattr(address, "scope_id", None):
@@ -93,36 +97,36 @@ def _advertised(spec: api.Spec) -> tuple[str, int]:
 
 def _source(number: int, text: str) -> str:
     try:
-        return str(ipaddress.ip_network(text, strict=False))
+        return str(ip_addresses.ip_network(text, strict=False))
     except ValueError as error:
         raise InvalidFieldError(
             f"spec.allowedSources[{number}]: {text!r} must be an IP address or CIDR range"
         ) from error
 
 
-def claims(found: Any) -> Iterator[Key]:
+def hosted_claims(hosted: Any) -> Iterator[Key]:
     """Yield what an object claims exclusively, each as the bucket of all objects that claim it."""
-    if not isinstance(found, api.HostedAPIServer):
+    if not isinstance(hosted, api.HostedAPIServer):
         return
-    parsed = parse_spec(found)
+    parsed = parse_spec(hosted)
     for host in parsed.hosts:
-        yield ("@hosted-host", host)
+        yield (HOST, host)
     if parsed.address:
-        yield ("@hosted-address", parsed.address)
-    service = found.spec.service
+        yield (ADDRESS, parsed.address)
+    service = hosted.spec.service
     if not parsed.problem:
-        yield ("@hosted-service", found.metadata.namespace, service.name, str(service.port))
+        yield (SERVICE, hosted.metadata.namespace, service.name, str(service.port))
 
 
-def of_gateway(gateway: Key) -> Key:
+def hosted_of_gateway(gateway: Key) -> Key:
     """Return the bucket of the objects that name a Gateway."""
     return ("@hosted-of", *gateway[1:])
 
 
-def buckets(found: Any) -> Iterable[Key]:
+def hosted_buckets(hosted: Any) -> Iterable[Key]:
     """Yield the index buckets of a HostedAPIServer."""
     yield HOSTED
-    yield from claims(found)
-    if isinstance(found, api.HostedAPIServer):
-        for parent in found.spec.parent_refs:
-            yield ("@hosted-of", parent.namespace or found.metadata.namespace, parent.name)
+    yield from hosted_claims(hosted)
+    if isinstance(hosted, api.HostedAPIServer):
+        for parent in hosted.spec.parent_refs:
+            yield ("@hosted-of", parent.namespace or hosted.metadata.namespace, parent.name)

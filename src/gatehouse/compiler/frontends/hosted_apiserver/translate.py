@@ -6,28 +6,44 @@ sources must not be bypassed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 import msgspec
 
 from gatehouse.compiler.frontends.contribution import Contribution
-from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Listener
-from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import Name, of_port
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import ListenerKey
+from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
+    HostnameKey,
+    entries_of_protocol,
+)
+from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listener_specs
-from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROXY_PROTOCOL
+from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
+    HTTP_CONNECT,
+    PROXY_PROTOCOL,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners.trusted_proxies import trusted
-from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import ClusterKey, cluster
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+    GatewayCluster,
+    service_cluster,
+)
 from gatehouse.compiler.frontends.gateway_api.translate import (
     gateway_clusters,
     gateway_stream_hosts,
     gateway_streams,
 )
-from gatehouse.compiler.frontends.hosted_apiserver.attachment import HostedAttachment, attachment_of
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import (
+    HostedAttachment,
+    ListenerAttachment,
+    attachment_of,
+)
 from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec
-from gatehouse.compiler.frontends.hosted_apiserver.inputs import of_gateway
+from gatehouse.compiler.frontends.hosted_apiserver.inputs import hosted_of_gateway
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster
-from gatehouse.incremental.grouping import Grouping, Union, group_by, union
+from gatehouse.dataplane.origin import object_of
+from gatehouse.incremental.grouping import Grouping, Union, group_by, merge_tables
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -35,15 +51,25 @@ _Named = tuple[str, Key]
 """A hostname and the HostedAPIServer that serves it."""
 
 _Address = tuple[int, str]
+"""A port, and the advertised address or CONNECT destination that it serves."""
+
+_Kind = tuple[Key, Callable[[ListenerAttachment], str]]
+"""A Gateway, and the field of its attachments that has the address; empty: not of this kind."""
+
+_ADVERTISED: Callable[[ListenerAttachment], str] = attrgetter("address")
+_CONNECT: Callable[[ListenerAttachment], str] = attrgetter("destination")
+
 _Cluster = tuple[str, ClusterKey]
 
 
-def with_hosted_apiservers(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gateway:
+def with_hosted_apiservers(
+    ask: Ask, key: Key, gateway: ir.GatewayConfiguration
+) -> ir.GatewayConfiguration:
     """Return the IR of a Gateway with the hostnames and clusters of its HostedAPIServers.
 
     ``gateway``: the IR from its routes.
     """
-    if not ask.read(of_gateway(key)):
+    if not ask.read(hosted_of_gateway(key)):
         return gateway
     return msgspec.structs.replace(
         gateway,
@@ -52,25 +78,30 @@ def with_hosted_apiservers(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gatewa
     )
 
 
-def contribution(ask: Ask, key: Key) -> Contribution:
-    """Return the PROXY protocol listeners for hosted clusters."""
-    return Contribution(proxy_protocol_listeners=ask(gateway_tunnels, key))
+def hosted_contribution(ask: Ask, key: Key) -> Contribution:
+    """Return the listeners for node proxies of hosted clusters."""
+    return Contribution(
+        proxy_protocol_listeners=ask(gateway_tunnels, key),
+        http_connect_listeners=ask(gateway_connect_listeners, key),
+    )
 
 
-def attached(ask: Ask, key: Key) -> dict[Listener, int]:
+def attached_hosted(ask: Ask, key: Key) -> dict[ListenerKey, int]:
     """Return the number of objects attached to each listener of a Gateway."""
     return dict(ask(_counts, key).groups)
 
 
-def _counts(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, Listener, int]:
+def _counts(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, ListenerKey, int]:
     return group_by(ask.last(), ask(_hosted_attachments, key), _listeners_of, _count, key)
 
 
-def _listeners_of(gateway: Key, _: Key, found: HostedAttachment) -> Iterable[Listener]:
-    return (each.listener for each in found.attachments if each.gateway == gateway)
+def _listeners_of(gateway: Key, _: Key, hosted: HostedAttachment) -> Iterable[ListenerKey]:
+    return (
+        attachment.listener for attachment in hosted.attachments if attachment.gateway == gateway
+    )
 
 
-def _count(_: Key, __: Listener, owners: tuple[Key, ...]) -> int:
+def _count(_: Key, __: ListenerKey, owners: tuple[Key, ...]) -> int:
     return len(owners)
 
 
@@ -82,91 +113,135 @@ def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.ProxyProtocolListener, ...]:
     proxies = ask(trusted, key)
     if isinstance(proxies, str) or not ports:
         return ()
-    found = ask.map(_destination, ask(_addresses, key).groups)
+    destinations = ask.map(_destination, ask(_addresses, key).groups)
     return tuple(
-        ir.ProxyProtocolListener(port, found.between((port, ""), (port + 1, "")).values(), proxies)
+        ir.ProxyProtocolListener(
+            port, destinations.between((port, ""), (port + 1, "")).values(), proxies
+        )
+        for port in sorted(ports)
+    )
+
+
+def gateway_connect_listeners(ask: Ask, key: Key) -> tuple[ir.HttpConnectListener, ...]:
+    """Return the HTTP CONNECT listeners of a Gateway, sorted by port."""
+    ports = {s.port for s in ask(listener_specs, key) if s.protocol == HTTP_CONNECT and s.accepted}
+    proxies = ask(trusted, key)
+    if isinstance(proxies, str) or not ports:
+        return ()
+    destinations = ask.map(_connect_destination, ask(_connect_names, key).groups)
+    return tuple(
+        ir.HttpConnectListener(
+            port, destinations.between((port, ""), (port + 1, "")).values(), proxies
+        )
         for port in sorted(ports)
     )
 
 
 def _hosted_attachments(ask: Ask, key: Key) -> Table[Key, HostedAttachment]:
-    return ask.map(attachment_of, ask.read(of_gateway(key)))
+    return ask.map(attachment_of, ask.read(hosted_of_gateway(key)))
 
 
 def _streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
     hosts = ask(_hosts, key).whole
     return tuple(
-        ir.L4Listener(port, protocol, of_port(hosts, port, protocol).values())
-        for port, protocol in ((each.port, each.protocol) for each in ask(gateway_streams, key))
+        ir.L4Listener(port, protocol, entries_of_protocol(hosts, port, protocol).values())
+        for port, protocol in (
+            (gateway_stream.port, gateway_stream.protocol)
+            for gateway_stream in ask(gateway_streams, key)
+        )
     )
 
 
-def _hosts(ask: Ask, key: Key) -> Union[Name, ir.L4Host]:
+def _hosts(ask: Ask, key: Key) -> Union[HostnameKey, ir.L4Host]:
     own = ask.map(_host, ask(_names, key).groups)
-    return union(ask.last(), (own, ask(gateway_stream_hosts, key)))
+    return merge_tables(ask.last(), (own, ask(gateway_stream_hosts, key)))
 
 
-def _names(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, Name, _Named]:
+def _names(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, HostnameKey, _Named]:
     return group_by(ask.last(), ask(_hosted_attachments, key), _names_of, _named, key)
 
 
-def _names_of(gateway: Key, _: Key, found: HostedAttachment) -> Iterable[Name]:
-    for each in found.attachments:
-        if each.gateway == gateway and each.host:
-            yield (each.port, "TLS", each.host, each.listener)
+def _names_of(gateway: Key, _: Key, hosted: HostedAttachment) -> Iterable[HostnameKey]:
+    for attachment in hosted.attachments:
+        if attachment.gateway == gateway and attachment.host:
+            yield (attachment.port, "TLS", attachment.host, attachment.listener)
 
 
-def _named(_: Key, name: Name, owners: tuple[Key, ...]) -> _Named:
+def _named(_: Key, name: HostnameKey, owners: tuple[Key, ...]) -> _Named:
     return name[2], owners[0]
 
 
 def _host(ask: Ask, named: _Named) -> ir.L4Host:
     host, owner = named
-    found = ask(attachment_of, owner)
-    backends = (ir.L4Backend(cluster_name(found.cluster)),) if found.cluster else ()
-    return ir.L4Host(host, backends, sources=ask(parsed_spec, owner).sources)
+    hosted = ask(attachment_of, owner)
+    backends = (ir.L4Backend(cluster_name(hosted.cluster)),) if hosted.cluster else ()
+    sources = ask(parsed_spec, owner).sources
+    return ir.L4Host(host, backends, sources=sources, origin=object_of(owner))
 
 
-def _addresses(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, _Address, Key]:
-    return group_by(ask.last(), ask(_hosted_attachments, key), _addresses_of, _first_owner, key)
+def _addresses(ask: Ask, key: Key) -> Grouping[_Kind, Key, HostedAttachment, _Address, Key]:
+    attachments = ask(_hosted_attachments, key)
+    return group_by(ask.last(), attachments, _addresses_of, _first_owner, (key, _ADVERTISED))
 
 
-def _addresses_of(gateway: Key, _: Key, found: HostedAttachment) -> Iterable[_Address]:
-    for each in found.attachments:
-        if each.gateway == gateway and each.address:
-            yield (each.port, each.address)
+def _addresses_of(kind: _Kind, _: Key, hosted: HostedAttachment) -> Iterable[_Address]:
+    gateway, address_of = kind
+    for attachment in hosted.attachments:
+        address = address_of(attachment)
+        if attachment.gateway == gateway and address:
+            yield (attachment.port, address)
 
 
-def _first_owner(_: Key, __: _Address, owners: tuple[Key, ...]) -> Key:
+def _first_owner(_: object, __: _Address, owners: tuple[Key, ...]) -> Key:
     return owners[0]
 
 
 def _destination(ask: Ask, owner: Key) -> ir.Destination | None:
-    hosted, found = ask(parsed_spec, owner), ask(attachment_of, owner)
-    if found.cluster is None:
+    hosted, attachment = ask(parsed_spec, owner), ask(attachment_of, owner)
+    if attachment.cluster is None:
         return None
-    name = cluster_name(found.cluster)
-    return ir.Destination(hosted.address, hosted.port, name, hosted.sources)
+    name = cluster_name(attachment.cluster)
+    return ir.Destination(hosted.address, hosted.port, name, hosted.sources, object_of(owner))
+
+
+def _connect_names(ask: Ask, key: Key) -> Grouping[_Kind, Key, HostedAttachment, _Address, _Named]:
+    attachments = ask(_hosted_attachments, key)
+    return group_by(ask.last(), attachments, _addresses_of, _connected, (key, _CONNECT))
+
+
+def _connected(_: object, name: _Address, owners: tuple[Key, ...]) -> _Named:
+    return name[1], owners[0]
+
+
+def _connect_destination(ask: Ask, named: _Named) -> ir.ConnectDestination | None:
+    name, owner = named
+    cluster = ask(attachment_of, owner).cluster
+    if cluster is None:
+        return None
+    sources = ask(parsed_spec, owner).sources
+    return ir.ConnectDestination(name, cluster_name(cluster), sources, object_of(owner))
 
 
 def _clusters(ask: Ask, key: Key) -> Union[_Cluster, Cluster]:
     own = ask.map(passthrough_cluster, ask(_clusters_in_use, key).groups)
-    return union(ask.last(), (own, ask(gateway_clusters, key)))
+    return merge_tables(ask.last(), (own, ask(gateway_clusters, key)))
 
 
 def _clusters_in_use(
     ask: Ask, key: Key
-) -> Grouping[Key, Key, HostedAttachment, _Cluster, ClusterKey]:
+) -> Grouping[Key, Key, HostedAttachment, _Cluster, GatewayCluster]:
     return group_by(ask.last(), ask(_hosted_attachments, key), _clusters_of, _cluster_of, key)
 
 
-def _clusters_of(gateway: Key, _: Key, found: HostedAttachment) -> Iterable[_Cluster]:
-    if found.cluster is not None and any(each.gateway == gateway for each in found.attachments):
-        yield (cluster_name(found.cluster), found.cluster)
+def _clusters_of(gateway: Key, _: Key, hosted: HostedAttachment) -> Iterable[_Cluster]:
+    if hosted.cluster is not None and any(
+        attachment.gateway == gateway for attachment in hosted.attachments
+    ):
+        yield (cluster_name(hosted.cluster), hosted.cluster)
 
 
-def _cluster_of(_: Key, named: _Cluster, __: object) -> ClusterKey:
-    return named[1]
+def _cluster_of(gateway: Key, named: _Cluster, _: object) -> GatewayCluster:
+    return gateway, named[1]
 
 
 def cluster_name(key: ClusterKey) -> str:
@@ -174,9 +249,13 @@ def cluster_name(key: ClusterKey) -> str:
     return f"h{key.name[1:]}"
 
 
-def passthrough_cluster(ask: Ask, key: ClusterKey) -> Cluster:
+def passthrough_cluster(ask: Ask, place: GatewayCluster) -> Cluster:
     """Return the cluster of a Service for TLS passthrough. BackendTLSPolicies do not apply."""
-    found = ask(cluster, key)
+    cluster = ask(service_cluster, place)
     return Cluster(
-        cluster_name(key), found.endpoints, "tcp", settings=found.settings, origin=found.origin
+        cluster_name(place[1]),
+        cluster.endpoints,
+        "tcp",
+        settings=cluster.settings,
+        origin=cluster.origin,
     )

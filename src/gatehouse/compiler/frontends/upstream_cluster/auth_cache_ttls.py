@@ -9,7 +9,7 @@ import msgspec
 from gatehouse.compiler.frontends.gateway_api.routes import durations
 from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs
 
-PREFIX = "gatehouse.dev/"
+ANNOTATION_PREFIX = "gatehouse.dev/"
 
 FIELDS = {
     "authentication-token-success-cache-ttl": "good_for",
@@ -33,19 +33,19 @@ class ParsedTTLs(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def read(annotations: Mapping[str, str]) -> ParsedTTLs:
+def parse_cache_ttls(annotations: Mapping[str, str]) -> ParsedTTLs:
     """Parse the annotations. A missing or invalid TTL has its default."""
     problems: list[str] = []
-    given: dict[str, float] = {}
+    ttls: dict[str, float] = {}
     for name, field in FIELDS.items():
-        text = annotations.get(PREFIX + name)
+        text = annotations.get(ANNOTATION_PREFIX + name)
         if text is None:
             continue
-        seconds = 0.0 if text.strip() == "0" else durations.seconds(text.strip())
+        seconds = 0.0 if text.strip() == "0" else durations.parse_duration(text.strip())
         if seconds is not None and seconds <= MAX_TTL_SECONDS:
-            given[field] = seconds
+            ttls[field] = seconds
             continue
         default = f"{getattr(AuthCacheTTLs(), field):g}s"
         why = f"{text!r} must be a duration from 0s to 1h, such as 10m; using {default}"
-        problems.append(f"annotation {PREFIX}{name}: {why}")
-    return ParsedTTLs(msgspec.structs.replace(AuthCacheTTLs(), **given), tuple(problems))
+        problems.append(f"annotation {ANNOTATION_PREFIX}{name}: {why}")
+    return ParsedTTLs(msgspec.structs.replace(AuthCacheTTLs(), **ttls), tuple(problems))

@@ -12,15 +12,19 @@ from datetime import UTC, datetime
 import msgspec
 from cryptography import x509
 
-from gatehouse.compiler.frontends.inputs import passed
-from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
+from gatehouse.compiler.frontends.certificate_names import dns_names
+from gatehouse.compiler.frontends.inputs import deadline_key
+from gatehouse.compiler.frontends.upstream_cluster.findings import (
+    ClusterFinding,
+    ClusterReason,
+)
 from gatehouse.incremental.query import Ask
 
 MAX_LISTED_NAMES = 5
 """Maximum number of names in a message."""
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class LeafCertificate(msgspec.Struct, frozen=True):
     """The first certificate of a chain."""
 
     place: str
@@ -32,32 +36,18 @@ class Leaf(msgspec.Struct, frozen=True):
     """DNS names of its subjectAltName, in lower case."""
 
 
-def leaf(chain: bytes, place: str) -> Leaf:
+def leaf(chain: bytes, place: str) -> LeafCertificate:
     """Parse the first certificate of a PEM chain, which must have one."""
-    found = x509.load_pem_x509_certificates(chain)[0]
-    return Leaf(
+    parsed = x509.load_pem_x509_certificates(chain)[0]
+    return LeafCertificate(
         place,
-        int(found.not_valid_before_utc.timestamp()),
-        int(found.not_valid_after_utc.timestamp()) + 1,
-        _names(found),
+        int(parsed.not_valid_before_utc.timestamp()),
+        int(parsed.not_valid_after_utc.timestamp()) + 1,
+        dns_names(parsed),
     )
 
 
-def _names(certificate: x509.Certificate) -> tuple[str, ...]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (
-        x509.ExtensionNotFound,
-        x509.DuplicateExtension,
-        x509.UnsupportedGeneralNameType,
-        ValueError,
-    ):
-        # Clients cannot read names from it either.
-        return ()
-    return tuple(each.lower() for each in found.value.get_values_for_type(x509.DNSName))
-
-
-def covers(names: Collection[str], host: str) -> bool:
+def certificate_covers(names: Collection[str], host: str) -> bool:
     """Return whether a certificate's names match a hostname in lower case (RFC 6125 6.4).
 
     ``*`` matches exactly one label, the first. The common name is ignored.
@@ -65,36 +55,46 @@ def covers(names: Collection[str], host: str) -> bool:
     return host in names or f"*.{host.partition('.')[2]}" in names
 
 
-def out_of_time(ask: Ask, leaves: Iterable[Leaf | None]) -> tuple[Finding, ...]:
+def out_of_time(ask: Ask, leaves: Iterable[LeafCertificate | None]) -> tuple[ClusterFinding, ...]:
     """Return findings about expired or not yet valid certificates, all with one reason."""
     expired, early = [], []
-    for each in leaves:
-        if each is None:
+    for leave in leaves:
+        if leave is None:
             continue
-        if ask.read(passed(each.ends)) is True:
-            expired.append(f"{each.place}: the certificate expired at {_rfc3339(each.ends - 1)}")
-        elif ask.read(passed(each.starts)) is False:
+        if ask.read(deadline_key(leave.ends)) is True:
+            expired.append(f"{leave.place}: the certificate expired at {_rfc3339(leave.ends - 1)}")
+        elif ask.read(deadline_key(leave.starts)) is False:
             early.append(
-                f"{each.place}: the certificate is not valid before {_rfc3339(each.starts)}"
+                f"{leave.place}: the certificate is not valid before {_rfc3339(leave.starts)}"
             )
-    reason = Reason.CERTIFICATE_EXPIRED if expired else Reason.CERTIFICATE_EARLY
-    return tuple(Finding(reason, message) for message in (*expired, *early))
+    reason = ClusterReason.CERTIFICATE_EXPIRED if expired else ClusterReason.CERTIFICATE_EARLY
+    return tuple(ClusterFinding(reason, message) for message in (*expired, *early))
 
 
-def uncovered(found: Leaf, hosts: Iterable[str]) -> tuple[Finding, ...]:
+def uncovered_finding(
+    certificate: LeafCertificate, hosts: Iterable[str]
+) -> tuple[ClusterFinding, ...]:
     """Return a finding with the hostnames that a certificate does not cover."""
-    missing = [host for host in hosts if not covers(found.names, host)]
+    missing = [host for host in hosts if not certificate_covers(certificate.names, host)]
     if not missing:
         return ()
-    own = f"certificate names: {_listed(found.names)}" if found.names else "it has no DNS names"
-    message = f"{found.place}: the certificate does not cover {_listed(missing)}; {own}"
-    return (Finding(Reason.NAMES_NOT_COVERED, message),)
+    own = (
+        f"certificate names: {_listed(certificate.names)}"
+        if certificate.names
+        else "it has no DNS names"
+    )
+    message = f"{certificate.place}: the certificate does not cover {_listed(missing)}; {own}"
+    return (ClusterFinding(ClusterReason.NAMES_NOT_COVERED, message),)
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = sorted(names)
-    more = f" and {len(found) - MAX_LISTED_NAMES} more" if len(found) > MAX_LISTED_NAMES else ""
-    return ", ".join(found[:MAX_LISTED_NAMES]) + more
+    hostnames = sorted(names)
+    more = (
+        f" and {len(hostnames) - MAX_LISTED_NAMES} more"
+        if len(hostnames) > MAX_LISTED_NAMES
+        else ""
+    )
+    return ", ".join(hostnames[:MAX_LISTED_NAMES]) + more
 
 
 def _rfc3339(timestamp: int) -> str:

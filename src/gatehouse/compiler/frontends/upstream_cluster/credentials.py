@@ -15,16 +15,20 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends.gateway_api.inputs import rejected_certificate_key
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates, certificates
-from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import Leaf, leaf
-from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
-from gatehouse.compiler.frontends.upstream_cluster.servers import read as read_servers
+from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import LeafCertificate, leaf
+from gatehouse.compiler.frontends.upstream_cluster.findings import (
+    ClusterFinding,
+    ClusterReason,
+)
+from gatehouse.compiler.frontends.upstream_cluster.servers import translate_servers as read_servers
 from gatehouse.compiler.ir.gateway import Certificate, SecretBytes, SecretFile, TrustBundle
 from gatehouse.compiler.ir.kube_apiserver import UpstreamTls
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
+_NOT_VERIFIED = "spec.clientConfig: no valid CA certificate to verify servers"
 _NOT_AUTHENTICATED = "spec.clientConfig: no valid client certificate or bearer token"
 
 _TOKEN = re.compile(rb"[!-~]+")
@@ -36,8 +40,8 @@ class TLSCredentials(msgspec.Struct, frozen=True):
     certificate: Certificate | None = None
     trust: TrustBundle | None = None
     token: SecretFile | None = None
-    findings: tuple[Finding, ...] = ()
-    leaf: Leaf | None = None
+    findings: tuple[ClusterFinding, ...] = ()
+    leaf: LeafCertificate | None = None
     """Validity of the certificate; None if there is no certificate."""
     tls: UpstreamTls | None = None
     """TLS settings towards servers; None for plain text and towards clients."""
@@ -45,9 +49,8 @@ class TLSCredentials(msgspec.Struct, frozen=True):
     """Why connections to servers are not possible; empty if they are."""
     checks: bool = False
     """The object has its own CA certificates for clients, valid or not."""
-    rejected: str = ""
-    """Reason why a Gateway's proxy rejected the certificate, which is left out; empty if none
-    did."""
+    rejected: tuple[tuple[str, str], ...] = ()
+    """Kinds of credentials that a Gateway's proxy rejected, each with the reason."""
 
 
 class _Source:
@@ -56,8 +59,8 @@ class _Source:
     def __init__(self, ask: Ask, key: Key, where: str, reference: api.SecretRef | None) -> None:
         self._key = key
         self.where = where
-        self.findings: list[Finding] = []
-        self.leaf: Leaf | None = None
+        self.findings: list[ClusterFinding] = []
+        self.leaf: LeafCertificate | None = None
         """Validity of the key pair, once it was parsed."""
         self._reference = reference
         self._secret = self._read(ask, reference) if reference is not None else {}
@@ -71,7 +74,7 @@ class _Source:
             return secret.data
         why = "not found" if secret is None else "is invalid"
         message = f"{self.where}.secretRef: {self._named} {why}"
-        self.findings.append(Finding(Reason.INVALID_CREDENTIALS, message))
+        self.findings.append(ClusterFinding(ClusterReason.INVALID_CREDENTIALS, message))
         return {}
 
     def has(self, inline: str, key: str) -> bool:
@@ -97,16 +100,16 @@ class _Source:
             return field
         return f"{key} of {self._named}"
 
-    def _origin(self, inline: str) -> Origin:
-        """Return the origin of the certificate."""
+    def _origin(self, field: str, inline: str) -> Origin:
+        """Return the origin of a value."""
         if inline or self._reference is None:
-            part = f"{self.where.removeprefix('spec.')}.certData"
+            part = f"{self.where.removeprefix('spec.')}.{field}"
             return Origin(self._key[0], self._key[1], self._key[2], part)
         return Origin("Secret", self._reference.namespace, self._reference.name)
 
     def add_problem(self, place: str, why: str) -> None:
         """Record that a value is invalid."""
-        self.findings.append(Finding(Reason.INVALID_CREDENTIALS, f"{place}: {why}"))
+        self.findings.append(ClusterFinding(ClusterReason.INVALID_CREDENTIALS, f"{place}: {why}"))
 
     def certificate(self, chain: str, key: str) -> Certificate | None:
         """Return the key pair; None if it is not set or invalid."""
@@ -122,22 +125,22 @@ class _Source:
                     place or other, f"{names[1] if pem else names[0]} must be set, too"
                 )
             return None
-        found = certificates.key_pair(pem, private, names, origin=self._origin(chain))
-        if isinstance(found, str):
-            self.add_problem(self.where, found)
+        pair = certificates.key_pair(pem, private, names, origin=self._origin("certData", chain))
+        if isinstance(pair, str):
+            self.add_problem(self.where, pair)
             return None
         self.leaf = leaf(pem, place)
-        return found
+        return pair
 
     def trust(self, field: str, inline: str) -> TrustBundle | None:
         """Return the trust bundle; None if it is not set or invalid."""
         pem, place = self.value(field, inline, "ca.crt")
         if not pem:
             return None
-        found = ca_certificates.of_certificates(pem)
-        if found is None:
+        bundle = ca_certificates.of_certificates(pem, self._origin(field, inline))
+        if bundle is None:
             self.add_problem(place, "must be PEM certificates")
-        return found
+        return bundle
 
     def token(self, inline: str) -> SecretFile | None:
         """Return the bearer token; None if it is not set or invalid."""
@@ -149,27 +152,28 @@ class _Source:
             self.add_problem(place, "must be a valid header value")
             return None
         digest = hashlib.sha256(value).hexdigest()[:24]
-        return SecretFile(f"token-{digest}", SecretBytes(value))
+        origin = self._origin("bearerToken", inline)
+        return SecretFile(f"token-{digest}", SecretBytes(value), origin)
 
 
 def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
     """Return the TLS settings and credentials for a cluster's servers."""
-    found = ask.read(key)
-    assert isinstance(found, api.UpstreamCluster)
-    config = found.spec.client_config
+    cluster = ask.read(key)
+    assert isinstance(cluster, api.UpstreamCluster)
+    config = cluster.spec.client_config
     source = _Source(ask, key, "spec.clientConfig", config.secret_ref)
     certificate = source.certificate(config.cert_data, config.key_data)
     bundle = source.trust("caData", config.ca_data)
     token = source.token(config.bearer_token)
-    if read_servers(found.spec.servers).scheme != "https":
+    if read_servers(cluster.spec.servers).scheme != "https":
         return TLSCredentials(None, None, token, tuple(source.findings))
     refusal = ""
     if bundle is None and not (config.insecure and not config.ca_data):
-        refusal = "spec.clientConfig: no valid CA certificate to verify servers"
+        refusal = _NOT_VERIFIED
     elif certificate is None and token is None:
         refusal = _NOT_AUTHENTICATED
     tls = UpstreamTls(
-        server_name=config.server_name or found.metadata.name,
+        server_name=config.server_name or cluster.metadata.name,
         trust=bundle.name if bundle is not None else "",
         certificate=certificate.name if certificate is not None else "",
     )
@@ -180,9 +184,9 @@ def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
 
 def client_credentials(ask: Ask, key: Key) -> TLSCredentials:
     """Return a cluster's certificate for clients, and the CA certificates to verify them."""
-    found = ask.read(key)
-    assert isinstance(found, api.UpstreamCluster)
-    serving = found.spec.secure_serving
+    cluster = ask.read(key)
+    assert isinstance(cluster, api.UpstreamCluster)
+    serving = cluster.spec.secure_serving
     source = _Source(ask, key, "spec.secureServing", serving.secret_ref)
     certificate = source.certificate(serving.cert_data, serving.key_data)
     bundle = source.trust("clientCAData", serving.client_ca_data)
@@ -195,25 +199,38 @@ def client_credentials(ask: Ask, key: Key) -> TLSCredentials:
 def credentials_at(ask: Ask, place: tuple[Key, Key]) -> tuple[TLSCredentials, TLSCredentials]:
     """Return the credentials of a cluster towards servers and towards clients at a Gateway.
 
-    ``place``: Gateway and cluster. A certificate that the Gateway's proxy rejected is left out.
+    ``place``: Gateway and cluster. What the Gateway's proxy rejected is left out.
     """
     gateway, key = place
     servers = _accepted(ask, gateway, ask(server_credentials, key))
     clients = _accepted(ask, gateway, ask(client_credentials, key))
     if servers.rejected and servers.tls is not None:
-        tls = msgspec.structs.replace(servers.tls, certificate="")
-        refusal = servers.refusal or ("" if servers.token is not None else _NOT_AUTHENTICATED)
+        certificate = servers.certificate.name if servers.certificate is not None else ""
+        tls = msgspec.structs.replace(servers.tls, certificate=certificate)
+        refusal = servers.refusal
+        if servers.trust is None and tls.trust:
+            refusal = refusal or _NOT_VERIFIED
+        elif not certificate and servers.token is None:
+            refusal = refusal or _NOT_AUTHENTICATED
         servers = msgspec.structs.replace(servers, tls=tls, refusal=refusal)
     return servers, clients
 
 
+_KINDS = {"certificate": "certificate", "trust": "CA certificates", "token": "bearer token"}
+"""Names of credentials in messages, by field."""
+
+
 def _accepted(ask: Ask, gateway: Key, credentials: TLSCredentials) -> TLSCredentials:
-    if credentials.certificate is None:
-        return credentials
-    rejected = ask.read(rejected_certificate_key(gateway, credentials.certificate.name)) or ""
+    held = {field: getattr(credentials, field) for field in _KINDS}
+    rejected = {
+        field: why
+        for field, credential in held.items()
+        if credential is not None and (why := rejected_credential(ask, gateway, credential.name))
+    }
     if not rejected:
         return credentials
-    return msgspec.structs.replace(credentials, certificate=None, rejected=rejected)
+    named = tuple((_KINDS[field], why) for field, why in rejected.items())
+    return msgspec.structs.replace(credentials, **dict.fromkeys(rejected), rejected=named)
 
 
 def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:
@@ -221,5 +238,7 @@ def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:
     if not isinstance(ask.read(key), api.UpstreamCluster):
         return ()
     towards = (ask(server_credentials, key), ask(client_credentials, key))
-    leaves = [each.leaf for each in towards if each.leaf is not None]
-    return tuple(moment for each in leaves for moment in (each.starts, each.ends))
+    leaves = [side.leaf for side in towards if side.leaf is not None]
+    return tuple(
+        moment for certificate in leaves for moment in (certificate.starts, certificate.ends)
+    )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis.request_info import RequestInfo
-from gatehouse.compiler.ir.kube_apiserver import ApiCluster, Names, Policy, Rule
+from gatehouse.compiler.ir.kube_apiserver import ApiCluster, DispatchPolicy, DispatchRule, Names
 
-ANONYMOUS = "system:anonymous"
+ANONYMOUS_USER_NAME = "system:anonymous"
 
 
-class User(msgspec.Struct, frozen=True):
+class DispatchUser(msgspec.Struct, frozen=True):
     """User of a request."""
 
     name: str
@@ -28,12 +28,12 @@ class Mismatch(msgspec.Struct, frozen=True):
     """Index in the cluster's policies."""
     rule: int
     field: str
-    """Field of :class:`gatehouse.compiler.ir.kube_apiserver.Rule`."""
+    """Field of :class:`gatehouse.compiler.ir.kube_apiserver.DispatchRule`."""
     value: str
     """Value of the request."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class DispatchDecision(msgspec.Struct, frozen=True):
     """Result of dispatching a request."""
 
     policy: int | None
@@ -48,12 +48,12 @@ class Decision(msgspec.Struct, frozen=True):
     """First field that does not match of each rejected rule, in the order of the rules."""
 
 
-def holds(names: Names, value: str) -> bool:
+def _holds(names: Names, value: str) -> bool:
     """Return whether a set of names contains a name."""
     listed = (
         value in names.exact
         or any(value.startswith(prefix) for prefix in names.prefixes)
-        or any(value.endswith(f"/{each}") for each in names.subresources)
+        or any(value.endswith(f"/{subresource}") for subresource in names.subresources)
     )
     return listed != names.others
 
@@ -61,17 +61,19 @@ def holds(names: Names, value: str) -> bool:
 def holds_user_groups(names: Names, groups: tuple[str, ...]) -> bool:
     """Return whether a user's groups match: one is listed or, inverted, none is."""
     plain = msgspec.structs.replace(names, others=False)
-    return any(holds(plain, group) for group in groups) != names.others
+    return any(_holds(plain, group) for group in groups) != names.others
 
 
-def names_of(rule: Rule, field: str) -> Names:
+def names_of(rule: DispatchRule, field: str) -> Names:
     """Return a field of a rule by its name."""
-    found = getattr(rule, field)
-    assert isinstance(found, Names)
-    return found
+    names = getattr(rule, field)
+    assert isinstance(names, Names)
+    return names
 
 
-def mismatch(rule: Rule, request: RequestInfo, user: User) -> tuple[str, str] | None:
+def mismatch(
+    rule: DispatchRule, request: RequestInfo, user: DispatchUser
+) -> tuple[str, str] | None:
     """Return the first field of a rule that does not match, with the request's value; else None."""
     checked = [("verbs", request.verb), ("users", user.name)]
     about = [("paths", request.path)]
@@ -82,17 +84,19 @@ def mismatch(rule: Rule, request: RequestInfo, user: User) -> tuple[str, str] | 
             ("names", request.name),
         ]
     for field, value in checked:
-        if not holds(names_of(rule, field), value):
+        if not _holds(names_of(rule, field), value):
             return field, value
     if not holds_user_groups(rule.user_groups, user.groups):
         return "user_groups", ", ".join(user.groups)
     for field, value in about:
-        if not holds(names_of(rule, field), value):
+        if not _holds(names_of(rule, field), value):
             return field, value
     return None
 
 
-def decide(cluster: ApiCluster, request: RequestInfo, user: User) -> Decision:
+def dispatch_request(
+    cluster: ApiCluster, request: RequestInfo, user: DispatchUser
+) -> DispatchDecision:
     """Return the policy of a request: the first one with a matching rule."""
     missed: list[Mismatch] = []
     for index, policy in enumerate(cluster.policies):
@@ -100,12 +104,14 @@ def decide(cluster: ApiCluster, request: RequestInfo, user: User) -> Decision:
             why = mismatch(rule, request, user)
             if why is None:
                 servers = servers_of(cluster, policy)
-                return Decision(index, at, policy.schema, servers, policy.logged, tuple(missed))
+                return DispatchDecision(
+                    index, at, policy.schema, servers, policy.logged, tuple(missed)
+                )
             missed.append(Mismatch(index, at, *why))
-    return Decision(None, mismatches=tuple(missed))
+    return DispatchDecision(None, mismatches=tuple(missed))
 
 
-def servers_of(cluster: ApiCluster, policy: Policy) -> tuple[str, ...]:
+def servers_of(cluster: ApiCluster, policy: DispatchPolicy) -> tuple[str, ...]:
     """Return the names of the servers that can answer requests of a policy."""
-    known = (each.name for each in cluster.servers)
+    known = (server.name for server in cluster.servers)
     return tuple(name for name in known if not policy.servers or name in policy.servers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
@@ -13,17 +15,20 @@ from gatehouse.compiler.frontends.upstream_cluster import (
     rules,
     servers,
 )
-from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
+from gatehouse.compiler.frontends.upstream_cluster.findings import (
+    ClusterFinding,
+    ClusterReason,
+)
 from gatehouse.compiler.ir.kube_apiserver import (
     DEFAULT_HTTP2_STREAMS,
     AuthCacheTTLs,
+    DispatchPolicy,
+    DispatchRule,
     FlowSchema,
-    Policy,
-    Rule,
 )
 
 
-class Origin(msgspec.Struct, frozen=True):
+class PolicyOrigin(msgspec.Struct, frozen=True):
     """Origin of an IR policy in the object."""
 
     index: int
@@ -34,30 +39,37 @@ class Origin(msgspec.Struct, frozen=True):
 class RequestPolicy(msgspec.Struct, frozen=True):
     """Translation of an object's fields about requests, the same for all Gateways."""
 
-    policies: tuple[Policy, ...] = ()
-    origins: tuple[Origin, ...] = ()
+    policies: tuple[DispatchPolicy, ...] = ()
+    origins: tuple[PolicyOrigin, ...] = ()
     """Origin of each policy."""
     schemas: tuple[FlowSchema, ...] = ()
     servers: servers.ReadServers = servers.ReadServers()
     denied: bool = False
     identity: AuthCacheTTLs = AuthCacheTTLs()
     streams: int = DEFAULT_HTTP2_STREAMS
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ClusterFinding, ...] = ()
 
 
-def read(
+def translate_policies(
     annotations: dict[str, str],
     spec: api.UpstreamClusterSpec,
     spanning: flow_control.SharedLimits = flow_control.LOCAL,
+    previous_gates: Collection[str] = (),
 ) -> RequestPolicy:
-    """Translate an object. Invalid parts are omitted and reported as findings."""
-    gates, ttls = feature_gates.read(annotations), auth_cache_ttls.read(annotations)
-    streams, stream_problems = http2_streams.read(annotations)
-    listed = servers.read(spec.servers)
+    """Translate an object. Invalid parts are omitted and reported as findings.
+
+    ``previous_gates``: the feature gates that were on before.
+    """
+    gates = feature_gates.parse_feature_gates(annotations, previous_gates)
+    ttls = auth_cache_ttls.parse_cache_ttls(annotations)
+    streams, stream_problems = http2_streams.parse_streams(annotations)
+    listed = servers.translate_servers(spec.servers)
     spanning = msgspec.structs.replace(spanning, gate=gates.spanning)
     schemas, problems = _schemas(spec.flow_control, spanning)
-    found: list[tuple[Policy, Origin]] = []
-    differences = [f"annotation {api.FEATURE_GATES}: {each}" for each in gates.differences]
+    result: list[tuple[DispatchPolicy, PolicyOrigin]] = []
+    differences = [
+        f"annotation {api.FEATURE_GATES}: {difference}" for difference in gates.differences
+    ]
     for index, policy in enumerate(spec.dispatch_policies):
         where = f"spec.dispatchPolicies[{index}]"
         compiled_rules = _rules(policy, where, problems, differences)
@@ -65,25 +77,27 @@ def read(
             subset = _subset(policy, where, listed, problems, differences)
             schema = _schema_of(policy, where, schemas, problems)
             logged = _logged(spec.logging.mode, policy.log_mode)
-            built = Policy(tuple(rule for _, rule in compiled_rules), subset, schema, logged)
-            found.append((built, Origin(index, tuple(at for at, _ in compiled_rules))))
+            built = DispatchPolicy(
+                tuple(rule for _, rule in compiled_rules), subset, schema, logged
+            )
+            result.append((built, PolicyOrigin(index, tuple(at for at, _ in compiled_rules))))
         else:
             problems.append(f"{where}: no rule can match a request")
-    named = {policy.schema for policy, _ in found}
-    problems += [f"spec.{each}" for each in listed.problems]
-    problems += [f"annotation {api.FEATURE_GATES}: {each}" for each in gates.problems]
+    named = {policy.schema for policy, _ in result}
+    problems += [f"spec.{problem}" for problem in listed.problems]
+    problems += [f"annotation {api.FEATURE_GATES}: {problem}" for problem in gates.problems]
     problems += [*ttls.problems, *stream_problems]
     return RequestPolicy(
-        policies=tuple(policy for policy, _ in found),
-        origins=tuple(origin for _, origin in found),
+        policies=tuple(policy for policy, _ in result),
+        origins=tuple(origin for _, origin in result),
         schemas=tuple(s for name, s in sorted(schemas.items()) if s is not None and name in named),
         servers=listed,
         denied=gates.deny,
         identity=ttls.identity,
         streams=streams,
         findings=(
-            *(Finding(Reason.PARTIALLY_INVALID, each) for each in problems),
-            *(Finding(Reason.DIFFERS, each) for each in differences),
+            *(ClusterFinding(ClusterReason.PARTIALLY_INVALID, problem) for problem in problems),
+            *(ClusterFinding(ClusterReason.DIFFERS, difference) for difference in differences),
         ),
     )
 
@@ -91,37 +105,37 @@ def read(
 def _schemas(
     control: api.FlowControl, spanning: flow_control.SharedLimits
 ) -> tuple[dict[str, FlowSchema | None], list[str]]:
-    found: dict[str, FlowSchema | None] = {}
+    result: dict[str, FlowSchema | None] = {}
     problems: list[str] = []
     for index, schema in enumerate(control.schemas):
         where = f"spec.flowControl.flowControlSchemas[{index}] ({schema.name!r})"
         if not schema.name:
             problems.append(f"{where}: name must not be empty")
-        elif schema.name in found:
+        elif schema.name in result:
             problems.append(f"{where}: name must be unique")
         else:
-            parsed = flow_control.read(schema, spanning)
-            found[schema.name] = parsed.schema
-            problems += [f"{where}: {each}" for each in parsed.problems]
-    return found, problems
+            parsed = flow_control.translate_schema(schema, spanning)
+            result[schema.name] = parsed.schema
+            problems += [f"{where}: {problem}" for problem in parsed.problems]
+    return result, problems
 
 
 def _rules(
-    policy: api.DispatchPolicy, where: str, problems: list[str], differences: list[str]
-) -> list[tuple[int, Rule]]:
-    found = []
+    policy: api.DispatchPolicySpec, where: str, problems: list[str], differences: list[str]
+) -> list[tuple[int, DispatchRule]]:
+    result = []
     for index, rule in enumerate(policy.rules):
-        read = rules.read(rule)
+        read = rules.translate_rule(rule)
         place = f"{where}.rules[{index}]"
         status = place if read.rules else f"{place} is rejected"
-        problems += [f"{status}: {each}" for each in read.problems]
-        differences += [f"{place}.{each}" for each in read.differences]
-        found += [(index, compiled) for compiled in read.rules]
-    return found
+        problems += [f"{status}: {problem}" for problem in read.problems]
+        differences += [f"{place}.{difference}" for difference in read.differences]
+        result += [(index, compiled) for compiled in read.rules]
+    return result
 
 
 def _subset(
-    policy: api.DispatchPolicy,
+    policy: api.DispatchPolicySpec,
     where: str,
     listed: servers.ReadServers,
     problems: list[str],
@@ -131,14 +145,14 @@ def _subset(
     if policy.upsteam_subset and not policy.upstream_subset:
         message = "upsteamSubset is supported; KubeGateway ignores it and uses all servers"
         differences.append(f"{where}: {message}")
-    for each in policy.subset:
-        if each not in listed.known:
-            problems.append(f"{where}.upstreamSubset: {each!r} not found in spec.servers")
+    for endpoint in policy.subset:
+        if endpoint not in listed.known:
+            problems.append(f"{where}.upstreamSubset: {endpoint!r} not found in spec.servers")
     return tuple(sorted(set(policy.subset)))
 
 
 def _schema_of(
-    policy: api.DispatchPolicy,
+    policy: api.DispatchPolicySpec,
     where: str,
     schemas: dict[str, FlowSchema | None],
     problems: list[str],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
+from gatehouse.compiler.frontends.gateway_api.findings import ReasonBase
 
-class Reason(enum.Enum):
+
+class ClusterReason(ReasonBase):
     """Reasons of conditions, as (condition type, status, reason)."""
 
     ACCEPTED = ("Accepted", True, "Accepted")
@@ -17,7 +17,7 @@ class Reason(enum.Enum):
     NO_MATCHING_GATEWAY = ("Accepted", False, "NoMatchingGateway")
     """No managed Gateway has a listener for the object."""
     NO_HOST = ("Accepted", False, "NoHost")
-    """All hostnames of the object are invalid or belong to older UpstreamClusters."""
+    """All hostnames of the object are invalid or belong to other UpstreamClusters."""
     PARTIALLY_INVALID = ("PartiallyInvalid", True, "UnsupportedValue")
     """Parts of the object are invalid or cannot be served. The message names them, and the rest is
     served.
@@ -27,7 +27,9 @@ class Reason(enum.Enum):
     INVALID_CREDENTIALS = ("ResolvedRefs", False, "InvalidCredentials")
     """A Secret with credentials does not exist or has no valid content."""
     CONFLICTED = ("Conflicted", True, "HostConflict")
-    """Hostnames of the object belong to older UpstreamClusters."""
+    """Hostnames of the object belong to other UpstreamClusters, which the message names. The others
+    are served.
+    """
     CERTIFICATE_EXPIRED = ("CertificateValid", False, "Expired")
     """A certificate of the object has expired."""
     CERTIFICATE_EARLY = ("CertificateValid", False, "NotYetValid")
@@ -36,6 +38,8 @@ class Reason(enum.Enum):
     """The serving certificate does not cover a hostname of the object."""
     DIFFERS = ("KubeGatewayCompatible", False, "SemanticsDiffer")
     """A part of the object has another meaning than in KubeGateway. The message names it."""
+    SERVERS_NOT_READY = ("ServersReady", False, "ServersNotReady")
+    """Servers fail their health checks. The message names each server and the reason."""
     PROGRAMMED = ("Programmed", True, "Programmed")
     """All data planes of the Gateways confirmed the configuration."""
     PENDING = ("Programmed", False, "Pending")
@@ -48,19 +52,20 @@ class Reason(enum.Enum):
     """Neither the object nor the listener has a valid certificate for clients."""
 
 
-OPTIONAL = frozenset(
+OPTIONAL_TYPES = frozenset(
     {
         "PartiallyInvalid",
         "Conflicted",
         "CertificateValid",
+        "ServersReady",
         "KubeGatewayCompatible",
     }
 )
 """Condition types that are present only when a finding has them."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ClusterFinding(msgspec.Struct, frozen=True):
     """A reason and a message that names field and value."""
 
-    reason: Reason
+    reason: ClusterReason
     message: str

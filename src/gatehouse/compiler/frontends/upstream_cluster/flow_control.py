@@ -1,17 +1,20 @@
 """Translation of flow control schemas to limits of one data plane and shared limits.
 
 Limits are shared by data planes if the schema's strategy asks for it and the object's feature gate
-``GlobalRateLimiter`` is on, as in KubeGateway. ``globalMaxRequestsInflight`` is divided by the
-number of connected data planes, rounded down, at least 1. ``globalTokenBucket`` is counted by the
+``GlobalRateLimiter`` is on, as in KubeGateway. ``globalMaxRequestsInflight`` is divided among the
+connected data planes by their use (:mod:`shares`). ``globalTokenBucket`` is counted by the
 rate limit service and replaces ``tokenBucket``, so that one data plane can use all of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.ir.kube_apiserver import FlowSchema, InFlight, TokenBucket
+from gatehouse.compiler.frontends.upstream_cluster.shares import even_share, minimum_share
+from gatehouse.compiler.ir.kube_apiserver import DividedLimit, FlowSchema, InFlight, TokenBucket
 
 REJECT_ALL = InFlight(0)
 """Limit that replaces an invalid one: rejects all requests."""
@@ -48,32 +51,32 @@ class LimitAllocation(msgspec.Struct, frozen=True):
     name: str
     strategy: str
     whole: InFlight | TokenBucket
-    share: InFlight | TokenBucket
-    """Share of each data plane; the whole limit if it is counted for all together."""
+    shares: Mapping[tuple[str, str], int] = {}
+    """Shares of data planes; empty if the limit is counted for all together."""
 
 
 def spread(schema: api.FlowControlSchema, spanning: SharedLimits) -> LimitAllocation | None:
     """Return the allocation of a schema's limit; None if each data plane has its own limit."""
-    parsed = read(schema, spanning)
+    parsed = translate_schema(schema, spanning)
     if schema.strategy not in SPANNING or parsed.schema is None or parsed.problems:
         return None
-    found, shared = parsed.schema, schema.global_max_requests_inflight
-    if found.shared is not None:
-        return LimitAllocation(schema.name, schema.strategy, found.shared, found.shared)
-    if isinstance(found.limit, InFlight) and shared is not None:
-        return LimitAllocation(schema.name, schema.strategy, InFlight(shared.max), found.limit)
+    schema_limit = parsed.schema
+    if schema_limit.shared is not None:
+        return LimitAllocation(schema.name, schema.strategy, schema_limit.shared)
+    if schema_limit.divided is not None:
+        return LimitAllocation(schema.name, schema.strategy, InFlight(schema_limit.divided.total))
     return None
 
 
 def spans(schema: api.FlowControlSchema) -> bool:
-    """Return whether a schema has a limit that is divided by the number of data planes."""
+    """Return whether a schema has a limit that is divided among data planes."""
     return schema.global_max_requests_inflight is not None and schema.strategy in SPANNING
 
 
-def read(schema: api.FlowControlSchema, spanning: SharedLimits) -> ReadSchema:
+def translate_schema(schema: api.FlowControlSchema, spanning: SharedLimits) -> ReadSchema:
     """Translate a schema. An invalid one rejects all requests."""
-    given = (schema.exempt, schema.max_requests_inflight, schema.token_bucket)
-    if sum(each is not None for each in given) != 1:
+    limits = (schema.exempt, schema.max_requests_inflight, schema.token_bucket)
+    if sum(limit is not None for limit in limits) != 1:
         why = "exactly one of exempt, maxRequestsInflight, tokenBucket must be given"
         return _rejecting(schema, why)
     if schema.max_requests_inflight is not None:
@@ -96,12 +99,13 @@ def _in_flight(
         return _rejecting(schema, why)
     if not spanning.gate:
         return ReadSchema(FlowSchema(schema.name, InFlight(own.max)), (_gate_off(schema),))
-    share = max(min(total.max, 1), total.max // max(1, spanning.replicas))
-    return ReadSchema(FlowSchema(schema.name, InFlight(share)))
+    share = InFlight(even_share(total.max, spanning.replicas))
+    divided = DividedLimit(total.max, minimum_share(total.max, spanning.replicas))
+    return ReadSchema(FlowSchema(schema.name, share, divided=divided))
 
 
 def _bucket(
-    schema: api.FlowControlSchema, own: api.TokenBucket, spanning: SharedLimits
+    schema: api.FlowControlSchema, own: api.TokenBucketSpec, spanning: SharedLimits
 ) -> ReadSchema:
     if not 0 < own.qps <= own.burst:
         why = f"tokenBucket: qps {own.qps}, burst {own.burst}: must be burst >= qps > 0"

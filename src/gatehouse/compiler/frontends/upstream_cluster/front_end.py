@@ -6,36 +6,49 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.apis import resources, upstream_clusters
+from gatehouse.apis.objects import ObjectName
 from gatehouse.compiler.frontends.front_end import FrontEnd
-from gatehouse.compiler.frontends.kinds import Kind, Kinds, Name, OwnedKind
+from gatehouse.compiler.frontends.kinds import Kind, Kinds, OwnedKind
 from gatehouse.compiler.frontends.upstream_cluster.allocations import (
+    WRITE_INTERVAL_SECONDS,
     Allocation,
     allocation,
-    conditions,
+    rate_limit_conditions,
 )
-from gatehouse.compiler.frontends.upstream_cluster.attachment import attached, gateways_of
+from gatehouse.compiler.frontends.upstream_cluster.attachment import (
+    attached_clusters,
+    gateways_of_cluster,
+)
 from gatehouse.compiler.frontends.upstream_cluster.credentials import certificate_times
-from gatehouse.compiler.frontends.upstream_cluster.inputs import CLUSTERS, buckets
-from gatehouse.compiler.frontends.upstream_cluster.status import merge_status, status
-from gatehouse.compiler.frontends.upstream_cluster.translate import contribution
+from gatehouse.compiler.frontends.upstream_cluster.inputs import CLUSTERS, cluster_buckets
+from gatehouse.compiler.frontends.upstream_cluster.record import parse_cluster_record
+from gatehouse.compiler.frontends.upstream_cluster.status import (
+    cluster_status,
+    merge_cluster_status,
+)
+from gatehouse.compiler.frontends.upstream_cluster.translate import cluster_contribution
 from gatehouse.incremental.query import Key
 
 
 def rate_limit_conditions_for(
     owner: Key, allocation: Allocation
-) -> Mapping[Name, Mapping[str, Any]]:
+) -> Mapping[ObjectName, Mapping[str, Any]]:
     """Return the desired RateLimitConditions of an UpstreamCluster."""
-    return {("", name): each for name, each in conditions(owner[2], allocation).items()}
+    return {
+        ("", name): condition
+        for name, condition in rate_limit_conditions(owner[2], allocation).items()
+    }
 
 
-FRONT_END = FrontEnd(
+UPSTREAM_CLUSTER_FRONT_END = FrontEnd(
     Kinds(
         Kind(
             resources.UPSTREAM_CLUSTERS,
             upstream_clusters.UpstreamCluster,
-            indexes=(buckets,),
-            status=status,
-            gateways_of=gateways_of,
+            indexes=(cluster_buckets,),
+            status=cluster_status,
+            read_record=parse_cluster_record,
+            gateways_of=gateways_of_cluster,
             deadlines=certificate_times,
             owned=(
                 OwnedKind(
@@ -44,11 +57,12 @@ FRONT_END = FrontEnd(
                     allocation,
                     rate_limit_conditions_for,
                     has_status=True,
+                    debounce=WRITE_INTERVAL_SECONDS,
                 ),
             ),
         )
     ),
-    merge_status,
-    contribution=contribution,
-    attached=attached,
+    merge_cluster_status,
+    contribution=cluster_contribution,
+    attached=attached_clusters,
 )

@@ -9,14 +9,16 @@ _MAX_STREAMS = 2**31 - 1
 """Maximum value of SETTINGS_MAX_CONCURRENT_STREAMS that a data plane supports."""
 
 
-def read(annotations: dict[str, str]) -> tuple[int, tuple[str, ...]]:
+def parse_streams(annotations: dict[str, str]) -> tuple[int, tuple[str, ...]]:
     """Return the number of requests that share a connection, and problems of the annotation."""
-    text = annotations.get(api.STREAMS, "")
+    text = annotations.get(api.STREAMS_ANNOTATION, "")
     if not text:
         return DEFAULT_HTTP2_STREAMS, ()
     if text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_STREAMS)):
         streams = int(text)
         if 1 <= streams <= _MAX_STREAMS:
             return streams, ()
-    problem = f"annotation {api.STREAMS}: {text!r} must be a number from 1 to {_MAX_STREAMS}"
+    problem = (
+        f"annotation {api.STREAMS_ANNOTATION}: {text!r} must be a number from 1 to {_MAX_STREAMS}"
+    )
     return DEFAULT_HTTP2_STREAMS, (problem,)

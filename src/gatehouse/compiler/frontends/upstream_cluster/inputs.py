@@ -12,14 +12,14 @@ CLUSTERS: Key = ("@upstream-clusters",)
 """Bucket of all UpstreamClusters."""
 
 
-def named(host: str) -> Key:
+def hostname_bucket(host: str) -> Key:
     """Return the bucket of the UpstreamClusters with a hostname, given in lower case."""
     return ("@upstream-hosts", host)
 
 
-def buckets(value: Any) -> Iterable[Key]:
+def cluster_buckets(value: Any) -> Iterable[Key]:
     """Yield the index buckets of an UpstreamCluster."""
     yield CLUSTERS
     if isinstance(value, upstream_clusters.UpstreamCluster):
         for host in (value.metadata.name, *value.spec.secure_serving.server_names):
-            yield named(host.lower())
+            yield hostname_bucket(host.lower())

@@ -13,11 +13,11 @@ import msgspec
 
 from gatehouse.compiler.ir.kube_apiserver import ANY, NONE, Names
 
-EVERYTHING = "*"
+_EVERYTHING = "*"
 INVERTED = "-"
 
 
-class Field(msgspec.Struct, frozen=True):
+class RuleField(msgspec.Struct, frozen=True):
     """A list field of a rule."""
 
     name: str
@@ -46,70 +46,70 @@ class ParsedField(msgspec.Struct, frozen=True):
     """Differences to KubeGateway's behaviour."""
 
 
-def read(field: Field, values: Sequence[str]) -> ParsedField:
+def parse_names(field: RuleField, values: Sequence[str]) -> ParsedField:
     """Return the set of names of a field's values."""
-    if EVERYTHING in values:
+    if _EVERYTHING in values:
         return ParsedField(ANY)
     if not values:
         return ParsedField(field.empty)
-    plain = tuple(dict.fromkeys(each for each in values if not each.startswith(INVERTED)))
-    inverted = tuple(dict.fromkeys(each for each in values if each.startswith(INVERTED)))
+    plain = tuple(dict.fromkeys(value for value in values if not value.startswith(INVERTED)))
+    inverted = tuple(dict.fromkeys(value for value in values if value.startswith(INVERTED)))
     if plain:
         return _plain(field, plain, inverted)
     return _inverted(field, inverted)
 
 
-def _plain(field: Field, plain: Sequence[str], inverted: Sequence[str]) -> ParsedField:
+def _plain(field: RuleField, plain: Sequence[str], inverted: Sequence[str]) -> ParsedField:
     problems = [
-        f"{field.name}: {each!r} is ignored because of values that are not inverted"
-        for each in inverted
+        f"{field.name}: {value!r} is ignored because of values that are not inverted"
+        for value in inverted
     ]
     good = []
-    for each in plain:
-        why = field.impossible(each)
+    for value in plain:
+        why = field.impossible(value)
         if why:
-            problems.append(f"{field.name}: {each!r} is ignored: {why}")
+            problems.append(f"{field.name}: {value!r} is ignored: {why}")
         else:
-            good.append(each)
+            good.append(value)
     return ParsedField(_names(field, good) if good else None, tuple(problems))
 
 
-def _inverted(field: Field, inverted: Sequence[str]) -> ParsedField:
+def _inverted(field: RuleField, inverted: Sequence[str]) -> ParsedField:
     if not field.invertible:
-        shown = ", ".join(map(repr, inverted))
-        return ParsedField(None, (f"{field.name}: {shown}: inverted values are not supported",))
-    excluded = [each.removeprefix(INVERTED) for each in inverted]
+        listing = ", ".join(map(repr, inverted))
+        return ParsedField(None, (f"{field.name}: {listing}: inverted values are not supported",))
+    excluded = [text.removeprefix(INVERTED) for text in inverted]
     problems = []
-    for each, value in zip(inverted, excluded, strict=True):
+    for text, value in zip(inverted, excluded, strict=True):
         why = field.impossible(value)
-        if value == EVERYTHING or (field.prefixes and value and not value.rstrip(EVERYTHING)):
+        if value == _EVERYTHING or (field.prefixes and value and not value.rstrip(_EVERYTHING)):
             why = "it excludes everything"
         if why:
-            problems.append(f"{field.name}: {each!r}: {why}")
+            problems.append(f"{field.name}: {text!r}: {why}")
     if problems:
         return ParsedField(None, tuple(problems))
-    found = msgspec.structs.replace(_names(field, excluded), others=True)
-    return ParsedField(found, (), tuple(_differences(field, inverted)))
+    names = msgspec.structs.replace(_names(field, excluded), others=True)
+    return ParsedField(names, (), tuple(_differences(field, inverted)))
 
 
-def _differences(field: Field, inverted: Sequence[str]) -> list[str]:
-    shown = ", ".join(map(repr, inverted))
+def _differences(field: RuleField, inverted: Sequence[str]) -> list[str]:
+    listing = ", ".join(map(repr, inverted))
     if len(inverted) > 1:
-        return [f"{field.name}: {shown}: all are excluded; KubeGateway matches everything"]
+        return [f"{field.name}: {listing}: all are excluded; KubeGateway matches everything"]
     return [
-        f"{field.name}: {each!r} is excluded; KubeGateway ignores it"
-        for each in inverted
-        if field.never_excludes(each.removeprefix(INVERTED))
+        f"{field.name}: {value!r} is excluded; KubeGateway ignores it"
+        for value in inverted
+        if field.never_excludes(value.removeprefix(INVERTED))
     ]
 
 
-def _names(field: Field, values: Sequence[str]) -> Names:
+def _names(field: RuleField, values: Sequence[str]) -> Names:
     exact, prefixes, subresources = set(), set(), set()
     for value in values:
         if field.subresources and value.startswith("*/"):
             subresources.add(value.removeprefix("*/"))
-        elif field.prefixes and value.endswith(EVERYTHING):
-            prefixes.add(value.rstrip(EVERYTHING))
+        elif field.prefixes and value.endswith(_EVERYTHING):
+            prefixes.add(value.rstrip(_EVERYTHING))
         else:
             exact.add(value)
     return Names(tuple(sorted(exact)), tuple(sorted(prefixes)), tuple(sorted(subresources)))
@@ -120,22 +120,22 @@ def _possible(_: str) -> str:
 
 
 def _verb(value: str) -> str:
-    if EVERYTHING in value:
+    if _EVERYTHING in value:
         return "only * alone matches all verbs"
     return "must be lower case" if value != value.lower() else ""
 
 
 def _group(value: str) -> str:
-    if EVERYTHING in value:
+    if _EVERYTHING in value:
         return "only * alone matches all groups"
     return "must not have a version" if "/" in value else ""
 
 
 def _resource(value: str) -> str:
     resource, slash, subresource = value.partition("/")
-    if subresource == EVERYTHING:
+    if subresource == _EVERYTHING:
         return "must not have a wildcard subresource"
-    if EVERYTHING in subresource or (EVERYTHING in resource and (resource, slash) != ("*", "/")):
+    if _EVERYTHING in subresource or (_EVERYTHING in resource and (resource, slash) != ("*", "/")):
         return "only * alone and */<subresource> are wildcards"
     if slash and not (resource and subresource and "/" not in subresource):
         return "must have the form <resource>/<subresource>"
@@ -146,22 +146,22 @@ def _path(value: str) -> str:
     return "" if value.startswith("/") else "must begin with /"
 
 
-VERBS = Field("verbs", NONE, _verb)
-GROUPS = Field("apiGroups", NONE, _group)
-RESOURCES = Field(
+VERBS = RuleField("verbs", NONE, _verb)
+GROUPS = RuleField("apiGroups", NONE, _group)
+RESOURCES = RuleField(
     "resources",
     NONE,
     _resource,
     subresources=True,
     never_excludes=lambda value: value.startswith("*/"),
 )
-NAMES = Field("resourceNames", ANY, _possible)
-USERS = Field(
+NAMES = RuleField("resourceNames", ANY, _possible)
+USERS = RuleField(
     "users",
     ANY,
     _possible,
     prefixes=True,
-    never_excludes=lambda value: value.endswith(EVERYTHING),
+    never_excludes=lambda value: value.endswith(_EVERYTHING),
 )
-USER_GROUPS = Field("userGroups", ANY, _possible, never_excludes=lambda _: True)
-PATHS = Field("nonResourceURLs", NONE, _path, prefixes=True, invertible=False)
+USER_GROUPS = RuleField("userGroups", ANY, _possible, never_excludes=lambda _: True)
+PATHS = RuleField("nonResourceURLs", NONE, _path, prefixes=True, invertible=False)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.ir.kube_apiserver import Server
+from gatehouse.compiler.ir.kube_apiserver import KubeApiServer
 
 _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(
@@ -23,41 +23,41 @@ class ReadServers(msgspec.Struct, frozen=True):
 
     scheme: str = ""
     """Scheme of all servers; empty if no endpoint is valid."""
-    enabled: tuple[Server, ...] = ()
+    enabled: tuple[KubeApiServer, ...] = ()
     """Servers that are not disabled, sorted by name."""
     known: frozenset[str] = frozenset()
     """Endpoints of all servers, as in the spec."""
     problems: tuple[str, ...] = ()
 
 
-def read(listed: tuple[api.Server, ...]) -> ReadServers:
+def translate_servers(listed: tuple[api.ServerSpec, ...]) -> ReadServers:
     """Return the servers with valid endpoints, without duplicates."""
     schemes: dict[str, None] = {}
-    found: dict[str, Server] = {}
+    result: dict[str, KubeApiServer] = {}
     problems: list[str] = []
-    for index, each in enumerate(listed):
-        parsed = server(each.endpoint)
-        scheme = each.endpoint.partition(":")[0].lower()
+    for index, server in enumerate(listed):
+        parsed = parse_server(server.endpoint)
+        scheme = server.endpoint.partition(":")[0].lower()
         # Endpoints with @ contain a password and must not appear in messages.
-        shown = "" if "@" in each.endpoint else f" {each.endpoint!r}:"
+        quoted = "" if "@" in server.endpoint else f" {server.endpoint!r}:"
         if isinstance(parsed, str):
-            problems.append(f"servers[{index}].endpoint:{shown} {parsed}")
+            problems.append(f"servers[{index}].endpoint:{quoted} {parsed}")
         elif scheme != next(iter(schemes), scheme):
             why = "must have the same scheme as the endpoints before it"
-            problems.append(f"servers[{index}].endpoint:{shown} {why}")
+            problems.append(f"servers[{index}].endpoint:{quoted} {why}")
         else:
             schemes[scheme] = None
-            found[parsed.name] = parsed
-    disabled = {each.endpoint for each in listed if each.disabled}
+            result[parsed.name] = parsed
+    disabled = {server.endpoint for server in listed if server.disabled}
     return ReadServers(
         scheme=next(iter(schemes), ""),
-        enabled=tuple(found[name] for name in sorted(found.keys() - disabled)),
-        known=frozenset(each.endpoint for each in listed),
+        enabled=tuple(result[name] for name in sorted(result.keys() - disabled)),
+        known=frozenset(server.endpoint for server in listed),
         problems=tuple(problems),
     )
 
 
-def server(endpoint: str) -> Server | str:
+def parse_server(endpoint: str) -> KubeApiServer | str:
     """Return the server of a URL, or the problem."""
     try:
         parts = urlsplit(endpoint)
@@ -80,7 +80,7 @@ def server(endpoint: str) -> Server | str:
         return "port must not be 0"
     if not _PATH.fullmatch(parts.path):
         return f"{parts.path!r} must be a valid path"
-    return Server(endpoint, host, port or _PORTS[parts.scheme], parts.path.rstrip("/"))
+    return KubeApiServer(endpoint, host, port or _PORTS[parts.scheme], parts.path.rstrip("/"))
 
 
 def is_name(host: str) -> bool:

@@ -10,32 +10,45 @@ import msgspec
 from gatehouse.apis import gateway as gateway_types
 from gatehouse.apis import meta
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends.gateway_api.classes import controller_of
-from gatehouse.compiler.frontends.gateway_api.findings import Condition, conditions
+from gatehouse.apis.gateway import CONTROLLERS
+from gatehouse.compiler.frontends.gateway_api.classes import class_controller
+from gatehouse.compiler.frontends.gateway_api.findings import Condition, Reason, fold_findings
 from gatehouse.compiler.frontends.gateway_api.inputs import (
-    CONTROLLERS,
     ProgrammedInput,
-    unsupported,
+    unready_servers_key,
+    unsupported_key,
 )
 from gatehouse.compiler.frontends.gateway_api.status import merge
 from gatehouse.compiler.frontends.kinds import DesiredStatus
 from gatehouse.compiler.frontends.upstream_cluster import attachment
 from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import (
     out_of_time,
-    uncovered,
+    uncovered_finding,
 )
 from gatehouse.compiler.frontends.upstream_cluster.credentials import (
     client_credentials,
     credentials_at,
     server_credentials,
 )
-from gatehouse.compiler.frontends.upstream_cluster.findings import OPTIONAL, Finding, Reason
-from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts, requested_hostnames
+from gatehouse.compiler.frontends.upstream_cluster.findings import (
+    OPTIONAL_TYPES,
+    ClusterFinding,
+    ClusterReason,
+)
+from gatehouse.compiler.frontends.upstream_cluster.hostnames import (
+    cluster_hostnames,
+    next_record,
+    requested_hostnames,
+)
+from gatehouse.compiler.frontends.upstream_cluster.record import ClusterRecord, cluster_record
 from gatehouse.compiler.frontends.upstream_cluster.translate import local_request_policy, states
 from gatehouse.incremental.query import Ask, Key
 
 MAX_STATUS_GATEWAYS = 32
 """Maximum number of Gateways in a status."""
+
+MAX_NAMED_SERVERS = 10
+"""Maximum number of servers in the message of ``ServersReady``."""
 
 
 class AtGateway(msgspec.Struct, frozen=True):
@@ -54,52 +67,61 @@ class ClusterStatus(DesiredStatus, frozen=True):
     hosts: tuple[str, ...] = ()
     """Hostnames at any Gateway, sorted."""
     gateways: tuple[AtGateway, ...] = ()
+    record: ClusterRecord = ClusterRecord()
+
+    @property
+    def next_record(self) -> ClusterRecord:
+        """Record of the object for the next pass."""
+        return self.record
 
 
-def status(ask: Ask, key: Key) -> ClusterStatus | None:
+def cluster_status(ask: Ask, key: Key) -> ClusterStatus | None:
     """Return the desired status of an UpstreamCluster; None if it does not exist."""
-    found = ask.read(key)
-    if isinstance(found, meta.Malformed):
+    cluster = ask.read(key)
+    if isinstance(cluster, meta.Malformed):
         invalid = (
-            Finding(Reason.INVALID, found.message),
-            Finding(Reason.NOT_PROGRAMMED, "not served"),
+            ClusterFinding(ClusterReason.INVALID, cluster.message),
+            ClusterFinding(ClusterReason.NOT_PROGRAMMED, "not served"),
         )
-        return ClusterStatus(conditions(invalid, (), found.metadata.generation))
-    if not isinstance(found, api.UpstreamCluster):
+        # The object owns nothing now. Its brakes must still be on when it is valid again.
+        record = ClusterRecord(gates=cluster_record(ask, key).gates)
+        return ClusterStatus(fold_findings(invalid, (), cluster.metadata.generation), record=record)
+    if not isinstance(cluster, api.UpstreamCluster):
         return None
-    gateways = ask(attachment.gateways_of, key)
+    gateways = ask(attachment.gateways_of_cluster, key)
     findings = ask(own_findings, key)
-    served = {each: ask(findings_at, (each, key)) for each in gateways}
-    generation = found.metadata.generation
+    served = {gateway: ask(findings_at, (gateway, key)) for gateway in gateways}
+    generation = cluster.metadata.generation
     entries = tuple(
         AtGateway(
-            each,
-            ask(controller_of, each),
-            ask(hosts, (each, key)).own,
-            conditions((*_everywhere(findings), *here), _DEFAULTS, generation),
+            gateway,
+            ask(class_controller, gateway),
+            ask(cluster_hostnames, (gateway, key)).own,
+            fold_findings((*_everywhere(findings), *here), _DEFAULTS, generation),
         )
-        for each, here in served.items()
+        for gateway, here in served.items()
     )
     whole = (*findings, *_whole(served))
-    names = {name for each in entries for name in each.hosts}
+    names = {name for entry in entries for name in entry.hosts}
     return ClusterStatus(
-        conditions(whole, _DEFAULTS, generation),
+        fold_findings(whole, _DEFAULTS, generation),
         tuple(sorted(names)),
         entries[:MAX_STATUS_GATEWAYS],
+        next_record(ask, key),
     )
 
 
 _DEFAULTS = (
-    Finding(Reason.ACCEPTED, "the UpstreamCluster is accepted"),
-    Finding(Reason.RESOLVED, "all credentials are resolved"),
+    ClusterFinding(ClusterReason.ACCEPTED, "the UpstreamCluster is accepted"),
+    ClusterFinding(ClusterReason.RESOLVED, "all credentials are resolved"),
 )
 
 
-def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
+def own_findings(ask: Ask, key: Key) -> tuple[ClusterFinding, ...]:
     """Return the findings about an object that do not depend on a Gateway."""
     servers, clients = ask(server_credentials, key), ask(client_credentials, key)
-    problems = (*ask(requested_hostnames, key)[1], *ask(attachment.problems, key))
-    found = [*servers.findings, *clients.findings]
+    problems = (*ask(requested_hostnames, key)[1], *ask(attachment.gateway_problems, key))
+    findings = [*servers.findings, *clients.findings]
     refusal, listed = servers.refusal, ask(local_request_policy, key).servers
     if not listed.scheme:
         refusal = "spec.servers: no valid endpoint"
@@ -107,94 +129,118 @@ def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
         problems = (*problems, "spec.servers: all servers are disabled; requests get status 503")
     if refusal:
         message = f"{refusal}; requests get status 503"
-        found += [Finding(Reason.INVALID, message), Finding(Reason.NOT_PROGRAMMED, message)]
-    found += [Finding(Reason.PARTIALLY_INVALID, each) for each in problems]
-    found += out_of_time(ask, (clients.leaf, servers.leaf))
+        findings += [
+            ClusterFinding(ClusterReason.INVALID, message),
+            ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
+        ]
+    findings += [ClusterFinding(ClusterReason.PARTIALLY_INVALID, problem) for problem in problems]
+    findings += out_of_time(ask, (clients.leaf, servers.leaf))
     if clients.leaf is not None:
-        found += uncovered(clients.leaf, _served_hosts(ask, key))
-    return (*found, *ask(local_request_policy, key).findings)
+        findings += uncovered_finding(clients.leaf, _served_hosts(ask, key))
+    return (*findings, *ask(local_request_policy, key).findings)
 
 
 def _served_hosts(ask: Ask, key: Key) -> frozenset[str]:
     """Return the hostnames of a cluster at any Gateway."""
-    places = [(gateway, key) for gateway in ask(attachment.gateways_of, key)]
-    return frozenset(name for found in ask.each(hosts, places) for name in found.own)
+    places = [(gateway, key) for gateway in ask(attachment.gateways_of_cluster, key)]
+    return frozenset(
+        name for hostnames in ask.each(cluster_hostnames, places) for name in hostnames.own
+    )
 
 
-def _everywhere(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _everywhere(findings: tuple[ClusterFinding, ...]) -> tuple[ClusterFinding, ...]:
     """Return the findings that are repeated for each Gateway: those of non-optional types."""
-    return tuple(each for each in findings if each.reason.value[0] not in OPTIONAL)
+    return tuple(
+        finding for finding in findings if finding.reason.condition_type not in OPTIONAL_TYPES
+    )
 
 
-def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
+def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[ClusterFinding, ...]:
     """Return the findings about an object at one Gateway."""
     gateway = place[0]
-    named = ask(hosts, place)
-    found: list[Finding] = []
+    named = ask(cluster_hostnames, place)
+    result: list[ClusterFinding] = []
     for host, winner in named.lost:
-        message = f"hostname {host} already used by the older UpstreamCluster {winner[2]}"
-        found.append(Finding(Reason.CONFLICTED, message))
+        message = f"hostname {host} already used by UpstreamCluster {winner[2]}"
+        result.append(ClusterFinding(ClusterReason.CONFLICTED, message))
     if not named.own:
-        message = "no hostname left: all are invalid or used by older UpstreamClusters"
-        return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
-    found += _rejected_certificates(ask, place)
-    left_out = unsupported(ask, gateway, place[1])
+        message = "no hostname left: all are invalid or used by other UpstreamClusters"
+        return (
+            *result,
+            ClusterFinding(ClusterReason.NO_HOST, message),
+            ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
+        )
+    result += _rejected_credentials(ask, place)
+    if unready := ask.read(unready_servers_key(gateway, place[1][2])):
+        more = len(unready) - MAX_NAMED_SERVERS
+        shortened = (*unready[:MAX_NAMED_SERVERS], *([f"{more} more"] if more > 0 else ()))
+        result.append(ClusterFinding(ClusterReason.SERVERS_NOT_READY, "; ".join(shortened)))
+    left_out = unsupported_key(ask, gateway, place[1])
     no_certificate = _without_certificate(ask, place)
     # Without a certificate nothing is served, which NoCertificate reports already.
-    reported = [each.reason for each in left_out if not no_certificate or each.served]
-    found += [Finding(Reason.PARTIALLY_INVALID, each) for each in reported]
+    reported = [part.reason for part in left_out if not no_certificate or part.served]
+    result += [
+        ClusterFinding(ClusterReason.PARTIALLY_INVALID, unserved_reason)
+        for unserved_reason in reported
+    ]
     if no_certificate:
-        return (*found, Finding(Reason.NO_CERTIFICATE, no_certificate))
-    unserved = [each.reason for each in left_out if not each.served]
+        return (*result, ClusterFinding(ClusterReason.NO_CERTIFICATE, no_certificate))
+    unserved = [part.reason for part in left_out if not part.served]
     if unserved:
-        return (*found, Finding(Reason.NOT_PROGRAMMED, f"not served: {unserved[0]}"))
+        return (*result, ClusterFinding(ClusterReason.NOT_PROGRAMMED, f"not served: {unserved[0]}"))
     plane = ask.read(("Programming", gateway[1], gateway[2])) or ProgrammedInput(
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:
-        programmed = Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration")
+        programmed = ClusterFinding(
+            ClusterReason.PROGRAMMED, "all data planes confirmed the configuration"
+        )
     else:
-        reason = Reason.NOT_PROGRAMMED if plane.reason == "Invalid" else Reason.PENDING
-        programmed = Finding(reason, plane.message)
-    return (*found, programmed)
+        rejected = plane.reason is Reason.NOT_PROGRAMMED
+        reason = ClusterReason.NOT_PROGRAMMED if rejected else ClusterReason.PENDING
+        programmed = ClusterFinding(reason, plane.message)
+    return (*result, programmed)
 
 
-def _rejected_certificates(ask: Ask, place: tuple[Key, Key]) -> list[Finding]:
-    """Return the findings about certificates that the Gateway's proxy rejected."""
+def _rejected_credentials(ask: Ask, place: tuple[Key, Key]) -> list[ClusterFinding]:
+    """Return the findings about credentials that the Gateway's proxy rejected."""
     servers, clients = ask(credentials_at, place)
     sections = (("spec.clientConfig", servers), ("spec.secureServing", clients))
-    found = [
-        Finding(Reason.INVALID_CREDENTIALS, f"{where}: certificate {credentials.rejected}")
+    findings = [
+        ClusterFinding(ClusterReason.INVALID_CREDENTIALS, f"{where}: {kind} {why}")
         for where, credentials in sections
-        if credentials.rejected
+        for kind, why in credentials.rejected
     ]
     if servers.rejected and servers.refusal:
         message = f"{servers.refusal}; requests get status 503"
-        found += [Finding(Reason.INVALID, message), Finding(Reason.NOT_PROGRAMMED, message)]
-    return found
+        findings += [
+            ClusterFinding(ClusterReason.INVALID, message),
+            ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
+        ]
+    return findings
 
 
 def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
     """Return why there is no certificate for clients, which cannot connect; else empty."""
     gateway, key = place
-    found = ask.read(key)
+    cluster = ask.read(key)
     _, serving = ask(credentials_at, place)
-    no_certificate = [each.spec.key[1] for each in states(ask, gateway) if not each.certificates]
+    no_certificate = [state.spec.key[1] for state in states(ask, gateway) if not state.certificates]
     if (
         not no_certificate
         or serving.certificate is not None
-        or not isinstance(found, api.UpstreamCluster)
+        or not isinstance(cluster, api.UpstreamCluster)
     ):
         return ""
-    given, reference = found.spec.secure_serving, found.spec.secure_serving.secret_ref
-    if serving.rejected:
-        why = f"spec.secureServing: certificate {serving.rejected}"
+    secure_serving, reference = cluster.spec.secure_serving, cluster.spec.secure_serving.secret_ref
+    if rejected := dict(serving.rejected).get("certificate"):
+        why = f"spec.secureServing: certificate {rejected}"
     elif serving.findings:
         why = serving.findings[0].message
     elif reference is not None:
         where = f"Secret {reference.namespace}/{reference.name}"
         why = f"spec.secureServing.secretRef: data[tls.crt] and data[tls.key] not found in {where}"
-    elif given.client_ca_data or given.server_names:
+    elif secure_serving.client_ca_data or secure_serving.server_names:
         why = "spec.secureServing: certData and keyData, or secretRef, must be set"
     else:
         why = "spec.secureServing: must be set"
@@ -202,45 +248,51 @@ def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
     return f"{why}, and listener {listeners} has no valid certificate in tls.certificateRefs"
 
 
-def _whole(served: Mapping[Key, tuple[Finding, ...]]) -> list[Finding]:
+def _whole(served: Mapping[Key, tuple[ClusterFinding, ...]]) -> list[ClusterFinding]:
     """Return the findings of all Gateways. One that does not serve it is always reported."""
     if not served:
         message = "no managed Gateway serves the UpstreamCluster"
         return [
-            Finding(Reason.NO_MATCHING_GATEWAY, message),
-            Finding(Reason.NOT_PROGRAMMED, message),
+            ClusterFinding(ClusterReason.NO_MATCHING_GATEWAY, message),
+            ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
         ]
-    findings: list[Finding] = []
-    nowhere = all(any(each.reason is Reason.NO_HOST for each in here) for here in served.values())
+    findings: list[ClusterFinding] = []
+    nowhere = all(
+        any(finding.reason is ClusterReason.NO_HOST for finding in here) for here in served.values()
+    )
     good = True
     for gateway, here in served.items():
-        for each in here:
-            kind, holds, _ = each.reason.value
+        for finding in here:
+            kind, holds, _ = finding.reason.value
             if kind == "Programmed":
                 good &= holds
                 if not holds:
                     where = f"Gateway {gateway[1]}/{gateway[2]}: "
-                    findings.append(Finding(each.reason, where + each.message))
-            elif each.reason is not Reason.NO_HOST or nowhere:
-                findings.append(each)
+                    findings.append(ClusterFinding(finding.reason, where + finding.message))
+            elif finding.reason is not ClusterReason.NO_HOST or nowhere:
+                findings.append(finding)
     if good:
-        findings.append(Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration"))
+        findings.append(
+            ClusterFinding(ClusterReason.PROGRAMMED, "all data planes confirmed the configuration")
+        )
     return list(dict.fromkeys(findings))
 
 
-def merge_status(
+def merge_cluster_status(
     current: Mapping[str, Any] | None, desired: ClusterStatus, now: str
 ) -> dict[str, Any] | None:
     """Return the whole status to write; None if ``current`` is up to date. ``now``: RFC 3339."""
     before = dict(current or {})
-    known = {_place(each): each for each in before.get("gateways") or ()}
-    others = [each for each in known.values() if each.get("controllerName") not in CONTROLLERS]
+    known = {_place(gateway): gateway for gateway in before.get("gateways") or ()}
+    others = [entry for entry in known.values() if entry.get("controllerName") not in CONTROLLERS]
     desired_fields: dict[str, Any] = {
-        "conditions": merge.conditions(before.get("conditions"), desired.conditions, now, OPTIONAL),
+        "conditions": merge.merge_conditions(
+            before.get("conditions"), desired.conditions, now, OPTIONAL_TYPES
+        ),
         "hosts": list(desired.hosts),
-        "gateways": others + [_entry(each, known, now) for each in desired.gateways],
+        "gateways": others + [_entry(gateway, known, now) for gateway in desired.gateways],
     }
-    merged = {**before, **desired_fields}
+    merged = desired.record.merged_into({**before, **desired_fields})
     return None if merged == before else merged
 
 
@@ -251,14 +303,19 @@ def _place(entry: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _entry(
-    desired: AtGateway,
-    known: Mapping[tuple[str, str, str], Mapping[str, Any]],
-    now: str,
+    desired: AtGateway, known: Mapping[tuple[str, str, str], Mapping[str, Any]], now: str
 ) -> dict[str, Any]:
     kind, namespace, name = desired.gateway
-    about = {"group": gateway_types.GROUP, "kind": kind, "namespace": namespace, "name": name}
+    about = {
+        "group": gateway_types.GATEWAY_API_GROUP,
+        "kind": kind,
+        "namespace": namespace,
+        "name": name,
+    }
     before = known.get((namespace, name, desired.controller), {})
-    merged = merge.conditions(before.get("conditions"), desired.conditions, now, OPTIONAL)
+    merged = merge.merge_conditions(
+        before.get("conditions"), desired.conditions, now, OPTIONAL_TYPES
+    )
     return {
         "gatewayRef": about,
         "controllerName": desired.controller,

@@ -11,76 +11,84 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends.contribution import EMPTY, Contribution
-from gatehouse.compiler.frontends.gateway_api.classes import is_managed, settings
+from gatehouse.compiler.frontends.contribution import EMPTY_CONTRIBUTION, Contribution
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway, settings
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listeners as listening
-from gatehouse.compiler.frontends.inputs import replicas
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
+    ordered_listeners as listening,
+)
+from gatehouse.compiler.frontends.inputs import replicas_key
 from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies
 from gatehouse.compiler.frontends.upstream_cluster.attachment import (
+    cluster_listeners,
     clusters_of,
-    gateways_of,
-    listeners,
+    gateways_of_cluster,
 )
 from gatehouse.compiler.frontends.upstream_cluster.credentials import (
     credentials_at,
 )
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import SharedLimits, spans
-from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts
+from gatehouse.compiler.frontends.upstream_cluster.hostnames import cluster_hostnames
+from gatehouse.compiler.frontends.upstream_cluster.record import cluster_record
+from gatehouse.compiler.frontends.upstream_cluster.shares import with_shares
 from gatehouse.compiler.ir.gateway import TrustBundle
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
 
-def contribution(ask: Ask, gateway: Key) -> Contribution:
+def cluster_contribution(ask: Ask, gateway: Key) -> Contribution:
     """Return the kube-apiserver listeners of a Gateway and what they refer to."""
-    if not ask(is_managed, gateway) or not ask(listeners, gateway):
-        return EMPTY
+    if not ask(is_managed_gateway, gateway) or not ask(cluster_listeners, gateway):
+        return EMPTY_CONTRIBUTION
     apis = ask(api_listeners, gateway)
-    keys = [key for key in ask(clusters_of, gateway) if ask(hosts, (gateway, key)).own]
+    keys = [key for key in ask(clusters_of, gateway) if ask(cluster_hostnames, (gateway, key)).own]
     pairs = ask.each(credentials_at, [(gateway, key) for key in keys])
-    credentials = [each for pair in pairs for each in pair]
-    common = [bundle for each in apis if (bundle := client_trust(ask, gateway, each.port))]
-    named = {cluster.client_trust for each in apis for cluster in each.clusters}
-    shown = (each.certificate for each in credentials if each.certificate is not None)
-    own = (each for state in states(ask, gateway) for each in state.certificates)
+    credentials = [credential for pair in pairs for credential in pair]
+    common = [bundle for listener in apis if (bundle := _client_trust(ask, gateway, listener.port))]
+    named = {cluster.client_trust for listener in apis for cluster in listener.clusters}
+    pairs_of_listeners = (
+        credential.certificate for credential in credentials if credential.certificate is not None
+    )
+    own = (certificate for state in states(ask, gateway) for certificate in state.certificates)
     return Contribution(
         api_listeners=apis,
-        certificates=(*shown, *own),
+        certificates=(*pairs_of_listeners, *own),
         trust_bundles=(
-            *(each.trust for each in credentials if each.trust is not None),
+            *(credential.trust for credential in credentials if credential.trust is not None),
             *(bundle for bundle in common if bundle.name in named),
         ),
-        secrets=tuple(each.token for each in credentials if each.token is not None),
+        secrets=tuple(
+            credential.token for credential in credentials if credential.token is not None
+        ),
     )
 
 
 def states(ask: Ask, gateway: Key) -> Iterable[ListenerState]:
     """Return the states of a Gateway's listeners that serve UpstreamClusters."""
-    places = {spec.key for spec in ask(listeners, gateway)}
+    places = {spec.key for spec in ask(cluster_listeners, gateway)}
     return (state for state in ask(listening, gateway) if state.spec.key in places)
 
 
 def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
     """Return the kube-apiserver listeners of a Gateway, sorted by port."""
     keys = ask(clusters_of, gateway)
-    found = []
+    result = []
     for state in states(ask, gateway):
         port = state.spec.port
-        bundle = client_trust(ask, gateway, port)
+        bundle = _client_trust(ask, gateway, port)
         common = bundle.name if bundle is not None else ""
         clusters = ask.each(api_cluster, [(gateway, key, common) for key in keys])
-        found.append(
+        result.append(
             ApiListener(
                 port=port,
-                clusters=tuple(each for each in clusters if each is not None),
-                certificates=tuple(each.name for each in state.certificates),
+                clusters=tuple(cluster for cluster in clusters if cluster is not None),
+                certificates=tuple(certificate.name for certificate in state.certificates),
                 counter=ask(settings, "").counter,
             )
         )
-    return tuple(sorted(found, key=lambda each: each.port))
+    return tuple(sorted(result, key=lambda listener: listener.port))
 
 
 def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
@@ -92,9 +100,9 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     """
     gateway, key, common = which
     place = (gateway, key)
-    names = ask(hosts, place).own
-    found = ask.read(key)
-    if not isinstance(found, api.UpstreamCluster) or not names:
+    names = ask(cluster_hostnames, place).own
+    upstream_cluster = ask.read(key)
+    if not isinstance(upstream_cluster, api.UpstreamCluster) or not names:
         return None
     policy = ask(request_policy, key)
     servers, serving = ask(credentials_at, place)
@@ -105,7 +113,7 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
         hosts=names,
         servers=() if servers.refusal else policy.servers.enabled,
         policies=policy.policies,
-        schemas=policy.schemas,
+        schemas=tuple(with_shares(ask, gateway, key, schema) for schema in policy.schemas),
         certificates=(serving.certificate.name,) if serving.certificate is not None else (),
         client_trust=own if serving.checks else common,
         tls=servers.tls,
@@ -118,14 +126,14 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
 
 def request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
     """Return the request policy of an UpstreamCluster at the data planes of its Gateways."""
-    found = ask.read(key)
-    if not isinstance(found, api.UpstreamCluster):
+    upstream_cluster = ask.read(key)
+    if not isinstance(upstream_cluster, api.UpstreamCluster):
         return dispatch_policies.RequestPolicy()
-    if not any(spans(schema) for schema in found.spec.flow_control.schemas):
+    if not any(spans(schema) for schema in upstream_cluster.spec.flow_control.schemas):
         return ask(local_request_policy, key)
     count = len(ask(data_planes, key))
     spanning = SharedLimits(replicas=count, counter=bool(ask(settings, "").counter))
-    return dispatch_policies.read(found.metadata.annotations, found.spec, spanning)
+    return _request_policy(ask, key, upstream_cluster, spanning)
 
 
 def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
@@ -135,20 +143,30 @@ def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
     """
     return tuple(
         (gateway[1], name)
-        for gateway in ask(gateways_of, key)
-        for name in ask.read(replicas(gateway)) or ()
+        for gateway in ask(gateways_of_cluster, key)
+        for name in ask.read(replicas_key(gateway)) or ()
     )
 
 
 def local_request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
     """Return the request policy of an UpstreamCluster for a single data plane."""
-    found = ask.read(key)
-    if not isinstance(found, api.UpstreamCluster):
+    upstream_cluster = ask.read(key)
+    if not isinstance(upstream_cluster, api.UpstreamCluster):
         return dispatch_policies.RequestPolicy()
-    spanning = SharedLimits(counter=bool(ask(settings, "").counter))
-    return dispatch_policies.read(found.metadata.annotations, found.spec, spanning)
+    return _request_policy(
+        ask, key, upstream_cluster, SharedLimits(counter=bool(ask(settings, "").counter))
+    )
 
 
-def client_trust(ask: Ask, gateway: Key, port: int) -> TrustBundle | None:
+def _request_policy(
+    ask: Ask, key: Key, upstream_cluster: api.UpstreamCluster, spanning: SharedLimits
+) -> dispatch_policies.RequestPolicy:
+    gates = cluster_record(ask, key).gates
+    return dispatch_policies.translate_policies(
+        upstream_cluster.metadata.annotations, upstream_cluster.spec, spanning, gates
+    )
+
+
+def _client_trust(ask: Ask, gateway: Key, port: int) -> TrustBundle | None:
     """Return the trust bundle of the Gateway's ``tls.frontend``, for clusters without their own."""
-    return ask(frontend_tls.client_trust, (gateway, port))[0]
+    return ask(frontend_tls.client_trust_of_port, (gateway, port))[0]

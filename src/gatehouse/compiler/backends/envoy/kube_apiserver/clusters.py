@@ -8,13 +8,17 @@ servers x workers`` of HTTP/2, regardless of the number of clients. Requests tha
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 from envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2, outlier_detection_pb2
 from envoy.config.core.v3 import base_pb2, health_check_pb2, protocol_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2 as components
 from envoy.config.endpoint.v3 import endpoint_pb2
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
+from envoy.extensions.filters.http.upstream_codec.v3 import upstream_codec_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2 as manager_pb2,
+)
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
 from envoy.type.matcher.v3 import string_pb2
@@ -22,17 +26,31 @@ from envoy.type.v3 import range_pb2
 
 from gatehouse.compiler.backends.envoy import clusters, headers, names, quoting, secrets
 from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata
-from gatehouse.compiler.backends.envoy.protobufs import address, number, packed, truth, written
+from gatehouse.compiler.backends.envoy.protobufs import (
+    build_socket_address,
+    packed,
+    truth,
+    wrap_number,
+    written,
+)
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.dataplane.xds.resources import CLUSTER, Resource
+from gatehouse.dataplane import ip_addresses
+from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, XdsResource
+from gatehouse.dataplane.xds.runtime_limits import SharedLimit
 
 SUBSET = "subset"
 """Metadata key, of servers and routes, for the sets of servers that policies name."""
 
-_INTERVAL, _EDGE_INTERVAL, _IDLE_INTERVAL = 5.0, 1.0, 30.0
+AUTHORIZATION = "authorization"
+"""Header with the token, and its metadata key of endpoints."""
+
+OF_ENDPOINT = f"%UPSTREAM_METADATA({names.SCRIPT}:{AUTHORIZATION})%"
+"""Value of the header, in Envoy's format."""
+
+_INTERVAL_SECONDS, _EDGE_INTERVAL_SECONDS, _IDLE_INTERVAL_SECONDS = 5.0, 1.0, 30.0
 """Seconds between health checks: normally, after a change, and of a copy without traffic."""
 
-_CHECK_TIMEOUT = 5.0
+_CHECK_TIMEOUT_SECONDS = 5.0
 _UNHEALTHY, _HEALTHY = 2, 2
 """Health check timeout in seconds; unanswered checks until a server is unhealthy; successful checks
 until it is healthy again. A server that answers not ready is unhealthy at once."""
@@ -50,32 +68,62 @@ _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 class Copy:
     """One of the Envoy clusters for the servers of a cluster."""
 
-    def __init__(self, schema: str, max_requests: int | None, *, upgrades: bool) -> None:
-        self.schema = schema
-        self.max_requests = max_requests
+    def __init__(self, schema: ir.FlowSchema | None, *, upgrades: bool) -> None:
+        """``schema``: limits requests in flight; None: no limit."""
+        limit = schema.limit if schema is not None else None
+        self.schema = schema.name if schema is not None else ""
+        self.max_requests = limit.max if isinstance(limit, ir.InFlight) else None
+        self.divided = schema.divided if schema is not None else None
         self.upgrades = upgrades
+
+    def name(self, cluster: ir.ApiCluster) -> str:
+        """Return the name of the Envoy cluster."""
+        return names.servers_cluster_name(cluster.name, self.schema, upgrades=self.upgrades)
 
 
 def copies(cluster: ir.ApiCluster) -> Iterator[Copy]:
     """Return the copies that a cluster needs: without limit, and for each schema with a limit."""
-    limits: list[tuple[str, int | None]] = [("", None)]
-    limits += [
-        (schema.name, schema.limit.max)
-        for schema in cluster.schemas
-        if isinstance(schema.limit, ir.InFlight)
-    ]
-    for schema, max_requests in limits:
-        yield Copy(schema, max_requests, upgrades=False)
-        yield Copy(schema, max_requests, upgrades=True)
+    limited = (schema for schema in cluster.schemas if isinstance(schema.limit, ir.InFlight))
+    for schema in (None, *limited):
+        yield Copy(schema, upgrades=False)
+        yield Copy(schema, upgrades=True)
 
 
-def resources(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
-    """Return clusters and endpoints. ``token``: bearer token for the servers; empty: none."""
+def runtime_limits(cluster: ir.ApiCluster) -> dict[str, int]:
+    """Return the limits of requests in flight by Envoy cluster."""
+    return {
+        copy.name(cluster): copy.max_requests
+        for copy in copies(cluster)
+        if copy.max_requests is not None
+    }
+
+
+def shared_limits(cluster: ir.ApiCluster) -> dict[str, SharedLimit]:
+    """Return the limits that data planes share by Envoy cluster."""
+    return {
+        copy.name(cluster): SharedLimit(
+            copy.divided.total, copy.divided.initial, dict(copy.divided.shares)
+        )
+        for copy in copies(cluster)
+        if copy.divided is not None
+    }
+
+
+def cluster_resources(
+    cluster: ir.ApiCluster, token: str, *, runtime: bool
+) -> Iterator[XdsResource]:
+    """Return clusters and endpoints.
+
+    Envoy counts requests in flight by cluster, and a changed cluster starts with 0. So the clusters
+    depend neither on ``token`` (bearer token for the servers; empty: none), which is metadata of
+    the endpoints, nor on the limits, if Envoy reads those from its runtime (``runtime``). Servers
+    by DNS name are part of the cluster, with their token.
+    """
     servers = reachable(cluster)
     named = any(_is_name(server.host) for server in servers)
-    hosts = [_host(cluster, server) for server in servers]
+    hosts = [_host(cluster, server, token) for server in servers]
     for copy in copies(cluster):
-        proto = _cluster(cluster, copy, token)
+        proto = _cluster(cluster, copy, bool(token), runtime=runtime)
         locality = components.LocalityLbEndpoints(lb_endpoints=hosts)
         endpoints = [locality] if hosts else []
         if named:
@@ -87,11 +135,11 @@ def resources(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
                 endpoint_pb2.ClusterLoadAssignment(cluster_name=proto.name, endpoints=endpoints)
             )
         else:
-            yield clusters.assignment(proto.name, endpoints)
-        origins = (cluster.origin,)
-        yield Resource.make(
-            CLUSTER, proto.name, written(proto), origins=origins, secret=bool(token)
-        )
+            yield clusters.assignment(proto.name, endpoints, secret=bool(token))
+        yield XdsResource.make(
+            CLUSTER_TYPE_URL, proto.name, written(proto),
+            origins=(cluster.origin,), secret=bool(token) and named,
+        )  # fmt: skip
 
 
 def prefix(cluster: ir.ApiCluster) -> str:
@@ -99,12 +147,15 @@ def prefix(cluster: ir.ApiCluster) -> str:
     return cluster.servers[0].path if cluster.servers else ""
 
 
-def reachable(cluster: ir.ApiCluster) -> list[ir.Server]:
-    """Return the usable servers: Envoy rewrites a path before it selects a server."""
-    return [each for each in cluster.servers if each.path == prefix(cluster)]
+def reachable(cluster: ir.ApiCluster) -> list[ir.KubeApiServer]:
+    """Return the servers that have the path of the first one.
+
+    Envoy adds the path to a request before it selects a server, so all servers need the same path.
+    """
+    return [server for server in cluster.servers if server.path == prefix(cluster)]
 
 
-def unsupported(cluster: ir.ApiCluster) -> list[str]:
+def unsupported_servers(cluster: ir.ApiCluster) -> list[str]:
     """Return the servers that Envoy does not support."""
     other = [server.name for server in cluster.servers if server.path != prefix(cluster)]
     return [f"servers: {name}: path must be the same as that of the first server" for name in other]
@@ -112,34 +163,43 @@ def unsupported(cluster: ir.ApiCluster) -> list[str]:
 
 def _is_name(host: str) -> bool:
     try:
-        ipaddress.ip_address(host)
+        ip_addresses.ip_address(host)
     except ValueError:
         return True
     return False
 
 
-def _host(cluster: ir.ApiCluster, server: ir.Server) -> components.LbEndpoint:
-    host = quoting.hostname(server.host) if _is_name(server.host) else server.host
+def _host(cluster: ir.ApiCluster, server: ir.KubeApiServer, token: str) -> components.LbEndpoint:
+    host = quoting.check_hostname(server.host) if _is_name(server.host) else server.host
     proto = components.LbEndpoint(
-        endpoint=components.Endpoint(address=address(host, server.port), hostname=host)
+        endpoint=components.Endpoint(address=build_socket_address(host, server.port), hostname=host)
     )
     subsets = {
-        policy_metadata.subset(each) for each in cluster.policies if server.name in each.servers
+        policy_metadata.subset(policy)
+        for policy in cluster.policies
+        if server.name in policy.servers
     }
     if subsets:
         proto.metadata.filter_metadata["envoy.lb"].update({SUBSET: sorted(subsets)})
+    if token:
+        value = quoting.limited(
+            f"Bearer {token}", quoting.MAX_HEADER_BYTES, "the value of the header authorization"
+        )
+        proto.metadata.filter_metadata[names.SCRIPT].update({AUTHORIZATION: value})
     return proto
 
 
-def _cluster(cluster: ir.ApiCluster, copy: Copy, token: str) -> cluster_pb2.Cluster:
-    proto = clusters.base(names.servers(cluster.name, copy.schema, upgrades=copy.upgrades))
+def _cluster(
+    cluster: ir.ApiCluster, copy: Copy, with_token: bool, *, runtime: bool
+) -> cluster_pb2.Cluster:
+    proto = clusters.base(copy.name(cluster))
     # Watches last for hours: a server that recovers must get its share of them.
     proto.lb_policy = cluster_pb2.Cluster.LEAST_REQUEST
     proto.lb_subset_config.CopyFrom(_subsets())
     proto.common_lb_config.healthy_panic_threshold.value = 0
     proto.ignore_health_on_host_removal = True
     proto.track_cluster_stats.per_endpoint_stats = True
-    proto.health_checks.append(_health(cluster, copy, token))
+    proto.health_checks.append(_health(cluster, copy, with_token))
     if not copy.upgrades:
         # The end of a command closes its connection, so that only checks decide about these
         # servers.
@@ -147,10 +207,11 @@ def _cluster(cluster: ir.ApiCluster, copy: Copy, token: str) -> cluster_pb2.Clus
     proto.upstream_connection_options.tcp_keepalive.keepalive_time.value = 30
     if copy.max_requests is not None:
         thresholds = proto.circuit_breakers.thresholds[0]
-        thresholds.CopyFrom(_limited(thresholds, copy.max_requests))
+        # Until Envoy has its runtime, no request passes.
+        thresholds.CopyFrom(_limited(thresholds, 0 if runtime else copy.max_requests))
     if cluster.tls is not None:
         proto.transport_socket.CopyFrom(_tls(cluster, cluster.tls, copy))
-    proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(cluster, copy)))
+    proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(cluster, copy, with_token)))
     return proto
 
 
@@ -176,38 +237,35 @@ def _subsets() -> cluster_pb2.Cluster.LbSubsetConfig:
     return proto
 
 
-def _health(cluster: ir.ApiCluster, copy: Copy, token: str) -> health_check_pb2.HealthCheck:
-    seconds = quoting.seconds
+def _health(cluster: ir.ApiCluster, copy: Copy, with_token: bool) -> health_check_pb2.HealthCheck:
+    seconds = quoting.duration_of
     proto = health_check_pb2.HealthCheck(
-        timeout=seconds(_CHECK_TIMEOUT),
-        interval=seconds(_INTERVAL),
+        timeout=seconds(_CHECK_TIMEOUT_SECONDS),
+        interval=seconds(_INTERVAL_SECONDS),
         interval_jitter=seconds(0.5),
-        unhealthy_edge_interval=seconds(_EDGE_INTERVAL),
-        healthy_edge_interval=seconds(_EDGE_INTERVAL),
+        unhealthy_edge_interval=seconds(_EDGE_INTERVAL_SECONDS),
+        healthy_edge_interval=seconds(_EDGE_INTERVAL_SECONDS),
         # One cluster of each server is always checked; its copies only while in use.
-        no_traffic_interval=seconds(_INTERVAL if _is_first(copy) else _IDLE_INTERVAL),
-        unhealthy_threshold=number(_UNHEALTHY),
-        healthy_threshold=number(_HEALTHY),
+        no_traffic_interval=seconds(
+            _INTERVAL_SECONDS if _is_first(copy) else _IDLE_INTERVAL_SECONDS
+        ),
+        unhealthy_threshold=wrap_number(_UNHEALTHY),
+        healthy_threshold=wrap_number(_HEALTHY),
     )
     probe = proto.http_health_check
     probe.path = quoting.path(prefix(cluster)) + "/readyz"
-    probe.host = quoting.text(cluster.name)
+    probe.host = quoting.check_text(cluster.name)
     probe.expected_statuses.append(range_pb2.Int64Range(start=200, end=201))
-    if token:
-        probe.request_headers_to_add.append(_bearer(token))
+    if with_token:
+        probe.request_headers_to_add.append(_bearer())
     # Every server supports HTTP/1.1; HTTP/2 is not known before.
     proto.tls_options.alpn_protocols.append("http/1.1")
     return proto
 
 
-def _bearer(token: str) -> base_pb2.HeaderValueOption:
-    proto: base_pb2.HeaderValueOption = headers.option("authorization", bearer(token))
+def _bearer() -> base_pb2.HeaderValueOption:
+    proto: base_pb2.HeaderValueOption = headers.option(AUTHORIZATION, OF_ENDPOINT)
     return proto
-
-
-def bearer(token: str) -> str:
-    """Return the value of the Authorization header, escaped for Envoy's format."""
-    return f"Bearer {quoting.literal(token)}"
 
 
 def _ejection() -> outlier_detection_pb2.OutlierDetection:
@@ -220,23 +278,25 @@ def _ejection() -> outlier_detection_pb2.OutlierDetection:
     """
     return outlier_detection_pb2.OutlierDetection(
         split_external_local_origin_errors=True,
-        consecutive_local_origin_failure=number(_CONNECT_FAILURES),
-        enforcing_consecutive_local_origin_failure=number(100),
-        enforcing_local_origin_success_rate=number(0),
-        enforcing_consecutive_5xx=number(0),
-        enforcing_consecutive_gateway_failure=number(0),
-        enforcing_success_rate=number(0),
-        max_ejection_percent=number(99),
+        consecutive_local_origin_failure=wrap_number(_CONNECT_FAILURES),
+        enforcing_consecutive_local_origin_failure=wrap_number(100),
+        enforcing_local_origin_success_rate=wrap_number(0),
+        enforcing_consecutive_5xx=wrap_number(0),
+        enforcing_consecutive_gateway_failure=wrap_number(0),
+        enforcing_success_rate=wrap_number(0),
+        max_ejection_percent=wrap_number(99),
         always_eject_one_host=truth(False),
-        interval=quoting.seconds(1.0),
-        base_ejection_time=quoting.seconds(_INTERVAL),
-        max_ejection_time=quoting.seconds(2 * _INTERVAL),
+        interval=quoting.duration_of(1.0),
+        base_ejection_time=quoting.duration_of(_INTERVAL_SECONDS),
+        max_ejection_time=quoting.duration_of(2 * _INTERVAL_SECONDS),
         successful_active_health_check_uneject_host=truth(True),
     )
 
 
-def _http(cluster: ir.ApiCluster, copy: Copy) -> http_pb2.HttpProtocolOptions:
+def _http(cluster: ir.ApiCluster, copy: Copy, with_token: bool) -> http_pb2.HttpProtocolOptions:
     proto = http_pb2.HttpProtocolOptions()
+    if with_token:
+        proto.http_filters.extend(_credentials())
     if cluster.tls is None or copy.upgrades:
         # Without TLS a kube-apiserver supports HTTP/1.1 only.
         proto.explicit_http_config.http_protocol_options.CopyFrom(
@@ -245,22 +305,35 @@ def _http(cluster: ir.ApiCluster, copy: Copy) -> http_pb2.HttpProtocolOptions:
         return proto
     options = protocol_pb2.Http2ProtocolOptions(
         # Envoy assumes this limit for a new connection, until the server sends a lower one.
-        max_concurrent_streams=number(cluster.streams),
-        initial_stream_window_size=number(_STREAM_WINDOW),
-        initial_connection_window_size=number(_CONNECTION_WINDOW),
+        max_concurrent_streams=wrap_number(cluster.streams),
+        initial_stream_window_size=wrap_number(_STREAM_WINDOW),
+        initial_connection_window_size=wrap_number(_CONNECTION_WINDOW),
     )
-    options.connection_keepalive.interval.CopyFrom(quoting.seconds(_PING))
-    options.connection_keepalive.timeout.CopyFrom(quoting.seconds(_PONG))
+    options.connection_keepalive.interval.CopyFrom(quoting.duration_of(_PING))
+    options.connection_keepalive.timeout.CopyFrom(quoting.duration_of(_PONG))
     # HTTP/2 only by ALPN: not all servers support it, nor all proxies before them.
     proto.auto_config.http2_protocol_options.CopyFrom(options)
     proto.auto_config.http_protocol_options.CopyFrom(protocol_pb2.Http1ProtocolOptions())
     return proto
 
 
+def _credentials() -> Iterator[manager_pb2.HttpFilter]:
+    """Yield the filters of requests to a server: they add the token of its endpoint."""
+    mutation = header_mutation_pb2.HeaderMutation()
+    mutation.mutations.request_mutations.add(append=_bearer())
+    yield manager_pb2.HttpFilter(
+        name="envoy.filters.http.header_mutation", typed_config=packed(mutation)
+    )
+    yield manager_pb2.HttpFilter(
+        name="envoy.filters.http.upstream_codec",
+        typed_config=packed(upstream_codec_pb2.UpstreamCodec()),
+    )
+
+
 def _tls(cluster: ir.ApiCluster, tls: ir.UpstreamTls, copy: Copy) -> base_pb2.TransportSocket:
-    base = names.servers(cluster.name)
+    base = names.servers_cluster_name(cluster.name)
     certificates = [names.backend_certificate(base)] if tls.certificate else []
-    common = secrets.common(certificates, *(() if copy.upgrades else ("h2",)), "http/1.1")
+    common = secrets.common_tls(certificates, *(() if copy.upgrades else ("h2",)), "http/1.1")
     if tls.trust:
         combined = common.combined_validation_context
         combined.default_validation_context.match_typed_subject_alt_names.append(
@@ -272,16 +345,16 @@ def _tls(cluster: ir.ApiCluster, tls: ir.UpstreamTls, copy: Copy) -> base_pb2.Tr
     proto = tls_pb2.UpstreamTlsContext(
         common_tls_context=common,
         # A resumed session would authenticate as the owner of an old certificate.
-        max_session_keys=number(0),
+        max_session_keys=wrap_number(0),
     )
     if _is_name(tls.server_name):
         proto.sni = quoting.server_name(tls.server_name)
-    return secrets.socket(proto)
+    return secrets.tls_socket(proto)
 
 
 def _subject(name: str) -> common_pb2.SubjectAltNameMatcher:
     kinds = common_pb2.SubjectAltNameMatcher
     return kinds(
         san_type=kinds.DNS if _is_name(name) else kinds.IP_ADDRESS,
-        matcher=string_pb2.StringMatcher(exact=quoting.text(name)),
+        matcher=string_pb2.StringMatcher(exact=quoting.check_text(name)),
     )

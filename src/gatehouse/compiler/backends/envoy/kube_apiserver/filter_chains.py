@@ -39,12 +39,18 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
     script,
     stats,
 )
-from gatehouse.compiler.backends.envoy.protobufs import address, number, packed, truth, written
+from gatehouse.compiler.backends.envoy.protobufs import (
+    build_socket_address,
+    packed,
+    truth,
+    wrap_number,
+    written,
+)
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.compiler.ir.settings import DataPlaneSettings
-from gatehouse.dataplane.origin import of_port
-from gatehouse.dataplane.xds.resources import LISTENER, Resource
+from gatehouse.dataplane.origin import port_origin
+from gatehouse.dataplane.xds.resources import LISTENER_TYPE_URL, XdsResource
 
 _Manager = manager_pb2.HttpConnectionManager
 _Mutation = mutation_rules_pb2.HeaderMutation
@@ -60,14 +66,14 @@ _PING, _PONG = 60.0, 20.0
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 18, 1 << 22
 
 
-def listener(
+def build_listener(
     api_listener: ir.ApiListener,
     chains: Iterable[components.FilterChain],
-    gateway: ir_gateway.Gateway,
-) -> Resource:
+    gateway: ir_gateway.GatewayConfiguration,
+) -> XdsResource:
     """Build the listener of a port from its chains."""
     proto = listener_pb2.Listener(
-        name=names.listener(api_listener.port, "tcp"),
+        name=names.listener_name(api_listener.port, "tcp"),
         address=_address(api_listener.port, gateway),
         filter_chains=chains,
     )
@@ -81,19 +87,19 @@ def listener(
             typed_config=packed(tls_inspector_pb2.TlsInspector()),
         )
     )
-    origins = (of_port(gateway.name, api_listener.port),)
-    return Resource.make(LISTENER, proto.name, written(proto), origins=origins)
+    origins = (port_origin(gateway.name, api_listener.port),)
+    return XdsResource.make(LISTENER_TYPE_URL, proto.name, written(proto), origins=origins)
 
 
-def _address(port: int, gateway: ir_gateway.Gateway) -> address_pb2.Address:
+def _address(port: int, gateway: ir_gateway.GatewayConfiguration) -> address_pb2.Address:
     if gateway.bind_address:
-        return address(gateway.bind_address, port)
+        return build_socket_address(gateway.bind_address, port)
     if not gateway.settings.ipv6:
-        return address("0.0.0.0", port)  # noqa: S104
-    return address("::", port, ipv4_too=gateway.settings.ipv4)
+        return build_socket_address("0.0.0.0", port)  # noqa: S104
+    return build_socket_address("::", port, ipv4_too=gateway.settings.ipv4)
 
 
-def certificates(listener: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str, ...]:
+def server_certificates(listener: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str, ...]:
     """Return the names of the server certificates of a cluster."""
     return cluster.certificates or listener.certificates
 
@@ -103,25 +109,31 @@ def cluster_chain(
 ) -> components.FilterChain:
     """Build the chain of a cluster."""
     name = names.api_chain(api_listener.port, cluster.name)
-    scope = quoting.literal(
+    scope = quoting.escape_percent(
         names.scope_header_value(names.api_scope(api_listener.port, cluster.name))
     )
     manager = _manager(
-        f"kube_{api_listener.port}_{quoting.text(cluster.name)}", f"{scope}:{_CONNECTION}", edge
+        names.stats_element(f"kube_{api_listener.port}_{quoting.check_text(cluster.name)}"),
+        f"{scope}:{_CONNECTION}",
+        edge,
     )
-    manager.local_reply_config.CopyFrom(local_replies.of_cluster())
+    manager.local_reply_config.CopyFrom(local_replies.cluster_replies())
     manager.access_log.append(access_log.log())
     manager.access_log.extend(stats.loggers(cluster.name))
-    manager.access_log_options.access_log_flush_interval.CopyFrom(quoting.seconds(stats.PERIOD))
+    manager.access_log_options.access_log_flush_interval.CopyFrom(
+        quoting.duration_of(stats.STATS_PERIOD_SECONDS)
+    )
     manager.http_filters.extend(_filters(api_listener))
     return components.FilterChain(
         name=name,
         filter_chain_match=components.FilterChainMatch(
-            server_names=sorted(map(quoting.hostname, cluster.hosts)), transport_protocol="tls"
+            server_names=sorted(map(quoting.check_hostname, cluster.hosts)),
+            transport_protocol="tls",
         ),
         filters=[_http(manager)],
-        transport_socket=secrets.server(
-            _certificate_names(name, len(certificates(api_listener, cluster))), "h2", "http/1.1",
+        transport_socket=secrets.downstream_tls(
+            _certificate_names(name, len(server_certificates(api_listener, cluster))),
+            "h2", "http/1.1",
             clients=names.api_clients(api_listener.port, cluster.name), required=False,
         ),
     )  # fmt: skip
@@ -130,15 +142,17 @@ def cluster_chain(
 def _unknown(api_listener: ir.ApiListener, edge: DataPlaneSettings) -> components.FilterChain:
     """Build the chain of unknown hostnames."""
     name = names.api_chain(api_listener.port, "")
-    scope = quoting.literal(names.scope_header_value(names.api_scope(api_listener.port, "")))
+    scope = quoting.escape_percent(names.scope_header_value(names.api_scope(api_listener.port, "")))
     manager = _manager(f"kube_{api_listener.port}", scope, edge)
     manager.local_reply_config.CopyFrom(local_replies.unknown_host())
+    # The chain is selected once. Clients must reconnect to reach a cluster that is created later.
+    manager.common_http_protocol_options.max_requests_per_connection.value = 1
     # Routes of scopes contain configuration of this filter, so that it must exist.
     manager.http_filters.extend([_filter(names.SCRIPT, lua_pb2.Lua()), _router()])
     return components.FilterChain(
         name=name,
         filters=[_http(manager)],
-        transport_socket=secrets.server(
+        transport_socket=secrets.downstream_tls(
             _certificate_names(name, len(api_listener.certificates)), "h2", "http/1.1"
         ),
     )
@@ -159,7 +173,7 @@ def _manager(prefix: str, scope: str, edge: DataPlaneSettings) -> manager_pb2.Ht
         codec_type=_Manager.AUTO,
         stat_prefix=prefix,
         scoped_routes=connection_manager.scopes(names.SCOPE_INDEX),
-        early_header_mutation_extensions=[arrival(scope)],
+        early_header_mutation_extensions=[arrival_headers(scope)],
         server_header_transformation=_Manager.PASS_THROUGH,
         # The path that the script parses is sent unchanged: nothing may normalise it.
         normalize_path=truth(False),
@@ -167,34 +181,34 @@ def _manager(prefix: str, scope: str, edge: DataPlaneSettings) -> manager_pb2.Ht
         path_with_escaped_slashes_action=_Manager.KEEP_UNCHANGED,
         generate_request_id=truth(False),
         preserve_external_request_id=True,
-        max_request_headers_kb=number(connection_manager.HEADERS_KB),
+        max_request_headers_kb=wrap_number(connection_manager.HEADERS_KB),
         upgrade_configs=[
             _Manager.UpgradeConfig(upgrade_type=upgrade) for upgrade in ("websocket", "spdy/3.1")
         ],
         common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
             headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
-            max_headers_count=number(1000),
+            max_headers_count=wrap_number(1000),
         ),
         http2_protocol_options=_http2(),
-        stream_idle_timeout=quoting.seconds(0),
-        request_headers_timeout=quoting.seconds(60),
+        stream_idle_timeout=quoting.duration_of(0),
+        request_headers_timeout=quoting.duration_of(60),
     )
-    client_ip.apply(proto, edge)
+    client_ip.apply_client_ip(proto, edge)
     return proto
 
 
 def _http2() -> protocol_pb2.Http2ProtocolOptions:
     proto = protocol_pb2.Http2ProtocolOptions(
-        max_concurrent_streams=number(_STREAMS),
-        initial_stream_window_size=number(_STREAM_WINDOW),
-        initial_connection_window_size=number(_CONNECTION_WINDOW),
+        max_concurrent_streams=wrap_number(_STREAMS),
+        initial_stream_window_size=wrap_number(_STREAM_WINDOW),
+        initial_connection_window_size=wrap_number(_CONNECTION_WINDOW),
     )
-    proto.connection_keepalive.interval.CopyFrom(quoting.seconds(_PING))
-    proto.connection_keepalive.timeout.CopyFrom(quoting.seconds(_PONG))
+    proto.connection_keepalive.interval.CopyFrom(quoting.duration_of(_PING))
+    proto.connection_keepalive.timeout.CopyFrom(quoting.duration_of(_PONG))
     return proto
 
 
-def arrival(scope: str, *more: str) -> extension_pb2.TypedExtensionConfig:
+def arrival_headers(scope: str, *more: str) -> extension_pb2.TypedExtensionConfig:
     """Return the mutation that sets the scope header, and removes any that a client sent.
 
     ``scope`` may contain Envoy's format. ``more``: prefixes of other headers to remove. The script
@@ -223,13 +237,13 @@ def _filters(api_listener: ir.ApiListener) -> list[manager_pb2.HttpFilter]:
     )
     filters = [
         _filter(names.SCRIPT, lua),
-        _filter(stats.FILTER, stats.idle_filter()),
+        _filter(stats.FILTER_STATE_FILTER, stats.idle_filter()),
         # Clusters without such limits do not pay for these: routes on arrival enable them.
         _filter(flow_control.BUCKET, flow_control.idle_bucket(), disabled=True),
     ]
     if api_listener.counter:
         shared = flow_control.shared_filter(api_listener.counter)
-        filters.append(_filter(flow_control.SHARED, shared, disabled=True))
+        filters.append(_filter(flow_control.SHARED_LIMIT_FILTER, shared, disabled=True))
     return [*filters, _router()]
 
 

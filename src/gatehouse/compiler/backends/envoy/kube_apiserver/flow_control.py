@@ -11,11 +11,11 @@ from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2
 from envoy.type.v3 import token_bucket_pb2
 
 from gatehouse.compiler.backends.envoy import names, quoting
-from gatehouse.compiler.backends.envoy.protobufs import number
+from gatehouse.compiler.backends.envoy.protobufs import wrap_number
 from gatehouse.compiler.ir import kube_apiserver as ir
 
 BUCKET = "envoy.filters.http.local_ratelimit"
-SHARED = "envoy.filters.http.ratelimit"
+SHARED_LIMIT_FILTER = "envoy.filters.http.ratelimit"
 
 RATE_LIMIT_TIMEOUT_SECONDS = 0.3
 """Timeout of the rate limit service in seconds; after it, only the limit of one data plane
@@ -24,12 +24,12 @@ applies."""
 _MAX_TOKENS = 2**32 - 1
 
 
-def filters(cluster: ir.ApiCluster) -> Iterator[str]:
+def limit_filters(cluster: ir.ApiCluster) -> Iterator[str]:
     """Yield the filters that the limits of a cluster need."""
     if any(isinstance(schema.limit, ir.TokenBucket) for schema in cluster.schemas):
         yield BUCKET
     if any(schema.shared is not None for schema in cluster.schemas):
-        yield SHARED
+        yield SHARED_LIMIT_FILTER
 
 
 def idle_bucket() -> local_rate_limit_pb2.LocalRateLimit:
@@ -44,8 +44,8 @@ def bucket(limit: ir.TokenBucket) -> local_rate_limit_pb2.LocalRateLimit:
         stat_prefix="kube",
         token_bucket=token_bucket_pb2.TokenBucket(
             max_tokens=min(max(limit.burst, 1), _MAX_TOKENS),
-            tokens_per_fill=number(min(max(limit.rate, 1), _MAX_TOKENS)),
-            fill_interval=quoting.seconds(1.0),
+            tokens_per_fill=wrap_number(min(max(limit.rate, 1), _MAX_TOKENS)),
+            fill_interval=quoting.duration_of(1.0),
         ),
     )
     proto.filter_enabled.default_value.numerator = 100
@@ -57,14 +57,16 @@ def shared_filter(counter: str) -> rate_limit_pb2.RateLimit:
     """Return the filter that calls the rate limit service, for routes that have its descriptors."""
     proto = rate_limit_pb2.RateLimit(
         domain="gatehouse",
-        timeout=quoting.seconds(RATE_LIMIT_TIMEOUT_SECONDS),
+        timeout=quoting.duration_of(RATE_LIMIT_TIMEOUT_SECONDS),
         disable_x_envoy_ratelimited_header=True,
     )
     service = proto.rate_limit_service
     service.grpc_service.CopyFrom(
         grpc_service_pb2.GrpcService(
-            envoy_grpc=grpc_service_pb2.GrpcService.EnvoyGrpc(cluster_name=names.counter(counter)),
-            timeout=quoting.seconds(RATE_LIMIT_TIMEOUT_SECONDS),
+            envoy_grpc=grpc_service_pb2.GrpcService.EnvoyGrpc(
+                cluster_name=names.rate_limit_cluster_name(counter)
+            ),
+            timeout=quoting.duration_of(RATE_LIMIT_TIMEOUT_SECONDS),
         )
     )
     service.transport_api_version = config_source_pb2.V3
@@ -72,7 +74,7 @@ def shared_filter(counter: str) -> rate_limit_pb2.RateLimit:
 
 
 def shared_limit(cluster: str, schema: str, limit: ir.TokenBucket) -> components.RateLimit:
-    """Return the descriptor for the rate limit service."""
+    """Return the descriptor that a route sends to the rate limit service for this limit."""
     proto = components.RateLimit()
     entries = {
         "cluster": cluster, "schema": schema, "rate": str(limit.rate), "burst": str(limit.burst),
@@ -80,17 +82,19 @@ def shared_limit(cluster: str, schema: str, limit: ir.TokenBucket) -> components
     for key, value in entries.items():
         proto.actions.add().generic_key.CopyFrom(
             components.RateLimit.Action.GenericKey(
-                descriptor_key=key, descriptor_value=quoting.text(value)
+                descriptor_key=key, descriptor_value=quoting.escape_percent(value)
             )
         )
     return proto
 
 
-def rejection_message(cluster: ir.ApiCluster, schema: ir.FlowSchema) -> str:
+def limit_message(cluster: ir.ApiCluster, schema: ir.FlowSchema) -> str:
     """Return the message of the response to a rejected request."""
     match schema.limit:
         case ir.InFlight(max_requests):
-            size = f"type=MaxRequestsInflight,size={max_requests}"
+            # A share follows the traffic, and this text is part of routes.
+            total = schema.divided.total if schema.divided else max_requests
+            size = f"type=MaxRequestsInflight,size={total}"
         case ir.TokenBucket(rate, burst):
             size = f"type=TokenBucket,qps={rate},burst={burst}"
     return (

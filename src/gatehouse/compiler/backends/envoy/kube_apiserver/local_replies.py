@@ -10,7 +10,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 )
 
 from gatehouse.compiler.backends.envoy import headers, names
-from gatehouse.compiler.backends.envoy.protobufs import Json, number
+from gatehouse.compiler.backends.envoy.protobufs import Json, wrap_number
 
 _Mapper = manager_pb2.ResponseMapper
 
@@ -23,29 +23,40 @@ _REASONS = {
     413: "RequestEntityTooLarge",
     429: "TooManyRequests",
     500: "InternalError",
+    502: "InternalError",
     503: "ServiceUnavailable",
     504: "Timeout",
 }
 """Values of ``metav1.StatusReason``; other codes have no reason."""
 
-BODY = "%LOCAL_REPLY_BODY%"
+_BODY = "%LOCAL_REPLY_BODY%"
 
 LIMITED = f"%METADATA(ROUTE:{names.SCRIPT}:limited)%"
 """Route metadata: the message for requests that a limit rejects."""
+
+LOST = (
+    "the connection to the server was lost before it responded; it may have processed the request"
+)
+"""Message for requests that a server has received and not answered."""
 
 _BUSY, _AWAY = 1, 60
 """Values of Retry-After in seconds."""
 
 
-def of_cluster() -> manager_pb2.LocalReplyConfig:
+def cluster_replies() -> manager_pb2.LocalReplyConfig:
     """Return the local replies of a port for known hostnames."""
     proto = manager_pb2.LocalReplyConfig()
     proto.mappers.extend(_limits())
-    proto.mappers.append(_mapper(_flag("UH"), 503, "no ready endpoints", retry_after=_AWAY))
+    unready = _mapper(_flag("UH"), 503, "no ready endpoints", retry_after=_AWAY)
+    # The script adds the reasons for authenticated users, and removes the header.
+    unready.headers_to_add.append(headers.option(names.UNREADY_HEADER, "%REQ(IMPERSONATE-USER)%"))
+    proto.mappers.append(unready)
     # The last server is never ejected, so that it may be available again soon.
     proto.mappers.append(
         _mapper(_flag("UF"), 503, "no endpoint could be connected to", retry_after=_BUSY)
     )
+    # Not 503, which clients read as not processed. They must not send a write again blindly.
+    proto.mappers.append(_mapper(_flag("UC", "UR", "UPE"), 502, LOST))
     # A missing scope must not look like an object that does not exist.
     proto.mappers.append(_mapper(_flag("NR"), 503, "the gateway is changing", retry_after=_BUSY))
     proto.mappers.extend(_codes())
@@ -88,19 +99,19 @@ def _is_event_report() -> accesslog_pb2.AccessLogFilter:
 
 def _codes() -> Iterator[manager_pb2.ResponseMapper]:
     for code in _REASONS:
-        yield _mapper(_code(code), code, BODY)
+        yield _mapper(_code(code), code, _BODY)
     proto = _Mapper(filter=accesslog_pb2.AccessLogFilter())
     proto.filter.status_code_filter.comparison.op = accesslog_pb2.ComparisonFilter.GE
     proto.filter.status_code_filter.comparison.value.default_value = 400
     proto.filter.status_code_filter.comparison.value.runtime_key = "gatehouse.unused"
-    proto.body_format_override.json_format.update(_status("%RESPONSE_CODE%", "", BODY, 0))
+    proto.body_format_override.json_format.update(_status("%RESPONSE_CODE%", "", _BODY, 0))
     yield proto
 
 
 def _mapper(
     log_filter: accesslog_pb2.AccessLogFilter, code: int, message: str, *, retry_after: int = 0
 ) -> manager_pb2.ResponseMapper:
-    proto = _Mapper(filter=log_filter, status_code=number(code))
+    proto = _Mapper(filter=log_filter, status_code=wrap_number(code))
     proto.body_format_override.json_format.update(
         _status(code, _REASONS[code], message, retry_after)
     )
@@ -124,9 +135,10 @@ def _status(code: int | str, reason: str, message: str, retry_after: int) -> dic
     return status
 
 
-def _flag(name: str) -> accesslog_pb2.AccessLogFilter:
+def _flag(*flags: str) -> accesslog_pb2.AccessLogFilter:
+    """Match responses with any of these flags."""
     proto = accesslog_pb2.AccessLogFilter()
-    proto.response_flag_filter.flags.append(name)
+    proto.response_flag_filter.flags.extend(flags)
     return proto
 
 

@@ -2,7 +2,7 @@
 
 A request arrives in the scope of its port and cluster. The script moves it to the scope of a flow
 schema, where the header ``x-gh-way`` says which servers may answer, and how: ``l`` for a
-long-running request, which concurrency limits do not count, ``m`` for one that may change
+long-running request, which concurrency limits above 0 do not count, ``m`` for one that may change
 something, ``u`` for one that may leave HTTP. The token bucket of a schema belongs to its scope, so
 that only its own changes refill it.
 """
@@ -16,17 +16,17 @@ from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from google.protobuf import any_pb2, struct_pb2
 
-from gatehouse.compiler.backends.envoy import headers, names, quoting, retries
+from gatehouse.compiler.backends.envoy import names, quoting, retries
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
     clusters,
     flow_control,
     policy_metadata,
     stats,
 )
-from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth, written
+from gatehouse.compiler.backends.envoy.protobufs import packed, truth, wrap_number, written
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.origin import Origin
-from gatehouse.dataplane.xds.resources import SCOPE, Resource
+from gatehouse.dataplane.xds.resources import SCOPE_TYPE_URL, XdsResource
 
 WAY = f"{names.HEADER_PREFIX}way"
 
@@ -66,13 +66,15 @@ _INTERNAL_HEADERS = (
 _ENABLED = components.FilterConfig(config=any_pb2.Any())
 
 
-def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
+def arrival_scope(port: int, cluster: ir.ApiCluster) -> XdsResource:
     """Build the scope in which requests for a cluster arrive. Only the script leads out of it."""
     metadata, filters = (
         policy_metadata.policy_metadata(cluster),
-        tuple(flow_control.filters(cluster)),
+        tuple(flow_control.limit_filters(cluster)),
     )
-    host = components.VirtualHost(name="served", domains=[_host(each) for each in cluster.hosts])
+    host = components.VirtualHost(
+        name="served", domains=[_host(hostname) for hostname in cluster.hosts]
+    )
     _serve(host, metadata, filters, _any())
     # Clients with tls-server-name and an address send the address as Host. SNI already selected the
     # cluster.
@@ -101,7 +103,7 @@ def _serve(
     # Envoy selects its filters by the route on arrival.
     for filter_name in filters:
         host.typed_per_filter_config[filter_name].CopyFrom(packed(_ENABLED))
-    version = policy_metadata.version(metadata)
+    version = policy_metadata.script_version(metadata)
     for certificate, tls in _CERTIFICATES.items():
         route = host.routes.add(name=f"{version}/{certificate}", match=match)
         if tls is not None:
@@ -110,53 +112,51 @@ def _serve(
         route.direct_response.body.inline_string = "the request could not be understood"
 
 
-def unknown_hosts(port: int, listener: ir.ApiListener) -> Resource:
+def unknown_hosts(port: int, listener: ir.ApiListener) -> XdsResource:
     """Build the scope of connections with an unknown SNI."""
-    hosts = sorted({_host(each) for cluster in listener.clusters for each in cluster.hosts})
+    hosts = sorted({_host(host) for cluster in listener.clusters for host in cluster.hosts})
     virtual_hosts = [_respond(["*"], 503, "")]
     if hosts:
         virtual_hosts.append(_respond(hosts, 421, MISDIRECTED))
     return _scope(names.api_scope(port, ""), virtual_hosts)
 
 
-def flows(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
+def flows(cluster: ir.ApiCluster) -> Iterator[XdsResource]:
     """Yield the scopes of flow schemas: one for each schema, and one without."""
-    schemas = {each.name: each for each in cluster.schemas}
-    for name in sorted({each.schema for each in cluster.policies}):
-        yield _flow(cluster, name, schemas.get(name), token)
+    schemas = {schema.name: schema for schema in cluster.schemas}
+    for name in sorted({policy.schema for policy in cluster.policies}):
+        yield _flow(cluster, name, schemas.get(name))
 
 
-def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token: str) -> Resource:
+def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None) -> XdsResource:
     host = components.VirtualHost(name="flow", domains=["*"])
     host.request_headers_to_remove.extend(_INTERNAL_HEADERS)
-    host.typed_per_filter_config[stats.FILTER].CopyFrom(packed(stats.store_filter()))
-    if token:
-        host.request_headers_to_add.append(headers.option("authorization", clusters.bearer(token)))
+    host.typed_per_filter_config[stats.FILTER_STATE_FILTER].CopyFrom(packed(stats.store_filter()))
     if schema is not None and isinstance(schema.limit, ir.TokenBucket):
         host.typed_per_filter_config[flow_control.BUCKET].CopyFrom(
             packed(flow_control.bucket(schema.limit))
         )
     host.retry_policy.CopyFrom(_retry_policy(_SAFE_FAILURES))
     limited = name if schema is not None and isinstance(schema.limit, ir.InFlight) else ""
-    subsets = {policy_metadata.subset(each) for each in cluster.policies if each.schema == name}
+    rejects_all = schema is not None and schema.limit == ir.InFlight(0)
+    subsets = {
+        policy_metadata.subset(policy) for policy in cluster.policies if policy.schema == name
+    }
     for subset in sorted(subsets):
         for kind in ("", "l", "m", "lm", "u", "lu"):
-            target = names.servers(
-                cluster.name, "" if "l" in kind else limited, upgrades="u" in kind
-            )
+            copy = limited if rejects_all or "l" not in kind else ""
+            target = names.servers_cluster_name(cluster.name, copy, upgrades="u" in kind)
             route = _onward(cluster, subset, kind, target)
             if schema is not None:
                 route.metadata.filter_metadata[names.SCRIPT].update(
-                    {"limited": quoting.text(flow_control.rejection_message(cluster, schema))}
+                    {"limited": quoting.check_text(flow_control.limit_message(cluster, schema))}
                 )
                 if schema.shared is not None:
                     route.route.rate_limits.append(
                         flow_control.shared_limit(cluster.name, schema.name, schema.shared)
                     )
             host.routes.append(route)
-    return _scope(
-        names.flow_scope(cluster.name, name), [host], (cluster.origin,), secret=bool(token)
-    )
+    return _scope(names.flow_scope(cluster.name, name), [host], (cluster.origin,))
 
 
 def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> components.Route:
@@ -166,7 +166,7 @@ def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> comp
         header.string_match.exact = subset + kind
     else:
         header.present_match = False
-    forward(route, cluster, target)
+    _forward(route, cluster, target)
     if kind in ("", "l"):
         route.route.retry_policy.CopyFrom(_retry_policy(f"{_SAFE_FAILURES},reset"))
     if subset:
@@ -176,40 +176,37 @@ def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> comp
 
 
 def _retry_policy(reasons: str) -> components.RetryPolicy:
-    proto = components.RetryPolicy(retry_on=reasons, num_retries=number(_RETRIES))
+    proto = components.RetryPolicy(retry_on=reasons, num_retries=wrap_number(_RETRIES))
     return retries.elsewhere(proto)
 
 
-def forward(route: components.Route, cluster: ir.ApiCluster, target: str) -> None:
+def _forward(route: components.Route, cluster: ir.ApiCluster, target: str) -> None:
     """Forward the requests of a route without a timeout."""
     route.route.cluster = target
-    route.route.timeout.CopyFrom(quoting.seconds(0))
-    route.route.idle_timeout.CopyFrom(quoting.seconds(0))
+    route.route.timeout.CopyFrom(quoting.duration_of(0))
+    route.route.idle_timeout.CopyFrom(quoting.duration_of(0))
     path = clusters.prefix(cluster)
     if path:
         route.route.prefix_rewrite = quoting.path(path) + "/"
 
 
-def reviews(cluster: ir.ApiCluster, token: str) -> Resource:
+def reviews(cluster: ir.ApiCluster) -> XdsResource:
     """Build the scope of the reviewer's requests to a cluster, sent with the gateway's
     credentials."""
     host = components.VirtualHost(name="reviews", domains=["*"])
     host.request_headers_to_remove.extend(_INTERNAL_HEADERS)
-    if token:
-        host.request_headers_to_add.append(headers.option("authorization", clusters.bearer(token)))
     host.retry_policy.CopyFrom(retries.safe_policy())
     for path in REVIEWS:
         route = host.routes.add(match=components.RouteMatch(path=path))
         method = route.match.headers.add(name=":method")
         method.string_match.exact = "POST"
-        forward(route, cluster, names.servers(cluster.name))
-        route.route.timeout.CopyFrom(quoting.seconds(10))
+        _forward(route, cluster, names.servers_cluster_name(cluster.name))
+        route.route.timeout.CopyFrom(quoting.duration_of(10))
         if route.route.prefix_rewrite:
             route.route.prefix_rewrite = quoting.path(clusters.prefix(cluster)) + path
     forbidden = host.routes.add(match=_any())
     forbidden.direct_response.status = 403
-    name = names.upstream_scope(cluster.name)
-    return _scope(name, [host], (cluster.origin,), secret=bool(token))
+    return _scope(names.upstream_scope(cluster.name), [host], (cluster.origin,))
 
 
 def _any() -> components.RouteMatch:
@@ -217,7 +214,7 @@ def _any() -> components.RouteMatch:
 
 
 def _host(name: str) -> str:
-    return quoting.hostname(name).lower()
+    return quoting.check_hostname(name).lower()
 
 
 def _respond(domains: list[str], code: int, body: str) -> components.VirtualHost:
@@ -237,9 +234,7 @@ def _scope(
     name: str,
     hosts: Iterable[components.VirtualHost],
     origins: tuple[Origin, ...] = (),
-    *,
-    secret: bool = False,
-) -> Resource:
+) -> XdsResource:
     proto = scoped_route_pb2.ScopedRouteConfiguration(
         name=name,
         route_configuration=route_pb2.RouteConfiguration(
@@ -250,4 +245,4 @@ def _scope(
         ),
     )
     proto.key.fragments.add(string_key=name)
-    return Resource.make(SCOPE, name, written(proto), origins=origins, secret=secret)
+    return XdsResource.make(SCOPE_TYPE_URL, name, written(proto), origins=origins)

@@ -18,9 +18,9 @@ from xds.type.v3 import typed_struct_pb2
 from gatehouse.compiler.backends.envoy import names, quoting
 from gatehouse.compiler.backends.envoy.protobufs import Json, packed
 
-FILTER = "envoy.filters.http.set_filter_state"
+FILTER_STATE_FILTER = "envoy.filters.http.set_filter_state"
 
-PERIOD = 5.0
+STATS_PERIOD_SECONDS = 5.0
 """Seconds after which a request counts as long-running."""
 
 _LIMITS: dict[str, Json] = {
@@ -53,7 +53,7 @@ def store_filter() -> set_filter_state_pb2.Config:
 
 def loggers(cluster: str) -> Iterator[accesslog_pb2.AccessLog]:
     """Yield the loggers that count the requests of a cluster."""
-    name = quoting.literal(names.plain(cluster))
+    name = quoting.escape_percent(names.plain(cluster))
     tags = f"%RESPONSE_CODE%|%RESPONSE_FLAGS%|%UPSTREAM_HOST%|{name}|{_REQUEST}"
     requests: Json = {"stat": _stat("requests", tags), "value_fixed": 1}
     durations: Json = {
@@ -79,7 +79,7 @@ def _first_period() -> accesslog_pb2.AccessLogFilter:
     # Envoy adds in every period, and subtracts once.
     proto, first = _Filter(), _Filter()
     first.duration_filter.comparison.op = accesslog_pb2.ComparisonFilter.LE
-    first.duration_filter.comparison.value.default_value = int(PERIOD * 1500)
+    first.duration_filter.comparison.value.default_value = int(STATS_PERIOD_SECONDS * 1500)
     first.duration_filter.comparison.value.runtime_key = "gatehouse.unused"
     proto.and_filter.filters.extend([_of_type(data_pb2.DownstreamPeriodic), first])
     return proto

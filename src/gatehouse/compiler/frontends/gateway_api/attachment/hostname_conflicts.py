@@ -9,45 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.frontends.gateway_api.attachment.named_routes import routes_of
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import (
     Attachment,
-    Listener,
     ListenerHostname,
+    ListenerKey,
     parent_results,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import owners
-from gatehouse.incremental.grouping import Grouping, Union, group_by, union
+from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
-from gatehouse.incremental.table import Table
 
-KINDS = ("GRPCRoute", "HTTPRoute")
+_KINDS = ("GRPCRoute", "HTTPRoute")
 
 
 def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
     """Return the result of each parentRef of a route that refers to a managed Gateway."""
     results = ask(parent_results, key)
-    if key[0] not in KINDS:
+    if key[0] not in _KINDS:
         return results
-    return tuple(_without(each, ask(lost_hostnames, each.gateway).get(key, {})) for each in results)
+    return tuple(
+        _without(result, ask(lost_hostnames, result.gateway).get(key, {})) for result in results
+    )
 
 
-def routes_of(ask: Ask, key: Key) -> Table[Key, Key]:
-    """Return the routes whose parentRefs name a Gateway or one of its ListenerSets."""
-    return ask(_routes_of, key).whole
-
-
-def _routes_of(ask: Ask, key: Key) -> Union[Key, Key]:
-    named = tuple(ask.read(("@routes", *owner)) for owner in ask(owners, key))
-    return union(ask.last(), named)
-
-
-def lost_hostnames(ask: Ask, gateway: Key) -> dict[Key, dict[Listener, Key]]:
+def lost_hostnames(ask: Ask, gateway: Key) -> dict[Key, dict[ListenerKey, Key]]:
     """Return the listeners that each route lost, with the winning route."""
-    lost: dict[Key, dict[Listener, Key]] = {}
-    taken: dict[tuple[Listener, str], dict[str, Key]] = {}
+    lost: dict[Key, dict[ListenerKey, Key]] = {}
+    taken: dict[tuple[ListenerKey, str], dict[str, Key]] = {}
     for key in sorted(_conflicting(ask, gateway), key=lambda key: _age(ask, key)):
-        other = KINDS[1 - KINDS.index(key[0])]
+        other = _KINDS[1 - _KINDS.index(key[0])]
         for listener, names in _requested_hostnames(ask, key, gateway).items():
             rival = _holder(taken.get((listener, other), {}), names)
             if rival is not None:
@@ -64,10 +55,10 @@ def _conflicting(ask: Ask, gateway: Key) -> set[Key]:
     them. Usually one kind has few routes, and thousands of the other need not be examined.
     """
     everyone = ask(routes_of, gateway)
-    kinds = {kind: everyone.between((kind,), (kind + "\0",)) for kind in KINDS}
+    kinds = {kind: everyone.between((kind,), (kind + "\0",)) for kind in _KINDS}
     if not all(kinds.values()):
         return set()
-    other, rarer = sorted(KINDS, key=lambda kind: -len(kinds[kind]))
+    other, rarer = sorted(_KINDS, key=lambda kind: -len(kinds[kind]))
     requests = ask(_requests, gateway).groups
     conflicting = set(kinds[rarer])
     for key in kinds[rarer]:
@@ -81,7 +72,7 @@ def _conflicting(ask: Ask, gateway: Key) -> set[Key]:
 
 EXACT, WITHIN = "exact", "within"
 
-HostnameRequest = tuple[str, Listener, str, str]
+HostnameRequest = tuple[str, ListenerKey, str, str]
 """Route kind, listener, hostname; ``EXACT`` for that hostname, ``WITHIN`` for a hostname within it.
 """
 
@@ -107,8 +98,8 @@ def _identity(_: Key, __: HostnameRequest, routes: tuple[Key, ...]) -> tuple[Key
     return routes
 
 
-def _requested_hostnames(ask: Ask, key: Key, gateway: Key) -> dict[Listener, set[str]]:
-    hostnames_by_listener: dict[Listener, set[str]] = {}
+def _requested_hostnames(ask: Ask, key: Key, gateway: Key) -> dict[ListenerKey, set[str]]:
+    hostnames_by_listener: dict[ListenerKey, set[str]] = {}
     for place in _listener_hostnames(gateway, ask(parent_results, key)):
         hostnames_by_listener.setdefault(place.listener, set()).add(place.hostname)
     return hostnames_by_listener
@@ -116,7 +107,10 @@ def _requested_hostnames(ask: Ask, key: Key, gateway: Key) -> dict[Listener, set
 
 def _listener_hostnames(gateway: Key, results: Iterable[Attachment]) -> Iterator[ListenerHostname]:
     return (
-        place for each in results if each.gateway == gateway for place in each.listener_hostnames
+        place
+        for result in results
+        if result.gateway == gateway
+        for place in result.listener_hostnames
     )
 
 
@@ -135,22 +129,22 @@ def _holder(taken: dict[str, Key], names: set[str]) -> Key | None:
     return None
 
 
-def _without(attachment: Attachment, lost: dict[Listener, Key]) -> Attachment:
-    listeners = tuple(each for each in attachment.listeners if each not in lost)
+def _without(attachment: Attachment, lost: dict[ListenerKey, Key]) -> Attachment:
+    listeners = tuple(listener for listener in attachment.listeners if listener not in lost)
     if len(listeners) == len(attachment.listeners):
         return attachment
     listener_hostnames = tuple(
-        each for each in attachment.listener_hostnames if each.listener not in lost
+        listener_hostname
+        for listener_hostname in attachment.listener_hostnames
+        if listener_hostname.listener not in lost
     )
     if listeners:
         return Attachment(
             attachment.index, attachment.parent, attachment.gateway, listener_hostnames, listeners
         )
-    holder = next(lost[each] for each in attachment.listeners)
+    holder = next(lost[listener] for listener in attachment.listeners)
     message = f"hostnames: conflict with the older {holder[0]} {holder[1]}/{holder[2]}"
-    refusal = Finding(
-        Reason.HOSTNAME_CONFLICT_REFUSED, f"parentRefs[{attachment.index}]: {message}"
-    )
+    refusal = Finding(Reason.HOSTNAME_CONFLICT_REFUSED, f"{attachment.where}: {message}")
     return Attachment(attachment.index, attachment.parent, attachment.gateway, refusal=refusal)
 
 

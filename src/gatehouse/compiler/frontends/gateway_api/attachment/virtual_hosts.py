@@ -9,9 +9,9 @@ import msgspec
 
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import (
     attachments,
-    routes_of,
 )
-from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, Listener
+from gatehouse.compiler.frontends.gateway_api.attachment.named_routes import routes_of
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, ListenerKey
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
@@ -20,19 +20,19 @@ from gatehouse.incremental.table import Table
 V = TypeVar("V")
 
 HTTP = ("HTTP", "HTTPS")
-STREAMS = ("TLS", "TCP", "UDP")
+STREAM_PROTOCOLS = ("TLS", "TCP", "UDP")
 
-Name = tuple[int, str, str, Listener]
+HostnameKey = tuple[int, str, str, ListenerKey]
 """Port, protocol, hostname, and the listener that the hostname belongs to."""
 
 
-class HostKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
+class VirtualHostKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """Identity of a virtual host: a hostname of a port with the routes that serve it."""
 
     port: int
     protocol: str
     hostname: str
-    listener: Listener
+    listener: ListenerKey
     routes: tuple[Key, ...]
     gateway: Key
     """The Gateway, whose settings apply."""
@@ -45,70 +45,76 @@ class ListenerInfo(msgspec.Struct, frozen=True):
     certificates: tuple[str, ...]
 
 
-def attached(ask: Ask, key: Key) -> Table[Key, tuple[Attachment, ...]]:
+def route_attachments(ask: Ask, key: Key) -> Table[Key, tuple[Attachment, ...]]:
     """Return the parentRef results of each route that names a Gateway or its ListenerSets."""
     return ask.map(attachments, ask(routes_of, key))
 
 
-def virtual_hosts(ask: Ask, key: Key) -> Table[Name, HostKey]:
+def gateway_virtual_hosts(ask: Ask, key: Key) -> Table[HostnameKey, VirtualHostKey]:
     """Return the virtual hosts of a Gateway."""
     return _hosts(ask, key, HTTP)
 
 
-def stream_hosts(ask: Ask, key: Key) -> Table[Name, HostKey]:
+def stream_hosts(ask: Ask, key: Key) -> Table[HostnameKey, VirtualHostKey]:
     """Return the hosts of a Gateway's TLS, TCP and UDP ports."""
-    return _hosts(ask, key, STREAMS)
+    return _hosts(ask, key, STREAM_PROTOCOLS)
 
 
-def served(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[listening.ListenerSpec, ...]:
+def served(
+    ask: Ask, which: tuple[Key, tuple[str, ...]]
+) -> tuple[listening.ListenerProperties, ...]:
     """Return the served listeners of a Gateway with one of the protocols ``which[1]``."""
     return tuple(
         state.spec
-        for state in ask(listening.listeners, which[0])
+        for state in ask(listening.ordered_listeners, which[0])
         if state.served and state.spec.protocol in which[1]
     )
 
 
-def serving(ask: Ask, which: tuple[Key, Listener]) -> ListenerInfo:
+def serving_properties(ask: Ask, which: tuple[Key, ListenerKey]) -> ListenerInfo:
     """Return the properties of a listener that virtual hosts depend on."""
-    for state in ask(listening.listeners, which[0]):
+    for state in ask(listening.ordered_listeners, which[0]):
         if state.spec.key == which[1]:
             names = sorted(entry.name for entry in state.certificates)
             return ListenerInfo(state.spec.hostname, tuple(names))
     return ListenerInfo("", ())
 
 
-def ports(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[tuple[int, str], ...]:
+def served_ports(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[tuple[int, str], ...]:
     """Return the (port, protocol) pairs of a Gateway's served listeners, sorted."""
     return tuple(sorted({(spec.port, spec.protocol) for spec in ask(served, which)}))
 
 
-def of_port(hosts: Table[Name, V], port: int, protocol: str) -> Table[Name, V]:
+def entries_of_protocol(
+    hosts: Table[HostnameKey, V], port: int, protocol: str
+) -> Table[HostnameKey, V]:
     """Return the entries of one port and protocol."""
     first: Any = (port, protocol)
     end: Any = (port, protocol + "\0")
     return hosts.between(first, end)
 
 
-def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> Table[Name, HostKey]:
+def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> Table[HostnameKey, VirtualHostKey]:
     """Return the hosts of all ports; the hostname of each listener is always one."""
     specs = ask(served, (key, protocols))
     hosts = ask(_named, (key, frozenset(spec.key for spec in specs))).groups
-    own = [(each.port, each.protocol, each.hostname, each.key) for each in specs]
+    own = [(spec.port, spec.protocol, spec.hostname, spec.key) for spec in specs]
     return hosts.updated({name: _host(key, name, ()) for name in own if name not in hosts})
 
 
-Named = Grouping[tuple[Key, frozenset[Listener]], Key, tuple[Attachment, ...], Name, HostKey]
+_Named = Grouping[
+    tuple[Key, frozenset[ListenerKey]], Key, tuple[Attachment, ...], HostnameKey, VirtualHostKey
+]
 
 
-def _named(ask: Ask, which: tuple[Key, frozenset[Listener]]) -> Named:
+def _named(ask: Ask, which: tuple[Key, frozenset[ListenerKey]]) -> _Named:
     """Return the hosts that routes have on some listeners of a Gateway."""
-    return group_by(ask.last(), ask(attached, which[0]), _names, _host_of, which)
+    return group_by(ask.last(), ask(route_attachments, which[0]), _names, _host_of, which)
 
 
 def _names(
-    which: tuple[Key, frozenset[Listener]], _: Key, results: Iterable[Attachment]
-) -> Iterator[Name]:
+    which: tuple[Key, frozenset[ListenerKey]], _: Key, results: Iterable[Attachment]
+) -> Iterator[HostnameKey]:
     for attachment in results:
         if attachment.gateway == which[0]:
             for place in attachment.listener_hostnames:
@@ -116,9 +122,11 @@ def _names(
                     yield (place.port, place.protocol, place.hostname, place.listener)
 
 
-def _host_of(which: tuple[Key, object], name: Name, routes: tuple[Key, ...]) -> HostKey:
+def _host_of(
+    which: tuple[Key, object], name: HostnameKey, routes: tuple[Key, ...]
+) -> VirtualHostKey:
     return _host(which[0], name, routes)
 
 
-def _host(gateway: Key, name: Name, routes: tuple[Key, ...]) -> HostKey:
-    return HostKey(*name, routes, gateway)
+def _host(gateway: Key, name: HostnameKey, routes: tuple[Key, ...]) -> VirtualHostKey:
+    return VirtualHostKey(*name, routes, gateway)

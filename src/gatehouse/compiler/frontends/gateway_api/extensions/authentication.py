@@ -9,16 +9,20 @@ import re
 
 import jwt
 import msgspec
-from cryptography import x509
 
 from gatehouse.apis import core
 from gatehouse.apis import nginx_authentication as api
+from gatehouse.compiler.frontends import pem
 from gatehouse.compiler.frontends.gateway_api import header_names
+from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values, oidc
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
-from gatehouse.compiler.frontends.gateway_api.inputs import FILTERS, Fetch, Fetched
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    FILTERS,
+    Fetched,
+    UrlFetch,
+)
 from gatehouse.compiler.ir.authentication import (
-    Authentication,
     Authorization,
     Basic,
     Claim,
@@ -33,73 +37,66 @@ SECRET_KEY = "auth"  # noqa: S105
 """Key of the Secret entry that holds names with password hashes, or a JSON Web Key Set."""
 
 
-FETCH_EVERY = 300.0
+FETCH_INTERVAL_SECONDS = 300.0
 """Interval in seconds between two fetches of keys if ``keyCache`` is not set."""
 
 _URL = re.compile(r"https://[^\s/?#@]+(?:[/?][^\s#]*)?")
 
 
-class Resolved(msgspec.Struct, frozen=True):
-    """Result of translating a filter."""
-
-    authentication: Authentication | None = None
-    secrets: tuple[SecretFile, ...] = ()
-    """Secrets that ``authentication`` refers to."""
-    problem: str = ""
-
-
-def resolve(ask: Ask, key: Key) -> Resolved:
+def translate_authentication_filter(ask: Ask, key: Key) -> Filters | str:
     """Return the authentication of an AuthenticationFilter with its secrets, or the problem."""
-    found = ask.read(key)
-    if not isinstance(found, api.AuthenticationFilter):
-        return Resolved(problem=f"AuthenticationFilter {key[1]}/{key[2]} is invalid")
+    resource: api.AuthenticationFilter = ask.read(key)
     try:
-        match found.spec:
+        match resource.spec:
             case api.AuthenticationFilterSpec(type="Basic", basic=api.BasicAuth() as basic):
                 secret = _secret(ask, key[1], basic.secret_ref.name, "spec.basic")
                 _check_users(secret.content.reveal())
                 basic_auth = Basic(
                     basic.realm, secret.name, Origin(key[0], key[1], key[2], "basic.secretRef")
                 )
-                return Resolved(basic_auth, (secret,))
+                return Filters(authentication=basic_auth, secrets=(secret,))
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
                 return _tokens(ask, key, tokens)
             case api.AuthenticationFilterSpec(type="OIDC", oidc=api.OidcAuth() as users):
                 return _users(ask, key, users)
     except ValueProblem as problem:
-        return Resolved(problem=str(problem))
-    return Resolved(problem=f"spec.type: {found.spec.type} is not supported")
+        return str(problem)
+    return f"spec.type: {resource.spec.type} is not supported"
 
 
-def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Resolved:
+def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Filters:
     namespace = key[1]
     if spec.source == "Remote":
         place, content = "spec.jwt.remote", _fetched(ask, namespace, spec)
+        holder = Origin(key[0], namespace, key[2], "jwt.remote")
     elif spec.file is not None:
         place = "spec.jwt.file.secretRef: data[auth]"
         secret = _secret(ask, namespace, spec.file.secret_ref.name, "spec.jwt.file")
-        content = secret.content.reveal()
+        content, holder = secret.content.reveal(), secret.origin
     else:
         raise ValueProblem("spec.jwt.file: must be set for source File")
-    keys = _named(_usable_keys(content, place))
-    leeway = nginx_values.time(spec.leeway) or 0.0
+    keys = _named(_usable_keys(content, place), holder)
+    leeway = nginx_values.parse_nginx_seconds(spec.leeway) or 0.0
     authorization = _authorization(spec.authorization, "spec.jwt.authorization")
     origin = Origin(key[0], namespace, key[2], "jwt")
-    return Resolved(Jwt(spec.realm, keys.name, leeway, authorization, origin), (keys,))
+    tokens = Jwt(spec.realm, keys.name, leeway, authorization, origin)
+    return Filters(authentication=tokens, secrets=(keys,))
 
 
-def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Resolved:
+def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Filters:
     namespace, name = key[1], spec.client_secret_ref.name
     where = f"spec.oidc.clientSecretRef: Secret {namespace}/{name}"
     # Secrets written by hand often end in a newline.
-    secret = _named(_data(ask, namespace, name, "client-secret", where).rstrip(b"\r\n"))
+    content = _data(ask, namespace, name, "client-secret", where).rstrip(b"\r\n")
+    secret = _named(content, Origin("Secret", namespace, name))
     if not secret.content.reveal():
         raise ValueProblem(f"{where}: data[client-secret] must not be empty")
     authorities = "".join(
-        _ca(ask, namespace, each.name, "spec.oidc.caCertificateRefs")
-        for each in spec.ca_certificate_refs
+        _ca(ask, namespace, ca_certificate_ref.name, "spec.oidc.caCertificateRefs")
+        for ca_certificate_ref in spec.ca_certificate_refs
     )
-    trust = _named(authorities.encode()) if authorities else None
+    trusted = Origin(key[0], namespace, key[2], "oidc.caCertificateRefs")
+    trust = _named(authorities.encode(), trusted) if authorities else None
     revoked = _revoked(ask, namespace, spec.crl_secret_ref) if spec.crl_secret_ref else None
     configuration = msgspec.structs.replace(
         oidc.relying(f"{namespace}/{key[2]}", spec),
@@ -108,35 +105,39 @@ def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Resolved:
         revoked=revoked.name if revoked is not None else "",
         authorization=_authorization(spec.authorization, "spec.oidc.authorization"),
     )
-    return Resolved(
-        configuration, tuple(each for each in (secret, trust, revoked) if each is not None)
-    )
+    secrets = tuple(credential for credential in (secret, trust, revoked) if credential is not None)
+    return Filters(authentication=configuration, secrets=secrets)
 
 
 def _revoked(ask: Ask, namespace: str, reference: api.LocalReference) -> SecretFile:
     where = f"spec.oidc.crlSecretRef: Secret {namespace}/{reference.name}"
     content = _data(ask, namespace, reference.name, "ca.crl", where)
     try:
-        x509.load_pem_x509_crl(content)
-    except ValueError as error:
+        return _named(pem.revocation_list(content), Origin("Secret", namespace, reference.name))
+    except pem.MALFORMED as error:
         raise ValueProblem(
             f"{where}: data[ca.crl] must be a PEM certificate revocation list"
         ) from error
-    return _named(content)
 
 
-def _authorization(requested: api.Authorization, place: str) -> Authorization:
+def _authorization(requested: api.AuthorizationSpec, place: str) -> Authorization:
     """Return the required claims. Raises ValueProblem."""
     for number, rule in enumerate(requested.rules):
         for index, claim in enumerate(rule.claims):
-            if why := header_names.problem(claim.proxy_set_header):
+            name = claim.proxy_set_header
+            if name and (why := header_names.request_problem("add", name)):
                 where = f"{place}.rules[{number}].claims[{index}].proxySetHeader"
                 raise ValueProblem(f"{where}: {why}")
     requirements = tuple(
         Requirement(
             tuple(
-                Claim(each.name, each.values, each.match == "Regex", each.proxy_set_header)
-                for each in rule.claims
+                Claim(
+                    required.name,
+                    required.values,
+                    required.match == "Regex",
+                    required.proxy_set_header,
+                )
+                for required in rule.claims
             ),
             rule.require == "All",
         )
@@ -145,23 +146,23 @@ def _authorization(requested: api.Authorization, place: str) -> Authorization:
     return Authorization(requirements, requested.require == "All")
 
 
-def fetches(ask: Ask, _: str = "") -> tuple[Fetch, ...]:
+def fetches(ask: Ask, _: str = "") -> tuple[UrlFetch, ...]:
     """Return the fetches that all filters need, sorted."""
-    found = {ask(_fetch_of, key) for key in ask.read(FILTERS)}
-    return tuple(sorted(each for each in found if each is not None))
+    results = {ask(_fetch_of, key) for key in ask.read(FILTERS)}
+    return tuple(sorted(fetch for fetch in results if fetch is not None))
 
 
-def _fetch_of(ask: Ask, key: Key) -> Fetch | None:
-    found = ask.read(key)
-    if not isinstance(found, api.AuthenticationFilter) or found.spec.jwt is None:
+def _fetch_of(ask: Ask, key: Key) -> UrlFetch | None:
+    resource = ask.read(key)
+    if not isinstance(resource, api.AuthenticationFilter) or resource.spec.jwt is None:
         return None
     try:
-        return _fetch(ask, key[1], found.spec.jwt)
+        return _fetch(ask, key[1], resource.spec.jwt)
     except ValueProblem:
         return None
 
 
-def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> Fetch | None:
+def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> UrlFetch | None:
     """Return the fetch of a filter's keys; None if it has none. Raises ValueProblem."""
     if spec.source != "Remote":
         return None
@@ -173,29 +174,30 @@ def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> Fetch | None:
         _ca(ask, namespace, reference.name, "spec.jwt.remote.caCertificateRefs")
         for reference in spec.remote.ca_certificate_refs
     )
-    cached = nginx_values.time(spec.key_cache)
-    return Fetch(spec.remote.uri, trust, FETCH_EVERY if cached is None else max(1.0, cached))
+    cached = nginx_values.parse_nginx_seconds(spec.key_cache)
+    return UrlFetch(
+        spec.remote.uri, trust, FETCH_INTERVAL_SECONDS if cached is None else max(1.0, cached)
+    )
 
 
 def _ca(ask: Ask, namespace: str, name: str, place: str) -> str:
     where = f"{place}: Secret {namespace}/{name}"
     content = _data(ask, namespace, name, "ca.crt", where)
     try:
-        x509.load_pem_x509_certificates(content)
-    except ValueError as error:
+        return pem.certificates(content).decode()
+    except pem.MALFORMED as error:
         raise ValueProblem(f"{where}: data[ca.crt] must be PEM certificates") from error
-    return content.decode("ascii", "replace")
 
 
 def _fetched(ask: Ask, namespace: str, spec: api.JwtAuth) -> bytes:
     fetch = _fetch(ask, namespace, spec)
     assert fetch is not None
-    found = ask.read(fetch.key)
-    if not isinstance(found, Fetched):
+    document = ask.read(fetch.key)
+    if not isinstance(document, Fetched):
         raise ValueProblem(f"spec.jwt.remote.uri: {fetch.url} is not fetched yet")
-    if found.problem:
-        raise ValueProblem(f"spec.jwt.remote.uri: {fetch.url}: {found.problem}")
-    return found.content
+    if document.problem:
+        raise ValueProblem(f"spec.jwt.remote.uri: {fetch.url}: {document.problem}")
+    return document.content
 
 
 def _usable_keys(content: bytes, place: str) -> bytes:
@@ -207,10 +209,14 @@ def _usable_keys(content: bytes, place: str) -> bytes:
         listed = json.loads(content)["keys"]
     except (ValueError, TypeError, KeyError):
         listed = None
-    found = [each for each in listed if _usable(each)] if isinstance(listed, list) else []
-    if not found:
+    usable = (
+        [candidate for candidate in listed if _usable(candidate)]
+        if isinstance(listed, list)
+        else []
+    )
+    if not usable:
         raise ValueProblem(f"{place}: must be a JSON Web Key Set with a supported key")
-    return json.dumps({"keys": found}, sort_keys=True).encode()
+    return json.dumps({"keys": usable}, sort_keys=True).encode()
 
 
 def _usable(key: object) -> bool:
@@ -225,25 +231,26 @@ def _usable(key: object) -> bool:
 
 def _secret(ask: Ask, namespace: str, name: str, place: str) -> SecretFile:
     where = f"{place}.secretRef: Secret {namespace}/{name}"
-    return _named(_data(ask, namespace, name, SECRET_KEY, where))
+    content = _data(ask, namespace, name, SECRET_KEY, where)
+    return _named(content, Origin("Secret", namespace, name))
 
 
 def _data(ask: Ask, namespace: str, name: str, entry: str, where: str) -> bytes:
     """Return an entry of a Secret. Raises ValueProblem."""
-    found = ask.read(("Secret", namespace, name))
-    if found is None:
+    secret = ask.read(("Secret", namespace, name))
+    if secret is None:
         raise ValueProblem(f"{where} not found")
-    if not isinstance(found, core.Secret) or entry not in found.data:
+    if not isinstance(secret, core.Secret) or entry not in secret.data:
         raise ValueProblem(f"{where}: data[{entry}] not found")
     try:
-        return base64.b64decode(found.data[entry], validate=True)
+        return base64.b64decode(secret.data[entry], validate=True)
     except ValueError as error:
         raise ValueProblem(f"{where}: data must be base64") from error
 
 
-def _named(content: bytes) -> SecretFile:
+def _named(content: bytes, origin: Origin) -> SecretFile:
     digest = hashlib.sha256(content).hexdigest()[:24]
-    return SecretFile(f"auth-{digest}", SecretBytes(content))
+    return SecretFile(f"auth-{digest}", SecretBytes(content), origin)
 
 
 def _check_users(content: bytes) -> None:

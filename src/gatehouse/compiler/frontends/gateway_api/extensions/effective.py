@@ -6,11 +6,18 @@ from typing import TypeVar
 
 import msgspec
 
-from gatehouse.compiler.frontends.gateway_api.extensions import policy_conflicts
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import (
+    accepted_policies,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import policy_settings
+from gatehouse.compiler.frontends.gateway_api.extensions.trace_policies import TracePolicy
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import UNSET
 from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import UpstreamPolicy
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject, policies_by_target
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.proxy_settings import NginxSnippet, ProxyOnly
+from gatehouse.compiler.ir.tracing import Tracing
 from gatehouse.incremental.query import Ask, Key
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -25,31 +32,47 @@ AFFECTED = {
 """Reasons of findings about the target of a policy, by policy kind."""
 
 
-def own_settings(ask: Ask, target: Key) -> ir.Settings:
-    """Return the settings of the policies that target a Gateway or route."""
+def own_settings(ask: Ask, place: GatewayObject) -> ir.Settings:
+    """Return the settings of the policies that target a Gateway, or a route at a Gateway."""
     client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
-    for key in ask(policy_conflicts.accepted_policies, ("ClientSettingsPolicy", target)):
-        client = merge_defaults(client, ask(policy_conflicts.parse_policy, key).settings)
-    for key in ask(policy_conflicts.accepted_policies, ("ProxySettingsPolicy", target)):
-        proxy = merge_defaults(proxy, ask(policy_conflicts.parse_policy, key).settings)
-    for key in ask(policy_conflicts.accepted_policies, ("RateLimitPolicy", target)):
-        found: ir.RateLimits = ask(policy_conflicts.parse_policy, key).settings
-        limits = (*rates.limits, *found.limits)
-        rates = msgspec.structs.replace(merge_defaults(rates, found), limits=limits)
-    return ir.Settings(client, proxy, rates)
+    for key in _accepted(ask, place, "ClientSettingsPolicy"):
+        client = merge_defaults(client, policy_settings(ask, place[0], key))
+    for key in _accepted(ask, place, "ProxySettingsPolicy"):
+        proxy = merge_defaults(proxy, policy_settings(ask, place[0], key))
+    for key in _accepted(ask, place, "RateLimitPolicy"):
+        policy_rates: ir.RateLimits = policy_settings(ask, place[0], key)
+        limits = (*rates.limits, *policy_rates.limits)
+        rates = msgspec.structs.replace(merge_defaults(rates, policy_rates), limits=limits)
+    return ir.Settings(client, proxy, rates, _tracing(ask, place))
 
 
-def route_settings(ask: Ask, which: tuple[Key, Key]) -> ir.Settings:
+def _tracing(ask: Ask, place: GatewayObject) -> Tracing | None:
+    for key in _accepted(ask, place, "ObservabilityPolicy"):
+        policy: TracePolicy = policy_settings(ask, place[0], key)
+        if policy.tracing is not None:
+            return policy.tracing
+    return None
+
+
+def _accepted(ask: Ask, place: GatewayObject, kind: str) -> tuple[Key, ...]:
+    if not ask.read(policies_by_target(kind, place[1])):
+        # Most objects have no policy. A query for each of them would cost memory.
+        return ()
+    return ask(accepted_policies, (place[0], kind, place[1]))
+
+
+def route_settings(ask: Ask, place: GatewayObject) -> ir.Settings:
     """Return the effective settings of a route of a Gateway.
 
     Settings of the route override those of the Gateway field by field. Its rate limits replace
     those of the Gateway.
     """
-    outer, inner = (ask(own_settings, key) for key in which)
+    outer, inner = (ask(own_settings, (place[0], key)) for key in place)
     return ir.Settings(
         merge_defaults(outer.client, inner.client),
         merge_defaults(outer.proxy, inner.proxy),
         merge_defaults(outer.rates, inner.rates),
+        inner.tracing,
     )
 
 
@@ -60,37 +83,38 @@ def merge_defaults(outer: T, inner: T) -> T:
         for field in inner.__struct_fields__
         if (value := getattr(inner, field)) not in UNSET
     }
+    for field, value in set_values.items():
+        if isinstance(value, ProxyOnly):
+            set_values[field] = merge_defaults(getattr(outer, field), value)
     if isinstance(outer, ir.Sourced) and "sources" in set_values:
         set_values["sources"] = tuple((dict(outer.sources) | dict(set_values["sources"])).items())
     return msgspec.structs.replace(outer, **set_values)
 
 
-def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
-    """Return the effective settings of the clusters of a Service."""
+def upstream_policy(ask: Ask, place: GatewayObject) -> UpstreamPolicy:
+    """Return the effective settings of the clusters of a Service at a Gateway."""
     settings, service_address = ir.UpstreamSettings(), False
-    for key in ask(
-        policy_conflicts.accepted_policies, ("UpstreamSettingsPolicy", ("Service", *service))
-    ):
-        found: UpstreamPolicy = ask(policy_conflicts.parse_policy, key).settings
-        settings = merge_defaults(settings, found.settings)
-        service_address = service_address or bool(found.service_address)
+    for key in _accepted(ask, place, "UpstreamSettingsPolicy"):
+        policy: UpstreamPolicy = policy_settings(ask, place[0], key)
+        settings = merge_defaults(settings, policy.settings)
+        service_address = service_address or bool(policy.service_address)
     return UpstreamPolicy(settings, service_address)
 
 
-def gateway_snippets(ask: Ask, gateway: Key) -> tuple[ir.Snippet, ...]:
+def gateway_snippets(ask: Ask, gateway: Key) -> tuple[NginxSnippet, ...]:
     """Return the snippets of the policies that target a Gateway."""
     return tuple(
         snippet
-        for key in ask(policy_conflicts.accepted_policies, ("SnippetsPolicy", gateway))
-        for snippet in ask(policy_conflicts.parse_policy, key).settings
+        for key in _accepted(ask, (gateway, gateway), "SnippetsPolicy")
+        for snippet in policy_settings(ask, gateway, key)
     )
 
 
-def affected(ask: Ask, target: Key) -> list[Finding]:
-    """Return a finding for each kind of policy that affects an object."""
-    found = []
+def affected(ask: Ask, place: GatewayObject) -> list[Finding]:
+    """Return a finding for each kind of policy that affects an object at a Gateway."""
+    result = []
     for kind, reason in AFFECTED.items():
-        names = [key[2] for key in ask(policy_conflicts.accepted_policies, (kind, target))]
+        names = [key[2] for key in _accepted(ask, place, kind)]
         if names:
-            found.append(Finding(reason, f"affected by {kind} {', '.join(sorted(names))}"))
-    return found
+            result.append(Finding(reason, f"affected by {kind} {', '.join(sorted(names))}"))
+    return result

@@ -29,6 +29,17 @@ class ValueProblem(ValueError):
     """An invalid value; the message says why."""
 
 
+MAX_COUNT = 2**31 - 1
+"""Maximum of a count. Envoy has 32 bits for it."""
+
+
+def parse_count(number: int | None) -> int | None:
+    """Return a count; None for None. Raises ValueProblem."""
+    if number is not None and not 0 <= number <= MAX_COUNT:
+        raise ValueProblem(f"invalid value {number}: must be from 0 to {MAX_COUNT}")
+    return number
+
+
 def size(text: str | None) -> int | None:
     """Return a size in bytes; None for None. Raises ValueProblem."""
     if text is None:
@@ -39,7 +50,7 @@ def size(text: str | None) -> int | None:
     return int(match[1]) * _BYTES[match[2]]
 
 
-def time(text: str | None) -> float | None:
+def parse_nginx_seconds(text: str | None) -> float | None:
     """Return a time in seconds; None for None. Raises ValueProblem."""
     if text is None:
         return None
@@ -67,7 +78,7 @@ def attribute(text: str) -> Attribute:
     return _known(match[1] or match[2])
 
 
-def template(text: str) -> tuple[str | Attribute, ...]:
+def parse_template(text: str) -> tuple[str | Attribute, ...]:
     """Parse text with variables. Raises ValueProblem."""
     parts: list[str | Attribute] = []
     end = 0

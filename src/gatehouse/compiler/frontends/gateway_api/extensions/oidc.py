@@ -16,7 +16,7 @@ from gatehouse.dataplane.origin import Origin
 WELL_KNOWN = "/.well-known/openid-configuration"
 """Path after the issuer (OpenID Connect Discovery, section 4)."""
 
-TIMEOUT = 8 * 3600.0
+_SESSION_TIMEOUT_SECONDS = 8 * 3600.0
 """Default lifetime of a session in seconds."""
 
 _ORIGIN = r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
@@ -100,8 +100,8 @@ def _logout(spec: api.OidcLogout) -> Logout:
 
 
 def _scopes(values: tuple[str, ...]) -> tuple[str, ...]:
-    for each in values:
-        _checked(_SCOPE, each, "scopes", "a list of valid scopes")
+    for value in values:
+        _checked(_SCOPE, value, "scopes", "a list of valid scopes")
     return tuple(dict.fromkeys(("openid", *values)))
 
 
@@ -119,9 +119,9 @@ def _cookie(spec: api.OidcSession) -> str:
 
 
 def _timeout(spec: api.OidcSession) -> float:
-    seconds = nginx_values.time(spec.timeout)
+    seconds = nginx_values.parse_nginx_seconds(spec.timeout)
     if seconds is None:
-        return TIMEOUT
+        return _SESSION_TIMEOUT_SECONDS
     if seconds < 1:
         raise ValueProblem("spec.oidc.session.timeout: must be at least 1s")
     return seconds

@@ -1,4 +1,4 @@
-"""Fields of ``spec.kubernetes`` that the parameters of a Gateway may set. No I/O.
+"""Fields that the parameters of a Gateway may set, and their ceilings. No I/O.
 
 The author of a Gateway may have rights in one namespace only. The controller writes Deployments,
 DaemonSets, Services and NetworkPolicies with its own rights, and ``gatehouse up`` runs the Pods as
@@ -9,128 +9,262 @@ the API later, belongs to the parameters of the GatewayClass, which the operator
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-ANY = None
+import msgspec
+
+from gatehouse.apis.data_plane_parameters import ParametersSpec
+from gatehouse.apis.gateway import Gateway, is_allowed_key
+from gatehouse.apis.quantities import quantity
+from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
+
+_ANY = None
 """Rule for a field whose value is not restricted."""
 
-Rule = Mapping[str, Any] | tuple[Any, ...] | None
-"""Allowed fields, with their rules; or allowed values; or ANY. A list's rule is that of its items.
+
+class Ceiling(msgspec.Struct, frozen=True):
+    """Rule for a number or quantity that the operator limits."""
+
+    name: str
+    """Name in :data:`~gatehouse.compiler.frontends.gateway_api.resource_limits.RESOURCE_LIMITS`."""
+
+
+Rule = Mapping[str, Any] | tuple[Any, ...] | Ceiling | None
+"""Allowed fields, with their rules; or allowed values; or a ceiling; or ANY. A list's rule is that
+of its items.
 """
 
 # No namespaces and namespaceSelector: required anti-affinity to Pods of other namespaces keeps
 # these Pods from their nodes.
 _AFFINITY_TERM: Rule = {
-    "labelSelector": ANY,
-    "matchLabelKeys": ANY,
-    "mismatchLabelKeys": ANY,
-    "topologyKey": ANY,
+    "labelSelector": _ANY,
+    "matchLabelKeys": _ANY,
+    "mismatchLabelKeys": _ANY,
+    "topologyKey": _ANY,
 }
 _POD_AFFINITY: Rule = {
     "requiredDuringSchedulingIgnoredDuringExecution": _AFFINITY_TERM,
     "preferredDuringSchedulingIgnoredDuringExecution": {
-        "weight": ANY,
+        "weight": _ANY,
         "podAffinityTerm": _AFFINITY_TERM,
     },
 }
 
 # No volumes: hostPath, and Secrets that the author may not read.
 _POD: Rule = {
-    "terminationGracePeriodSeconds": ANY,
+    "terminationGracePeriodSeconds": Ceiling("gracePeriodSeconds"),
     "affinity": {
-        "nodeAffinity": ANY,
+        "nodeAffinity": _ANY,
         "podAffinity": _POD_AFFINITY,
         "podAntiAffinity": _POD_AFFINITY,
     },
-    "nodeSelector": ANY,
-    "tolerations": ANY,
-    "topologySpreadConstraints": ANY,
+    "nodeSelector": _ANY,
+    "tolerations": _ANY,
+    "topologySpreadConstraints": _ANY,
+}
+
+# No huge pages and devices: the author may have no quota for them.
+_RESOURCES: Rule = {
+    "cpu": Ceiling("cpu"),
+    "memory": Ceiling("memory"),
+    "ephemeral-storage": Ceiling("ephemeralStorage"),
 }
 
 # No repository and tag, no exec and httpGet of a lifecycle, and no hostPorts: commands in the Pod,
 # requests of the kubelet, and ports of the node.
 _CONTAINER: Rule = {
-    "image": {"pullPolicy": ANY},
-    "resources": {"requests": ANY, "limits": ANY},
-    "lifecycle": {"preStop": {"sleep": {"seconds": ANY}}},
-    "readinessProbe": {"initialDelaySeconds": ANY, "periodSeconds": ANY},
+    "image": {"pullPolicy": _ANY},
+    "resources": {"requests": _RESOURCES, "limits": _RESOURCES},
+    "lifecycle": {"preStop": {"sleep": {"seconds": Ceiling("gracePeriodSeconds")}}},
+    "readinessProbe": dict.fromkeys(
+        ("initialDelaySeconds", "periodSeconds", "port", "path", "expose"), _ANY
+    ),
+    "debug": _ANY,
 }
 
-_DAEMON_SET: Mapping[str, Any] = {"pod": _POD, "container": _CONTAINER}
+_DAEMON_SET: Mapping[str, Any] = {"pod": _POD, "container": _CONTAINER, "wafContainers": _ANY}
 
 ALLOWED: Mapping[str, Any] = {
     "deployment": {
         **_DAEMON_SET,
-        "replicas": ANY,
-        "autoscaling": ANY,
-        "podDisruptionBudget": ANY,
+        "replicas": Ceiling("replicas"),
+        "autoscaling": {
+            "enable": _ANY,
+            "minReplicas": Ceiling("replicas"),
+            "maxReplicas": Ceiling("replicas"),
+            "targetCPUUtilizationPercentage": _ANY,
+            "targetMemoryUtilizationPercentage": _ANY,
+            # No external metrics: they are not those of one namespace.
+            "metrics": {"type": _ANY, "resource": _ANY, "containerResource": _ANY, "pods": _ANY},
+            "behavior": _ANY,
+        },
+        "podDisruptionBudget": {
+            "minAvailable": _ANY,
+            "maxUnavailable": _ANY,
+            "unhealthyPodEvictionPolicy": _ANY,
+        },
     },
     "daemonSet": _DAEMON_SET,
-    # No nodePorts: all namespaces share them. loadBalancerIP asks for no more than the addresses
-    # in the spec of a Gateway. Patches could set externalIPs and the selector.
+    # No nodePorts and loadBalancerIP: all namespaces share them. The addresses that a Gateway may
+    # request are those in its spec. Patches could set externalIPs and the selector.
     "service": {
-        "type": ANY,
-        "externalTrafficPolicy": ANY,
-        "loadBalancerIP": ANY,
-        "loadBalancerClass": ANY,
-        "loadBalancerSourceRanges": ANY,
+        "type": ("ClusterIP", "LoadBalancer", "NodePort"),
+        "externalTrafficPolicy": _ANY,
+        "loadBalancerClass": _ANY,
+        "loadBalancerSourceRanges": _ANY,
     },
     # Isolation that the operator asks for stays: it can be added, but not removed or widened.
-    "networkPolicy": {"enable": (True,), "metricsFrom": ANY},
+    "networkPolicy": {"enable": (True,), "metricsFrom": _ANY},
 }
 
+ALLOWED_SETTINGS = (
+    "ipFamily",
+    "disableHTTP2",
+    "disableSNIHostValidation",
+    "disableBaseHeaders",
+    "useClusterIP",
+    "zoneSize",
+    "serverTokens",
+    "rewriteClientIP",
+    "compression",
+    "logging",
+    "metrics",
+    "telemetry",
+    "workerConnections",
+    "resourceLimits",
+    "waf",
+    "nginxPlus",
+    "kubernetes",
+)
+"""Fields of ``spec``. All but ``kubernetes`` configure only the Gateway's own proxy. Ceilings
+of ``resourceLimits`` count only where they are lower than those of the GatewayClass.
+"""
+
+NAME_SERVERS = "dnsResolver"
+"""Field of ``spec`` that a Gateway may set only if every external name is allowed: its name servers
+could give allowed names any address."""
+
 _RIVALS = {"deployment": "daemonSet", "daemonSet": "deployment"}
+
+METADATA_OPTION = "--allow-gateway-metadata-domain"
+"""Option of the controller that allows labels and annotations."""
 
 MAX_LISTED_FIELDS = 8
 """Maximum number of refused fields in a message."""
 
 
-def limit(
-    requested: Mapping[str, Any], outer: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the allowed part of ``spec.kubernetes`` of a Gateway and the paths of refused fields.
+class Limited(msgspec.Struct, frozen=True):
+    """The allowed part of the parameters of a Gateway, and what was removed from them."""
 
-    ``outer``: ``spec.kubernetes`` of the class. A Gateway cannot replace the Deployment of its
-    class by a DaemonSet, or the other way around: settings of the class would be lost with it.
+    spec: ParametersSpec
+    refused: tuple[str, ...] = ()
+    """Paths of the fields that only parameters of the GatewayClass may set."""
+    excess: tuple[str, ...] = ()
+    """Messages about values above their ceilings."""
+
+    @property
+    def message(self) -> str:
+        """Message about all that was removed; empty if nothing was."""
+        refused = [refused_fields_message(self.refused)] if self.refused else []
+        excess = [f"{problem}; the field is ignored" for problem in self.excess]
+        return "; ".join((*refused, *excess))
+
+
+def limit(
+    requested: ParametersSpec,
+    outer: Mapping[str, Any],
+    limits: ResourceLimits,
+    *,
+    name_servers: bool = False,
+) -> Limited:
+    """Return the allowed part of the parameters of a Gateway.
+
+    ``name_servers``: whether it may choose name servers. ``outer``: ``spec.kubernetes`` of the
+    class. A Gateway cannot replace the Deployment of its class by a DaemonSet, or the other way
+    around: settings of the class would be lost with it.
     """
     rules = {
         name: rule
         for name, rule in ALLOWED.items()
         if _RIVALS.get(name) not in outer or name in outer
     }
-    refused: list[str] = []
-    allowed = _limit(requested, rules, "spec.kubernetes", refused)
-    return allowed, tuple(refused)
-
-
-def rejection_message(refused: Sequence[str]) -> str:
-    """Return the message about refused fields."""
-    more = (
-        f" and {len(refused) - MAX_LISTED_FIELDS} more" if len(refused) > MAX_LISTED_FIELDS else ""
-    )
-    return (
-        f"{', '.join(refused[:MAX_LISTED_FIELDS])}{more}: may be set only by the parameters of the "
-        "GatewayClass; all other fields apply"
-    )
-
-
-def _limit(value: Any, rule: Rule, where: str, refused: list[str]) -> Any:
-    """Return the allowed part of a value; append the paths of the rest to ``refused``."""
-    if rule is ANY:
-        return value
-    if isinstance(value, list | tuple):
-        return [_limit(e, rule, f"{where}[{i}]", refused) for i, e in enumerate(value)]
-    if not isinstance(value, Mapping) or not isinstance(rule, Mapping):
-        return value
-    allowed = {}
-    for name, each in value.items():
-        if each is None:
-            # Treated as missing: null must not remove a value of the class.
+    walk = _Walk(limits, [], [])
+    changes: dict[str, Any] = {}
+    for field in msgspec.structs.fields(ParametersSpec):
+        if field.encode_name == NAME_SERVERS and name_servers:
             continue
-        place, inner = f"{where}.{name}", rule.get(name, ())
-        if isinstance(inner, tuple) and each not in inner:
-            refused.append(place)
-        else:
-            allowed[name] = _limit(each, inner, place, refused)
-    return allowed
+        if field.encode_name not in ALLOWED_SETTINGS:
+            changes[field.name] = field.default
+            if getattr(requested, field.name) != field.default:
+                walk.refused.append(f"spec.{field.encode_name}")
+    if requested.kubernetes is not None and "kubernetes" in ALLOWED_SETTINGS:
+        changes["kubernetes"] = walk.limited(requested.kubernetes, rules, "spec.kubernetes")
+    spec = msgspec.structs.replace(requested, **changes)
+    return Limited(spec, tuple(walk.refused), tuple(walk.excess))
+
+
+def refused_fields_message(refused: Sequence[str]) -> str:
+    """Return the message about refused fields."""
+    return (
+        f"{_listed(refused)}: may be set only by the parameters of the GatewayClass; all other "
+        "fields apply"
+    )
+
+
+def refused_metadata(gateway: Gateway, domains: Collection[str]) -> str:
+    """Return the message about labels and annotations that are not set; empty if all are."""
+    infrastructure = gateway.spec.infrastructure
+    refused = [
+        f"spec.infrastructure.{field}[{key}]"
+        for field in ("labels", "annotations")
+        for key in getattr(infrastructure, field)
+        if not is_allowed_key(key, domains)
+    ]
+    if not refused:
+        return ""
+    return f"{_listed(refused)}: not set: {METADATA_OPTION} does not allow the domain of the key"
+
+
+def _listed(fields: Sequence[str]) -> str:
+    more = len(fields) - MAX_LISTED_FIELDS
+    rest = f" and {more} more" if more > 0 else ""
+    return f"{', '.join(fields[:MAX_LISTED_FIELDS])}{rest}"
+
+
+class _Walk(msgspec.Struct, frozen=True):
+    """Walk over a value and its rules that collects what is removed."""
+
+    limits: ResourceLimits
+    refused: list[str]
+    excess: list[str]
+
+    def limited(self, value: Any, rule: Rule, where: str) -> Any:
+        """Return the allowed part of a value."""
+        if rule is _ANY:
+            return value
+        if isinstance(value, list | tuple):
+            return [self.limited(e, rule, f"{where}[{i}]") for i, e in enumerate(value)]
+        if not isinstance(value, Mapping) or not isinstance(rule, Mapping):
+            return value
+        allowed = {}
+        for name, child in value.items():
+            if child is None:
+                # Treated as missing: null must not remove a value of the class.
+                continue
+            place, inner = f"{where}.{name}", rule.get(name, ())
+            if isinstance(inner, tuple) and child not in inner:
+                self.refused.append(place)
+            elif isinstance(inner, Ceiling) and (message := self._excess(inner, child)):
+                self.excess.append(f"{place}: {message}")
+            else:
+                allowed[name] = self.limited(child, inner, place)
+        return allowed
+
+    def _excess(self, ceiling: Ceiling, value: Any) -> str:
+        """Return why a value is above its ceiling; empty if it is not above."""
+        try:
+            number = float(quantity(str(value)))
+        except ValueError:
+            return f"{value!r} must be a number or quantity"
+        return self.limits.excess(ceiling.name, number, value)

@@ -7,36 +7,40 @@ whole. Policies that set different fields are merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.extensions import (
+    policy_claims,
     snippets,
     traffic_policies,
     upstream_settings,
 )
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import ParsedPolicy
+from gatehouse.compiler.frontends.gateway_api.extensions.parameters import (
+    gateway_limits,
+    parameters,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
+    age_of,
+    parse_policy,
+)
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import policies_by_target, rejected_by_proxy
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    GatewayObject,
+    policies_by_target,
+    rejected_by_proxy,
+)
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.proxy_settings import ProxyOnly
 from gatehouse.incremental.query import Ask, Key
-
-_READERS: Mapping[str, Callable[[Any], ParsedPolicy]] = {
-    "ClientSettingsPolicy": traffic_policies.client_settings,
-    "ProxySettingsPolicy": traffic_policies.proxy_settings,
-    "RateLimitPolicy": traffic_policies.rate_limits,
-    "UpstreamSettingsPolicy": upstream_settings.upstream_settings,
-    "SnippetsPolicy": lambda policy: ParsedPolicy(snippets.snippets(policy)),
-}
 
 _FIELDS = {
     **traffic_policies.CLIENT_FIELDS,
     **traffic_policies.PROXY_FIELDS,
     **upstream_settings.UPSTREAM_FIELDS,
-    "log_level": "rateLimit.logLevel",
+    "envoy.whole_body": "body.maxSize",
+    "nginx.log_level": "rateLimit.logLevel",
     "status": "rateLimit.rejectCode",
     "dry_run": "rateLimit.dryRun",
     "service_address": "useClusterIP",
@@ -44,36 +48,46 @@ _FIELDS = {
 """Names of settings in the policies' specs."""
 
 
-def parse_policy(ask: Ask, key: Key) -> ParsedPolicy:
-    """Parse a policy."""
-    policy = ask.read(key)
-    if not isinstance(policy, api.Policy):
-        return ParsedPolicy(None, (f"{key[0]} {key[1]}/{key[2]} is invalid",))
-    if rejected := rejected_by_proxy(ask, key):
-        return ParsedPolicy(None, (rejected,))
-    reader = _READERS.get(key[0])
-    return reader(policy) if reader is not None else ParsedPolicy()
+_UNSERVED = {
+    "WAFPolicy": "needs F5 WAF for NGINX, a module of NGINX Plus: requests are not inspected",
+    "PayloadProcessor": "data planes do not send payloads to processors: they stay unchanged",
+}
+"""Kinds of policies that no data plane serves, with the reason."""
 
 
-def rejection(ask: Ask, key: Key) -> Finding | None:
-    """Return why a policy is not accepted; None if it is."""
-    found = ask(parse_policy, key)
-    if found.problems:
-        return Finding(Reason.POLICY_INVALID, "; ".join(found.problems))
-    if key[0] == "ObservabilityPolicy":
-        message = "spec.tracing: the Gateway's data plane has no trace exporter configured"
+def policy_rejection(ask: Ask, place: GatewayObject) -> Finding | None:
+    """Return why a policy is not accepted at a Gateway; None if it is."""
+    gateway, key = place
+    limits = ask(gateway_limits, gateway)
+    policy = ask(parse_policy, (limits, key))
+    if policy.problems:
+        return Finding(Reason.POLICY_INVALID, "; ".join(policy.problems))
+    if why := _UNSERVED.get(key[0]):
+        return Finding(Reason.POLICY_KIND_NOT_SERVED, f"{key[0]} is not supported: {why}")
+    if key[0] == "ObservabilityPolicy" and ask(parameters, gateway).edge.traces is None:
+        message = (
+            "spec.tracing: the Gateway's data plane has no trace exporter: set "
+            "spec.telemetry.exporter in the parameters of its GatewayClass"
+        )
         return Finding(Reason.NGINX_PROXY_NOT_SET, message)
-    if key[0] == "SnippetsPolicy" and (message := snippets.rejection(ask, key[0])):
+    if key[0] == "SnippetsPolicy" and (message := snippets.snippet_rejection(ask, key[0])):
         return Finding(Reason.POLICY_INVALID, message)
-    own = set_fields(found.settings)
+    if excess := policy_claims.claims_message(ask, place):
+        return Finding(Reason.POLICY_INVALID, excess)
+    if rejected := rejected_by_proxy(ask, gateway, key):
+        return Finding(Reason.POLICY_INVALID, rejected)
+    own = set_fields(policy.settings)
     for target in ask.read(key).targets:
         for rival in ask.read(policies_by_target(key[0], (target.kind, key[1], target.name))):
-            if _age(ask, rival) >= _age(ask, key) or ask(rejection, rival) is not None:
+            if (
+                age_of(ask, rival) >= age_of(ask, key)
+                or ask(policy_rejection, (gateway, rival)) is not None
+            ):
                 continue
-            common = own & set_fields(ask(parse_policy, rival).settings)
+            common = own & set_fields(ask(parse_policy, (limits, rival)).settings)
             if common:
                 message = (
-                    f"spec: {', '.join(sorted(_FIELDS.get(each, each) for each in common))}: "
+                    f"spec: {', '.join(sorted({_FIELDS.get(field, field) for field in common}))}: "
                     f"already set for {target.kind} {target.name} by {key[0]} "
                     f"{key[1]}/{rival[2]}, which is older or first by name"
                 )
@@ -81,25 +95,28 @@ def rejection(ask: Ask, key: Key) -> Finding | None:
     return None
 
 
-def accepted_policies(ask: Ask, which: tuple[str, Key]) -> tuple[Key, ...]:
-    """Return the accepted policies of kind ``which[0]`` that target an object, oldest first."""
-    found = [key for key in ask.read(policies_by_target(*which)) if ask(rejection, key) is None]
-    return tuple(sorted(found, key=lambda key: _age(ask, key)))
+def accepted_policies(ask: Ask, which: tuple[Key, str, Key]) -> tuple[Key, ...]:
+    """Return the policies of a kind that a Gateway accepts for a target, oldest first.
+
+    ``which``: Gateway, kind and target.
+    """
+    gateway, kind, target = which
+    known = ask.read(policies_by_target(kind, target))
+    accepted = [key for key in known if ask(policy_rejection, (gateway, key)) is None]
+    return tuple(sorted(accepted, key=lambda key: age_of(ask, key)))
 
 
 def set_fields(settings: Any) -> frozenset[str]:
-    """Return the names of set fields. Lists are omitted because they are merged."""
+    """Return the paths of set fields. Lists are omitted because they are merged."""
     if not isinstance(settings, msgspec.Struct):
         return frozenset()
-    found: set[str] = set()
+    result: set[str] = set()
     for field in settings.__struct_fields__:
         value = getattr(settings, field)
         if isinstance(value, ir.UpstreamSettings):
-            found |= set_fields(value)
+            result |= set_fields(value)
+        elif isinstance(value, ProxyOnly):
+            result |= {f"{field}.{name}" for name in set_fields(value)}
         elif value is not None and value != "" and not isinstance(value, tuple):
-            found.add(field)
-    return frozenset(found)
-
-
-def _age(ask: Ask, key: Key) -> tuple[str, Key]:
-    return (ask.read(key).metadata.creation_timestamp, key)
+            result.add(field)
+    return frozenset(result)

@@ -6,9 +6,10 @@ from typing import Literal
 
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.classes import settings
-from gatehouse.compiler.ir.settings import Snippet
+from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
+from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.dataplane.origin import Origin
-from gatehouse.incremental.query import Ask
+from gatehouse.incremental.query import Ask, Key
 
 _CONTEXTS: dict[str, Literal["main", "http", "http.server", "http.server.location"]] = {
     "main": "main",
@@ -18,19 +19,25 @@ _CONTEXTS: dict[str, Literal["main", "http", "http.server", "http.server.locatio
 }
 
 
-def rejection(ask: Ask, kind: str) -> str:
+def snippet_rejection(ask: Ask, kind: str) -> str:
     """Return why snippets are rejected; empty if they are allowed."""
     if ask(settings, "").snippets:
         return ""
     return f"{kind}: snippets are not allowed: the controller runs without --snippets"
 
 
-def snippets(source: api.SnippetsPolicy | api.SnippetsFilter) -> tuple[Snippet, ...]:
+def translate_snippets_filter(ask: Ask, key: Key) -> Filters | str:
+    """Return the translation of a SnippetsFilter, or the problem."""
+    problem = snippet_rejection(ask, key[0])
+    return problem or Filters(snippets=translate_snippets(ask.read(key)))
+
+
+def translate_snippets(source: api.SnippetsPolicy | api.SnippetsFilter) -> tuple[NginxSnippet, ...]:
     """Return the snippets as IR."""
     metadata = source.metadata
     origin = Origin(type(source).__name__, metadata.namespace, metadata.name)
     return tuple(
-        Snippet(origin, _CONTEXTS[each.context], each.value)
-        for each in source.spec.snippets
-        if each.context in _CONTEXTS
+        NginxSnippet(origin, _CONTEXTS[snippet.context], snippet.value)
+        for snippet in source.spec.snippets
+        if snippet.context in _CONTEXTS
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -10,18 +11,27 @@ import msgspec
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
+from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.proxy_settings import (
+    Buffers,
+    EnvoyClientSettings,
+    NginxClientSettings,
+    NginxRateLimits,
+    NginxResponseSettings,
+    NginxUpstreamSettings,
+)
 from gatehouse.compiler.ir.settings import Sourced
 from gatehouse.dataplane.origin import Origin
 
 V = TypeVar("V")
 A = TypeVar("A")
 
-ZONE = 10 << 20
+_ZONE = 10 << 20
 """Default size in bytes of a rate limit's shared memory."""
 
-MAX_ZONE_BYTES = 256 << 20
-"""Maximum size in bytes of a shared memory zone, which each data plane reserves."""
+MAX_BURST = 1_000_000
+"""Maximum number of requests above the rate. NGINX counts thousandths, Envoy tokens in 32 bits."""
 
 _LEVELS: dict[str, Literal["info", "notice", "warn", "error"]] = {
     "info": "info",
@@ -39,10 +49,16 @@ class ParsedPolicy(msgspec.Struct, frozen=True):
 
 
 class FieldParser:
-    """Parses fields and collects their problems."""
+    """Parses fields and collects their problems. ``limits``: ceilings of their values."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ResourceLimits) -> None:
         self.problems: list[str] = []
+        self._limits = limits
+
+    def limit(self, field: str, name: str, value: int | None, text: object = None) -> None:
+        """Record a problem if a value is above its ceiling. ``text``: as its author wrote it."""
+        if excess := self._limits.excess(name, value or 0, text):
+            self.problems.append(f"spec.{field}: {excess}")
 
     def __call__(self, field: str, parse: Callable[[A], V], value: A) -> V | None:
         """Return ``parse(value)``. If the value is invalid, record a problem and return None."""
@@ -59,131 +75,159 @@ class FieldParser:
 
 CLIENT_FIELDS = {
     "body_size": "body.maxSize",
-    "body_buffer": "body.bufferSize",
-    "body_timeout": "body.timeout",
-    "requests": "keepAlive.requests",
-    "lifetime": "keepAlive.time",
-    "idle": "keepAlive.timeout.server",
-    "keepalive_header_timeout": "keepAlive.timeout.header",
-    "keepalive_min_timeout": "keepAlive.minTimeout",
+    "nginx.body_buffer": "body.bufferSize",
+    "nginx.body_timeout": "body.timeout",
+    "nginx.requests": "keepAlive.requests",
+    "nginx.lifetime": "keepAlive.time",
+    "nginx.idle": "keepAlive.timeout.server",
+    "nginx.keepalive_header_timeout": "keepAlive.timeout.header",
+    "nginx.keepalive_min_timeout": "keepAlive.minTimeout",
 }
-"""Fields of the IR, and the fields of a ClientSettingsPolicy that set them."""
+"""Paths of fields of the IR, and the fields of a ClientSettingsPolicy that set them."""
 
 PROXY_FIELDS = {
-    "buffering": "buffering.disable",
-    "buffer_size": "buffering.bufferSize",
-    "buffers": "buffering.buffers",
-    "busy_buffers_size": "buffering.busyBuffersSize",
-    "connect": "timeout.connect",
+    "nginx.buffering": "buffering.disable",
+    "nginx.buffer_size": "buffering.bufferSize",
+    "nginx.buffers": "buffering.buffers",
+    "nginx.busy_buffers_size": "buffering.busyBuffersSize",
+    "nginx.connect": "timeout.connect",
     "send": "timeout.send",
     "read": "timeout.read",
 }
-"""Fields of the IR, and the fields of a ProxySettingsPolicy that set them."""
+"""Paths of fields of the IR, and the fields of a ProxySettingsPolicy that set them."""
 
 S = TypeVar("S", bound=Sourced)
 
 
 def with_sources(settings: S, origin: Origin, fields: Mapping[str, str]) -> S:
-    """Return settings with the sources of their fields. ``fields``: paths by field of the IR."""
+    """Return settings with the sources of their fields.
+
+    ``fields``: paths in the spec by path of the field of the IR.
+    """
     sources = tuple(
         (name, origin.field(path))
         for name, path in fields.items()
-        if getattr(settings, name) not in UNSET
+        if attrgetter(name)(settings) not in UNSET
     )
     return msgspec.structs.replace(settings, sources=sources)
 
 
-UNSET = (None, "", ())
+UNSET = (
+    *(None, "", ()),
+    *(NginxClientSettings(), EnvoyClientSettings(), NginxResponseSettings(), NginxRateLimits()),
+    NginxUpstreamSettings(),
+)
 """Values of fields that are not set."""
 
 
-def client_settings(policy: api.ClientSettingsPolicy) -> ParsedPolicy:
+def client_settings(policy: api.ClientSettingsPolicy, limits: ResourceLimits) -> ParsedPolicy:
     """Translate a ClientSettingsPolicy."""
-    parse, body, keep_alive = FieldParser(), policy.spec.body, policy.spec.keep_alive
-    size, time, paths = nginx_values.size, nginx_values.time, CLIENT_FIELDS
+    parse, body, keep_alive = FieldParser(limits), policy.spec.body, policy.spec.keep_alive
+    size, time, paths = nginx_values.size, nginx_values.parse_nginx_seconds, CLIENT_FIELDS
     timeout = keep_alive.timeout
-    settings = ir.ClientSettings(
-        body_size=parse(paths["body_size"], size, body.max_size),
-        body_buffer=parse(paths["body_buffer"], size, body.buffer_size),
-        body_timeout=parse(paths["body_timeout"], time, body.timeout),
-        requests=keep_alive.requests,
-        lifetime=parse(paths["lifetime"], time, keep_alive.time),
-        idle=parse(paths["idle"], time, timeout.server),
-        keepalive_header_timeout=parse(paths["keepalive_header_timeout"], time, timeout.header),
-        keepalive_min_timeout=parse(paths["keepalive_min_timeout"], time, keep_alive.min_timeout),
+    body_size = parse(paths["body_size"], size, body.max_size)
+    whole_body = limits.of("wholeBodyBytes") if body.max_size is not None else None
+    own = NginxClientSettings(
+        body_buffer=parse(paths["nginx.body_buffer"], size, body.buffer_size),
+        body_timeout=parse(paths["nginx.body_timeout"], time, body.timeout),
+        requests=parse(paths["nginx.requests"], nginx_values.parse_count, keep_alive.requests),
+        lifetime=parse(paths["nginx.lifetime"], time, keep_alive.time),
+        idle=parse(paths["nginx.idle"], time, timeout.server),
+        keepalive_header_timeout=parse(
+            paths["nginx.keepalive_header_timeout"], time, timeout.header
+        ),
+        keepalive_min_timeout=parse(
+            paths["nginx.keepalive_min_timeout"], time, keep_alive.min_timeout
+        ),
     )
-    if settings.keepalive_header_timeout is not None and settings.idle is None:
+    settings = ir.ClientSettings(
+        body_size=body_size, nginx=own, envoy=EnvoyClientSettings(whole_body=whole_body)
+    )
+    parse.limit(paths["nginx.body_buffer"], "bodyBufferBytes", own.body_buffer, body.buffer_size)
+    if own.keepalive_header_timeout is not None and own.idle is None:
         parse.problems.append(
             "spec.keepAlive.timeout.header: keepAlive.timeout.server must be set, too"
         )
     return parse.result(with_sources(settings, origin_of(policy), CLIENT_FIELDS))
 
 
-def proxy_settings(policy: api.ProxySettingsPolicy) -> ParsedPolicy:
+def proxy_settings(policy: api.ProxySettingsPolicy, limits: ResourceLimits) -> ParsedPolicy:
     """Translate a ProxySettingsPolicy."""
-    parse, buffering, timeouts = FieldParser(), policy.spec.buffering, policy.spec.timeout
-    size, time, paths = nginx_values.size, nginx_values.time, PROXY_FIELDS
+    parse, buffering, timeouts = FieldParser(limits), policy.spec.buffering, policy.spec.timeout
+    size, time, paths = nginx_values.size, nginx_values.parse_nginx_seconds, PROXY_FIELDS
     buffers = None
     if buffering.buffers is not None:
-        each = parse("buffering.buffers.size", size, buffering.buffers.size)
-        buffers = ir.Buffers(buffering.buffers.number, each or 0)
-        if each == 0:
+        buffer_size = parse("buffering.buffers.size", size, buffering.buffers.size)
+        buffers = Buffers(buffering.buffers.number, buffer_size or 0)
+        if buffer_size == 0:
             parse.problems.append("spec.buffering.buffers.size: must be greater than 0")
-    found = ir.ProxySettings(
+        total = buffers.number * buffers.size
+        product = f"{buffering.buffers.number} * {buffering.buffers.size}"
+        parse.limit("buffering.buffers", "responseBufferBytes", total, product)
+    own = NginxResponseSettings(
         buffering=None if buffering.disable is None else not buffering.disable,
-        buffer_size=parse(paths["buffer_size"], size, buffering.buffer_size),
+        buffer_size=parse(paths["nginx.buffer_size"], size, buffering.buffer_size),
         buffers=buffers,
-        busy_buffers_size=parse(paths["busy_buffers_size"], size, buffering.busy_buffers_size),
-        connect=parse(paths["connect"], time, timeouts.connect),
+        busy_buffers_size=parse(
+            paths["nginx.busy_buffers_size"], size, buffering.busy_buffers_size
+        ),
+        connect=parse(paths["nginx.connect"], time, timeouts.connect),
+    )
+    settings = ir.ProxySettings(
         send=parse(paths["send"], time, timeouts.send),
         read=parse(paths["read"], time, timeouts.read),
+        nginx=own,
     )
-    parse.problems += _sizes(found)
-    return parse.result(with_sources(found, origin_of(policy), PROXY_FIELDS))
+    for path, value, text in (
+        ("nginx.buffer_size", own.buffer_size, buffering.buffer_size),
+        ("nginx.busy_buffers_size", own.busy_buffers_size, buffering.busy_buffers_size),
+    ):
+        parse.limit(paths[path], "responseBufferBytes", value, text)
+    parse.problems += _sizes(own)
+    return parse.result(with_sources(settings, origin_of(policy), PROXY_FIELDS))
 
 
-def origin_of(policy: api.Policy) -> Origin:
+def origin_of(policy: api.NginxPolicy) -> Origin:
     """Return the origin of a policy."""
     kind = type(policy).__name__
     return Origin(kind, policy.metadata.namespace, policy.metadata.name)
 
 
-def _sizes(found: ir.ProxySettings) -> list[str]:
+def _sizes(proxy: NginxResponseSettings) -> list[str]:
     """Return the problems of combinations of sizes that NGINX rejects."""
     problems = []
-    if found.buffer_size == 0:
+    if proxy.buffer_size == 0:
         problems.append("spec.buffering.bufferSize: must be greater than 0")
     place = "spec.buffering.busyBuffersSize"
     if (
-        found.busy_buffers_size is not None
-        and found.buffer_size is not None
-        and found.busy_buffers_size < found.buffer_size
+        proxy.busy_buffers_size is not None
+        and proxy.buffer_size is not None
+        and proxy.busy_buffers_size < proxy.buffer_size
     ):
         problems.append(f"{place}: must not be less than bufferSize")
-    if found.busy_buffers_size is not None and found.buffers is not None:
-        if found.busy_buffers_size < found.buffers.size:
+    if proxy.busy_buffers_size is not None and proxy.buffers is not None:
+        if proxy.busy_buffers_size < proxy.buffers.size:
             problems.append(f"{place}: must not be less than buffers.size")
-        if found.busy_buffers_size >= (found.buffers.number - 1) * found.buffers.size:
+        if proxy.busy_buffers_size >= (proxy.buffers.number - 1) * proxy.buffers.size:
             problems.append(f"{place}: must be less than (buffers.number - 1) * buffers.size")
     return problems
 
 
-def rate_limits(policy: api.RateLimitPolicy) -> ParsedPolicy:
+def rate_limits(policy: api.RateLimitPolicy, ceilings: ResourceLimits) -> ParsedPolicy:
     """Translate a RateLimitPolicy."""
-    parse, spec = FieldParser(), policy.spec.rate_limit
+    parse, spec = FieldParser(ceilings), policy.spec.rate_limit
     limits = []
     for index, rule in enumerate(spec.local.rules):
         place = f"rateLimit.local.rules[{index}]"
-        key = parse(f"{place}.key", nginx_values.template, rule.key)
+        key = parse(f"{place}.key", nginx_values.parse_template, rule.key)
         rate = parse(f"{place}.rate", nginx_values.rate, rule.rate) or (1, "s")
         memory = parse(f"{place}.zoneSize", nginx_values.size, rule.zone_size)
-        if memory is not None and memory > MAX_ZONE_BYTES:
-            parse.problems.append(f"spec.{place}.zoneSize: must be at most 256m")
+        parse.limit(f"{place}.zoneSize", "zoneBytes", memory, rule.zone_size)
         if memory is not None and memory < 32 << 10:
             parse.problems.append(f"spec.{place}.zoneSize: must be at least 32k")
         for field, number in (("burst", rule.burst), ("delay", rule.delay)):
-            if number is not None and number < 0:
-                parse.problems.append(f"spec.{place}.{field}: must not be less than 0")
+            if number is not None and not 0 <= number <= MAX_BURST:
+                parse.problems.append(f"spec.{place}.{field}: must be from 0 to {MAX_BURST}")
         limits.append(
             ir.RateLimit(
                 name=f"{policy.metadata.namespace}/{policy.metadata.name}/{index}",
@@ -191,18 +235,20 @@ def rate_limits(policy: api.RateLimitPolicy) -> ParsedPolicy:
                 key=key or (),
                 rate=rate[0],
                 per="second" if rate[1] == "s" else "minute",
-                memory=ZONE if memory is None else memory,
+                memory=_ZONE if memory is None else memory,
                 burst=rule.burst or 0,
                 delay=None if rule.no_delay else rule.delay or 0,
             )
         )
     answers: list[api.RateLimitAnswer] = [spec, *spec.local.rules]
-    levels = [_LEVELS[each.log_level] for each in answers if each.log_level in _LEVELS]
+    levels = [_LEVELS[answer.log_level] for answer in answers if answer.log_level in _LEVELS]
     return parse.result(
         ir.RateLimits(
             tuple(limits),
-            levels[0] if levels else "",
-            next((each.reject_code for each in answers if each.reject_code is not None), None),
-            next((each.dry_run for each in answers if each.dry_run is not None), None),
+            next(
+                (answer.reject_code for answer in answers if answer.reject_code is not None), None
+            ),
+            next((answer.dry_run for answer in answers if answer.dry_run is not None), None),
+            NginxRateLimits(log_level=levels[0] if levels else ""),
         )
     )

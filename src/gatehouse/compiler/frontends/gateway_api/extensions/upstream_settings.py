@@ -7,19 +7,15 @@ import msgspec
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
-    MAX_ZONE_BYTES,
     FieldParser,
     ParsedPolicy,
     origin_of,
     with_sources,
 )
+from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.proxy_settings import NginxUpstreamSettings
 from gatehouse.compiler.ir.settings import Balancing
-
-MAX_IDLE_CONNECTIONS = 32768
-"""Maximum number of idle connections to a backend. NGINX allocates memory for all of them in each
-worker when it starts: 2,147,483,647 end it."""
-
 
 UPSTREAM_FIELDS = {
     "balancing": "loadBalancingMethod",
@@ -28,9 +24,9 @@ UPSTREAM_FIELDS = {
     "requests": "keepAlive.requests",
     "lifetime": "keepAlive.time",
     "idle": "keepAlive.timeout",
-    "memory": "zoneSize",
+    "nginx.memory": "zoneSize",
 }
-"""Fields of the IR, and the fields of an UpstreamSettingsPolicy that set them."""
+"""Paths of fields of the IR, and the fields of an UpstreamSettingsPolicy that set them."""
 
 _METHODS = {
     "round_robin": Balancing(),
@@ -58,9 +54,9 @@ class UpstreamPolicy(msgspec.Struct, frozen=True):
     """Connect to the Service's cluster IP instead of its endpoints; None if not set."""
 
 
-def upstream_settings(policy: api.UpstreamSettingsPolicy) -> ParsedPolicy:
+def upstream_settings(policy: api.UpstreamSettingsPolicy, limits: ResourceLimits) -> ParsedPolicy:
     """Translate an UpstreamSettingsPolicy."""
-    parse, spec, keep_alive = FieldParser(), policy.spec, policy.spec.keep_alive
+    parse, spec, keep_alive = FieldParser(limits), policy.spec, policy.spec.keep_alive
     method = spec.load_balancing_method or ""
     key = None
     if spec.hash_method_key is not None:
@@ -70,18 +66,18 @@ def upstream_settings(policy: api.UpstreamSettingsPolicy) -> ParsedPolicy:
     memory = parse("zoneSize", nginx_values.size, spec.zone_size)
     if memory is not None and memory < 32 << 10:
         parse.problems.append("spec.zoneSize: must be at least 32k")
-    elif memory is not None and memory > MAX_ZONE_BYTES:
-        parse.problems.append("spec.zoneSize: must be at most 256m")
-    if (keep_alive.connections or 0) > MAX_IDLE_CONNECTIONS:
-        parse.problems.append(f"spec.keepAlive.connections: must be at most {MAX_IDLE_CONNECTIONS}")
+    parse.limit("zoneSize", "zoneBytes", memory, spec.zone_size)
+    parse.limit("keepAlive.connections", "keepAliveConnections", keep_alive.connections)
     settings = ir.UpstreamSettings(
         balancing=_METHODS.get(method),
         key=key,
         connections=keep_alive.connections,
-        requests=keep_alive.requests,
-        lifetime=parse(UPSTREAM_FIELDS["lifetime"], nginx_values.time, keep_alive.time),
-        idle=parse(UPSTREAM_FIELDS["idle"], nginx_values.time, keep_alive.timeout),
-        memory=memory,
+        requests=parse(UPSTREAM_FIELDS["requests"], nginx_values.parse_count, keep_alive.requests),
+        lifetime=parse(
+            UPSTREAM_FIELDS["lifetime"], nginx_values.parse_nginx_seconds, keep_alive.time
+        ),
+        idle=parse(UPSTREAM_FIELDS["idle"], nginx_values.parse_nginx_seconds, keep_alive.timeout),
+        nginx=NginxUpstreamSettings(memory=memory),
     )
     settings = with_sources(settings, origin_of(policy), UPSTREAM_FIELDS)
     return parse.result(UpstreamPolicy(settings, spec.use_cluster_ip))

@@ -1,47 +1,64 @@
-"""CA certificates: from references to ConfigMaps to one trust bundle."""
+"""CA certificates: from references to ConfigMaps and Secrets to one trust bundle."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 
-from cryptography import x509
-
 from gatehouse.apis import core, gateway
+from gatehouse.compiler.frontends import pem
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
 from gatehouse.compiler.ir.gateway import TrustBundle
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
+CA_CERTIFICATE_KINDS = ("ConfigMap", "Secret")
+"""Kinds of the core group that can hold CA certificates."""
 
-def authorities(ask: Ask, name: tuple[str, str]) -> bytes | str:
-    """Return the PEM certificates in the ConfigMap ``(namespace, name)``, or the problem."""
-    found = ask.read(("ConfigMap", *name))
-    where = f"ConfigMap {name[0]}/{name[1]}"
-    if found is None:
+
+def authorities(ask: Ask, key: Key) -> bytes | str:
+    """Return the PEM certificates in a ConfigMap or Secret, or the problem."""
+    holder = ask.read(key)
+    where = f"{key[0]} {key[1]}/{key[2]}"
+    if holder is None:
         return f"{where} not found"
-    text = found.data.get("ca.crt", "") if isinstance(found, core.ConfigMap) else ""
-    if not text:
+    try:
+        content = _content(holder)
+    except ValueError:
+        return f"{where}: data[ca.crt] must be base64"
+    if not content:
         return f"{where}: data[ca.crt] not found"
-    if of_certificates(text.encode()) is None:
+    try:
+        return pem.certificates(content)
+    except pem.MALFORMED:
         return f"{where}: data[ca.crt] must be PEM certificates"
-    return text.encode().rstrip() + b"\n"
 
 
-def of_certificates(pem: bytes) -> TrustBundle | None:
+def _content(holder: object) -> bytes:
+    """Return ``data["ca.crt"]``; empty if there is none. Raises ValueError for invalid base64."""
+    if isinstance(holder, core.ConfigMap):
+        return holder.data.get("ca.crt", "").encode()
+    if isinstance(holder, core.Secret):
+        return base64.b64decode(holder.data.get("ca.crt", ""), validate=True)
+    return b""
+
+
+def of_certificates(text: bytes, *origins: Origin) -> TrustBundle | None:
     """Return the trust bundle of PEM certificates; None if they are invalid."""
     try:
-        x509.load_pem_x509_certificates(pem)
-    except ValueError:
+        return _named(pem.certificates(text), origins)
+    except pem.MALFORMED:
         return None
-    return _named(pem.rstrip() + b"\n")
 
 
-def _named(pem: bytes) -> TrustBundle:
-    digest = hashlib.sha256(pem).hexdigest()[:24]
-    return TrustBundle(f"ca-{digest}", pem)
+def _named(certificates: bytes, origins: tuple[Origin, ...]) -> TrustBundle:
+    digest = hashlib.sha256(certificates).hexdigest()[:24]
+    return TrustBundle(f"ca-{digest}", certificates, origins)
 
 
-def bundle(
+def trust_bundle(
     ask: Ask,
     owner: Key,
     group: str,
@@ -51,25 +68,38 @@ def bundle(
 ) -> tuple[TrustBundle | None, tuple[Finding, ...]]:
     """Return the trust bundle that an object refers to, and a finding per unusable reference."""
     parts: list[bytes] = []
+    origins: list[Origin] = []
     findings: list[Finding] = []
     for index, reference in enumerate(references):
         place = f"{where}[{index}]"
-        if (reference.group, reference.kind) != ("", "ConfigMap"):
+        if reference.group or reference.kind not in CA_CERTIFICATE_KINDS:
             kind = f"{reference.group}/{reference.kind}".lstrip("/")
-            findings.append(
-                Finding(invalid_kind, f"{place}: kind {kind} is not supported: must be ConfigMap")
-            )
+            kinds = " or ".join(CA_CERTIFICATE_KINDS)
+            message = f"{place}: kind {kind} is not supported: must be {kinds}"
+            findings.append(Finding(invalid_kind, message))
             continue
-        target = (reference.namespace or owner[1], reference.name)
-        if not ask(permitted, Reference(group, owner[0], owner[1], "", "ConfigMap", *target)):
-            message = f"ConfigMap {target[0]}/{target[1]} not allowed by any ReferenceGrant"
+        target = (reference.kind, reference.namespace or owner[1], reference.name)
+        if not ask(permitted, Reference(group, owner[0], owner[1], "", *target)):
+            message = f"{Origin(*target)} not allowed by any ReferenceGrant"
             findings.append(Finding(Reason.REF_NOT_PERMITTED, f"{place}: {message}"))
             continue
-        found = ask(authorities, target)
-        if isinstance(found, str):
-            findings.append(Finding(Reason.INVALID_CA_REF, f"{place}: {found}"))
+        part = ask(authorities, target)
+        if isinstance(part, str):
+            findings.append(Finding(Reason.INVALID_CA_REF, f"{place}: {part}"))
         else:
-            parts.append(found)
+            parts.append(part)
+            origins.append(Origin(*target))
     if not parts:
         return None, tuple(findings)
-    return _named(b"".join(parts)), tuple(findings)
+    return _named(b"".join(parts), tuple(origins)), tuple(findings)
+
+
+def rejection(ask: Ask, gateway_key: Key, bundle: TrustBundle, where: str) -> Finding | None:
+    """Return a finding if a Gateway's proxy rejected a trust bundle; else None.
+
+    The proxy gets all CA certificates as one, so that those of several objects are left out
+    together.
+    """
+    why = rejected_credential(ask, gateway_key, bundle.name)
+    holders = ", ".join(map(str, bundle.origins))
+    return Finding(Reason.INVALID_CA_REF, f"{where}: {holders}: {why}") if why else None

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Literal
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 from gatehouse.apis import core, gateway
+from gatehouse.compiler.frontends import pem
+from gatehouse.compiler.frontends.certificate_names import dns_names
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import rejected_certificate_key
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
 from gatehouse.compiler.ir.gateway import Certificate, SecretBytes
 from gatehouse.dataplane.origin import Origin
@@ -22,7 +26,7 @@ MIN_RSA_BITS = 2048
 """Minimum size of RSA keys that Envoy and, on its default security level, NGINX accept."""
 
 
-def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
+def key_pair_of_secret(ask: Ask, name: tuple[str, str]) -> Certificate | str:
     """Return the key pair in the Secret ``(namespace, name)``, or the problem."""
     secret = ask.read(("Secret", *name))
     where = f"Secret {name[0]}/{name[1]}"
@@ -37,8 +41,8 @@ def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
         return f"{where}: data[{error.args[0]}] not found"
     except ValueError:
         return f"{where}: data must be base64"
-    found = key_pair(chain, key, origin=Origin("Secret", *name))
-    return f"{where}: {found}" if isinstance(found, str) else found
+    result = key_pair(chain, key, origin=Origin("Secret", *name))
+    return f"{where}: {result}" if isinstance(result, str) else result
 
 
 def key_pair(
@@ -49,40 +53,43 @@ def key_pair(
     origin: Origin,
 ) -> Certificate | str:
     """Return a PEM key pair, or the problem. ``names`` are the names of its parts in messages."""
-    problem = _problem(chain, key, names)
-    if problem:
-        return problem
-    digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
-    return Certificate(f"cert-{digest}", chain, SecretBytes(key), origin)
-
-
-def _problem(chain: bytes, key: bytes, names: tuple[str, str]) -> str:
     spki = serialization.PublicFormat.SubjectPublicKeyInfo
     der = serialization.Encoding.DER
     try:
-        leaf = x509.load_pem_x509_certificates(chain)[0]
-        certified = leaf.public_key().public_bytes(der, spki)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+        parsed = x509.load_pem_x509_certificates(chain)
+        public = parsed[0].public_key()
+        certified = public.public_bytes(der, spki)
+    except pem.MALFORMED:
         return f"{names[0]} must be a PEM certificate with a supported key type"
     try:
         private = serialization.load_pem_private_key(key, password=None)
         own = private.public_key().public_bytes(der, spki)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except pem.MALFORMED:
         return f"{names[1]} must be an unencrypted PEM key of a supported type"
     if certified != own:
         return f"{names[1]} does not match the first certificate of {names[0]}"
-    public = leaf.public_key()
     if isinstance(public, RSAPublicKey) and public.key_size < MIN_RSA_BITS:
         return f"{names[0]}: the RSA key must have at least {MIN_RSA_BITS} bits"
-    return ""
+    chain, key = pem.encode_certificates(parsed), pem.encode_private_key(private)
+    digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
+    names_of_leaf = dns_names(parsed[0])
+    return Certificate(
+        f"cert-{digest}", chain, SecretBytes(key), origin, names_of_leaf, _key_type(public)
+    )
+
+
+def _key_type(key: CertificatePublicKeyTypes) -> Literal["rsa", "ecdsa", "other"]:
+    if isinstance(key, RSAPublicKey):
+        return "rsa"
+    return "ecdsa" if isinstance(key, EllipticCurvePublicKey) else "other"
 
 
 def listener_certificates(
-    ask: Ask, key: Key, owner: Key, listener: gateway.Listener
+    ask: Ask, key: Key, owner: Key, listener: gateway.ListenerSpec
 ) -> tuple[tuple[Certificate, ...], list[Finding]]:
     """Return the certificates of a listener of Gateway ``key``, and a finding for each reference
     that cannot be used. ``owner``: the Gateway or ListenerSet that has the listener."""
-    found: dict[str, Certificate] = {}
+    by_name: dict[str, Certificate] = {}
     findings: list[Finding] = []
     references = listener.tls.certificate_refs if listener.tls else ()
     place = f"listener {listener.name}: tls.certificateRefs"
@@ -90,16 +97,20 @@ def listener_certificates(
         findings.append(Finding(Reason.INVALID_CERTIFICATE_REF, f"{place}: must not be empty"))
     for index, reference in enumerate(references):
         where = f"{place}[{index}]"
-        result = resolve(ask, key, owner, reference)
+        result = resolve_certificate(ask, key, owner, reference)
         if isinstance(result, Certificate):
-            found[result.name] = result
+            by_name[result.name] = result
         else:
             findings.append(Finding(result.reason, f"{where}: {result.message}"))
-    return tuple(found.values()), findings
+    return tuple(by_name.values()), findings
 
 
-def resolve(
-    ask: Ask, key: Key, owner: Key, reference: gateway.ObjectReference
+def resolve_certificate(
+    ask: Ask,
+    key: Key,
+    owner: Key,
+    reference: gateway.ObjectReference,
+    group: str = gateway.GATEWAY_API_GROUP,
 ) -> Certificate | Finding:
     """Return the certificate that ``owner``, a part of Gateway ``key``, refers to, or a finding."""
     if (reference.group, reference.kind) != ("", "Secret"):
@@ -108,14 +119,14 @@ def resolve(
             Reason.INVALID_CERTIFICATE_REF, f"kind {kind} is not supported: must be Secret"
         )
     target = (reference.namespace or owner[1], reference.name)
-    across = Reference(gateway.GROUP, owner[0], owner[1], "", "Secret", *target)
+    across = Reference(group, owner[0], owner[1], "", "Secret", *target)
     if not ask(permitted, across):
         message = f"Secret {target[0]}/{target[1]} not allowed by any ReferenceGrant"
         return Finding(Reason.REF_NOT_PERMITTED, message)
-    result = ask(certificate, target)
+    result = ask(key_pair_of_secret, target)
     if isinstance(result, str):
         return Finding(Reason.INVALID_CERTIFICATE_REF, result)
-    if rejection := ask.read(rejected_certificate_key(key, result.name)):
+    if rejection := rejected_credential(ask, key, result.name):
         message = f"Secret {target[0]}/{target[1]}: {rejection}"
         return Finding(Reason.INVALID_CERTIFICATE_REF, message)
     return result

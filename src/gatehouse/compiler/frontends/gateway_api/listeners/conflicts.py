@@ -12,22 +12,22 @@ from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCO
 from gatehouse.incremental.query import Key
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ListenerEntry(msgspec.Struct, frozen=True):
     """A listener and its Gateway or ListenerSet."""
 
     owner: Key
-    listener: gateway.Listener
+    listener: gateway.ListenerSpec
     valid: bool
 
 
-def conflicts(entries: Sequence[Entry]) -> list[tuple[Finding, ...]]:
+def conflicts(entries: Sequence[ListenerEntry]) -> list[tuple[Finding, ...]]:
     """Return the findings of each listener. ``entries`` are in order of precedence.
 
     All conflicting listeners of the Gateway itself lose. A listener of a ListenerSet loses to every
     earlier one that did not lose (GEP-1713).
     """
     results: list[tuple[Finding, ...]] = []
-    accepted: list[Entry] = []
+    accepted: list[ListenerEntry] = []
     for entry in entries:
         if not entry.valid:
             results.append(())
@@ -44,7 +44,7 @@ def conflicts(entries: Sequence[Entry]) -> list[tuple[Finding, ...]]:
     return results
 
 
-def _findings(entry: Entry, rivals: Sequence[Entry]) -> tuple[Finding, ...]:
+def _findings(entry: ListenerEntry, rivals: Sequence[ListenerEntry]) -> tuple[Finding, ...]:
     own, protocol = entry.listener, PROTOCOLS[entry.listener.protocol]
     sharing = [
         other
@@ -74,7 +74,7 @@ def _findings(entry: Entry, rivals: Sequence[Entry]) -> tuple[Finding, ...]:
     return ()
 
 
-def _names(entry: Entry, others: Sequence[Entry]) -> str:
+def _names(entry: ListenerEntry, others: Sequence[ListenerEntry]) -> str:
     return ", ".join(
         other.listener.name
         if other.owner == entry.owner

@@ -6,15 +6,15 @@ import msgspec
 
 from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api import hostnames
-from gatehouse.compiler.frontends.gateway_api.classes import controller_of
+from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import listener_certificates
-from gatehouse.compiler.frontends.gateway_api.listeners.conflicts import Entry, conflicts
-from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import owners
+from gatehouse.compiler.frontends.gateway_api.listeners.conflicts import ListenerEntry, conflicts
+from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import listener_owners
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
+    NODE_PROXY_PROTOCOLS,
     PROTOCOLS,
-    PROXY_PROTOCOL,
     invalid_value,
     unsupported_reason,
 )
@@ -23,7 +23,7 @@ from gatehouse.compiler.ir.gateway import Certificate
 from gatehouse.incremental.query import Ask, Key
 
 
-class ListenerSpec(msgspec.Struct, frozen=True):
+class ListenerProperties(msgspec.Struct, frozen=True):
     """The properties of a listener that routes depend on."""
 
     owner: Key
@@ -46,7 +46,7 @@ class ListenerSpec(msgspec.Struct, frozen=True):
 class ListenerState(msgspec.Struct, frozen=True):
     """A listener with findings and certificates."""
 
-    spec: ListenerSpec
+    spec: ListenerProperties
     findings: tuple[Finding, ...]
     certificates: tuple[Certificate, ...]
 
@@ -58,58 +58,60 @@ class ListenerState(msgspec.Struct, frozen=True):
         return self.spec.accepted and (not needed or bool(self.certificates))
 
 
-def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
+def ordered_listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
     """Return the listeners of a Gateway and its ListenerSets in order of precedence."""
-    entries: list[Entry] = []
+    entries: list[ListenerEntry] = []
     invalid: list[list[Finding]] = []
-    controller = ask(controller_of, key)
-    for owner in ask(owners, key):
+    controller = ask(class_controller, key)
+    for owner in ask(listener_owners, key):
         for listener in ask(own_listeners, owner):
             findings = _validity(listener, controller) or _invalid_proxies(ask, key, listener)
             invalid.append(findings)
-            entries.append(Entry(owner, listener, not findings))
-    found = zip(entries, invalid, conflicts(entries), strict=True)
-    return _overlapping([_state(ask, key, entry, [*bad, *rivals]) for entry, bad, rivals in found])
+            entries.append(ListenerEntry(owner, listener, not findings))
+    entry_findings = zip(entries, invalid, conflicts(entries), strict=True)
+    return _overlapping(
+        [_state(ask, key, entry, [*bad, *rivals]) for entry, bad, rivals in entry_findings]
+    )
 
 
-def own_listeners(ask: Ask, owner: Key) -> tuple[gateway.Listener, ...]:
+def own_listeners(ask: Ask, owner: Key) -> tuple[gateway.ListenerSpec, ...]:
     """Return the listeners in the spec of a Gateway or ListenerSet."""
-    found = ask.read(owner)
-    if isinstance(found, gateway.Gateway | gateway.ListenerSet):
-        return found.spec.listeners
+    parent = ask.read(owner)
+    if isinstance(parent, gateway.Gateway | gateway.ListenerSet):
+        return parent.spec.listeners
     return ()
 
 
-def listener_specs(ask: Ask, key: Key) -> tuple[ListenerSpec, ...]:
+def listener_specs(ask: Ask, key: Key) -> tuple[ListenerProperties, ...]:
     """Return the listeners without certificates, whose changes do not concern routes."""
-    return tuple(state.spec for state in ask(listeners, key))
+    return tuple(state.spec for state in ask(ordered_listeners, key))
 
 
 def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
     """Return the (port, TCP or UDP) pairs that clients of a Gateway connect to."""
-    found = {
+    pairs = {
         (spec.port, PROTOCOLS[spec.protocol].transport)
         for spec in ask(listener_specs, key)
         if spec.accepted
     }
-    return tuple(sorted(found))
+    return tuple(sorted(pairs))
 
 
-def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> ListenerState:
+def _state(ask: Ask, key: Key, entry: ListenerEntry, findings: list[Finding]) -> ListenerState:
     listener, known = entry.listener, PROTOCOLS.get(entry.listener.protocol)
-    kinds, kind_findings = _kinds(listener, ask(controller_of, key))
+    kinds, kind_findings = _kinds(listener, ask(class_controller, key))
     certificates: tuple[Certificate, ...] = ()
     passthrough = listener.protocol == "TLS" and _mode(listener) == "Passthrough"
     needed = known is not None and known.certificates == "needed"
-    given = known is not None and known.certificates == "optional" and _named(listener)
-    if (needed or given) and not passthrough:
-        certificates, found = listener_certificates(ask, key, entry.owner, listener)
-        kind_findings += found
+    optional = known is not None and known.certificates == "optional" and _named(listener)
+    if (needed or optional) and not passthrough:
+        certificates, certificate_findings = listener_certificates(ask, key, entry.owner, listener)
+        kind_findings += certificate_findings
     if known is not None and known.validates:
         unresolved, refused = ask(frontend_tls.validation_findings, (key, listener.port))
         findings += refused
         kind_findings += unresolved
-    spec = ListenerSpec(
+    spec = ListenerProperties(
         owner=entry.owner,
         name=listener.name,
         port=listener.port,
@@ -130,7 +132,7 @@ def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
         for state in states
         if state.spec.accepted and state.spec.protocol in ("HTTPS", "TLS") and state.certificates
     ]
-    found = []
+    result = []
     for state in states:
         rivals = [
             other.spec.name
@@ -146,19 +148,19 @@ def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
             )
             overlap = Finding(Reason.OVERLAPPING_TLS, message)
             state = msgspec.structs.replace(state, findings=(*state.findings, overlap))
-        found.append(state)
-    return tuple(found)
+        result.append(state)
+    return tuple(result)
 
 
-def _mode(listener: gateway.Listener) -> str:
+def _mode(listener: gateway.ListenerSpec) -> str:
     return listener.tls.mode if listener.tls else "Terminate"
 
 
-def _named(listener: gateway.Listener) -> bool:
+def _named(listener: gateway.ListenerSpec) -> bool:
     return listener.tls is not None and bool(listener.tls.certificate_refs)
 
 
-def _validity(listener: gateway.Listener, controller: str) -> list[Finding]:
+def _validity(listener: gateway.ListenerSpec, controller: str) -> list[Finding]:
     where = f"listener {listener.name}"
     refused = unsupported_reason(listener, controller)
     if refused:
@@ -167,15 +169,17 @@ def _validity(listener: gateway.Listener, controller: str) -> list[Finding]:
     return [Finding(Reason.UNSUPPORTED_VALUE, f"{where}: {bad}")] if bad else []
 
 
-def _invalid_proxies(ask: Ask, key: Key, listener: gateway.Listener) -> list[Finding]:
-    if listener.protocol != PROXY_PROTOCOL:
+def _invalid_proxies(ask: Ask, key: Key, listener: gateway.ListenerSpec) -> list[Finding]:
+    if listener.protocol not in NODE_PROXY_PROTOCOLS:
         return []
-    found = ask(trusted, key)
-    message = f"listener {listener.name}: {found}"
-    return [Finding(Reason.UNSUPPORTED_VALUE, message)] if isinstance(found, str) else []
+    ranges = ask(trusted, key)
+    message = f"listener {listener.name}: {ranges}"
+    return [Finding(Reason.UNSUPPORTED_VALUE, message)] if isinstance(ranges, str) else []
 
 
-def _kinds(listener: gateway.Listener, controller: str) -> tuple[tuple[str, ...], list[Finding]]:
+def _kinds(
+    listener: gateway.ListenerSpec, controller: str
+) -> tuple[tuple[str, ...], list[Finding]]:
     """Return the supported kinds of routes, and a finding for requested kinds that are not."""
     known = PROTOCOLS.get(listener.protocol)
     served = known is not None and controller in known.controllers

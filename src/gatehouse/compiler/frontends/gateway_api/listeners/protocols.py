@@ -1,7 +1,8 @@
 """Table of listener protocols, and validation of listeners against it.
 
 A new protocol is an entry here. Objects of other API groups attach to a listener like routes: their
-front end reads :func:`~gatehouse.compiler.frontends.gateway_api.listeners.listeners.listeners`.
+front end reads
+:func:`~gatehouse.compiler.frontends.gateway_api.listeners.listeners.ordered_listeners`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Literal
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.compiler.frontends.gateway_api.inputs import CONTROLLERS, ENVOY
+from gatehouse.apis.gateway import CONTROLLERS
+from gatehouse.compiler.frontends.gateway_api.inputs import ENVOY
 
 KUBE_APISERVER = "gatehouse.dev/KubeAPIServer"
 """Protocol of a listener of a Gateway: it terminates TLS in front of kube-apiservers (decision
@@ -23,6 +25,14 @@ PROXY_PROTOCOL = "gatehouse.dev/ProxyProtocol"
 with their destination in a PROXY header.
 """
 
+HTTP_CONNECT = "gatehouse.dev/HTTPConnect"
+"""Protocol of a listener of a Gateway: node proxies of hosted clusters open tunnels to it, with
+their destination in a CONNECT request.
+"""
+
+NODE_PROXY_PROTOCOLS = frozenset({PROXY_PROTOCOL, HTTP_CONNECT})
+"""Protocols of listeners for node proxies."""
+
 _HOSTED = gateway.RouteGroupKind("HostedAPIServer", "gatehouse.dev")
 _UPSTREAM_CLUSTER = gateway.RouteGroupKind("UpstreamCluster", "proxy.kubegateway.io")
 
@@ -31,7 +41,7 @@ def _routes(*kinds: str) -> tuple[gateway.RouteGroupKind, ...]:
     return tuple(gateway.RouteGroupKind(kind) for kind in kinds)
 
 
-class Protocol(msgspec.Struct, frozen=True):
+class ListenerProtocol(msgspec.Struct, frozen=True):
     """Properties of a protocol."""
 
     name: str
@@ -53,8 +63,8 @@ class Protocol(msgspec.Struct, frozen=True):
 
 
 _LISTED = (
-    Protocol("HTTP", "HTTP", _routes("HTTPRoute", "GRPCRoute")),
-    Protocol(
+    ListenerProtocol("HTTP", "HTTP", _routes("HTTPRoute", "GRPCRoute")),
+    ListenerProtocol(
         "HTTPS",
         "TLS",
         _routes("HTTPRoute", "GRPCRoute"),
@@ -62,10 +72,10 @@ _LISTED = (
         modes=("Terminate",),
         validates=True,
     ),
-    Protocol("TLS", "TLS", _routes("TLSRoute"), certificates="needed"),
-    Protocol("TCP", "TCP", _routes("TCPRoute")),
-    Protocol("UDP", "UDP", _routes("UDPRoute"), transport="UDP"),
-    Protocol(
+    ListenerProtocol("TLS", "TLS", _routes("TLSRoute"), certificates="needed"),
+    ListenerProtocol("TCP", "TCP", _routes("TCPRoute")),
+    ListenerProtocol("UDP", "UDP", _routes("UDPRoute"), transport="UDP"),
+    ListenerProtocol(
         KUBE_APISERVER,
         KUBE_APISERVER,
         (_UPSTREAM_CLUSTER,),
@@ -75,22 +85,23 @@ _LISTED = (
         named=False,
         controllers=(ENVOY,),
     ),
-    Protocol(PROXY_PROTOCOL, PROXY_PROTOCOL, (_HOSTED,), named=False, controllers=(ENVOY,)),
+    ListenerProtocol(PROXY_PROTOCOL, PROXY_PROTOCOL, (_HOSTED,), named=False, controllers=(ENVOY,)),
+    ListenerProtocol(HTTP_CONNECT, HTTP_CONNECT, (_HOSTED,), named=False, controllers=(ENVOY,)),
 )
 
-PROTOCOLS = {each.name: each for each in _LISTED}
+PROTOCOLS = {protocol.name: protocol for protocol in _LISTED}
 """Protocols by name."""
 
-GROUPS = {kind.kind: kind.group for each in _LISTED for kind in each.kinds}
+KIND_GROUPS = {kind.kind: kind.group for protocol in _LISTED for kind in protocol.kinds}
 """API group of each kind that can attach to a listener."""
 
 
 def supported_protocols(controller: str) -> tuple[str, ...]:
     """Return the names of the protocols that a controller's data planes support."""
-    return tuple(each.name for each in _LISTED if controller in each.controllers)
+    return tuple(protocol.name for protocol in _LISTED if controller in protocol.controllers)
 
 
-def unsupported_reason(listener: gateway.Listener, controller: str) -> str:
+def unsupported_reason(listener: gateway.ListenerSpec, controller: str) -> str:
     """Return why the protocol of a listener is not supported; empty if it is."""
     known = PROTOCOLS.get(listener.protocol)
     if known is None:
@@ -102,7 +113,7 @@ def unsupported_reason(listener: gateway.Listener, controller: str) -> str:
     return ""
 
 
-def invalid_value(listener: gateway.Listener) -> str:
+def invalid_value(listener: gateway.ListenerSpec) -> str:
     """Return the invalid value of a listener with a supported protocol; empty if there is none."""
     known = PROTOCOLS[listener.protocol]
     mode = listener.tls.mode if listener.tls else "Terminate"

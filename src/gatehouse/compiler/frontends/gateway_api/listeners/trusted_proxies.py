@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from gatehouse.apis import gateway
+from gatehouse.dataplane import ip_addresses
 from gatehouse.incremental.query import Ask, Key
 
 TRUSTED = "gatehouse.dev/trusted-proxies"
@@ -18,16 +17,16 @@ def trusted(ask: Ask, key: Key) -> tuple[str, ...] | str:
 
     Empty if the annotation is missing. An empty annotation is an error: no proxy would be trusted.
     """
-    found = ask.read(key)
-    if not isinstance(found, gateway.Gateway):
+    gateway_object = ask.read(key)
+    if not isinstance(gateway_object, gateway.Gateway):
         return ()
-    text = found.metadata.annotations.get(TRUSTED)
+    text = gateway_object.metadata.annotations.get(TRUSTED)
     if text is None:
         return ()
     ranges = set()
     for part in text.split(","):
         try:
-            ranges.add(str(ipaddress.ip_network(part.strip(), strict=False)))
+            ranges.add(str(ip_addresses.ip_network(part.strip(), strict=False)))
         except ValueError:
             where = f"metadata.annotations[{TRUSTED}]"
             return f"{where}: {part.strip()!r} must be an IP address or CIDR range"

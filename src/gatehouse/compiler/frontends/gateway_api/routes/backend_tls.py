@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import policies
-from gatehouse.apis.gateway import GROUP
+from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.ir.gateway import TrustBundle
 from gatehouse.compiler.ir.http import BackendTls, SubjectName
@@ -16,7 +17,10 @@ Port = tuple[str, str, str]
 """Namespace and name of a Service, and the name of one of its ports."""
 
 
-class Resolved(msgspec.Struct, frozen=True):
+_REFERENCES = "validation.caCertificateRefs"
+
+
+class ResolvedBackendTls(msgspec.Struct, frozen=True):
     """Translation of a policy."""
 
     tls: BackendTls | None = None
@@ -31,22 +35,39 @@ def effective(ask: Ask, port: Port) -> Key | None:
     Of several the oldest, then the first by name (BackendTLSPolicy, conflict resolution).
     """
     namespace, service, section = port
-    found: list[tuple[bool, str, str, Key]] = []
+    result: list[tuple[bool, str, str, Key]] = []
     for key in ask.read(("@policies", namespace, service)):
         policy = ask.read(key)
         for target in policy.spec.target_refs:
             if target.name == service and target.section_name in ("", section):
                 age = policy.metadata.creation_timestamp
-                found.append((not target.section_name, age, key[2], key))
-    return min(found)[3] if found else None
+                result.append((not target.section_name, age, key[2], key))
+    return min(result)[3] if result else None
 
 
-def resolve(ask: Ask, key: Key) -> Resolved:
+def backend_tls_at(ask: Ask, place: GatewayObject) -> ResolvedBackendTls:
+    """Return the translation of a policy at a Gateway, whose proxy may have rejected the CA
+    certificates."""
+    resolved = ask(resolve_backend_tls, place[1])
+    rejected = (
+        ca_certificates.rejection(ask, place[0], resolved.trust, _REFERENCES)
+        if resolved.trust
+        else None
+    )
+    return _invalid(*resolved.findings, rejected) if rejected is not None else resolved
+
+
+def _invalid(*findings: Finding) -> ResolvedBackendTls:
+    message = f"{_REFERENCES}: no valid CA certificate found"
+    return ResolvedBackendTls(findings=(*findings, Finding(Reason.NO_VALID_CA, message)))
+
+
+def resolve_backend_tls(ask: Ask, key: Key) -> ResolvedBackendTls:
     """Return the TLS settings and trust bundle of a policy, or its findings."""
     policy = ask.read(key)
     if not isinstance(policy, policies.BackendTLSPolicy):
         message = f"BackendTLSPolicy {key[1]}/{key[2]} is invalid"
-        return Resolved(findings=(Finding(Reason.NO_VALID_CA, message),))
+        return ResolvedBackendTls(findings=(Finding(Reason.NO_VALID_CA, message),))
     validation = policy.spec.validation
     names = tuple(
         SubjectName("uri", name.uri)
@@ -60,16 +81,19 @@ def resolve(ask: Ask, key: Key) -> Resolved:
                 "validation.wellKnownCACertificates: must be System, not "
                 f"{validation.well_known_ca_certificates}"
             )
-            return Resolved(findings=(Finding(Reason.POLICY_INVALID, message),))
-        return Resolved(BackendTls(validation.hostname, "", names))
-    place = "validation.caCertificateRefs"
-    found, findings = ca_certificates.bundle(
-        ask, key, GROUP, validation.ca_certificate_refs, place, Reason.INVALID_KIND
+            return ResolvedBackendTls(findings=(Finding(Reason.POLICY_INVALID, message),))
+        return ResolvedBackendTls(BackendTls(validation.hostname, "", names))
+    bundle, findings = ca_certificates.trust_bundle(
+        ask,
+        key,
+        GATEWAY_API_GROUP,
+        validation.ca_certificate_refs,
+        _REFERENCES,
+        Reason.INVALID_KIND,
     )
-    if found is None:
-        message = f"{place}: no valid CA certificate found"
-        return Resolved(findings=(*findings, Finding(Reason.NO_VALID_CA, message)))
-    return Resolved(BackendTls(validation.hostname, found.name, names), found, findings)
+    if bundle is None:
+        return _invalid(*findings)
+    return ResolvedBackendTls(BackendTls(validation.hostname, bundle.name, names), bundle, findings)
 
 
 def conflicting_policies(ask: Ask, key: Key) -> Finding | None:

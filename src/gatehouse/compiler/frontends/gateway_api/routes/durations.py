@@ -9,7 +9,7 @@ _WHOLE = re.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 
 
-def seconds(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """Return a duration in seconds; None if ``text`` is invalid."""
     if not _WHOLE.fullmatch(text):
         return None

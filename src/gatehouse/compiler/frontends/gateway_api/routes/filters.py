@@ -9,19 +9,20 @@ import msgspec
 
 from gatehouse.apis import nginx_gateway, routes
 from gatehouse.compiler.frontends.gateway_api import header_names
-from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
+from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
+from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import (
+    EXTENSION_FILTERS,
+    filter_at,
+)
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import rejected_by_proxy
+from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
+from gatehouse.compiler.frontends.gateway_api.routes import external_auth
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
-    ClusterKey,
-    resolve,
+    resolve_backend,
     tls_resolved,
 )
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.authentication import Authentication
-from gatehouse.compiler.ir.gateway import SecretFile
-from gatehouse.compiler.ir.settings import Snippet
-from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.query import Ask
 
 _STATUSES: dict[int, Literal[301, 302, 303, 307, 308]] = {
     301: 301,
@@ -30,37 +31,20 @@ _STATUSES: dict[int, Literal[301, 302, 303, 307, 308]] = {
     307: 307,
     308: 308,
 }
-_EXTENSION_KINDS = ("SnippetsFilter", "AuthenticationFilter")
-"""Kinds of filters in the group ``gateway.nginx.org``."""
-
 _SCHEMES: dict[str, Literal["http", "https"]] = {"http": "http", "https": "https"}
 
 
-class Filters(msgspec.Struct, frozen=True):
-    """Translated filters of one rule or backend."""
-
-    request_headers: ir.HeaderEdit = ir.HeaderEdit()
-    response_headers: ir.HeaderEdit = ir.HeaderEdit()
-    redirect: routes.RequestRedirect | None = None
-    rewrite: ir.Rewrite = ir.Rewrite()
-    mirrors: tuple[ir.Mirror, ...] = ()
-    cors: ir.Cors | None = None
-    snippets: tuple[Snippet, ...] = ()
-    authentication: Authentication | None = None
-    secrets: tuple[SecretFile, ...] = ()
-    """Secrets that ``authentication`` refers to."""
-    clusters: tuple[ClusterKey, ...] = ()
-    """Clusters that ``mirrors`` refer to."""
-    notes: tuple[Finding, ...] = ()
-    """Findings about invalid mirrors; requests are served without them."""
-    findings: tuple[Finding, ...] = ()
-    """Findings about invalid filters. The rule or backend then answers 500."""
-
-
 def compile_filters(
-    ask: Ask, route: Key, filters: tuple[routes.Filter, ...], where: str
+    ask: Ask,
+    at: GatewayObject,
+    filters: tuple[routes.Filter, ...],
+    where: str,
+    listener: tuple[int, str],
 ) -> Filters:
-    """Translate ``filters``; ``where`` is their field path in the route."""
+    """Translate ``filters`` of a route at a Gateway.
+
+    ``where``: their field path in the route. ``listener``: port and protocol.
+    """
     result = Filters()
     for index, item in enumerate(filters):
         place = f"{where}.filters[{index}]"
@@ -72,15 +56,19 @@ def compile_filters(
             ):
                 result = _with_header_edit(result, edit, place, "response")
             case routes.Filter(type="RequestRedirect", request_redirect=redirect) if redirect:
-                result = _replace(result, redirect=redirect)
+                result = _replace(result, answer=_redirect(redirect, *listener))
             case routes.Filter(type="URLRewrite", url_rewrite=rewrite) if rewrite:
                 result = _replace(result, rewrite=_rewrite(rewrite))
             case routes.Filter(type="RequestMirror", request_mirror=mirror) if mirror:
-                result = _with_mirror(ask, route, result, mirror, f"{place}.requestMirror")
+                result = _with_mirror(ask, at, result, mirror, f"{place}.requestMirror")
             case routes.Filter(type="CORS", cors=cors) if cors:
-                result = _replace(result, cors=_cors(cors))
+                result = _with_cors(result, cors, f"{place}.cors")
+            case routes.Filter(type="ExternalAuth", external_auth=spec) if (
+                spec and at[1][0] == "HTTPRoute"
+            ):
+                result = _with_external_auth(ask, at, result, spec, place)
             case routes.Filter(type="ExtensionRef", extension_ref=reference) if reference:
-                result = _with_extension(ask, route[1], result, reference, place)
+                result = _with_extension(ask, at, result, reference, place)
             case _:
                 message = f"{place}: type {item.type} is not supported"
                 finding = Finding(Reason.UNSUPPORTED_VALUE, message)
@@ -95,42 +83,67 @@ def _with_header_edit(
     direction: Literal["request", "response"],
 ) -> Filters:
     """Add the changes of a header modifier, or a finding for each reserved header."""
-    found = tuple(_reserved(edit, f"{place}.{direction}HeaderModifier"))
-    if found:
-        return _replace(result, findings=(*result.findings, *found))
+    header_findings = tuple(_header_findings(edit, f"{place}.{direction}HeaderModifier", direction))
+    if header_findings:
+        return _replace(result, findings=(*result.findings, *header_findings))
     return _replace(result, **{f"{direction}_headers": _edit(edit)})
 
 
-def _reserved(edit: routes.HeaderModifier, place: str) -> Iterator[Finding]:
-    changed = {
-        "set": [item.name for item in edit.set],
-        "add": [item.name for item in edit.add],
-        "remove": edit.remove,
+def _header_findings(
+    edit: routes.HeaderModifier, place: str, direction: Literal["request", "response"]
+) -> Iterator[Finding]:
+    """Yield a finding for each header that must not be changed so."""
+    changes: dict[header_names.HeaderChange, list[tuple[str, str]]] = {
+        "set": [(item.name, item.value) for item in edit.set],
+        "add": [(item.name, item.value) for item in edit.add],
+        "remove": [(name, "") for name in edit.remove],
     }
-    for field, listed in changed.items():
-        for index, name in enumerate(listed):
-            if why := header_names.problem(name):
-                yield Finding(Reason.UNSUPPORTED_VALUE, f"{place}.{field}[{index}]: {why}")
+    for change, listed in changes.items():
+        for index, (name, value) in enumerate(listed):
+            if direction == "request":
+                why = header_names.request_problem(change, name, value)
+            else:
+                why = header_names.problem(name)
+            if why:
+                yield Finding(Reason.UNSUPPORTED_VALUE, f"{place}.{change}[{index}]: {why}")
 
 
 def _with_mirror(
-    ask: Ask, route: Key, result: Filters, mirror: routes.RequestMirror, place: str
+    ask: Ask, at: GatewayObject, result: Filters, mirror: routes.RequestMirror, place: str
 ) -> Filters:
-    found = resolve(ask, route, mirror.backend_ref, f"{place}.backendRef")
-    if isinstance(found, Finding):
-        return _replace(result, notes=(*result.notes, found))
-    if not ask(tls_resolved, found):
+    cluster = resolve_backend(ask, at, mirror.backend_ref, f"{place}.backendRef")
+    if isinstance(cluster, Finding):
+        return _replace(result, notes=(*result.notes, cluster))
+    if not ask(tls_resolved, (at[0], cluster)):
         return result
     numerator, denominator = 100, 100
     if mirror.percent is not None:
         numerator = mirror.percent
     elif mirror.fraction is not None:
         numerator, denominator = mirror.fraction.numerator, mirror.fraction.denominator
-    added = ir.Mirror(found.name, numerator, denominator)
-    return _replace(result, mirrors=(*result.mirrors, added), clusters=(*result.clusters, found))
+    added = ir.Mirror(cluster.name, numerator, denominator)
+    return _replace(result, mirrors=(*result.mirrors, added), clusters=(*result.clusters, cluster))
 
 
-def _cors(cors: routes.Cors) -> ir.Cors:
+def _with_cors(result: Filters, cors: routes.CorsSpec, place: str) -> Filters:
+    """Add a CORS policy, or a finding for each invalid name of a method or header."""
+    lists = {
+        "allowMethods": cors.allow_methods,
+        "allowHeaders": cors.allow_headers,
+        "exposeHeaders": cors.expose_headers,
+    }
+    cors_findings = tuple(
+        Finding(Reason.UNSUPPORTED_VALUE, f"{place}.{field}[{index}]: {name!r} must be a token")
+        for field, listed in lists.items()
+        for index, name in enumerate(listed)
+        if not header_names.is_token(name)
+    )
+    if cors_findings:
+        return _replace(result, findings=(*result.findings, *cors_findings))
+    return _replace(result, cors=_cors(cors))
+
+
+def _cors(cors: routes.CorsSpec) -> ir.Cors:
     return ir.Cors(
         origins=tuple(origin.lower() for origin in cors.allow_origins),
         methods=cors.allow_methods,
@@ -138,6 +151,23 @@ def _cors(cors: routes.Cors) -> ir.Cors:
         expose=cors.expose_headers,
         credentials=cors.allow_credentials,
         max_age=cors.max_age,
+    )
+
+
+def _with_external_auth(
+    ask: Ask, at: GatewayObject, result: Filters, spec: routes.ExternalAuthSpec, place: str
+) -> Filters:
+    """Add an authorization server, or findings."""
+    if result.external_auth is not None:
+        message = f"{place}: a rule must not have more than one ExternalAuth filter"
+        finding = Finding(Reason.UNSUPPORTED_VALUE, message)
+        return _replace(result, findings=(*result.findings, finding))
+    translated = external_auth.translate_external_auth(ask, at, spec, f"{place}.externalAuth")
+    return _replace(
+        result,
+        external_auth=translated.external_auth,
+        clusters=(*result.clusters, *translated.clusters),
+        findings=(*result.findings, *translated.findings),
     )
 
 
@@ -158,16 +188,24 @@ def _rewrite(rewrite: routes.UrlRewrite) -> ir.Rewrite:
 
 
 def path_rewrite(path: routes.PathModifier | None) -> ir.PathRewrite | None:
-    """Return a path modifier as IR."""
+    """Return a path modifier as IR.
+
+    A path begins with a slash (RFC 9112, section 3.2.1). The API does not demand it. Without one,
+    a redirect would append the value to the hostname.
+    """
     if path is None:
         return None
     if path.type == "ReplaceFullPath":
-        return ir.FullPath(path.replace_full_path or "/")
-    return ir.PrefixPath(path.replace_prefix_match or "/")
+        return ir.FullPath(_absolute(path.replace_full_path))
+    return ir.PrefixPath(_absolute(path.replace_prefix_match))
+
+
+def _absolute(path: str | None) -> str:
+    return f"/{(path or '').removeprefix('/')}"
 
 
 def _with_extension(
-    ask: Ask, namespace: str, result: Filters, reference: routes.ExtensionRef, place: str
+    ask: Ask, at: GatewayObject, result: Filters, reference: routes.ExtensionRef, place: str
 ) -> Filters:
     """Add a filter of the group ``gateway.nginx.org``, or a finding."""
 
@@ -175,27 +213,20 @@ def _with_extension(
         finding = Finding(Reason.INVALID_FILTER, f"{place}: {message}")
         return _replace(result, findings=(*result.findings, finding))
 
+    gateway, (_, namespace, _) = at
     kind, key = reference.kind, (reference.kind, namespace, reference.name)
-    if reference.group != nginx_gateway.GROUP or kind not in _EXTENSION_KINDS:
+    if reference.group != nginx_gateway.NGINX_GATEWAY_GROUP or kind not in EXTENSION_FILTERS:
         return refused(f"{reference.group}/{kind} is not supported")
-    if kind == "SnippetsFilter" and (why := snippets.rejection(ask, kind)):
-        return refused(why)
-    found = ask.read(key)
-    if found is None:
+    if ask.read(key) is None:
         return refused(f"{kind} {namespace}/{reference.name} not found")
-    if isinstance(found, nginx_gateway.SnippetsFilter):
-        if why := rejected_by_proxy(ask, key):
-            return refused(f"{kind} {namespace}/{reference.name}: {why}")
-        return _replace(result, snippets=(*result.snippets, *snippets.snippets(found)))
-    if result.authentication is not None:
-        return refused("a rule must not have more than one AuthenticationFilter")
-    resolved = ask(authentication.resolve, key)
-    if resolved.authentication is None:
-        return refused(f"{kind} {namespace}/{reference.name}: {resolved.problem}")
-    return _replace(result, authentication=resolved.authentication, secrets=resolved.secrets)
+    translated = ask(filter_at, (gateway, key))
+    if isinstance(translated, str):
+        return refused(f"{kind} {namespace}/{reference.name}: {translated}")
+    merged = result.merge(translated)
+    return merged or refused(f"a rule must not have more than one {kind}")
 
 
-def redirect(redirect: routes.RequestRedirect, port: int, protocol: str) -> ir.Redirect:
+def _redirect(redirect: routes.RequestRedirect, port: int, protocol: str) -> ir.Redirect:
     """Return a redirect as IR for a listener's port.
 
     The port in Location is the explicit one; otherwise, if a scheme is set, the scheme's well-known

@@ -23,7 +23,7 @@ def _match(match: routes.GrpcMatch) -> routes.RouteMatch:
     return routes.RouteMatch(path=_path(match.method), headers=match.headers)
 
 
-def _path(method: routes.GrpcMethodMatch) -> routes.PathMatch:
+def _path(method: routes.GrpcMethodMatch) -> routes.PathMatchSpec:
     """Return the path match of a method match.
 
     The order of such paths is also that of gRPC matches: exact, then longer service, then longer
@@ -31,11 +31,11 @@ def _path(method: routes.GrpcMethodMatch) -> routes.PathMatch:
     """
     if method.type == "RegularExpression":
         service, name = method.service or _NAME, method.method or _NAME
-        return routes.PathMatch("RegularExpression", f"/(?:{service})/(?:{name})")
+        return routes.PathMatchSpec("RegularExpression", f"/(?:{service})/(?:{name})")
     if method.service and method.method:
-        return routes.PathMatch("Exact", f"/{method.service}/{method.method}")
+        return routes.PathMatchSpec("Exact", f"/{method.service}/{method.method}")
     if method.service:
-        return routes.PathMatch("PathPrefix", f"/{method.service}")
+        return routes.PathMatchSpec("PathPrefix", f"/{method.service}")
     if method.method:
-        return routes.PathMatch("RegularExpression", f"/{_NAME}/{re.escape(method.method)}")
-    return routes.PathMatch()
+        return routes.PathMatchSpec("RegularExpression", f"/{_NAME}/{re.escape(method.method)}")
+    return routes.PathMatchSpec()

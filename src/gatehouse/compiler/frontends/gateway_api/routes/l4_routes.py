@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import routes
+from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
+from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
-    ClusterKey,
-    resolve,
+    resolve_backend,
     tls_resolved,
 )
 from gatehouse.compiler.ir.gateway import L4Backend
@@ -26,8 +27,9 @@ class Targets(msgspec.Struct, frozen=True):
     services: tuple[tuple[str, str], ...] = ()
 
 
-def targets(ask: Ask, key: Key) -> Targets:
-    """Return the backends of a route's first rule."""
+def l4_backends(ask: Ask, place: GatewayObject) -> Targets:
+    """Return the backends of a route's first rule. ``place``: Gateway and route."""
+    gateway, key = place
     route = ask.read(key)
     if not isinstance(route, routes.TLSRoute | routes.TCPRoute | routes.UDPRoute):
         return Targets()
@@ -37,21 +39,23 @@ def targets(ask: Ask, key: Key) -> Targets:
     findings: list[Finding] = []
     for number, rule in enumerate(route.spec.rules[:1]):
         for index, reference in enumerate(rule.backend_refs):
-            found = resolve(ask, key, reference, f"rules[{number}].backendRefs[{index}]")
-            if isinstance(found, Finding):
-                findings.append(found)
+            backend = resolve_backend(
+                ask, place, reference, f"rules[{number}].backendRefs[{index}]"
+            )
+            if isinstance(backend, Finding):
+                findings.append(backend)
             else:
-                clusters.append(found)
-            if isinstance(found, Finding) or not ask(tls_resolved, found):
+                clusters.append(backend)
+            if isinstance(backend, Finding) or not ask(tls_resolved, (gateway, backend)):
                 rejected += reference.weight
             elif reference.weight:
-                backends.append(L4Backend(found.name, reference.weight))
+                backends.append(L4Backend(backend.name, reference.weight))
     return Targets(
         tuple(backends),
         rejected,
-        tuple(sorted({each for each in clusters if ask(tls_resolved, each)})),
+        tuple(sorted({cluster for cluster in clusters if ask(tls_resolved, (gateway, cluster))})),
         tuple(findings),
-        tuple(sorted({(each.namespace, each.service) for each in clusters})),
+        tuple(sorted({(cluster.namespace, cluster.service) for cluster in clusters})),
     )
 
 

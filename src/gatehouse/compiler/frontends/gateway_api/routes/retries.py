@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 from gatehouse.apis import routes
@@ -14,38 +15,53 @@ from gatehouse.compiler.ir import http as ir
 MAX_RETRIES = 8
 """Maximum number of retries: back ends chain attempts, so the number must be bounded."""
 
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+_COOKIE_PATH = re.compile(r"/[!-:<-~]*")
 
 
-def problems(rule: routes.RouteRule, where: str) -> list[str]:
+def retry_problems(rule: routes.RouteRule, where: str) -> list[str]:
     """Return the problems of a rule's retry and session persistence."""
     messages = []
     if rule.retry is not None:
         if (rule.retry.attempts or 0) > MAX_RETRIES:
             messages.append(f"{where}.retry.attempts: must not be more than {MAX_RETRIES}")
-        if rule.retry.backoff and durations.seconds(rule.retry.backoff) is None:
+        if rule.retry.backoff and durations.parse_duration(rule.retry.backoff) is None:
             messages.append(f"{where}.retry.backoff: {rule.retry.backoff!r} must be a duration")
     if rule.session_persistence is not None:
-        why = _name_problem(rule.session_persistence)
-        messages += [f"{where}.sessionPersistence.sessionName: {why}"] if why else []
+        place = f"{where}.sessionPersistence"
+        messages += [
+            f"{place}.{problem}" for problem in _session_problems(rule.session_persistence)
+        ]
     return messages
 
 
-def _name_problem(session: routes.SessionPersistence) -> str:
-    """Return why the name of a session is invalid; empty if it is valid."""
-    if session.session_name and not _TOKEN.fullmatch(session.session_name):
-        return "must be a valid cookie or header name"
-    return header_names.problem(session.session_name) if session.type == "Header" else ""
+def _session_problems(session: routes.SessionPersistence) -> Iterator[str]:
+    """Yield each invalid field of a session, with the reason."""
+    field = (
+        "sessionName" if session.name == session.session_name else f"{session.type.lower()}.name"
+    )
+    if session.name and not header_names.is_token(session.name):
+        yield f"{field}: must be a valid cookie or header name"
+    elif session.type == "Header" and (why := _header_problem(session.name)):
+        yield f"{field}: {why}"
+    if session.type != "Header" and not _COOKIE_PATH.fullmatch(session.own_cookie.path):
+        yield f"cookie.path: {session.own_cookie.path!r} must be a path without semicolon"
+    if session.absolute_timeout and durations.parse_duration(session.absolute_timeout) is None:
+        yield f"absoluteTimeout: {session.absolute_timeout!r} must be a duration"
 
 
-def retry(spec: routes.Retry | None) -> ir.Retry | None:
+def _header_problem(name: str) -> str:
+    return header_names.request_problem("add", name) if name else ""
+
+
+def retry(spec: routes.RetrySpec | None) -> ir.Retry | None:
     """Return a retry as IR; one attempt if no number is set. None for zero attempts."""
     if spec is None:
         return None
     attempts = 1 if spec.attempts is None else spec.attempts
     if attempts < 1:
         return None
-    backoff = durations.seconds(spec.backoff) if spec.backoff else None
+    backoff = durations.parse_duration(spec.backoff) if spec.backoff else None
     return ir.Retry(attempts, tuple(sorted(set(spec.codes))), backoff or 0.0)
 
 
@@ -54,8 +70,11 @@ def persistence(spec: routes.SessionPersistence | None, place: str) -> ir.Persis
     if spec is None:
         return None
     kind: Literal["cookie", "header"] = "header" if spec.type == "Header" else "cookie"
-    name = spec.session_name or f"gh-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
-    lifetime = 0
-    if kind == "cookie" and spec.cookie_config.lifetime_type == "Permanent":
-        lifetime = int(durations.seconds(spec.absolute_timeout) or 0)
-    return ir.Persistence(kind, name, lifetime)
+    name = spec.name or f"gh-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+    timeout = durations.parse_duration(spec.absolute_timeout) or 0.0
+    if kind == "header":
+        return ir.Persistence(kind, name, absolute_timeout=timeout)
+    if spec.own_cookie.lifetime_type == "Permanent":
+        # The client ends the session.
+        return ir.Persistence(kind, name, int(timeout), spec.own_cookie.path)
+    return ir.Persistence(kind, name, 0, spec.own_cookie.path, timeout)

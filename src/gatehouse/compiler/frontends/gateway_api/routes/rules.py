@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from gatehouse.apis import routes as api
+from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.routes import durations, filters, grpc, retries
+from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
+from gatehouse.compiler.frontends.gateway_api.routes import (
+    backend_filters,
+    claim_headers,
+    durations,
+    expressions,
+    filters,
+    retries,
+)
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
-    ClusterKey,
-    resolve,
+    resolve_backend,
     tls_resolved,
 )
-from gatehouse.compiler.frontends.gateway_api.routes.filters import Filters
+from gatehouse.compiler.frontends.gateway_api.routes.external_names import external_name
 from gatehouse.compiler.frontends.gateway_api.routes.precedence import Rank, call_rank, rank
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import SecretFile
@@ -45,26 +54,30 @@ class Translated(msgspec.Struct, frozen=True):
     """Origins of IR routes whose rules are invalid."""
 
 
-def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
-    """Translate the route at ``which[0]`` for listeners of port ``which[1]``, protocol ``[2]``."""
-    key, port, protocol = which
+def translate(ask: Ask, which: tuple[Key, Key, int, str]) -> Translated:
+    """Translate a route for listeners of a Gateway.
+
+    ``which``: Gateway, route, port and protocol.
+    """
+    gateway, key, port, protocol = which
     route = ask.read(key)
-    if isinstance(route, api.GRPCRoute):
-        rules, place = tuple(grpc.as_http(rule) for rule in route.spec.rules), call_rank
-    elif isinstance(route, api.HTTPRoute):
-        rules, place = route.spec.rules, rank
-    else:
+    if not isinstance(route, api.GRPCRoute | api.HTTPRoute):
         return Translated()
+    place = call_rank if isinstance(route, api.GRPCRoute) else rank
     routes: list[Ranked] = []
     clusters: set[ClusterKey] = set()
     findings: list[Finding] = []
     secrets: dict[str, SecretFile] = {}
     dropped: set[Origin] = set()
-    for index, rule in enumerate(rules):
-        compiled = _rule(ask, key, rule, f"rules[{index}]", port, protocol)
+    patterns = 0
+    for index, rule in enumerate(expressions.http_rules(route)):
+        own = expressions.number_of_rule(rule)
+        patterns += own
+        excess = expressions.expressions_message(ask, (gateway, key), patterns) if own else ""
+        compiled = _rule(ask, (gateway, key), rule, f"rules[{index}]", (port, protocol), excess)
         findings += compiled.findings
         clusters |= set(compiled.clusters)
-        secrets.update({each.name: each for each in compiled.secrets})
+        secrets.update({secret.name: secret for secret in compiled.secrets})
         for number, match in enumerate(rule.matches or (api.RouteMatch(),)):
             name = f"{key[1]}/{key[2]}/{index}/{number}"
             origin = Origin(key[0], key[1], key[2], f"rules[{index}].matches[{number}]")
@@ -83,9 +96,9 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
             )
     return Translated(
         tuple(routes),
-        tuple(sorted(each for each in clusters if ask(tls_resolved, each))),
+        tuple(sorted(cluster for cluster in clusters if ask(tls_resolved, (gateway, cluster)))),
         tuple(findings),
-        tuple(sorted({(each.namespace, each.service) for each in clusters})),
+        tuple(sorted({(cluster.namespace, cluster.service) for cluster in clusters})),
         tuple(secrets[name] for name in sorted(secrets)),
         frozenset(dropped),
     )
@@ -100,33 +113,45 @@ class _Rule(msgspec.Struct, frozen=True):
     """An invalid value makes the whole rule unusable."""
 
 
-def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protocol: str) -> _Rule:
-    compiled_filters = filters.compile_filters(ask, key, rule.filters, where)
-    findings = [*compiled_filters.findings, *_invalid_fields(rule, where)]
+def _rule(
+    ask: Ask,
+    place: GatewayObject,
+    rule: api.RouteRule,
+    where: str,
+    listener: tuple[int, str],
+    excess: str = "",
+) -> _Rule:
+    key = place[1]
+    compiled_filters = filters.compile_filters(ask, place, rule.filters, where, listener)
+    findings = [*compiled_filters.findings, *_invalid_fields(rule, where, excess)]
+    only: ir.Action | None = None
+    if len(rule.backend_refs) == 1 and rule.backend_refs[0].filters:
+        only, compiled_filters, conflict = backend_filters.with_only_backend(
+            ask, place, rule, where, listener, compiled_filters
+        )
+        findings += conflict
     if findings:
-        broken = ir.Route("", ir.Match(), ir.Respond(500))
-        return _Rule(broken, findings=tuple(findings), broken=_has_invalid_value(findings))
-    if compiled_filters.redirect is not None:
-        action: ir.Action = filters.redirect(compiled_filters.redirect, port, protocol)
-        return _Rule(_route(action, compiled_filters), secrets=compiled_filters.secrets)
-    backends, failing, clusters, backend_findings = _backends(ask, key, rule, where)
+        return _broken_rule(findings)
+    if compiled_filters.answer is not None:
+        route = _route(compiled_filters.answer, compiled_filters)
+        notes, secrets = compiled_filters.notes, compiled_filters.secrets
+        return _Rule(route, compiled_filters.clusters, notes, secrets)
+    backends, failing, clusters, backend_findings = _backends(ask, place, rule, where, listener)
     findings = [*compiled_filters.notes, *backend_findings]
     clusters = (*clusters, *compiled_filters.clusters)
     if not backends:
-        response = ir.Respond(500, grpc=key[0] == "GRPCRoute")
-        return _Rule(
-            _route(response, compiled_filters),
-            clusters,
-            tuple(findings),
-            compiled_filters.secrets,
-            _has_invalid_value(backend_findings),
-        )
-    timeouts = rule.timeouts or api.Timeouts()
-    limits = [durations.seconds(text) for text in (timeouts.request, timeouts.backend_request)]
+        route = _route(ir.Respond(500, grpc=key[0] == "GRPCRoute"), compiled_filters)
+        broken = _has_invalid_value(backend_findings)
+        return _Rule(route, clusters, tuple(findings), compiled_filters.secrets, broken)
+    if only is not None:
+        route = _route(only, compiled_filters)
+        return _Rule(route, clusters, tuple(findings), compiled_filters.secrets)
+    compiled_filters = _without_claims(ask, compiled_filters, clusters)
+    limits = _timeouts(rule)
     action = ir.Forward(
         backends=backends,
         failing=failing,
-        rewrite=compiled_filters.rewrite,
+        rewrite=_rewrite(ask, compiled_filters.rewrite, backends, clusters),
         request_timeout=limits[0] or 0.0,
         backend_timeout=limits[1] or 0.0,
         unlimited=0.0 in limits and not any(limits),
@@ -135,13 +160,53 @@ def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protoc
         persistence=retries.persistence(rule.session_persistence, f"{key}/{where}"),
         grpc=key[0] == "GRPCRoute",
     )
-    return _Rule(
-        _route(action, compiled_filters), clusters, tuple(findings), compiled_filters.secrets
+    route = _route(action, compiled_filters)
+    return _Rule(route, clusters, tuple(findings), compiled_filters.secrets)
+
+
+def _broken_rule(findings: Sequence[Finding]) -> _Rule:
+    """Return a rule that answers 500."""
+    route = ir.Route("", ir.Match(), ir.Respond(500))
+    return _Rule(route, findings=tuple(findings), broken=_has_invalid_value(findings))
+
+
+def _timeouts(rule: api.RouteRule) -> list[float | None]:
+    """Return the timeouts of the exchange and of an attempt."""
+    timeouts = rule.timeouts or api.Timeouts()
+    return [durations.parse_duration(text) for text in (timeouts.request, timeouts.backend_request)]
+
+
+def _rewrite(
+    ask: Ask,
+    rewrite: ir.Rewrite,
+    backends: Iterable[ir.Backend],
+    clusters: Iterable[ClusterKey],
+) -> ir.Rewrite:
+    """Return the rewriting of requests. A host outside the cluster gets its own name as Host, which
+    it expects, if all backends have the same one."""
+    used = {backend.cluster for backend in backends}
+    names = {
+        ask(external_name, (cluster.namespace, cluster.service))
+        for cluster in clusters
+        if cluster.name in used
+    }
+    if rewrite.hostname is not None or len(names) != 1 or "" in names:
+        return rewrite
+    return msgspec.structs.replace(rewrite, hostname=names.pop())
+
+
+def _without_claims(ask: Ask, compiled_filters: Filters, clusters: Iterable[ClusterKey]) -> Filters:
+    """Return the filters of a rule that removes a client's claim headers for its Services."""
+    services = {(cluster.namespace, cluster.service) for cluster in clusters}
+    unset = claim_headers.unset(
+        ask, services, compiled_filters.authentication, compiled_filters.external_auth
     )
+    request_headers = claim_headers.edited(compiled_filters.request_headers, unset)
+    return msgspec.structs.replace(compiled_filters, request_headers=request_headers)
 
 
 def _has_invalid_value(findings: Iterable[Finding]) -> bool:
-    return any(found.reason is Reason.UNSUPPORTED_VALUE for found in findings)
+    return any(finding.reason is Reason.UNSUPPORTED_VALUE for finding in findings)
 
 
 def _route(action: ir.Action, compiled_filters: Filters) -> ir.Route:
@@ -153,20 +218,22 @@ def _route(action: ir.Action, compiled_filters: Filters) -> ir.Route:
         response_headers=compiled_filters.response_headers,
         cors=compiled_filters.cors,
         authentication=compiled_filters.authentication,
+        external_auth=compiled_filters.external_auth,
         snippets=compiled_filters.snippets,
     )
 
 
-def _invalid_fields(rule: api.RouteRule, where: str) -> list[Finding]:
-    """Return a finding for each invalid field."""
-    messages = []
-    messages += retries.problems(rule, where)
+def _invalid_fields(rule: api.RouteRule, where: str, excess: str) -> list[Finding]:
+    """Return a finding for each invalid field. `excess`: message about regular expressions."""
+    messages = [*retries.retry_problems(rule, where)]
+    if excess:
+        messages.append(f"{where}.matches: {excess}")
     timeouts = rule.timeouts or api.Timeouts()
     for field, text in (
         ("request", timeouts.request),
         ("backendRequest", timeouts.backend_request),
     ):
-        if text and durations.seconds(text) is None:
+        if text and durations.parse_duration(text) is None:
             messages.append(f"{where}.timeouts.{field}: {text!r} must be a duration")
     for number, match in enumerate(rule.matches):
         place = f"{where}.matches[{number}]"
@@ -182,7 +249,7 @@ def _invalid_fields(rule: api.RouteRule, where: str) -> list[Finding]:
 
 
 def _backends(
-    ask: Ask, route: Key, rule: api.RouteRule, where: str
+    ask: Ask, at: GatewayObject, rule: api.RouteRule, where: str, listener: tuple[int, str]
 ) -> tuple[tuple[ir.Backend, ...], int, tuple[ClusterKey, ...], tuple[Finding, ...]]:
     """Return the valid backends, the weight of the invalid ones, all clusters and findings."""
     backends: list[ir.Backend] = []
@@ -191,37 +258,33 @@ def _backends(
     findings: list[Finding] = []
     for index, reference in enumerate(rule.backend_refs):
         place = f"{where}.backendRefs[{index}]"
-        found = resolve(ask, route, reference, place)
-        compiled_filters = filters.compile_filters(ask, route, reference.filters, place)
+        cluster = resolve_backend(ask, at, reference, place)
+        compiled_filters = filters.compile_filters(ask, at, reference.filters, place, listener)
         problems = [*compiled_filters.findings]
-        if compiled_filters != _supported_on_backend(compiled_filters):
-            message = f"{place}.filters: only header modifiers are supported for backends"
+        unsupported = ""
+        if reference.filters:
+            unsupported = backend_filters.unsupported_on_backend(
+                compiled_filters, len(rule.backend_refs)
+            )
+        if unsupported:
+            message = f"{place}.filters: {unsupported}"
             problems.append(Finding(Reason.UNSUPPORTED_VALUE, message))
         findings += problems
-        if isinstance(found, Finding):
-            findings.append(found)
+        if isinstance(cluster, Finding):
+            findings.append(cluster)
         elif not problems:
-            clusters.append(found)
-        if isinstance(found, Finding) or problems or not ask(tls_resolved, found):
+            clusters.append(cluster)
+        if isinstance(cluster, Finding) or problems or not ask(tls_resolved, (at[0], cluster)):
             failing += reference.weight
         elif reference.weight:
             edits = compiled_filters.request_headers, compiled_filters.response_headers
-            backends.append(ir.Backend(found.name, reference.weight, *edits))
+            backends.append(ir.Backend(cluster.name, reference.weight, *edits))
     return tuple(backends), failing, tuple(clusters), tuple(findings)
-
-
-def _supported_on_backend(compiled_filters: Filters) -> Filters:
-    """Return only those filters that are supported for backends."""
-    return Filters(
-        request_headers=compiled_filters.request_headers,
-        response_headers=compiled_filters.response_headers,
-        findings=compiled_filters.findings,
-    )
 
 
 def _match(match: api.RouteMatch) -> ir.Match:
     return ir.Match(
-        path=_path(match.path),
+        path=translate_path(match.path),
         method=match.method.upper(),
         # The first of several entries with one name applies (HTTPRouteMatch).
         headers=_named(match.headers, lower=True),
@@ -229,7 +292,8 @@ def _match(match: api.RouteMatch) -> ir.Match:
     )
 
 
-def _path(path: api.PathMatch) -> ir.PathMatch:
+def translate_path(path: api.PathMatchSpec) -> ir.PathMatch:
+    """Return the path match of the IR."""
     match path.type:
         case "Exact":
             return ir.PathExact(path.value)

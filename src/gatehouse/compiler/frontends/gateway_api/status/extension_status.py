@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from gatehouse.apis import nginx_authentication
+from collections.abc import Iterable
+
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
-from gatehouse.compiler.frontends.gateway_api.classes import controller_of, controllers, is_managed
-from gatehouse.compiler.frontends.gateway_api.dependencies import users
-from gatehouse.compiler.frontends.gateway_api.extensions import (
-    authentication,
-    policy_conflicts,
-    snippets,
+from gatehouse.compiler.frontends.gateway_api.classes import (
+    class_controller,
+    controllers,
+    is_managed_gateway,
 )
-from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import rejected_by_proxy, unsupported
+from gatehouse.compiler.frontends.gateway_api.dependencies import gateways_using
+from gatehouse.compiler.frontends.gateway_api.extensions import policy_conflicts
+from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import (
+    filter_at,
+    translated_filter,
+)
+from gatehouse.compiler.frontends.gateway_api.findings import (
+    Condition,
+    Finding,
+    Reason,
+    fold_findings,
+)
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    at_gateway,
+    rejected_by_proxy,
+    rejecting_gateways,
+    unsupported_key,
+)
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import MAX_ANCESTORS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     AncestorStatus,
@@ -27,7 +42,7 @@ from gatehouse.incremental.query import Ask, Key
 def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
     """Return the desired status of a policy, with an entry for each ancestor."""
     policy = ask.read(key)
-    if not isinstance(policy, api.Policy):
+    if not isinstance(policy, api.NginxPolicy):
         return None
     entries: list[AncestorStatus] = []
     for target in policy.targets:
@@ -40,8 +55,8 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
                 AncestorStatus(name, where, policy_conditions) for name in ask(controllers, "")
             ]
             continue
-        for ancestor, controller in _ancestors(ask, where):
-            refusal = ask(policy_conflicts.rejection, key) or _unsupported(ask, key, ancestor)
+        for ancestor, controller, gateways in _ancestors(ask, where):
+            refusal = _refusal(ask, key, ancestor, gateways)
             entries.append(AncestorStatus(controller, ancestor, _conditions(policy, refusal)))
     unique = {(entry.ancestor, entry.controller): entry for entry in entries}
     return PolicyStatus(tuple(unique.values())[:MAX_ANCESTORS])
@@ -49,42 +64,78 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
 
 def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
     """Return the desired status of a filter."""
-    found = ask.read(key)
-    problem = ""
-    if isinstance(found, api.SnippetsFilter):
-        problem = snippets.rejection(ask, key[0]) or rejected_by_proxy(ask, key)
-    elif isinstance(found, nginx_authentication.AuthenticationFilter):
-        problem = ask(authentication.resolve, key).problem
-    else:
+    resource = ask.read(key)
+    if resource is None:
         return None
-    refusal = Finding(Reason.POLICY_INVALID, problem) if problem else None
+    translated = ask(translated_filter, key)
+    problem = translated if isinstance(translated, str) else ""
+    secrets = () if isinstance(translated, str) else translated.secrets
+    credentials = tuple(secret.name for secret in secrets)
     accepted = Finding(Reason.ACCEPTED, "the filter is accepted")
-    filter_conditions = conditions(
-        (refusal,) if refusal else (), (accepted,), found.metadata.generation
-    )
-    return FilterStatus(ask(controllers, ""), filter_conditions)
+    rejected = _by_controller(ask, rejecting_gateways(ask, key, credentials), key)
+    entries = []
+    for name in ask(controllers, ""):
+        messages_here = (problem,) if problem else rejected.get(name, ())
+        refusals = tuple(Finding(Reason.POLICY_INVALID, text) for text in messages_here[:1])
+        entries.append((name, fold_findings(refusals, (accepted,), resource.metadata.generation)))
+    return FilterStatus(tuple(entries))
 
 
-def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
-    """Return the ancestors in the status of a policy about ``target``, each with its controller."""
-    found: tuple[Key, ...]
+def _by_controller(ask: Ask, gateways: Iterable[Key], key: Key) -> dict[str, tuple[str, ...]]:
+    """Return why Gateways do not serve a filter, by controller."""
+    result: dict[str, tuple[str, ...]] = {}
+    for gateway in gateways:
+        why = ask(filter_at, (gateway, key))
+        if isinstance(why, str):
+            name = ask(class_controller, gateway)
+            result[name] = (*result.get(name, ()), at_gateway(gateway, why))
+    return result
+
+
+def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str, tuple[Key, ...]]]:
+    """Return the ancestors in the status of a policy about ``target``, each with its controller
+    and the Gateways that the entry is about."""
+    ancestors: tuple[Key, ...]
     match target[0]:
         case "Gateway":
-            found = (target,) if ask(is_managed, target) else ()
+            ancestors = (target,) if ask(is_managed_gateway, target) else ()
         case "Service":
-            found = ask(users, (target[1], target[2]))
+            ancestors = ask(gateways_using, (target[1], target[2]))
         case _:
-            names = {ask(controller_of, each.gateway) for each in ask(attachments, target)}
-            return [(target, name) for name in sorted(names)]
-    return [(key, ask(controller_of, key)) for key in found]
+            by_name: dict[str, set[Key]] = {}
+            for attachment in ask(attachments, target):
+                by_name.setdefault(ask(class_controller, attachment.gateway), set()).add(
+                    attachment.gateway
+                )
+            return [(target, name, tuple(sorted(by_name[name]))) for name in sorted(by_name)]
+    return [(key, ask(class_controller, key), (key,)) for key in ancestors]
+
+
+def _refusal(ask: Ask, key: Key, ancestor: Key, gateways: Iterable[Key]) -> Finding | None:
+    """Return why a policy is not accepted for an ancestor; None if it is.
+
+    An entry about a route covers several Gateways, so that the message names the one that does not
+    serve the policy.
+    """
+    by_gateway = {
+        gateway: ask(policy_conflicts.policy_rejection, (gateway, key)) for gateway in gateways
+    }
+    for gateway, refusal in by_gateway.items():
+        if refusal is None:
+            continue
+        everywhere = len(set(by_gateway.values())) == 1 and not rejected_by_proxy(ask, gateway, key)
+        if everywhere or gateway == ancestor:
+            return refusal
+        return Finding(refusal.reason, at_gateway(gateway, refusal.message))
+    return _unsupported(ask, key, ancestor)
 
 
 def _unsupported(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
     """Return a finding if the data plane does not support a policy of a Gateway; else None."""
-    found = unsupported(ask, ancestor, key) if ancestor[0] == "Gateway" else ()
-    return Finding(Reason.POLICY_INVALID, messages(found)[0]) if found else None
+    parts = unsupported_key(ask, ancestor, key) if ancestor[0] == "Gateway" else ()
+    return Finding(Reason.POLICY_INVALID, messages(parts)[0]) if parts else None
 
 
-def _conditions(policy: api.Policy, refusal: Finding | None) -> tuple[Condition, ...]:
+def _conditions(policy: api.NginxPolicy, refusal: Finding | None) -> tuple[Condition, ...]:
     accepted = Finding(Reason.ACCEPTED, "the policy is accepted")
-    return conditions((refusal,) if refusal else (), (accepted,), policy.metadata.generation)
+    return fold_findings((refusal,) if refusal else (), (accepted,), policy.metadata.generation)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gatehouse.apis import gateway
-from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, Listener
-from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import attached
-from gatehouse.compiler.frontends.gateway_api.classes import is_managed
-from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
-from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput, unsupported
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, ListenerKey
+from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import route_attachments
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway, settings
+from gatehouse.compiler.frontends.gateway_api.extensions import effective, overrides, parameters
+from gatehouse.compiler.frontends.gateway_api.extensions.unserved_parameters import (
+    unserved_parameters,
+)
+from gatehouse.compiler.frontends.gateway_api.findings import (
+    Condition,
+    Finding,
+    Reason,
+    fold_findings,
+)
+from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput, unsupported_key
 from gatehouse.compiler.frontends.gateway_api.listeners import (
     addresses,
     frontend_tls,
@@ -33,34 +41,39 @@ from gatehouse.incremental.table import Table
 
 def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     """Return the desired status of a Gateway; None if it is not managed."""
-    found = ask.read(key)
-    if not isinstance(found, gateway.Gateway) or not ask(is_managed, key):
+    gateway_object = ask.read(key)
+    if not isinstance(gateway_object, gateway.Gateway) or not ask(is_managed_gateway, key):
         return None
-    everyone = ask(listening.listeners, key)
+    everyone = ask(listening.ordered_listeners, key)
     own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, key, everyone)
-    findings = [_accepted(ask, key, own), programmed, *_references(ask, key, found)]
-    findings += effective.affected(ask, key)
+    findings = [_accepted(ask, key, own), programmed, *_references(ask, key, gateway_object)]
+    findings += effective.affected(ask, (key, key))
+    if gateway_object.spec.default_scope == gateway.DEFAULT_SCOPE:
+        message = "the Gateway has the default scope All"
+        findings.append(Finding(Reason.DEFAULT_GATEWAY, message))
     return GatewayStatus(
-        conditions=conditions(tuple(findings), (), found.metadata.generation),
+        conditions=fold_findings(tuple(findings), (), gateway_object.metadata.generation),
         addresses=_status_addresses(ask, key),
-        listeners=_listeners(ask, key, own, programmed, found.metadata.generation),
-        sets=sum(1 for owner in ask(listener_sets.owners, key)[1:] if _attached(owner, everyone)),
+        listeners=_listeners(ask, key, own, programmed, gateway_object.metadata.generation),
+        sets=sum(
+            1 for owner in ask(listener_sets.listener_owners, key)[1:] if _attached(owner, everyone)
+        ),
     )
 
 
 def set_status(ask: Ask, key: Key) -> SetStatus | None:
     """Return the desired status of a ListenerSet; None if its Gateway is not managed."""
-    found = ask.read(key)
+    listener_set = ask.read(key)
     target = ask(listener_sets.parent_of, key)
-    if target is None or not isinstance(found, gateway.ListenerSet):
+    if target is None or not isinstance(listener_set, gateway.ListenerSet):
         return None
-    generation = found.metadata.generation
-    refusal = ask(listener_sets.refusal, key)
+    generation = listener_set.metadata.generation
+    refusal = ask(listener_sets.listener_set_refusal, key)
     if refusal is not None:
         unserved = Finding(Reason.SET_NOT_ALLOWED_PROGRAMMED, refusal.message)
-        return SetStatus(conditions((refusal, unserved), (), generation))
-    everyone = ask(listening.listeners, target)
+        return SetStatus(fold_findings((refusal, unserved), (), generation))
+    everyone = ask(listening.ordered_listeners, target)
     own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, target, everyone)
     findings = [_set_accepted(own)]
@@ -70,7 +83,7 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
     else:
         findings.append(programmed)
     return SetStatus(
-        conditions(tuple(findings), (), generation),
+        fold_findings(tuple(findings), (), generation),
         _listeners(ask, target, own, programmed, generation),
     )
 
@@ -81,20 +94,29 @@ def _attached(owner: Key, everyone: tuple[ListenerState, ...]) -> bool:
 
 def _status_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
     """Return the addresses for the status: assigned ones, only requested ones if any are."""
-    given, requested = (
+    assigned, requested = (
         ask(addresses.gateway_addresses, key),
         ask(addresses.requested_addresses, key),
     )
-    return tuple(value for value in given if value in requested) if requested else given
+    return tuple(value for value in assigned if value in requested) if requested else assigned
 
 
 def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
-    own = ask(parameters.of_gateway, key)
+    own = ask(parameters.gateway_parameters_of, key)
     if problem := own.problem or own.refused:
         message = f"spec.infrastructure.parametersRef: {problem}"
         return Finding(Reason.INVALID_PARAMETERS, message)
-    unsupported = ask(addresses.unsupported, key)
-    missing = "; ".join(ask(unsupported_settings, key))
+    if refused := overrides.refused_metadata(ask.read(key), ask(settings, "").metadata_domains):
+        return Finding(Reason.INVALID_PARAMETERS, refused)
+    outer = ask(parameters.of_class_at, key)
+    if outer.rejected:
+        message = f"GatewayClass {ask.read(key).spec.gateway_class_name}: spec.parametersRef"
+        return Finding(Reason.INVALID_PARAMETERS, f"{message}: {outer.problem}")
+    if problems := ask(parameters.collector_credentials, key).problems:
+        message = f"{ask(parameters.collector_origin, key)}: {'; '.join(problems)}"
+        return Finding(Reason.INVALID_PARAMETERS, message)
+    unsupported = ask(addresses.unsupported_address, key)
+    missing = "; ".join(ask(_unsupported_settings, key))
     good = (
         f"the Gateway is accepted; not supported: {missing}"
         if missing
@@ -128,14 +150,14 @@ def _set_accepted(states: tuple[ListenerState, ...]) -> Finding:
     return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
 
 
-def _references(ask: Ask, key: Key, found: gateway.Gateway) -> list[Finding]:
+def _references(ask: Ask, key: Key, gateway_object: gateway.Gateway) -> list[Finding]:
     """Return the findings about ``spec.tls``."""
     findings = []
     loose = ask(frontend_tls.insecure, key)
     if loose:
         message = f"{', '.join(loose)}: clients without a valid certificate are accepted"
         findings.append(Finding(Reason.INSECURE_FRONTEND, message))
-    if found.spec.tls.backend.client_certificate_ref is None:
+    if gateway_object.spec.tls.backend.client_certificate_ref is None:
         return findings
     certificate = ask(client_certificate, key)
     if isinstance(certificate, Finding):
@@ -147,13 +169,6 @@ def _references(ask: Ask, key: Key, found: gateway.Gateway) -> list[Finding]:
     else:
         findings.append(Finding(Reason.RESOLVED, "all references are resolved"))
     return findings
-
-
-_UNPROGRAMMED = {
-    "Pending": Reason.PENDING,
-    "Invalid": Reason.NOT_PROGRAMMED,
-    "NoResources": Reason.NO_RESOURCES,
-}
 
 
 def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
@@ -172,7 +187,7 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
         if plane.left_out:
             message += f"; {plane.left_out}"
         return Finding(Reason.PROGRAMMED, message)
-    return Finding(_UNPROGRAMMED[plane.reason], plane.message)
+    return Finding(plane.reason, plane.message)
 
 
 def _listeners(
@@ -209,35 +224,41 @@ def _listener_conditions(
         )
     elif unserved:
         programmed = Finding(Reason.NOT_PROGRAMMED, message)
-    return conditions(findings, (*defaults, programmed), generation)
+    return fold_findings(findings, (*defaults, programmed), generation)
 
 
 def unserved_ports(ask: Ask, key: Key) -> dict[int, Unsupported]:
     """Return the ports that the data plane's proxy does not support or rejected."""
-    findings = unsupported(ask, key, key)
+    findings = unsupported_key(ask, key, key)
     return {finding.origin.port: finding for finding in findings if finding.origin.port}
 
 
-def unsupported_settings(ask: Ask, key: Key) -> tuple[str, ...]:
+def _unsupported_settings(ask: Ask, key: Key) -> tuple[str, ...]:
     """Return the settings of the Gateway and its backends that the data plane does not support."""
-    findings = unsupported(ask, key, key)
-    return messages(each for each in findings if not each.origin.port)
+    findings = unsupported_key(ask, key, key)
+    generated = messages(finding for finding in findings if not finding.origin.port)
+    return (*ask(unserved_parameters, key), *generated)
 
 
-def attached_routes(ask: Ask, key: Key) -> Table[Listener, int]:
+def attached_routes(ask: Ask, key: Key) -> Table[ListenerKey, int]:
     """Return the number of routes attached to each listener of a Gateway and its ListenerSets."""
     return ask(_attached_routes, key).groups
 
 
 def _attached_routes(
     ask: Ask, key: Key
-) -> Grouping[Key, Key, tuple[Attachment, ...], Listener, int]:
-    return group_by(ask.last(), ask(attached, key), _listeners_of, _count, key)
+) -> Grouping[Key, Key, tuple[Attachment, ...], ListenerKey, int]:
+    return group_by(ask.last(), ask(route_attachments, key), _listeners_of, _count, key)
 
 
-def _listeners_of(gateway: Key, _: Key, found: Iterable[Attachment]) -> Iterable[Listener]:
-    return (place for each in found if each.gateway == gateway for place in each.listeners)
+def _listeners_of(gateway: Key, _: Key, attachments: Iterable[Attachment]) -> Iterable[ListenerKey]:
+    return (
+        place
+        for attachment in attachments
+        if attachment.gateway == gateway
+        for place in attachment.listeners
+    )
 
 
-def _count(_: Key, __: Listener, routes: tuple[Key, ...]) -> int:
+def _count(_: Key, __: ListenerKey, routes: tuple[Key, ...]) -> int:
     return len(routes)

@@ -8,25 +8,26 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.compiler.frontends.gateway_api.findings import OPTIONAL, Condition
-from gatehouse.compiler.frontends.gateway_api.inputs import CONTROLLERS
-from gatehouse.compiler.frontends.gateway_api.listeners.protocols import GROUPS
+from gatehouse.apis.gateway import CONTROLLERS
+from gatehouse.apis.objects import Object
+from gatehouse.compiler.frontends.gateway_api.findings import OPTIONAL_CONDITIONS, Condition
+from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KIND_GROUPS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     ClassStatus,
     FilterStatus,
+    GatewayApiStatus,
     GatewayStatus,
     ListenerStatus,
     PolicyStatus,
     RouteStatus,
     SetStatus,
-    Status,
 )
 from gatehouse.incremental.query import Key
 
-Object = dict[str, Any]
 
-
-def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -> Object | None:
+def merge_gateway_api_status(
+    current: Mapping[str, Any] | None, desired: GatewayApiStatus, now: str
+) -> Object | None:
     """Return the whole status to write; None if ``current`` is up to date.
 
     A condition keeps its time while its status is unchanged. Entries of other controllers and
@@ -37,24 +38,20 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
     match desired:
         case ClassStatus():
             desired_status = {
-                "conditions": conditions(before.get("conditions"), desired.conditions, now),
+                "conditions": merge_conditions(before.get("conditions"), desired.conditions, now),
                 "supportedFeatures": [{"name": name} for name in desired.features],
             }
         case GatewayStatus():
             desired_status = _gateway(before, desired, now)
         case SetStatus():
             desired_status = {
-                "conditions": conditions(before.get("conditions"), desired.conditions, now),
+                "conditions": merge_conditions(before.get("conditions"), desired.conditions, now),
                 "listeners": _listeners(before, desired.listeners, now),
             }
         case RouteStatus():
             own = [
-                _OwnEntry(
-                    each.controller,
-                    {"parentRef": msgspec.to_builtins(each.parent)},
-                    each.conditions,
-                )
-                for each in desired.parents
+                _OwnEntry(e.controller, {"parentRef": msgspec.to_builtins(e.parent)}, e.conditions)
+                for e in desired.parents
             ]
             parents = _entries(before.get("parents"), own, now)
             if not parents and not before:
@@ -71,14 +68,17 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
                 return None
             desired_status = {"ancestors": ancestors}
         case FilterStatus():
-            own = [_OwnEntry(each, {}, desired.conditions) for each in desired.controllers]
+            own = [_OwnEntry(name, {}, conditions) for name, conditions in desired.controllers]
             desired_status = {"controllers": _entries(before.get("controllers"), own, now)}
     merged = {**before, **desired_status}
     return None if merged == before else merged
 
 
-def conditions(
-    current: Any, desired: Sequence[Condition], now: str, optional: frozenset[str] = OPTIONAL
+def merge_conditions(
+    current: Any,
+    desired: Sequence[Condition],
+    now: str,
+    optional: frozenset[str] = OPTIONAL_CONDITIONS,
 ) -> list[Object]:
     """Return the merged conditions. Types of ``optional`` that are not desired are removed."""
     before = {entry.get("type"): entry for entry in current or ()}
@@ -97,14 +97,14 @@ def conditions(
 
 
 def _gateway(before: Object, desired: GatewayStatus, now: str) -> Object:
-    found: Object = {
+    status: Object = {
         "addresses": [{"type": "IPAddress", "value": value} for value in desired.addresses],
-        "conditions": conditions(before.get("conditions"), desired.conditions, now),
+        "conditions": merge_conditions(before.get("conditions"), desired.conditions, now),
         "listeners": _listeners(before, desired.listeners, now),
     }
     if desired.sets or "attachedListenerSets" in before:
-        found["attachedListenerSets"] = desired.sets
-    return found
+        status["attachedListenerSets"] = desired.sets
+    return status
 
 
 def _listeners(before: Object, desired: Sequence[ListenerStatus], now: str) -> list[Object]:
@@ -115,15 +115,15 @@ def _listeners(before: Object, desired: Sequence[ListenerStatus], now: str) -> l
 def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Object:
     return {
         "name": entry.name,
-        "supportedKinds": [{"group": GROUPS[kind], "kind": kind} for kind in entry.kinds],
+        "supportedKinds": [{"group": KIND_GROUPS[kind], "kind": kind} for kind in entry.kinds],
         "attachedRoutes": entry.attached,
-        "conditions": conditions(before.get("conditions"), entry.conditions, now),
+        "conditions": merge_conditions(before.get("conditions"), entry.conditions, now),
     }
 
 
 def _reference(key: Key) -> Object:
     kind, namespace, name = key
-    group = "" if kind == "Service" else gateway.GROUP
+    group = "" if kind == "Service" else gateway.GATEWAY_API_GROUP
     return {"group": group, "kind": kind, "namespace": namespace, "name": name}
 
 
@@ -136,7 +136,7 @@ class _OwnEntry(msgspec.Struct, frozen=True):
     conditions: Sequence[Condition]
 
     def merged(self, current: Any, now: str) -> Object:
-        merged = conditions(current, self.conditions, now)
+        merged = merge_conditions(current, self.conditions, now)
         return {**self.about, "controllerName": self.controller, "conditions": merged}
 
     def same(self, known: Mapping[str, Any]) -> bool:
@@ -153,8 +153,8 @@ def _entries(
         if known.get("controllerName") not in CONTROLLERS:
             entries.append(dict(known))
             continue
-        entry = next((each for each in remaining if each.same(known)), None)
+        entry = next((candidate for candidate in remaining if candidate.same(known)), None)
         if entry is not None:
             remaining.remove(entry)
             entries.append(entry.merged(known.get("conditions"), now))
-    return entries + [each.merged(None, now) for each in remaining]
+    return entries + [own_entry.merged(None, now) for own_entry in remaining]

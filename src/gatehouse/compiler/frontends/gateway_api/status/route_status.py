@@ -1,4 +1,4 @@
-"""Statuses of routes, with an entry for each parentRef to a managed Gateway."""
+"""Statuses of routes, with an entry for each parentRef to a managed Gateway, named or implied."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment
-from gatehouse.compiler.frontends.gateway_api.classes import controller_of
+from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.extensions import effective
-from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import unsupported
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_by_proxy, unsupported_key
 from gatehouse.compiler.frontends.gateway_api.routes import l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Translated, translate
 from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
@@ -24,37 +24,48 @@ from gatehouse.incremental.query import Ask, Key
 
 def gateways_of_route(ask: Ask, key: Key) -> tuple[Key, ...]:
     """Return the managed Gateways to which a route is attached."""
-    found = {entry.gateway for entry in ask(attachments, key) if entry.refusal is None}
-    return tuple(sorted(found))
+    gateways = {entry.gateway for entry in ask(attachments, key) if entry.refusal is None}
+    return tuple(sorted(gateways))
 
 
 def route_status(ask: Ask, key: Key) -> RouteStatus | None:
     """Return the desired status of a route."""
-    found = ask.read(key)
-    if not isinstance(found, routes.Route):
+    route_object = ask.read(key)
+    if not isinstance(route_object, routes.RouteObject):
         return None
     entries = ask(attachments, key)
-    return RouteStatus(tuple(_parent_status(ask, key, found, entry) for entry in entries))
+    return RouteStatus(tuple(_parent_status(ask, key, route_object, entry) for entry in entries))
 
 
-def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -> ParentStatus:
+def _parent_status(
+    ask: Ask, key: Key, route: routes.RouteObject, entry: Attachment
+) -> ParentStatus:
     findings = [entry.refusal] if entry.refusal is not None else []
     accepted = Finding(Reason.ACCEPTED, "the route is accepted")
+    if entry.refusal is not None and entry.refusal.reason is Reason.TOO_MANY_ROUTES:
+        # Nothing else is derived from such a route, which saves its memory.
+        return ParentStatus(
+            controller=ask(class_controller, entry.gateway),
+            parent=entry.reference(route),
+            conditions=fold_findings(tuple(findings), (accepted,), route.metadata.generation),
+        )
     if isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
         reported = ask(_reported, (entry.gateway, key))
         place = entry.listener_hostnames[0] if entry.listener_hostnames else None
         port, protocol = (place.port, place.protocol) if place else (80, "HTTP")
-        translated = ask(translate, (key, port, protocol))
+        translated = ask(translate, (entry.gateway, key, port, protocol))
         findings += _of_rules(translated, reported, attached=entry.refusal is None)
         accepted = _with(accepted, reported.left_out)
     else:
-        findings += ask(l4_routes.targets, key).findings
-    findings += effective.affected(ask, key)
+        if rejected := rejected_by_proxy(ask, entry.gateway, key):
+            findings.append(Finding(Reason.UNSUPPORTED_VALUE, rejected))
+        findings += ask(l4_routes.l4_backends, (entry.gateway, key)).findings
+    findings += effective.affected(ask, (entry.gateway, key))
     defaults = (accepted, Finding(Reason.RESOLVED, "all references are resolved"))
     return ParentStatus(
-        controller=ask(controller_of, entry.gateway),
-        parent=route.spec.parent_refs[entry.index],
-        conditions=conditions(tuple(findings), defaults, route.metadata.generation),
+        controller=ask(class_controller, entry.gateway),
+        parent=entry.reference(route),
+        conditions=fold_findings(tuple(findings), defaults, route.metadata.generation),
     )
 
 
@@ -71,20 +82,20 @@ class _Reported(msgspec.Struct, frozen=True):
 
 def _reported(ask: Ask, which: tuple[Key, Key]) -> _Reported:
     """Return the parts of the route ``which[1]`` that the Gateway ``which[0]`` cannot serve."""
-    found = unsupported(ask, *which)
-    dropped = [each for each in found if not each.served]
+    parts = unsupported_key(ask, *which)
+    dropped = [part for part in parts if not part.served]
     return _Reported(
-        frozenset(each.origin for each in dropped),
+        frozenset(part.origin for part in dropped),
         _messages(dropped),
-        _messages(each for each in found if each.served),
+        _messages(part for part in parts if part.served),
     )
 
 
 def _messages(entries: Iterable[Unsupported]) -> tuple[str, ...]:
     by_rule: dict[str, list[Unsupported]] = {}
-    for each in entries:
-        by_rule.setdefault(each.origin.part.partition(".")[0], []).append(each)
-    return tuple(f"{rule}: {why}" for rule, found in by_rule.items() for why in messages(found))
+    for entry in entries:
+        by_rule.setdefault(entry.origin.part.partition(".")[0], []).append(entry)
+    return tuple(f"{rule}: {why}" for rule, parts in by_rule.items() for why in messages(parts))
 
 
 def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) -> list[Finding]:
@@ -97,13 +108,13 @@ def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) ->
     invalid = [*invalid, *reported.messages]
     dropped = translated.dropped | reported.dropped
     if not attached:
-        found = []
-    elif all(each.route.origin in dropped for each in translated.routes):
-        found = [Finding(Reason.UNSUPPORTED_VALUE, message) for message in invalid]
+        result = []
+    elif all(route.route.origin in dropped for route in translated.routes):
+        result = [Finding(Reason.UNSUPPORTED_VALUE, message) for message in invalid]
     else:
-        found = [Finding(Reason.PARTIALLY_INVALID, f"Dropped Rule: {each}") for each in invalid]
+        result = [Finding(Reason.PARTIALLY_INVALID, f"Dropped Rule: {rule}") for rule in invalid]
     others = (f for f in translated.findings if f.reason is not Reason.UNSUPPORTED_VALUE)
-    return [*found, *others]
+    return [*result, *others]
 
 
 def _with(accepted: Finding, left_out: tuple[str, ...]) -> Finding:

@@ -44,7 +44,7 @@ class SetStatus(DesiredStatus, frozen=True, tag=True):
 
 
 class ParentStatus(msgspec.Struct, frozen=True):
-    """Status of one parentRef of a route."""
+    """Status of a route at one parent."""
 
     controller: str
     parent: routes.ParentRef
@@ -74,8 +74,10 @@ class PolicyStatus(DesiredStatus, frozen=True, tag=True):
 class FilterStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a filter: the entries of this controller in ``controllers``."""
 
-    controllers: tuple[str, ...]
-    conditions: tuple[Condition, ...]
+    controllers: tuple[tuple[str, tuple[Condition, ...]], ...]
+    """Names, each with its conditions."""
 
 
-Status = ClassStatus | GatewayStatus | SetStatus | RouteStatus | PolicyStatus | FilterStatus
+GatewayApiStatus = (
+    ClassStatus | GatewayStatus | SetStatus | RouteStatus | PolicyStatus | FilterStatus
+)

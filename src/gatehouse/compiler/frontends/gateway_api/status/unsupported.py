@@ -8,12 +8,12 @@ from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
-def messages(found: Iterable[Unsupported]) -> tuple[str, ...]:
+def messages(parts: Iterable[Unsupported]) -> tuple[str, ...]:
     """Return the reasons without duplicates, each after the settings that it is about."""
     fields: dict[tuple[Origin, str], dict[str, None]] = {}
-    for each in found:
-        key = each.setting.whole, each.reason
-        fields.setdefault(key, {})[f"spec.{each.setting.part}"] = None
+    for part in parts:
+        key = part.setting.whole, part.reason
+        fields.setdefault(key, {})[f"spec.{part.setting.part}"] = None
     return tuple(
         why if setting == NO_ORIGIN else f"{setting}: {', '.join(names)}: {why}"
         for (setting, why), names in fields.items()

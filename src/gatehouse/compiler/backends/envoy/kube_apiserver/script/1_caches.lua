@@ -8,14 +8,14 @@ local byte, find, gmatch, gsub = string.byte, string.find, string.gmatch, string
 local char, format, lower, sub = string.char, string.format, string.lower, string.sub
 local concat, sort, time = table.concat, table.sort, os.time
 
--- A cache of two generations: an entry is dropped if it was not read while `most` others were
+-- A cache of two generations: an entry is dropped if it was not read while `capacity` others were
 -- added.
-local function new_cache(most)
-  return { most = most, count = 0, young = {}, old = {} }
+local function new_cache(capacity)
+  return { capacity = capacity, count = 0, young = {}, old = {} }
 end
 
 local function keep(cache, key, value)
-  if cache.count >= cache.most then
+  if cache.count >= cache.capacity then
     cache.old, cache.young, cache.count = cache.young, {}, 0
   end
   if cache.young[key] == nil then cache.count = cache.count + 1 end
@@ -23,20 +23,20 @@ local function keep(cache, key, value)
 end
 
 local function recall(cache, key)
-  local found = cache.young[key]
-  if found ~= nil then return found end
-  found = cache.old[key]
-  if found ~= nil then keep(cache, key, found) end
-  return found
+  local result = cache.young[key]
+  if result ~= nil then return result end
+  result = cache.old[key]
+  if result ~= nil then keep(cache, key, result) end
+  return result
 end
 
 -- Return a valid cached answer of the reviewer. `good` and `bad` are the configured lifetimes of
 -- positive and negative answers. If they changed, the answer is requested again: the reviewer
 -- calculates the remaining lifetime by them.
 local function recall_answer(cache, key, good, bad)
-  local found = recall(cache, key)
-  if found and found.good == good and found.bad == bad and time() < found.ends then
-    return found
+  local result = recall(cache, key)
+  if result and result.good == good and result.bad == bad and time() < result.ends then
+    return result
   end
 end
 

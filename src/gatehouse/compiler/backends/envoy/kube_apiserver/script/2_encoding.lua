@@ -2,14 +2,14 @@
 local function unescaped(text)
   if not find(text, "%", 1, true) then return text end
   local bad = false
-  local found = gsub(text, "%%(%x?%x?)", function(code)
+  local result = gsub(text, "%%(%x?%x?)", function(code)
     if #code < 2 then
       bad = true
       return ""
     end
     return char(tonumber(code, 16))
   end)
-  if not bad then return found end
+  if not bad then return result end
 end
 
 local function escaped(text)
@@ -17,32 +17,32 @@ local function escaped(text)
 end
 
 local function escaped_list(values)
-  local found = {}
-  for i = 1, #values do found[i] = escaped(values[i]) end
-  return concat(found, ",")
+  local result = {}
+  for i = 1, #values do result[i] = escaped(values[i]) end
+  return concat(result, ",")
 end
 
 local function escaped_pairs(pairs_of)
-  local found = {}
+  local result = {}
   for i = 1, #pairs_of do
-    found[i] = escaped(pairs_of[i][1]) .. "=" .. escaped(pairs_of[i][2])
+    result[i] = escaped(pairs_of[i][1]) .. "=" .. escaped(pairs_of[i][2])
   end
-  return concat(found, ",")
+  return concat(result, ",")
 end
 
 local function listed(text)
-  local found = {}
-  for each in gmatch(text or "", "[^,]+") do found[#found + 1] = unescaped(each) end
-  return found
+  local result = {}
+  for item in gmatch(text or "", "[^,]+") do result[#result + 1] = unescaped(item) end
+  return result
 end
 
 local function paired(text)
-  local found = {}
+  local result = {}
   for key, value in gmatch(text or "", "([^,=]*)=([^,]*)") do
     key, value = unescaped(key), unescaped(value)
-    if key and value then found[#found + 1] = { key, value } end
+    if key and value then result[#result + 1] = { key, value } end
   end
-  return found
+  return result
 end
 
 -- A key of `extra` as part of a header name, as client-go encodes it.
@@ -60,7 +60,7 @@ end
 
 -- Decode base64url without padding; nil if it is invalid.
 local function decoded(text)
-  local found, bits, held = {}, 0, 0
+  local result, bits, held = {}, 0, 0
   if #text % 4 == 1 then return nil end
   for i = 1, #text do
     local digit = DIGITS[byte(text, i)]
@@ -70,10 +70,10 @@ local function decoded(text)
       bits = bits - 8
       local power = 2 ^ bits
       local whole = (held - held % power) / power
-      found[#found + 1] = char(whole)
+      result[#result + 1] = char(whole)
       held = held % power
     end
   end
   if held ~= 0 then return nil end
-  return concat(found)
+  return concat(result)
 end

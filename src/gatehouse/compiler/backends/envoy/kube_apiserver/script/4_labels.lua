@@ -32,10 +32,10 @@ local KNOWN = [[
 -- Verbs are padded to the longest: Envoy truncates the text to this width and counts by the verb
 -- only.
 local COUNTED = { other = true, connect = true }
-for each in gmatch(
+for item in gmatch(
   "get list watch create update patch delete deletecollection post put head options", "%S+"
-) do COUNTED[each] = true end
-for each in pairs(COUNTED) do COUNTED[each] = format("%-16s", each) end
+) do COUNTED[item] = true end
+for item in pairs(COUNTED) do COUNTED[item] = format("%-16s", item) end
 
 -- Return whether the name of a resource can be written in a header.
 local function is_label(name)

@@ -1,17 +1,17 @@
 -- Policy selection. Policies are metadata of the virtual host, never code.
 
 -- Sets of names: true and false stand for all names and for none.
-local function compiled_names(told)
-  if type(told) ~= "table" then return told end
+local function compiled_names(encoded)
+  if type(encoded) ~= "table" then return encoded end
   local exact = {}
-  for _, each in ipairs(told.exact or {}) do exact[each] = true end
+  for _, item in ipairs(encoded.exact or {}) do exact[item] = true end
   return {
-    exact = exact, prefixes = told.prefixes or {}, endings = told.endings or {},
-    others = told.others or false,
+    exact = exact, prefixes = encoded.prefixes or {}, endings = encoded.endings or {},
+    others = encoded.others or false,
   }
 end
 
-local function meant(names, value)
+local function contains(names, value)
   if names.exact[value] then return true end
   local prefixes, endings = names.prefixes, names.endings
   for i = 1, #prefixes do
@@ -26,69 +26,69 @@ end
 
 local function holds(names, value)
   if names == true or names == false then return names end
-  return meant(names, value) ~= names.others
+  return contains(names, value) ~= names.others
 end
 
 local function holds_one(names, values)
   if names == true or names == false then return names end
   for i = 1, #values do
-    if meant(names, values[i]) then return not names.others end
+    if contains(names, values[i]) then return not names.others end
   end
   return names.others
 end
 
-local function compiled(told)
-  local made = {
-    cluster = told.cluster, denied = told.denied, anonymous = told.anonymous,
-    believed = told.believed, good_for = told.good_for, bad_for = told.bad_for,
-    allowed_for = told.allowed_for, denied_for = told.denied_for, policies = {}, named = {},
+local function compiled(encoded)
+  local result = {
+    cluster = encoded.cluster, denied = encoded.denied, anonymous = encoded.anonymous,
+    believed = encoded.believed, good_for = encoded.good_for, bad_for = encoded.bad_for,
+    allowed_for = encoded.allowed_for, denied_for = encoded.denied_for, policies = {}, named = {},
   }
-  for place, each in ipairs(told.policies or {}) do
+  for place, item in ipairs(encoded.policies or {}) do
     local policy = {
-      scope = each.scope, subset = each.subset, schema = each.schema, logged = each.logged,
+      scope = item.scope, subset = item.subset, schema = item.schema, logged = item.logged,
       place = place - 1, rules = {},
     }
-    for i, rule in ipairs(each.rules or {}) do
+    for i, rule in ipairs(item.rules or {}) do
       local fields = {}
       for name, value in pairs(rule) do fields[name] = compiled_names(value) end
       policy.rules[i] = fields
       if type(rule.resources) == "table" then
-        for _, each in ipairs(rule.resources.exact or {}) do
-          if is_label(each) then made.named[each] = true end
+        for _, resource in ipairs(rule.resources.exact or {}) do
+          if is_label(resource) then result.named[resource] = true end
         end
       end
     end
-    made.policies[place] = policy
+    result.policies[place] = policy
   end
-  return made
+  return result
 end
 
 -- Rules that can match a user, in order, each with its policy. Calculated once per user.
 local function rules_for(config, user)
-  local found = {}
+  local result = {}
   for _, policy in ipairs(config.policies) do
     for _, rule in ipairs(policy.rules) do
       if holds(rule.users, user.name) and holds_one(rule.user_groups, user.groups) then
-        found[#found + 1] = { rule, policy }
+        result[#result + 1] = { rule, policy }
       end
     end
   end
-  return found
+  return result
 end
 
 -- Of a user's rules those that match a verb and a resource, in order. Names are evaluated later: a
 -- rule that matches all of them comes last.
 local function rules_of(rules, request)
-  local found = {}
+  local result = {}
   for i = 1, #rules do
     local rule = rules[i][1]
     if holds(rule.verbs, request.verb) and holds(rule.resources, request.resource)
         and holds(rule.groups, request.group) then
-      found[#found + 1] = rules[i]
+      result[#result + 1] = rules[i]
       if rule.names == true then break end
     end
   end
-  return found
+  return result
 end
 
 local function policy_for(user, request, kept)
@@ -105,18 +105,18 @@ local function policy_for(user, request, kept)
   -- Neither the verb of a resource request nor a group contains a slash. There are at most as many
   -- entries as decisions.
   local key = request.verb .. "/" .. request.group .. "/" .. request.resource
-  local found = user.narrowed[key]
-  if not found then
-    found = rules_of(rules, request)
-    if kept then user.narrowed[key] = found end
+  local result = user.narrowed[key]
+  if not result then
+    result = rules_of(rules, request)
+    if kept then user.narrowed[key] = result end
   end
-  for i = 1, #found do
-    if holds(found[i][1].names, request.name) then return found[i][2] end
+  for i = 1, #result do
+    if holds(result[i][1].names, request.name) then return result[i][2] end
   end
 end
 
 -- Decisions are cached per user, by method and target. Beyond the limit all are dropped.
-local MOST_DECISIONS, LONGEST_TARGET = 8192, 512
+local MAX_DECISIONS, MAX_TARGET_BYTES = 8192, 512
 local decisions, forgotten = 0, 0
 
 local function decided(config, user, method, target)
@@ -126,27 +126,27 @@ local function decided(config, user, method, target)
   end
   -- A method contains no slash, and a target starts with one: no two requests share a key.
   local key = method .. target
-  local found = user.decisions[key]
-  if found then return found end
-  local request, status, why = understood(method, target)
+  local result = user.decisions[key]
+  if result then return result end
+  local request, status, why = parse_request(method, target)
   if not request then return { status = status, why = why } end
-  local kept = #target <= LONGEST_TARGET
-  if kept and decisions >= MOST_DECISIONS then
+  local kept = #target <= MAX_TARGET_BYTES
+  if kept and decisions >= MAX_DECISIONS then
     decisions, forgotten = 0, forgotten + 1
     user.forgotten, user.decisions, user.narrowed = forgotten, {}, {}
   end
   local policy = policy_for(user, request, kept)
-  found = { request = request, policy = policy, events = request.events }
+  result = { request = request, policy = policy, events = request.events }
   if policy then
     local long = request.long and "l" or ""
-    found.scope, found.logged = labelled(config, policy.scope, request), policy.logged
+    result.scope, result.logged = labelled(config, policy.scope, request), policy.logged
     local changing = (method == "GET" or method == "HEAD") and "" or "m"
-    found.way, found.upgrade = policy.subset .. long .. changing, policy.subset .. long .. "u"
-    if found.way == "" then found.way = nil end
+    result.way, result.upgrade = policy.subset .. long .. changing, policy.subset .. long .. "u"
+    if result.way == "" then result.way = nil end
   end
   if kept then
     decisions = decisions + 1
-    user.decisions[key] = found
+    user.decisions[key] = result
   end
-  return found
+  return result
 end

@@ -1,14 +1,14 @@
 -- Authentication. A user is built once per credential, with the headers that name it to servers.
-local MOST_CONNECTIONS, MOST_CERTIFICATES = 8192, 8192
-local MOST_TOKENS, MOST_IMPERSONATIONS = 8192, 2048
-local LONGEST_TOKEN = 16384
-local REVIEWER, PATIENCE = "gh-reviewer", 15000
+local MAX_CONNECTIONS, MAX_CERTIFICATES = 8192, 8192
+local MAX_TOKENS, MAX_IMPERSONATIONS = 8192, 2048
+local MAX_TOKEN_BYTES = 16384
+local REVIEWER, TIMEOUT_MILLISECONDS = "gh-reviewer", 15000
 local SOCKET_TOKEN = "base64url.bearer.authorization.k8s.io."
 
-local connections = new_cache(MOST_CONNECTIONS)
-local certificates = new_cache(MOST_CERTIFICATES)
-local tokens = new_cache(MOST_TOKENS)
-local impersonations = new_cache(MOST_IMPERSONATIONS)
+local connections = new_cache(MAX_CONNECTIONS)
+local certificates = new_cache(MAX_CERTIFICATES)
+local tokens = new_cache(MAX_TOKENS)
+local impersonations = new_cache(MAX_IMPERSONATIONS)
 
 -- Return whether a server reads a header with this value unchanged.
 local function is_sendable(value)
@@ -36,43 +36,44 @@ local function new_user(name, uid, groups, extra)
 end
 
 local function with_group(groups, group)
-  local found = {}
-  for i, each in ipairs(groups) do
-    if each == group then return groups end
-    found[i] = each
+  local result = {}
+  for i, item in ipairs(groups) do
+    if item == group then return groups end
+    result[i] = item
   end
-  found[#found + 1] = group
-  return found
+  result[#result + 1] = group
+  return result
 end
 
 local ANONYMOUS = new_user("system:anonymous", "", { "system:unauthenticated" }, {})
 
 local function read_certificate(tls)
   local digest = tls:sha256PeerCertificateDigest()
-  local found = recall(certificates, digest)
-  if found == nil then
+  local result = recall(certificates, digest)
+  if result == nil then
     local subject = tls:parsedSubjectPeerCertificate()
     local name = subject and subject:commonName() or ""
-    found = false
+    result = false
     if name ~= "" then
       local groups = with_group(subject:organizationName(), "system:authenticated")
-      found = new_user(name, "", groups, {}) or false
+      result = new_user(name, "", groups, {}) or false
+      if result then result.expires = tls:expirationPeerCertificate() end
     end
-    keep(certificates, digest, found)
+    keep(certificates, digest, result)
   end
-  return found
+  return result
 end
 
 -- Envoy passes the connection ID of a request, and removes it from client headers. A connection has
 -- one certificate for its whole life, and IDs are never reused; Envoy calculates the digest on each
 -- call.
 local function of_connection(info, arrived)
-  local found = recall(connections, arrived)
-  if found == nil then
-    found = read_certificate(info:downstreamSslConnection())
-    if find(arrived, ":%d+$") then keep(connections, arrived, found) end
+  local result = recall(connections, arrived)
+  if result == nil then
+    result = read_certificate(info:downstreamSslConnection())
+    if find(arrived, ":%d+$") then keep(connections, arrived, result) end
   end
-  return found
+  return result
 end
 
 -- Objects that Envoy passes to a script are invalid after it has yielded: callers compare this
@@ -82,36 +83,36 @@ local calls = 0
 local function ask(handle, path, headers)
   calls = calls + 1
   headers[":method"], headers[":path"], headers[":authority"] = "POST", path, "reviewer"
-  return handle:httpCall(REVIEWER, headers, "", PATIENCE)
+  return handle:httpCall(REVIEWER, headers, "", TIMEOUT_MILLISECONDS)
 end
 
 -- Look up the whole header value in the cache, before it is parsed.
 local function recall_sender(config, authorization)
-  local found = recall_answer(tokens, authorization, config.good_for, config.bad_for)
-  return found and found.user
+  local result = recall_answer(tokens, authorization, config.good_for, config.bad_for)
+  return result and result.user
 end
 
 local function of_token(handle, config, token, key)
-  if #token > LONGEST_TOKEN or find(token, "%c") then return nil, 401, "Unauthorized" end
+  if #token > MAX_TOKEN_BYTES or find(token, "%c") then return nil, 401, "Unauthorized" end
   -- The whole credential is the key, so that no other can match it.
-  local found = recall_answer(tokens, key, config.good_for, config.bad_for)
-  if not found then
+  local result = recall_answer(tokens, key, config.good_for, config.bad_for)
+  if not result then
     local headers, body = ask(handle, "/token", {
       ["x-cluster"] = escaped(config.cluster), ["authorization"] = "Bearer " .. token,
       ["x-good-for"] = config.good_for, ["x-bad-for"] = config.bad_for,
     })
     local status = headers[":status"]
-    found = {}
+    result = {}
     if status == "200" then
       local groups = with_group(listed(headers["x-groups"]), "system:authenticated")
       local name, uid = unescaped(headers["x-user"] or ""), unescaped(headers["x-uid"] or "")
-      found.user = name and uid and new_user(name, uid, groups, paired(headers["x-extra"]))
+      result.user = name and uid and new_user(name, uid, groups, paired(headers["x-extra"]))
     elseif status ~= "401" then
       return nil, 503, "the token could not be reviewed: " .. (body or "")
     end
-    keep_answer(tokens, key, found, headers["x-keep"], config.good_for, config.bad_for)
+    keep_answer(tokens, key, result, headers["x-keep"], config.good_for, config.bad_for)
   end
-  if found.user then return found.user end
+  if result.user then return result.user end
   return nil, 401, "Unauthorized"
 end
 
@@ -128,13 +129,13 @@ end
 -- Return the token among the protocols of a websocket, and the other protocols.
 local function socket_token(protocols)
   local token, rest = nil, {}
-  for each in gmatch(protocols, "[^,]+") do
-    each = string.match(each, "^%s*(.-)%s*$")
-    if sub(each, 1, #SOCKET_TOKEN) == SOCKET_TOKEN then
+  for item in gmatch(protocols, "[^,]+") do
+    item = string.match(item, "^%s*(.-)%s*$")
+    if sub(item, 1, #SOCKET_TOKEN) == SOCKET_TOKEN then
       if token then return false end
-      token = decoded(sub(each, #SOCKET_TOKEN + 1)) or ""
+      token = decoded(sub(item, #SOCKET_TOKEN + 1)) or ""
     else
-      rest[#rest + 1] = each
+      rest[#rest + 1] = item
     end
   end
   if token and (token == "" or #rest == 0) then return false end
@@ -142,10 +143,12 @@ local function socket_token(protocols)
 end
 
 -- Return the sender of a request; nil, a status and the reason if it cannot be authenticated.
-local function sender(handle, config, info, arrived, seen, shown)
-  local doubtful = config.believed and shown ~= ""
-  if doubtful and shown == "proven" then
+local function sender(handle, config, info, arrived, seen, certificate)
+  local doubtful = config.believed and certificate ~= ""
+  if doubtful and certificate == "proven" then
     local user = of_connection(info, arrived)
+    -- TLS checks the validity at the handshake only, and a connection may be old.
+    if user and time() > user.expires then return nil, 401, "Unauthorized" end
     if user then return user end
   end
   local authorization = seen.authorization

@@ -2,7 +2,7 @@
 local EXTRA = "impersonate-extra-"
 
 -- Parse the requested user from pairs of headers. Return it, or nil and the reason.
-local function wished(headers)
+local function parse_impersonation(headers)
   local name, uid, groups, extra = nil, "", {}, {}
   for _, pair in ipairs(headers) do
     local key, value = pair[1], pair[2]
@@ -15,9 +15,9 @@ local function wished(headers)
     elseif key == "impersonate-group" then
       groups[#groups + 1] = value
     elseif sub(key, 1, #EXTRA) == EXTRA and #key > #EXTRA then
-      local found = unescaped(sub(key, #EXTRA + 1))
-      if not found then return nil, "an Impersonate-Extra header has a malformed name" end
-      extra[#extra + 1] = { lower(found), value }
+      -- A malformed escape is literal, as in kube-apiserver.
+      local name_of = sub(key, #EXTRA + 1)
+      extra[#extra + 1] = { lower(unescaped(name_of) or name_of), value }
     else
       return nil, "there is no such header as " .. key
     end
@@ -36,17 +36,17 @@ local function completed(wish)
     groups = { "system:serviceaccounts", "system:serviceaccounts:" .. namespace }
   end
   if wish.name == "system:anonymous" then return with_group(groups, "system:unauthenticated") end
-  for _, each in ipairs(groups) do
-    if each == "system:unauthenticated" then return groups end
+  for _, item in ipairs(groups) do
+    if item == "system:unauthenticated" then return groups end
   end
   return with_group(groups, "system:authenticated")
 end
 
 -- Return the user to impersonate; nil, a status and the reason if it is not permitted.
 local function impersonated(handle, config, user, headers)
-  local wish, why = wished(headers)
+  local wish, why = parse_impersonation(headers)
   if not wish then return nil, 400, why end
-  local asked = {
+  local question = {
     ["x-cluster"] = escaped(config.cluster),
     ["x-user"] = escaped(user.name), ["x-uid"] = escaped(user.uid),
     ["x-groups"] = escaped_list(user.groups), ["x-extra"] = escaped_pairs(user.extra),
@@ -56,24 +56,24 @@ local function impersonated(handle, config, user, headers)
   }
   -- Encoded values contain no space: no two questions share a key.
   local key = concat({
-    asked["x-user"], asked["x-uid"], asked["x-groups"], asked["x-extra"],
-    asked["x-as-user"], asked["x-as-uid"], asked["x-as-groups"], asked["x-as-extra"],
+    question["x-user"], question["x-uid"], question["x-groups"], question["x-extra"],
+    question["x-as-user"], question["x-as-uid"], question["x-as-groups"], question["x-as-extra"],
   }, " ")
   local good, bad = config.allowed_for, config.denied_for
-  local found = recall_answer(impersonations, key, good, bad)
-  if not found then
-    local answer, body = ask(handle, "/impersonation", asked)
+  local result = recall_answer(impersonations, key, good, bad)
+  if not result then
+    local answer, body = ask(handle, "/impersonation", question)
     local status = answer[":status"]
-    found = { why = body }
+    result = { why = body }
     if status == "200" then
-      found.user = new_user(wish.name, wish.uid, completed(wish), wish.extra)
+      result.user = new_user(wish.name, wish.uid, completed(wish), wish.extra)
     elseif status == "400" then
-      return nil, 400, found.why
+      return nil, 400, result.why
     elseif status ~= "403" then
       return nil, 503, "the impersonation could not be reviewed: " .. (body or "")
     end
-    keep_answer(impersonations, key, found, answer["x-keep"], good, bad)
+    keep_answer(impersonations, key, result, answer["x-keep"], good, bad)
   end
-  if found.user then return found.user end
-  return nil, 403, found.why or "Forbidden"
+  if result.user then return result.user end
+  return nil, 403, result.why or "Forbidden"
 end

@@ -3,14 +3,16 @@ local FILTER = "gh.kubernetes"
 local config = {}
 
 -- Parse the name of a route: the version of the configuration, and the client certificate's state.
-local shown_by = {}
+local certificate_by_route = {}
 
-local function told_by(handle, name)
+local function load_config(handle, name)
   local version = string.match(name, "^[^/]*")
   config = compiled(handle:virtualHost():metadata():get("served"))
-  shown_by = {}
-  for _, each in ipairs({ "proven", "shown", "" }) do shown_by[version .. "/" .. each] = each end
-  return shown_by[name]
+  certificate_by_route = {}
+  for _, state in ipairs({ "proven", "shown", "" }) do
+    certificate_by_route[version .. "/" .. state] = state
+  end
+  return certificate_by_route[name]
 end
 
 local function refuse(handle, status, why, headers)
@@ -20,7 +22,7 @@ local function refuse(handle, status, why, headers)
 end
 
 -- Kinds of headers by name; false: irrelevant. Clients choose names freely: the table is bounded.
-local MOST_NAMES = 512
+local MAX_NAMES = 512
 local METHOD, TARGET, ARRIVED, SENDER, UPGRADE, PROTOCOLS, WISH, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8
 local kinds, names
 
@@ -36,7 +38,7 @@ end
 forget_names()
 
 local function kind_of(name)
-  if names >= MOST_NAMES then forget_names() end
+  if names >= MAX_NAMES then forget_names() end
   local kind = sub(name, 1, 12) == "impersonate-" and WISH or find(name, "^x%-remote%-") and FOREIGN
     or find(name, "^x%-envoy%-") and FOREIGN or false
   kinds[name], names = kind, names + 1
@@ -44,7 +46,7 @@ local function kind_of(name)
 end
 
 -- Collect the relevant headers in one pass: each access crosses into Envoy.
-local function looked(headers)
+local function scan_headers(headers)
   local method, target, arrived, seen, wishes, foreign
   for key, value in pairs(headers) do
     local kind = kinds[key]
@@ -79,26 +81,29 @@ end
 
 local NOTHING = {}
 
-local function noted(info, now, user, found, sent_by)
-  local request = found.request
+-- Envoy accepts a list with one of these in it, and the server could choose another protocol.
+local TUNNELS = { ["websocket"] = true, ["spdy/3.1"] = true }
+
+local function log_request(info, now, user, result, sent_by)
+  local request = result.request
   info:dynamicMetadata():set(FILTER, "request", {
     cluster = now.cluster, user = user.name, groups = user.groups, verb = request.verb,
     impersonator = sent_by ~= user and sent_by.name or "", resource = request.resource or "",
     group = request.group, namespace = request.namespace, name = request.name,
-    policy = found.policy.place, schema = found.policy.schema, path = request.path,
+    policy = result.policy.place, schema = result.policy.schema, path = request.path,
   })
 end
 
 function envoy_on_request(handle)
   local info = handle:streamInfo()
   local name = info:routeName()
-  local shown = shown_by[name] or told_by(handle, name)
+  local certificate = certificate_by_route[name] or load_config(handle, name)
   local now = config
   if now.denied then
     return refuse(handle, 429, "request for " .. now.cluster .. " is denied for now")
   end
   local headers = handle:headers()
-  local method, target, arrived, seen, wishes, foreign = looked(headers)
+  local method, target, arrived, seen, wishes, foreign = scan_headers(headers)
   seen = seen or NOTHING
   -- Headers that clients must not send: servers and Envoy itself would trust them.
   if foreign then
@@ -107,8 +112,11 @@ function envoy_on_request(handle)
   if not target or (byte(target) ~= 47 and target ~= "*") then
     return refuse(handle, 400, "the target is no path")
   end
+  if seen.upgrade and not TUNNELS[lower(seen.upgrade)] then
+    return refuse(handle, 403, "upgrade to " .. seen.upgrade .. " is not supported")
+  end
   local before = calls
-  local user, status, why = sender(handle, now, info, arrived, seen, shown)
+  local user, status, why = sender(handle, now, info, arrived, seen, certificate)
   if not user then return refuse(handle, status, why) end
   local sent_by = user
   if wishes then
@@ -118,22 +126,22 @@ function envoy_on_request(handle)
     for i = 1, #wishes do headers:remove(wishes[i][1]) end
   end
   if calls ~= before then info, headers = handle:streamInfo(), handle:headers() end
-  local found = decided(now, user, method, target)
-  if not found.scope then
-    if found.status then return refuse(handle, found.status, found.why) end
+  local result = decided(now, user, method, target)
+  if not result.scope then
+    if result.status then return refuse(handle, result.status, result.why) end
     return refuse(handle, 403, "no policy of cluster(" .. now.cluster .. ") holds this request")
   end
-  local said = user.headers
-  for i = 1, #said do headers:add(said[i][1], said[i][2]) end
-  local way = found.way
+  local added = user.headers
+  for i = 1, #added do headers:add(added[i][1], added[i][2]) end
+  local way = result.way
   if seen.upgrade then
-    way = found.upgrade
+    way = result.upgrade
     -- A client cannot have other headers removed on the way.
     headers:replace("connection", "upgrade")
   end
   if way then headers:replace("x-gh-way", way) end
-  if found.events then info:dynamicMetadata():set(FILTER, "events", true) end
-  if found.logged then noted(info, now, user, found, sent_by) end
-  headers:replace("x-gh-scope", found.scope)
+  if result.events then info:dynamicMetadata():set(FILTER, "events", true) end
+  if result.logged then log_request(info, now, user, result, sent_by) end
+  headers:replace("x-gh-scope", result.scope)
   handle:clearRouteCache()
 end

@@ -1,0 +1,37 @@
+"""Reasons for which Envoy rejected resources, for one NACK to the control plane. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gatehouse.dataplane.xds.nacks import Nack
+from gatehouse.dataplane.xds.resources import XdsResource
+from gatehouse.dataplane.xds.subscription import Subscription
+
+MAX_NACK_REASONS = 100
+"""Maximum number of rejected resources whose reasons are listed in a NACK."""
+
+
+class UnansweredResponse(msgspec.Struct):
+    """A response of the control plane that Envoy has not completely accepted or rejected."""
+
+    nonce: str
+    names: set[str]
+    rejected: dict[str, str] = {}
+    """Reasons of Envoy's rejections so far, by name."""
+
+
+def rejection_reason(state: Subscription, held: XdsResource | None) -> str:
+    """Return why Envoy rejects a held resource. Empty if it did not reject it."""
+    rejection = state.rejected.get(held.name) if held else None
+    if held is None or rejection is None or rejection.resource.version != held.version:
+        return ""
+    return rejection.reason or "no reason given"
+
+
+def combined_nack(reasons: Mapping[str, str]) -> Nack:
+    """Return one NACK with the reasons of several resources, by name."""
+    texts = [f"{name}: {reason}" for name, reason in sorted(reasons.items())]
+    return Nack("\n".join(texts[:MAX_NACK_REASONS]), reasons)

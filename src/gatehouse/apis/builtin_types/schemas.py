@@ -1,0 +1,140 @@
+"""Schemas of built-in types, in the vocabulary of CustomResourceDefinitions.
+
+A type that contains itself has a schema that contains itself. Walk values, never schemas.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from gatehouse.apis import quantities
+from gatehouse.apis.builtin_types import types
+from gatehouse.apis.builtin_types.constraints import LIMITS
+from gatehouse.apis.builtin_types.types import Type, TypeField
+from gatehouse.apis.objects import Schema
+
+_SCALARS: dict[str, Schema] = {
+    "string": {"type": "string"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "double": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "bytes": {"type": "string", "format": "byte"},
+    "intstr": {"x-kubernetes-int-or-string": True},
+    # The expression that Kubernetes' own error message names.
+    "quantity": {
+        "x-kubernetes-int-or-string": True,
+        "pattern": r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$",
+        quantities.KEYWORD: True,
+    },
+    "time": {"type": "string", "format": "date-time", "nullable": True},
+    "microtime": {"type": "string", "format": "date-time", "nullable": True},
+    "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "fields": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "any": {"x-kubernetes-preserve-unknown-fields": True},
+}
+
+
+_STRUCT = "x-gatehouse-struct"
+"""Marks a field whose object always exists, even if empty (a struct in Go)."""
+
+
+@functools.cache
+def schema_of(name: str) -> Schema:
+    """Return the schema of a type, merged with :mod:`constraints`."""
+    schema: Schema = {}
+    _BEING_MADE[name] = schema
+    _fill(schema, types.types_by_name()[name])
+    del _BEING_MADE[name]
+    return schema
+
+
+_BEING_MADE: dict[str, Schema] = {}
+
+
+def _fill(schema: Schema, type_: Type) -> None:
+    if type_.open:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+        return
+    schema["type"] = "object"
+    if type_.atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
+    required = [field.name for field in type_.fields.values() if field.required]
+    if required:
+        schema["required"] = required
+    # A type that contains itself copies a schema that is still empty, so its properties must be the
+    # same dict in all copies.
+    properties = schema["properties"] = {}
+    for name, field in type_.fields.items():
+        properties[name] = _field(field) | LIMITS.get(f"{type_.name}.{name}", {})
+
+
+def _field(field: TypeField) -> Schema:
+    schema = {**_type(field.type), **_merging(field)}
+    if field.type in types.types_by_name() and not field.pointer:
+        schema[_STRUCT] = True
+    if field.default is not None:
+        schema["default"] = field.default
+    return schema
+
+
+def _merging(field: TypeField) -> Schema:
+    """Return the keywords for the merge of lists and maps."""
+    keywords: Schema = {}
+    if field.list_keys:
+        keywords["x-kubernetes-list-map-keys"] = list(field.list_keys)
+    if field.merge:
+        lists = field.type.startswith("[]")
+        keywords["x-kubernetes-list-type" if lists else "x-kubernetes-map-type"] = field.merge
+    if field.patch_key is not None:
+        keywords["x-kubernetes-patch-strategy"] = "merge"
+        if field.patch_key:
+            keywords["x-kubernetes-patch-merge-key"] = field.patch_key
+    if field.retain_keys:
+        strategy = [keywords["x-kubernetes-patch-strategy"]] if keywords else []
+        keywords["x-kubernetes-patch-strategy"] = ",".join([*strategy, "retainKeys"])
+    return keywords
+
+
+def _type(text: str) -> Schema:
+    if text.startswith("[]"):
+        return {"type": "array", "items": _type(text[2:])}
+    if text.startswith("{}"):
+        return {"type": "object", "additionalProperties": _type(text[2:])}
+    if text in types.SCALARS:
+        return _SCALARS[text]
+    return _BEING_MADE[text] if text in _BEING_MADE else schema_of(text)
+
+
+def reference_schema(name: str, refer: Callable[[str], Schema]) -> Schema:
+    """Return the schema of a type, with references to other types made by `refer`."""
+    type_ = types.types_by_name()[name]
+    if type_.open:
+        return {"x-kubernetes-preserve-unknown-fields": True}
+    required = [field.name for field in type_.fields.values() if field.required]
+    properties: Schema = {}
+    for field in type_.fields.values():
+        schema = _referring(field.type, refer)
+        extra = {**_merging(field), **LIMITS.get(f"{name}.{field.name}", {})}
+        if field.default is not None:
+            extra.setdefault("default", field.default)
+        if "$ref" in schema and extra:
+            schema = {"allOf": [schema]}
+        properties[field.name] = {**schema, **extra}
+    object_schema: Schema = {"type": "object", "properties": properties}
+    if required:
+        object_schema["required"] = required
+    if type_.atomic:
+        object_schema["x-kubernetes-map-type"] = "atomic"
+    return object_schema
+
+
+def _referring(text: str, refer: Callable[[str], Schema]) -> Schema:
+    if text.startswith("[]"):
+        return {"type": "array", "items": _referring(text[2:], refer)}
+    if text.startswith("{}"):
+        return {"type": "object", "additionalProperties": _referring(text[2:], refer)}
+    if text in ("intstr", "quantity"):
+        return {"type": "string", "format": "int-or-string"}
+    return _SCALARS[text] if text in types.SCALARS else refer(text)

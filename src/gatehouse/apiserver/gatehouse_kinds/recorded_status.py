@@ -1,0 +1,43 @@
+"""Protection of statuses with records: who may write them could take names of others.
+
+The default role `admin` covers all resources of these groups, also their statuses.
+"""
+
+from __future__ import annotations
+
+from gatehouse.apis import hosted_api_servers, upstream_clusters
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.objects.write_request import WriteRequest
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.data_planes import is_trusted
+
+_PLURALS = ("externalloadbalancers", "hostedapiservers", "upstreamclusters")
+_GROUPS = (hosted_api_servers._GROUP, upstream_clusters._GROUP)
+
+
+def register_status_check(authorizer: Authorizer, admission: Admission) -> None:
+    """Check every write of a status with a record."""
+
+    def check(call: WriteRequest, _: Object, __: Object | None) -> None:
+        resource = call.served.resource
+        if call.subresource != "status" or resource.group not in _GROUPS:
+            return
+        if not is_trusted(authorizer, call.user):
+            raise _forbidden(call)
+
+    for plural in _PLURALS:
+        admission.finishing.setdefault(plural, []).append(check)
+
+
+def _forbidden(call: WriteRequest) -> StatusError:
+    resource = call.served.resource
+    message = (
+        f'{resource.plural}.{resource.group} "{call.name}" is forbidden: status: records which '
+        "names the object owns. Only the Gatehouse controller and cluster administrators may "
+        "write it"
+    )
+    return StatusError(
+        403, "Forbidden", message, kind=resource.plural, group=resource.group, name=call.name
+    )

@@ -1,0 +1,79 @@
+"""Changes of the status, for `gatehouse status --watch`: by watches, not by repeated lists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gatehouse.apis.resources import PODS
+from gatehouse.cli.errors import CLIError
+from gatehouse.inspection.object_set import DATA_PLANE_SELECTOR, REPORTED_RESOURCES, ObjectSet
+from gatehouse.kube import client as kube
+from gatehouse.kube.informer import Informer
+
+_DEBOUNCE_SECONDS = 0.2
+"""Quiet period in seconds after a change. One apply changes several objects."""
+
+
+async def watch_status(
+    kubeconfig: Path,
+    text: str,
+    text_of: Callable[[ObjectSet], str],
+    show: Callable[[str], None],
+    *,
+    whole: bool = False,
+) -> None:
+    """Call `show` with the changes of a text until cancelled.
+
+    ``text``: the text that was shown last. ``whole``: show the complete text after a change.
+    """
+    changed = asyncio.Event()
+    async with kube.Client.from_kubeconfig(kubeconfig) as client, asyncio.TaskGroup() as group:
+        informers = [
+            Informer(
+                client,
+                resource,
+                on_changes=lambda *_: changed.set(),
+                optional=True,
+                max_forbidden=1,
+                label_selector=DATA_PLANE_SELECTOR if resource is PODS else "",
+            )
+            for resource in (*REPORTED_RESOURCES, PODS)
+        ]
+        for informer in informers:
+            group.create_task(informer.run())
+        for informer in informers:
+            await informer.synced.wait()
+        while True:
+            try:
+                current = text_of(_object_set(informers))
+            except CLIError as error:
+                # A named object may be deleted, and created again.
+                current = str(error)
+            for line in [current] if whole else changed_lines(text, current):
+                if current != text:
+                    show(line)
+            text = current
+            await changed.wait()
+            await asyncio.sleep(_DEBOUNCE_SECONDS)
+            changed.clear()
+
+
+def _object_set(informers: list[Informer]) -> ObjectSet:
+    *others, pods = (list(informer.objects.values()) for informer in informers)
+    return ObjectSet([item for items in others for item in items], pods, ())
+
+
+def changed_lines(before: str, after: str) -> Iterator[str]:
+    """Yield the lines that are not in the other text, with - or +. Alignment does not matter."""
+    old, new = (
+        Counter(" ".join(line.split()) for line in text.splitlines()) for text in (before, after)
+    )
+    yield from (f"- {line}" for line in (old - new).elements() if line)
+    for line in after.splitlines():
+        key = " ".join(line.split())
+        if key and new[key] > old[key]:
+            new[key] -= 1
+            yield f"+ {line}"

@@ -1,0 +1,149 @@
+"""Backends, endpoints, filters and policies of a matched rule, from the objects. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gatehouse.apis import core, routes
+from gatehouse.compiler.evaluation.explanation import (
+    AppliedSource,
+    ExplainedBackend,
+    ExplainedEndpoint,
+)
+from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from gatehouse.compiler.frontends.gateway_api.findings import Finding
+from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+    backend_tls_policy,
+    endpoints_of,
+    resolve_backend,
+    service_port,
+    used_endpoints,
+)
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.compiler.ir.settings import Sourced
+from gatehouse.dataplane.origin import NO_ORIGIN, object_of
+from gatehouse.incremental.query import Ask, Key
+
+NO_ENDPOINTS_STATUS, INVALID_STATUS = 503, 500
+
+
+def explain_backends(
+    ask: Ask,
+    place: tuple[Key, Key],
+    references: Sequence[routes.BackendRef],
+    where: str,
+    empty: frozenset[str],
+) -> tuple[ExplainedBackend, ...]:
+    """Return the backends of a rule.
+
+    ``place``: Gateway and route. ``where``: path of the rule. ``empty``: names of the clusters
+    without endpoints.
+    """
+    total = sum(reference.weight for reference in references) or 1
+    result = []
+    for index, reference in enumerate(references):
+        share = round(100 * reference.weight / total, 2)
+        match = resolve_backend(ask, place, reference, f"{where}.backendRefs[{index}]")
+        namespace = reference.namespace or place[1][1]
+        name = f"{reference.kind} {namespace}/{reference.name}:{reference.port or ''}".rstrip(":")
+        if isinstance(match, Finding):
+            result.append(
+                ExplainedBackend(
+                    name,
+                    reference.weight,
+                    share,
+                    status=INVALID_STATUS,
+                    problem=match.message,
+                )
+            )
+            continue
+        endpoints, problem, status = service_endpoints(ask, match), "", None
+        if match.name in empty:
+            problem = f"Service {namespace}/{reference.name} has 0 of {len(endpoints)} ready"
+            problem, status = f"{problem} endpoints", NO_ENDPOINTS_STATUS
+        result.append(ExplainedBackend(name, reference.weight, share, endpoints, status, problem))
+    return tuple(result)
+
+
+def service_endpoints(ask: Ask, key: ClusterKey) -> tuple[ExplainedEndpoint, ...]:
+    """Return all endpoints of a port of a Service, ready or not, sorted."""
+    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    if not isinstance(port, core.ServicePort):
+        return ()
+    every, ready = set[ir.Endpoint](), set[ir.Endpoint]()
+    for slice_key in ask.read(slices_by_service(key.namespace, key.service)):
+        known, transport = ask.read(slice_key), (port.name, key.transport)
+        every |= endpoints_of(known, transport, lambda _: True)
+        ready |= endpoints_of(known, transport, lambda conditions: conditions.ready)
+    terminating = used_endpoints(ask, key, port) - ready
+    result = (
+        ExplainedEndpoint(_written(endpoint), endpoint in ready, endpoint in terminating)
+        for endpoint in every
+    )
+    return tuple(sorted(result, key=lambda endpoint: endpoint.address))
+
+
+def _written(endpoint: ir.Endpoint) -> str:
+    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
+    return f"{host}:{endpoint.port}"
+
+
+def empty_clusters(
+    ask: Ask, compiled: GatewayConfiguration, *, assume_endpoints: bool
+) -> frozenset[str]:
+    """Return the names of the clusters without endpoints.
+
+    ``assume_endpoints``: a Service without EndpointSlices counts as one with endpoints, as for
+    manifests, in which EndpointSlices are missing.
+    """
+    return frozenset(
+        cluster.name
+        for cluster in compiled.clusters
+        if not cluster.endpoints
+        and not (
+            assume_endpoints
+            and not ask.read(slices_by_service(cluster.origin.namespace, cluster.origin.name))
+        )
+    )
+
+
+def applied_filters(
+    key: Key, filters: Sequence[routes.Filter], where: str
+) -> tuple[AppliedSource, ...]:
+    """Return the filters of a rule or backend with their places."""
+    result = []
+    for index, item in enumerate(filters):
+        source, detail = str(object_of(key).field(f"{where}.filters[{index}]")), ""
+        if item.extension_ref is not None:
+            reference = item.extension_ref
+            detail = f"{reference.kind} {key[1]}/{reference.name}"
+        result.append(AppliedSource(item.type, source, detail))
+    return tuple(result)
+
+
+def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[AppliedSource, ...]:
+    """Return the settings of policies that apply to a route of the IR and to its clusters."""
+    names = route.action.clusters if isinstance(route.action, ir.Forward) else frozenset()
+    clusters = [cluster for cluster in compiled.clusters if cluster.name in names]
+    sourced: list[Sourced] = [route.settings.client, route.settings.proxy]
+    sourced += [cluster.settings for cluster in clusters]
+    origins = [origin for entry in sourced for _, origin in entry.sources]
+    origins += [limit.origin for limit in route.settings.rates.limits]
+    origins += [snippet.origin for snippet in route.snippets]
+    known = dict.fromkeys(origin for origin in origins if origin != NO_ORIGIN)
+    return tuple(AppliedSource(origin.kind, str(origin)) for origin in known)
+
+
+def applied_tls_policies(
+    ask: Ask, place: tuple[Key, Key], references: Sequence[routes.BackendRef]
+) -> tuple[AppliedSource, ...]:
+    """Return the BackendTLSPolicies of the backends of a rule."""
+    result = {}
+    for reference in references:
+        match = resolve_backend(ask, place, reference, "")
+        policy = backend_tls_policy(ask, match) if isinstance(match, ClusterKey) else None
+        if policy is not None:
+            result[policy] = AppliedSource("BackendTLSPolicy", str(object_of(policy)))
+    return tuple(result.values())

@@ -1,0 +1,103 @@
+"""A request to evaluate, and its parts in the form that matches are compared with. No I/O."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+_DECODED_IN_PATTERNS = re.compile("[A-Za-z0-9._~/-]")
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    """An HTTP request as a client sends it."""
+
+    method: str
+    host: str
+    """Requested host, with the port if the client sends one."""
+    target: str
+    """Path and query, as sent."""
+    port: int
+    tls: bool = False
+    sni: str = ""
+    """Server name of the TLS handshake; empty: none is sent."""
+    headers: tuple[tuple[str, str], ...] = ()
+    client: str = ""
+    """IP address of the client, for connections that pass through; empty: any permitted one."""
+
+    def header(self, name: str) -> str:
+        """Return a header's value. Several lines are joined by commas (RFC 9110, 5.2)."""
+        return ", ".join(value for key, value in self.headers if key.lower() == name)
+
+    @property
+    def hostname(self) -> str:
+        """The requested host in lower case, without port and without the dot of a full name."""
+        return re.sub(r"\.?(:\d*)?$", "", self.host).lower()
+
+    @property
+    def has_valid_host(self) -> bool:
+        """Return whether the host is a hostname or an IP address (RFC 9112, 3.2)."""
+        pattern = r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/]+)(:\d*)?"
+        return re.fullmatch(pattern, self.host) is not None and ".." not in self.host
+
+
+def normalize_path(target: str, *, bounded: bool = False) -> bytes | None:
+    """Return the decoded path without dot segments and repeated slashes (RFC 3986, 6.2.2).
+
+    None if proxies reject the path: it leads above the root, or contains NUL or an invalid escape.
+    ``bounded``: the root is its own parent, as for Envoy.
+    """
+    path = target.partition("?")[0]
+    if re.search(r"%(?![0-9A-Fa-f]{2})", path):
+        return None
+    decoded = unquote_to_bytes(path)
+    return None if b"\0" in decoded else _without_dot_segments(decoded, bounded=bounded)
+
+
+def pattern_path(target: str, *, encoded: bool) -> bytes:
+    """Return the path that regular expressions match.
+
+    ``encoded``: the proxy decodes letters and slashes only, like Envoy. Otherwise it is the
+    normalised path, like that of NGINX.
+    """
+    if not encoded:
+        return normalize_path(target) or b""
+    decoded = re.sub("%[0-9A-Fa-f]{2}", _decoded_letter, target.partition("?")[0])
+    return _without_dot_segments(decoded.encode(errors="surrogateescape"), bounded=True) or b""
+
+
+def _decoded_letter(code: re.Match[str]) -> str:
+    letter = chr(int(code[0][1:], 16))
+    return letter if _DECODED_IN_PATTERNS.fullmatch(letter) else code[0]
+
+
+def _without_dot_segments(path: bytes, *, bounded: bool) -> bytes | None:
+    parts: list[bytes] = []
+    segments = path.split(b"/")[1:]
+    for number, segment in enumerate(segments):
+        if segment == b"..":
+            if not parts and not bounded:
+                return None
+            parts[-1:] = []
+        elif segment not in (b"", b"."):
+            parts.append(segment)
+            continue
+        if number == len(segments) - 1:
+            parts.append(b"")
+    return b"/" + b"/".join(parts)
+
+
+def query_parameters(target: str) -> dict[str, str]:
+    """Return the encoded values by decoded name. The first of several with one name counts."""
+    result: dict[str, str] = {}
+    for part in target.partition("?")[2].split("&"):
+        name, equals, value = part.partition("=")
+        if equals:
+            result.setdefault(decode_parameter(name), value)
+    return result
+
+
+def decode_parameter(text: str) -> str:
+    """Return a name or value of a query without its encoding."""
+    return unquote_to_bytes(text.replace("+", " ")).decode(errors="surrogateescape")

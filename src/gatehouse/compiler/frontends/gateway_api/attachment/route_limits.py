@@ -1,0 +1,59 @@
+"""Limit of the routes of one namespace. The oldest routes are served, the others are not.
+
+Each route takes memory of the controller, which all tenants share. The limit holds before anything
+is derived from a route but its age. Namespaces within their limit cost nothing but the count.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from gatehouse.apis import routes
+from gatehouse.compiler.frontends.gateway_api.classes import settings
+from gatehouse.compiler.frontends.gateway_api.fair_shares import Age
+from gatehouse.compiler.frontends.gateway_api.inputs import routes_by_namespace
+from gatehouse.incremental.grouping import Grouping, group_by
+from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
+
+_LIMIT = "routesPerNamespace"
+
+
+def excess_message(ask: Ask, key: Key) -> str:
+    """Return the message about a route beyond the limit; empty for a route within it."""
+    youngest = ask(youngest_route, key[1])
+    if youngest is None or ask(route_age, key) <= youngest:
+        return ""
+    # Without the number, which would change the status of each route with each new one.
+    limits = settings(ask).limits
+    excess = limits.excess(_LIMIT, limits.of(_LIMIT) + 1, "number")
+    return f"routes of namespace {key[1]}: {excess}"
+
+
+def youngest_route(ask: Ask, namespace: str) -> Age | None:
+    """Return the youngest route that is served; None while the namespace is within the limit."""
+    limit = settings(ask).limits.of(_LIMIT)
+    if len(ask.read(routes_by_namespace(namespace))) <= limit:
+        return None
+    ages = ask(_by_age, namespace).groups
+    return next(islice(ages, limit - 1, None)) if limit else ("", ())
+
+
+def route_age(ask: Ask, key: Key) -> Age:
+    """Return the age of a route."""
+    route = ask.read(key)
+    created = route.metadata.creation_timestamp if isinstance(route, routes.RouteObject) else ""
+    return (created, key)
+
+
+def _by_age(ask: Ask, namespace: str) -> Grouping[None, Key, Age, Age, Age]:
+    members: Table[Key, Key] = ask.read(routes_by_namespace(namespace))
+    return group_by(ask.last(), ask.map(route_age, members), _age_of, _identity, None)
+
+
+def _age_of(_: None, __: Key, age_of_route: Age) -> tuple[Age]:
+    return (age_of_route,)
+
+
+def _identity(_: None, age_of_group: Age, __: tuple[Key, ...]) -> Age:
+    return age_of_group

@@ -1,0 +1,80 @@
+"""Kinds of filters that a rule names by ``extensionRef``, of the group ``gateway.nginx.org``.
+
+A new kind is one record here: its view, its translation, and with them its informer, permissions
+and status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gatehouse.apis import nginx_authentication, nginx_gateway
+from gatehouse.apis.meta import KubernetesObject
+from gatehouse.apis.resources import Resource
+from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
+from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    GatewayObject,
+    rejected_by_proxy,
+    rejected_credential,
+)
+from gatehouse.incremental.query import Ask, Key
+
+
+class ExtensionFilter(msgspec.Struct, frozen=True):
+    """A kind of filters."""
+
+    plural: str
+    view: type[KubernetesObject]
+    """Type of decoded objects. The kind has its name."""
+    translate: Callable[[Ask, Key], Filters | str]
+    """Query: the translation of a filter, or the problem."""
+    version: str = "v1alpha1"
+
+    @property
+    def resource(self) -> Resource:
+        """Resource of the kind."""
+        kind, group = self.view.__name__, nginx_gateway.NGINX_GATEWAY_GROUP
+        return Resource(group, self.version, self.plural, kind)
+
+
+EXTENSION_FILTERS = {
+    extension.resource.kind: extension
+    for extension in (
+        ExtensionFilter(
+            "snippetsfilters", nginx_gateway.SnippetsFilter, snippets.translate_snippets_filter
+        ),
+        ExtensionFilter(
+            "authenticationfilters",
+            nginx_authentication.AuthenticationFilter,
+            authentication.translate_authentication_filter,
+        ),
+    )
+}
+"""All kinds, by name."""
+
+
+def translated_filter(ask: Ask, key: Key) -> Filters | str:
+    """Return the translation of a filter, or the problem, wherever it is used."""
+    kind = EXTENSION_FILTERS[key[0]]
+    if not isinstance(ask.read(key), kind.view):
+        return f"{key[0]} {key[1]}/{key[2]} is invalid"
+    return kind.translate(ask, key)
+
+
+def filter_at(ask: Ask, place: GatewayObject) -> Filters | str:
+    """Return the translation of a filter at a Gateway, or the problem.
+
+    The proxy of a Gateway may have rejected the filter, or a secret that it refers to.
+    """
+    gateway, key = place
+    if why := rejected_by_proxy(ask, gateway, key):
+        return why
+    translated = ask(translated_filter, key)
+    if isinstance(translated, Filters):
+        for secret in translated.secrets:
+            if why := rejected_credential(ask, gateway, secret.name):
+                return f"{secret.origin}: {why}"
+    return translated

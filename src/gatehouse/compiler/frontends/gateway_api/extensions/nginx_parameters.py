@@ -1,0 +1,32 @@
+"""Settings of a data plane that exist for NGINX only. No I/O."""
+
+from __future__ import annotations
+
+from gatehouse.apis import data_plane_parameters as api
+from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
+from gatehouse.compiler.ir.proxy_settings import NginxSettings
+
+_ERROR_LEVELS = ("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg")
+MAX_WORKER_CONNECTIONS = 65_535
+
+
+def parse_nginx_settings(parse: FieldParser, spec: api.ParametersSpec) -> NginxSettings:
+    """Return the settings of NGINX. Problems go to ``parse``."""
+    settings = NginxSettings(
+        exposes_version=spec.server_tokens == "on",
+        error_level=_error_level(parse, spec.logging),
+        connections_per_worker=spec.connections_per_worker,
+    )
+    if spec.server_tokens not in (None, "on", "off"):
+        parse.problems.append("spec.serverTokens: must be on or off: other values need NGINX Plus")
+    if not 1 <= (spec.connections_per_worker or 1) <= MAX_WORKER_CONNECTIONS:
+        parse.problems.append(f"spec.workerConnections: must be from 1 to {MAX_WORKER_CONNECTIONS}")
+    return settings
+
+
+def _error_level(parse: FieldParser, requested: api.LoggingSpec | None) -> str:
+    level = (requested.error_level or "") if requested is not None else ""
+    if level and level not in _ERROR_LEVELS:
+        parse.problems.append(f"spec.logging.errorLevel: {level!r} is not supported")
+        return ""
+    return level

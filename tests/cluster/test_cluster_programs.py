@@ -1,0 +1,124 @@
+"""Programs of the cluster: found among those of other projects, or built once from their modules.
+
+Go and the programs are fakes here, so that these tests need neither root nor a registry.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cluster import binaries, layout
+from cluster.binaries import MissingProgram
+
+GO = """#!/bin/sh
+echo "$@" >> {log}
+[ "$1" = build ] || exit 0
+while [ "$1" != -o ]; do shift; done
+echo built > "$2"
+"""
+
+
+class Machine:
+    """A machine with fake programs only."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._directory, self._monkeypatch = directory, monkeypatch
+        self.home = directory / "home"
+        self.path, self._calls = directory / "path", directory / "calls"
+        plugins = directory / "plugins"
+        for parent, names in ((self.path, binaries.SYSTEM), (plugins, binaries.PLUGINS)):
+            parent.mkdir()
+            for name in names:
+                self._write(parent / name, "#!/bin/sh\n")
+        self._write(self.path / "go", GO.format(log=self._calls))
+        monkeypatch.setattr(layout, "HOME", self.home)
+        monkeypatch.setattr(layout, "BINARIES", self.home / "bin")
+        monkeypatch.setattr(binaries, "PLUGIN_DIRECTORY", plugins)
+        monkeypatch.setenv("PATH", str(self.path))
+        monkeypatch.setenv("GATEHOUSE_PEERS", str(directory))
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def add_peers(self) -> None:
+        """Have the programs of Kubernetes that other tests use."""
+        directory = self._directory / "peers"
+        directory.mkdir()
+        for name in binaries.PEERS:
+            self._write(directory / f"{name}-{binaries.kubernetes_version()}", "of peers")
+        peers = SimpleNamespace(
+            available=lambda name: (directory / name).exists(),
+            binary=lambda name, _: directory / name,
+        )
+        self._monkeypatch.setattr(binaries, "peers", peers)
+
+    def builds(self) -> list[str]:
+        """Return the names of the programs that were built, and forget them."""
+        calls = self._calls.read_text().splitlines() if self._calls.exists() else []
+        self._calls.write_text("")
+        builds = [call.split(" -o ")[1].split()[0] for call in calls if call.startswith("build")]
+        return [Path(build).name.partition("-v")[0] for build in builds]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def programs(machine: Machine) -> dict[str, str]:
+    """Return the content of each program of the cluster by its name."""
+    names = (*(name for group in binaries.PEERS.values() for name in group), "coredns")
+    return {name: (machine.home / "bin" / name).read_text().strip() for name in names}
+
+
+def test_kubernetes_is_built_once_for_its_sources(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    binaries.prepare()
+    assert machine.builds() == ["kubernetes", "coredns", "echo-basic", "whoami"]
+    assert set(programs(machine).values()) == {"built"}
+    assert (machine.home / "bin" / "kubectl").resolve() == next(machine.home.glob("kubernetes-*"))
+    binaries.prepare()
+    assert "kubernetes" not in machine.builds()
+    changed = tmp_path / "module"
+    changed.mkdir()
+    for file in ("go.mod", "go.sum", "main.go"):
+        text = (binaries.KUBERNETES_MODULE / file).read_text()
+        (changed / file).write_text(text.replace("v1.34.", "v1.33."))
+    monkeypatch.setattr(binaries, "KUBERNETES_MODULE", changed)
+    binaries.prepare()
+    assert "kubernetes" in machine.builds()
+    (only,) = machine.home.glob("kubernetes-*")
+    assert only.name.startswith("kubernetes-v1.33.")
+
+
+def test_kubernetes_of_other_tests_is_used_without_a_build(machine: Machine) -> None:
+    machine.add_peers()
+    binaries.prepare()
+    assert machine.builds() == ["coredns", "echo-basic", "whoami"]
+    assert {name: text for name, text in programs(machine).items() if name != "coredns"} == {
+        name: "of peers" for group in binaries.PEERS.values() for name in group
+    }
+
+
+@pytest.mark.parametrize("name", ["containerd", "debootstrap", "go"])
+def test_missing_program_is_named_with_its_package(machine: Machine, name: str) -> None:
+    (machine.path / name).unlink()
+    with pytest.raises(MissingProgram) as error:
+        binaries.prepare()
+    assert name.capitalize() in str(error.value) or f"no {name}: apt-get install" in str(
+        error.value
+    )
+
+
+def test_missing_network_plugin_is_named(machine: Machine) -> None:
+    (binaries.PLUGIN_DIRECTORY / "bridge").unlink()
+    with pytest.raises(
+        MissingProgram, match=r"plugins/bridge: apt-get install .*networking-plugins"
+    ):
+        binaries.prepare()

@@ -1,0 +1,194 @@
+"""The end of a run: what the audit log has of all tests, and what an uninstallation leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import audit, running
+from cluster.conftest import NAMESPACE, helm
+from cluster.running import wait_until
+from gatehouse.controller.permissions import Permission
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+CONTROLLER = f"{NAMESPACE}:gatehouse"
+CERTIFICATES = f"{CONTROLLER}-certificates"
+ROLES = {
+    CONTROLLER: ("clusterrole/gatehouse-controller", "role/gatehouse"),
+    CERTIFICATES: ("role/gatehouse-certificates",),
+}
+"""Roles of each ServiceAccount of the chart."""
+
+REST_SECONDS = 20
+NAMESPACED_KINDS = (
+    "deployments,daemonsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,jobs,cronjobs,"
+    "networkpolicies,poddisruptionbudgets,horizontalpodautoscalers"
+)
+CLUSTER_KINDS = "clusterroles,clusterrolebindings,validatingadmissionpolicies"
+KINDS = (Path(__file__).parent / "kinds.yaml").read_text()
+
+ACCEPTED = {
+    "ExternalDNS is not installed": r"^externaldns\.k8s\.io dnsendpoints ",
+    "no UpstreamCluster has a limit that data planes share": r" ratelimitconditions",
+    "only for an Event that happens again": r"^ events patch$",
+}
+"""Permissions that a run need not use: regular expressions by reason."""
+
+DAEMON_SET: dict[str, Any] = {"deployment": None, "daemonSet": {}}
+STEPS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("gateway/gw", {"infrastructure": {"labels": {"step": "1"}}}, "update deployments"),
+    ("gatewayparameters/all", {"kubernetes": DAEMON_SET}, "create daemonsets"),
+    ("gateway/gw", {"infrastructure": {"labels": {"step": "2"}}}, "update daemonsets"),
+    ("gateway/gw", {"gatewayClassName": "gatehouse-envoy"}, "delete serviceaccounts"),
+)
+"""Changes in `kinds.yaml`: object, new part of its spec, and a request that follows."""
+
+
+@pytest.fixture(scope="module")
+def all_kinds(urls: tuple[str, ...]) -> None:
+    """Have an object of each kind that the controller reads, and change what it writes for them."""
+    running.apply(KINDS)
+    wait_until("statuses of all kinds are written", _statuses_are_written, seconds=60)
+    wait_until("objects are created", _has_requested, "create horizontalpodautoscalers", seconds=60)
+    credentials = {"stringData": {".dockerconfigjson": '{"auths": {}}'}}
+    _patch(NAMESPACE, "secret/registry", credentials)
+    for name, spec, request in STEPS:
+        _patch("kinds", name, {"spec": spec})
+        wait_until(f"the controller sends: {request}", _has_requested, request, seconds=60)
+
+
+def _patch(namespace: str, name: str, value: dict[str, Any]) -> None:
+    running.run("kubectl", "-n", namespace, "patch", name, "--type=merge", "-p", json.dumps(value))
+
+
+def _statuses_are_written() -> bool:
+    return not any("/status " in name for name in _unused(CONTROLLER))
+
+
+def _has_requested(request: str) -> bool:
+    """Return whether the controller has sent a request such as ``create services``."""
+    return any(
+        f"{event['verb']} {audit.resource(event)}" == request
+        for event in audit.requests(CONTROLLER)
+        if event.get("objectRef", {}).get("namespace") == "kinds"
+    )
+
+
+def test_no_request_of_gatehouse_is_forbidden(all_kinds: None) -> None:
+    assert any(event["responseStatus"]["code"] == 200 for event in audit.requests(NAMESPACE))
+    assert _forbidden() == set()
+
+
+def _forbidden() -> set[str]:
+    """Return verb and kind of the requests that were forbidden."""
+    return {
+        f"{event['verb']} {audit.resource(event)}"
+        for event in audit.requests(NAMESPACE)
+        if event["responseStatus"]["code"] == 403
+    }
+
+
+@pytest.mark.parametrize("account", ROLES)
+def test_no_permission_is_unused(all_kinds: None, account: str) -> None:
+    assert _unused(account) == []
+
+
+def _unused(account: str) -> list[str]:
+    """Return permissions that a ServiceAccount has not used, though a run must."""
+    granted, used = _granted(account), _used(account)
+    return sorted(
+        " ".join(permission)
+        for permission in granted - used
+        if not _follows_a_conflict(permission, granted) and not _is_accepted(permission)
+    )
+
+
+def _used(account: str) -> set[Permission]:
+    return {
+        Permission(event["objectRef"].get("apiGroup", ""), audit.resource(event), event["verb"])
+        for begun in (False, True)
+        for event in audit.requests(account, begun=begun)
+        if "objectRef" in event
+    }
+
+
+def _granted(account: str) -> set[Permission]:
+    return {
+        Permission(group, resource, verb)
+        for role in ROLES[account]
+        for rule in running.kubectl_json("-n", NAMESPACE, "get", role)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def _follows_a_conflict(permission: Permission, granted: set[Permission]) -> bool:
+    """Return whether an object is read only after a write that conflicts with another client's."""
+    written = {
+        permission._replace(resource=f"{permission.resource}{subresource}", verb="update")
+        for subresource in ("", "/status")
+    }
+    return permission.verb == "get" and bool(written & granted)
+
+
+def _is_accepted(permission: Permission) -> bool:
+    """Return whether a run need not use a permission."""
+    words = " ".join(permission)
+    return any(re.search(pattern, words) for pattern in ACCEPTED.values())
+
+
+def test_controllers_at_rest_request_little_but_their_lease(all_kinds: None) -> None:
+    # A controller that has just started looks for missing kinds and reviews tokens more often.
+    wait_until("a time with at most two other requests", _is_at_rest, seconds=300)
+
+
+def _is_at_rest() -> bool:
+    requests = _requests_during(REST_SECONDS)
+    lease = requests.pop("update leases", 0) + requests.pop("get leases", 0)
+    # The leader renews and the other replica reads, each every 2 s.
+    assert lease <= REST_SECONDS + 2
+    return requests.total() <= 2
+
+
+def _requests_during(seconds: float) -> Counter[str]:
+    """Return what controllers request in the next seconds, by verb and kind."""
+    before = _requests()
+    time.sleep(seconds)
+    return _requests() - before
+
+
+def _requests() -> Counter[str]:
+    return Counter(f"{e['verb']} {audit.resource(e)}" for e in audit.requests(CONTROLLER))
+
+
+def test_uninstalled_chart_leaves_only_documented_objects(all_kinds: None) -> None:
+    running.run("kubectl", "delete", "gateways", "--all", "-A", "--timeout=120s")
+    managed = "app.kubernetes.io/managed-by"
+    wait_until("data planes are deleted", lambda: not _labelled(f"{managed}=gatehouse"), seconds=60)
+    helm("uninstall", "gatehouse")
+    assert _labelled(f"{managed} in (Helm, gatehouse)") == []
+    assert _names("secrets") == {"gatehouse-channel", "gatehouse-channel-ca", "registry"}
+    assert _names("leases") == {"gatehouse"}
+    assert {"gatehouse-nginx", "gatehouse-envoy"} <= _names("gatewayclasses")
+    # Helm deletes the permissions while the leader still ends, and gives its Lease back.
+    assert _forbidden() <= {"update leases"}
+
+
+def _names(kind: str) -> set[str]:
+    items = running.kubectl_json("-n", NAMESPACE, "get", kind)["items"]
+    return {item["metadata"]["name"] for item in items}
+
+
+def _labelled(selector: str) -> list[tuple[str, str]]:
+    """Return kind and name of all objects with these labels."""
+    items = running.kubectl_json("get", NAMESPACED_KINDS, "-A", "-l", selector)["items"]
+    items += running.kubectl_json("get", CLUSTER_KINDS, "-l", selector)["items"]
+    return [(item["kind"], item["metadata"]["name"]) for item in items]

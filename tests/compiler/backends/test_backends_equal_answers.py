@@ -1,0 +1,133 @@
+"""Both proxies give the same answer where HTTP or Gateway API leave a choice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from differential import proxies
+from differential.proxies import PORT, Runner
+from fakes.authorized_traffic import served, values
+from fakes.one_route import BACKEND
+
+pytestmark = pytest.mark.process
+
+RUNNERS = [
+    pytest.param(proxies.with_nginx, id="nginx"),
+    pytest.param(proxies.with_envoy, id="envoy"),
+]
+RULE = {"backendRefs": [BACKEND]}
+RETRY_HEADER = "x-envoy-retry-on"
+
+
+async def exchange(address: str, lines: str, method: str = "GET") -> tuple[int, Any]:
+    """Send a request with these header lines. Return the status, and what the backend received."""
+    reader, writer = await asyncio.open_connection(address, PORT)
+    text = f"{method} /a HTTP/1.1\r\n{lines}Connection: close\r\n\r\n"
+    writer.write(text.encode())
+    async with asyncio.timeout(30):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    first, last = body.find(b'{"service"'), body.rfind(b"}")
+    echo = msgspec.json.decode(body[first : last + 1]) if first >= 0 else None
+    return int(head.split()[1]), echo
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_hostname_of_rewrite_precedes_host_of_header_modifier(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """HTTPURLRewriteFilter.hostname replaces the Host header "during forwarding"."""
+    filters = [
+        {"type": "URLRewrite", "urlRewrite": {"hostname": "rewrite.example"}},
+        {
+            "type": "RequestHeaderModifier",
+            "requestHeaderModifier": {"set": [{"name": "Host", "value": "modifier.example"}]},
+        },
+    ]
+    async with served(runner, tmp_path, 0, {**RULE, "filters": filters}) as proxy:
+        _, _, echo = await proxy.send("/a")
+        assert values(echo, "host") == ["rewrite.example"]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_request_with_two_hosts_is_rejected(runner: Runner, tmp_path: Path) -> None:
+    """RFC 9112, 3.2: a server "MUST respond with a 400" to more than one Host line."""
+    async with served(runner, tmp_path, 0, RULE) as proxy:
+        two = "Host: a.example\r\nHost: b.example\r\n"
+        assert await exchange(proxy.address, two) == (400, None)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("host", ["a.example.", f"a.example.:{PORT}"])
+async def test_host_with_final_dot_is_the_same_name(
+    runner: Runner, tmp_path: Path, host: str
+) -> None:
+    """RFC 1034, 3.1: the final dot ends a complete name."""
+    async with served(runner, tmp_path, 0, RULE, hostnames=("a.example",)) as proxy:
+        assert (await exchange(proxy.address, f"Host: {host}\r\n"))[0] == 200
+        assert (await exchange(proxy.address, "Host: b.example.\r\n"))[0] == 404
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_header_of_40_kilobytes_is_passed_on(runner: Runner, tmp_path: Path) -> None:
+    value = "a" * 40_000
+    async with served(runner, tmp_path, 0, RULE) as proxy:
+        status, echo = await exchange(proxy.address, f"Host: a.example\r\nX-Long: {value}\r\n")
+        assert (status, values(echo, "x-long")) == (200, [value])
+
+
+class ClosingBackend:
+    """A backend that answers the first request of a connection, and closes it on the second."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+        self.heads: list[bytes] = []
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for first in (True, False):
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.heads.append(head.lower())
+            self.methods.append(head.split()[0].decode())
+            if first:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+async def test_safe_request_survives_the_end_of_an_idle_connection(
+    runner: Runner, tmp_path: Path, method: str
+) -> None:
+    """RFC 9110, 9.2.2: a proxy may repeat idempotent requests if the connection ends."""
+    backend = ClosingBackend()
+    async with served(runner, tmp_path, 0, RULE, answer=backend.answer) as proxy:
+        statuses = [(await proxy.send("/a", method))[0] for _ in range(6)]
+    assert statuses == [200] * 6
+    assert backend.methods.count(method) > 6, "no connection was closed"
+    assert not any(RETRY_HEADER.encode() in head for head in backend.heads)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_post_is_not_repeated_after_the_end_of_its_connection(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """RFC 9110, 9.2.2: "A proxy MUST NOT automatically retry non-idempotent requests."."""
+    backend = ClosingBackend()
+    async with served(runner, tmp_path, 0, RULE, answer=backend.answer) as proxy:
+        statuses = [(await proxy.send("/a", "POST", b"body"))[0] for _ in range(6)]
+    assert len(backend.methods) == 6
+    assert {200} < set(statuses) <= {200, 502, 503}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_client_cannot_ask_for_retries(runner: Runner, tmp_path: Path) -> None:
+    backend = ClosingBackend()
+    async with served(runner, tmp_path, 0, RULE, answer=backend.answer) as proxy:
+        for _ in range(6):
+            await proxy.send("/a", "POST", b"body", X_Envoy_Retry_On="reset")
+    assert len(backend.methods) == 6

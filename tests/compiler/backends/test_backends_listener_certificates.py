@@ -1,0 +1,96 @@
+"""Several certificates of a listener: real proxies select one by SNI and key type.
+
+"Implementations MAY choose to support attaching multiple certificates to a Listener, but this
+behavior is implementation-specific" (ListenerTLSConfig.certificateRefs).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from differential.proxies import Runner
+from fakes.authority import Authority
+from fakes.authorized_traffic import RUNNERS
+from fakes.specified_objects import CLASS, key_pair_secret, serving_objects
+
+pytestmark = pytest.mark.process
+
+GATEWAY = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: gw}
+spec:
+  gatewayClassName: c
+  listeners:
+  - {name: http, port: 8080, protocol: HTTP}
+  - name: all
+    port: 8443
+    protocol: HTTPS
+    tls: {certificateRefs: [{name: first}, {name: wild}, {name: exact}, {name: rsa}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: all}
+spec:
+  parentRefs: [{name: gw}]
+  rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: to.test}}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: own}
+spec:
+  parentRefs: [{name: gw}]
+  hostnames: [own.w.test]
+  rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: own.test}}]}]
+"""
+CERTIFICATES = {"first": ["first.test"], "wild": ["*.w.test", "~.*"], "exact": ["a.w.test"]}
+ECDSA, RSA = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"
+
+
+async def _presented(address: str, name: str, ciphers: str) -> tuple[str, bytes]:
+    """Return the name of the certificate for a SNI, and the head of a response."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(ciphers)
+    reader, writer = await asyncio.open_connection(address, 8443, ssl=context, server_hostname=name)
+    tls = writer.get_extra_info("ssl_object")
+    certificate = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True))
+    writer.write(f"GET / HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    return certificate.subject.rfc4514_string().removeprefix("CN="), head
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_certificate_fits_name_and_key_type_of_the_client(
+    runner: Runner, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    files = {
+        name: authority.issue(name, *map(x509.DNSName, names))
+        for name, names in CERTIFICATES.items()
+    }
+    key = rsa.generate_private_key(65537, 2048)
+    files["rsa"] = authority.issue("rsa", x509.DNSName("first.test"), key=key)
+    secrets = [key_pair_secret(name, pair) for name, pair in files.items()]
+    async with serving_objects(runner, tmp_path, CLASS.split("---")[0], GATEWAY, *secrets) as proxy:
+        expected = {
+            ("first.test", ECDSA): "first", ("first.test", RSA): "rsa",
+            ("a.w.test", ECDSA): "exact", ("b.w.test", ECDSA): "wild",
+            ("own.w.test", ECDSA): "wild",
+        }  # fmt: skip
+        presented = {client: await _presented(proxy.address, *client) for client in expected}
+        assert {client: name for client, (name, _) in presented.items()} == expected
+        # A name that no certificate has is served too.
+        presented["other.test", ECDSA] = await _presented(proxy.address, "other.test", ECDSA)
+        # The routes of the hostname serve all of its names.
+        destinations = {client[0]: head for client, (_, head) in presented.items()}
+        assert b"https://own.test" in destinations.pop("own.w.test")
+        assert all(b"https://to.test" in head for head in destinations.values())

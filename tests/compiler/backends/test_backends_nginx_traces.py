@@ -1,0 +1,201 @@
+"""Traces of requests by NGINX's module ngx_otel_module, which no package provides for tests."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fakes.envoy_serving import host, plain, route_to
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.compiler.ir.settings import DataPlaneSettings, Settings
+from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport, Tracing
+from gatehouse.dataplane.origin import Origin
+
+POLICY = Origin("ObservabilityPolicy", "ns", "traces")
+PLAIN = msgspec.structs.replace(nginx.NginxCapabilities.parse("1.31.3"), access_log=True)
+ABLE = msgspec.structs.replace(PLAIN, traces=True)
+HOSTILE = 'a "b" $request_uri ${x} \\ ; }'
+EXPORT = TraceExport(
+    "collector.ns.svc", 4317, "gatehouse:ns:gw", interval=0.5, batch_size=10, batch_count=2,
+    attributes=(SpanAttribute("site", "north"),), origin=Origin("NginxProxy", "", "p"),
+)  # fmt: skip
+
+
+def traced(tracing: Tracing | None, path: str, *headers: ir.ValueMatch) -> ir.Route:
+    """Return a route named like its path."""
+    name = f"ns/{path.strip('/')}{len(headers)}/0/0"
+    settings = Settings(tracing=tracing)
+    route = route_to("c", name, path, settings=settings)
+    return msgspec.structs.replace(route, match=ir.Match(ir.PathPrefix(path), headers=headers))
+
+
+def files(
+    *routes: ir.Route,
+    able: nginx.NginxCapabilities = ABLE,
+    export: TraceExport | None = EXPORT,
+) -> dict[str, str]:
+    """Return the generated files, all of which are supported."""
+    generated = nginx.NginxGenerator(able).generate(gateway(routes, export))
+    assert not generated.unsupported, generated.unsupported
+    return {path: file.content.decode() for path, file in generated.file_set.files.items()}
+
+
+def gateway(routes: tuple[ir.Route, ...], export: TraceExport | None) -> GatewayConfiguration:
+    return plain(
+        [host("a.example", *routes)],
+        [ir.Cluster("c", (ir.Endpoint("127.0.0.1", 80),))],
+        settings=DataPlaneSettings(traces=export),
+    )
+
+
+def server(*routes: ir.Route) -> str:
+    """Return the file of the virtual host."""
+    return next(text for path, text in files(*routes).items() if "/8080-a.example" in path)
+
+
+def location(text: str, start: str) -> str:
+    """Return the block of a location."""
+    return text.partition(f"location {start} {{")[2].partition("\n    }")[0]
+
+
+def test_exporter_is_written_once_and_included() -> None:
+    written = files(traced(Tracing(100, origin=POLICY), "/a"))
+    lines = [line.strip() for line in written["gatehouse/traces.conf"].splitlines()]
+    assert lines == [
+        "otel_exporter {",
+        "endpoint collector.ns.svc:4317;",
+        "interval 500ms;",
+        "batch_size 10;",
+        "batch_count 2;",
+        "}",
+        'otel_service_name "gatehouse:ns:gw";',
+    ]
+    assert written["gatehouse/http.conf"].count("include gatehouse/traces.conf;") == 1
+
+
+def test_exporter_with_tls_has_the_scheme_of_it() -> None:
+    secure = msgspec.structs.replace(EXPORT, tls=True)
+    written = files(traced(Tracing(100, origin=POLICY), "/a"), export=secure)
+    assert "    endpoint https://collector.ns.svc:4317;\n" in written["gatehouse/traces.conf"]
+
+
+def test_exporter_verifies_the_collector_with_the_ca_certificates_that_are_set() -> None:
+    secure = msgspec.structs.replace(EXPORT, tls=True, trust="ca-1")
+    written = files(traced(Tracing(100, origin=POLICY), "/a"), export=secure)
+    line = "    trusted_certificate gatehouse/tls/ca-1.pem;\n"
+    assert line in written["gatehouse/traces.conf"]
+
+
+def test_client_certificate_of_the_exporter_is_not_supported() -> None:
+    secure = msgspec.structs.replace(EXPORT, tls=True, certificate="client")
+    generated = nginx.NginxGenerator(ABLE).generate(gateway((), secure))
+    reason = "the module ngx_otel_module sends no client certificate"
+    (entry,) = generated.unsupported
+    field = EXPORT.origin.field("tls.clientCertificateRef")
+    assert (entry.setting, entry.reason, entry.served) == (field, reason, True)
+
+
+def test_span_of_a_route_has_quoted_name_and_attributes() -> None:
+    attributes = (SpanAttribute("team", HOSTILE),)
+    text = server(traced(Tracing(100, "propagate", "n $1", attributes, POLICY), "/a"))
+    expected = """
+        otel_trace on;
+        otel_trace_context propagate;
+        otel_span_name "n ${gh_dollar}1";
+        otel_span_attr gatehouse.gateway "ns/gw";
+        otel_span_attr gatehouse.listener "ns/gw:$gh_port";
+        otel_span_attr "site" "north";
+        otel_span_attr "gatehouse.route" "ns/a0/0";
+        otel_span_attr "team" "a \\"b\\" ${gh_dollar}request_uri ${gh_dollar}{x} \\\\ ; }";
+    """
+    own = location(text, '^~ "/a/"')
+    for line in filter(None, map(str.strip, expected.splitlines())):
+        assert line in own, own
+
+
+@pytest.mark.parametrize(
+    ("percent", "sampled"),
+    [(100, "on"), (25, "$gh_traced_25"), (None, "$otel_parent_sampled")],
+)
+def test_strategy_is_a_value_of_otel_trace(percent: int | None, sampled: str) -> None:
+    written = files(traced(Tracing(percent, origin=POLICY), "/a"))
+    text = next(text for path, text in written.items() if "/8080-a.example" in path)
+    assert f"otel_trace {sampled};" in location(text, '^~ "/a/"')
+    # The default of NGINX is to ignore the context.
+    assert "otel_trace_context" not in text
+    shares = written["gatehouse/http.conf"].count("split_clients $otel_trace_id $gh_traced_25")
+    assert shares == (percent == 25)
+
+
+def test_first_location_decides_by_the_chain_that_selects_the_route() -> None:
+    version = ir.ValueMatch("x-version", "2")
+    text = server(traced(Tracing(25, "extract", origin=POLICY), "/a", version), traced(None, "/a"))
+    own = location(text, '^~ "/a/"')
+    (variable,) = [line.split()[1].strip(";") for line in own.splitlines() if "otel_trace " in line]
+    rows = text.partition(f" {variable} {{")[2].partition("}")[0].split(";")
+    assert variable.startswith("$gh_")
+    assert [row.split()[-1] for row in rows if row.strip()] == ["$gh_traced_25", "off"]
+    assert "otel_trace_context extract;" in own
+    # The untraced route has no span, so that it names none.
+    assert text.count("otel_span_name") == 1
+
+
+@pytest.mark.parametrize("tracing", [None, Tracing(0, "propagate", origin=POLICY)])
+def test_location_without_traced_route_has_no_directives(tracing: Tracing | None) -> None:
+    assert "otel_" not in server(traced(tracing, "/a"))
+
+
+def test_gateway_without_exporter_has_no_directives() -> None:
+    routes = (traced(Tracing(100, origin=POLICY), "/a"),)
+    assert not [text for text in files(*routes, export=None).values() if "otel" in text]
+
+
+def test_access_log_has_the_trace_of_the_module() -> None:
+    log = files(traced(None, "/a"))["gatehouse/access_log.conf"]
+    assert '"trace_id":"$otel_trace_id"' in log
+    other = files(traced(None, "/a"), export=None)["gatehouse/access_log.conf"]
+    assert "$otel_trace_id" not in other
+
+
+def test_rejected_line_leads_to_the_policy_or_the_parameters() -> None:
+    routes = (traced(Tracing(100, origin=POLICY), "/a"), traced(None, "/b"))
+    config = gateway(routes, EXPORT)
+    parameters = EXPORT.origin.whole
+    settings = msgspec.structs.replace(config.settings, origins=(parameters,))
+    config = msgspec.structs.replace(config, settings=settings)
+    written = nginx.NginxGenerator(ABLE).generate(config).file_set.files
+    for directive, origin in (("otel_span_name", POLICY), ("endpoint", parameters)):
+        (path, number) = next(
+            (path, number)
+            for path, file in sorted(written.items())
+            for number, line in enumerate(file.content.decode().splitlines(), 1)
+            if line.strip().startswith(f"{directive} ")
+        )
+        message = f"[emerg] invalid value in /etc/nginx/{path}:{number}"
+        assert [suspect.origin for suspect in nginx.suspects(config, ABLE, message)] == [origin]
+
+
+def test_nginx_without_module_serves_and_names_policy_and_exporter() -> None:
+    routes = (traced(Tracing(100, "propagate", origin=POLICY), "/a"), traced(None, "/b"))
+    generated = nginx.NginxGenerator(PLAIN).generate(gateway(routes, EXPORT))
+    assert not [
+        path
+        for path, file in generated.file_set.files.items()
+        if b"otel" in file.content or "traces" in path
+    ]
+    reason = "this NGINX has no module ngx_otel_module: requests are not traced"
+    settings = {(entry.setting, entry.reason, entry.served) for entry in generated.unsupported}
+    assert settings == {
+        (POLICY.field("tracing"), reason, True),
+        (EXPORT.origin, reason, True),
+    }
+
+
+def test_common_capability_requires_the_module_in_all_instances() -> None:
+    common = nginx.NginxCapabilities.common
+    both, one = common([ABLE, ABLE]), common([ABLE, PLAIN])
+    assert both is not None
+    assert one is not None
+    assert (both.traces, one.traces) == (True, False)

@@ -1,0 +1,109 @@
+"""Session persistence (HTTPRouteRule.sessionPersistence), served by real proxies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from differential.proxies import PORT, Runner
+from fakes.authorized_traffic import RUNNERS, Served
+from fakes.envoy_serving import backend
+from fakes.one_route import BACKEND, conditions, engine, routes
+from fakes.specified_objects import CLASS, route, service, serving_objects
+from gatehouse.compiler.ir import http as ir
+
+RULES = """
+- sessionPersistence:
+    sessionName: shop
+    absoluteTimeout: 1h
+    cookieConfig: {lifetimeType: Permanent}
+  backendRefs: [{name: a, port: 80}, {name: b, port: 80}]
+"""
+
+
+async def _visit(proxy: Served, cookies: dict[str, str]) -> tuple[str, list[str]]:
+    """Return the endpoint that answers, and the cookies that it sets."""
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.get(f"http://{proxy.address}:{PORT}/", cookies=cookies) as answer,
+    ):
+        return (await answer.json())["service"], answer.headers.getall("Set-Cookie", [])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_session_keeps_its_endpoint_among_several_backends(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """Persistence is "through the use of a header or cookie" (SessionPersistence.type)."""
+    async with contextlib.AsyncExitStack() as stack:
+        services = []
+        for name in "ab":
+            endpoints = [
+                await stack.enter_async_context(backend(f"{name}{number}")) for number in (1, 2)
+            ]
+            services.append(service(name, *endpoints))
+        objects = [CLASS, *services, route(RULES)]
+        proxy = await stack.enter_async_context(serving_objects(runner, tmp_path, *objects))
+        first: Counter[str] = Counter()
+        for _ in range(16):
+            endpoint, lines = await _visit(proxy, {})
+            first[endpoint] += 1
+            for line in lines:
+                assert line.lower().count("httponly") == 1
+                assert "path=/;" in f"{line.lower()};".replace(" ", "")
+                assert "max-age=3600" in line.lower()
+            cookies = {
+                name: morsel.value for line in lines for name, morsel in SimpleCookie(line).items()
+            }
+            again = [await _visit(proxy, cookies) for _ in range(4)]
+            assert {name for name, _ in again} == {endpoint}
+        assert {endpoint[0] for endpoint in first} == {"a", "b"}
+
+
+def _session(**fields: object) -> ir.Persistence | None:
+    rule = {"backendRefs": [BACKEND], "sessionPersistence": fields}
+    with engine("HTTPRoute", [rule]).compile() as ask:
+        (translated,) = routes(ask)
+    assert isinstance(translated.action, ir.Forward)
+    return translated.action.persistence
+
+
+def test_fields_of_later_versions_mean_the_same() -> None:
+    """ "Cookie provides configuration settings that are specific to cookie-based session
+    persistence", as ``header`` does (SessionPersistence after v1.6)."""
+    cookie = {"name": "shop", "path": "/cart", "lifetimeType": "Permanent"}
+    assert _session(cookie=cookie, absoluteTimeout="1h") == ir.Persistence(
+        "cookie", "shop", 3600, "/cart"
+    )
+    assert _session(type="Header", header={"name": "X-Shop"}) == ir.Persistence("header", "X-Shop")
+    assert _session(sessionName="shop") == ir.Persistence("cookie", "shop")
+
+
+def test_timeout_that_the_gateway_must_track_is_kept_in_the_ir() -> None:
+    """With the type Session, it is "the absolute lifetime of the cookie tracked by the gateway"
+    (CookieConfig.lifetimeType). Back ends report it: see the golden case
+    ``mirrors-cors-retries-and-sessions``."""
+    session = _session(sessionName="shop", absoluteTimeout="1h")
+    assert session == ir.Persistence("cookie", "shop", absolute_timeout=3600)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"cookie": {"name": "a b"}}, "cookie.name: must be a valid cookie or header name"),
+        ({"cookie": {"path": "/; Domain=x"}}, "cookie.path: '/; Domain=x' must be a path"),
+        ({"type": "Header", "header": {"name": "X-A b"}}, "header.name: must be a valid"),
+        ({"sessionName": "a b"}, "sessionName: must be a valid cookie or header name"),
+        ({"absoluteTimeout": "1x"}, "absoluteTimeout: '1x' must be a duration"),
+    ],
+)
+def test_invalid_fields_are_named(fields: dict[str, object], message: str) -> None:
+    rule = {"backendRefs": [BACKEND], "sessionPersistence": fields}
+    with engine("HTTPRoute", [rule]).compile() as ask:
+        assert f"rules[0].sessionPersistence.{message}" in conditions(ask, "HTTPRoute")

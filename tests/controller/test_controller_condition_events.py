@@ -1,0 +1,125 @@
+"""Events for conditions that turn bad: one for each transition, and never too many."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from gatehouse.controller.condition_events import BURST, START_SECONDS, ConditionEvents
+from gatehouse.kube.events import Recorder
+
+Object = dict[str, Any]
+ROUTE = {"kind": "HTTPRoute", "metadata": {"namespace": "ns", "name": "r"}}
+
+
+class FakeRecorder:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def record(self, _: Object, type_: str, reason: str, message: str) -> None:
+        assert type_ == "Warning"
+        self.events.append((reason, message))
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.recorder = FakeRecorder()
+        recorder = cast(Recorder, self.recorder)
+        self._events = ConditionEvents(recorder, lambda: self.now)
+
+    def write(self, before: Object | None, after: Object) -> list[tuple[str, str]]:
+        """Return the Events of a write."""
+        self.recorder.events.clear()
+        self._events.status_written(ROUTE, before, after)
+        return list(self.recorder.events)
+
+
+def condition(kind: str, status: str, reason: str = "", message: str = "") -> Object:
+    return {"type": kind, "status": status, "reason": reason or kind, "message": message}
+
+
+def parent(*conditions: Object, name: str = "web") -> Object:
+    return {"parents": [{"parentRef": {"name": name}, "conditions": list(conditions)}]}
+
+
+GOOD = parent(condition("Accepted", "True"), condition("ResolvedRefs", "True"))
+BAD = parent(
+    condition("Accepted", "True"),
+    condition("ResolvedRefs", "False", "BackendNotFound", "Service ns/a not found"),
+)
+EVENT = ("BackendNotFound", "at web: ResolvedRefs is False: Service ns/a not found")
+
+
+def test_condition_that_turns_bad_is_recorded_once_per_transition() -> None:
+    world = World()
+    assert world.write(GOOD, BAD) == [EVENT]
+    other = parent(condition("ResolvedRefs", "False", "RefNotPermitted", "Service ns/b"))
+    assert world.write(BAD, other) == []
+    assert world.write(BAD, GOOD) == []
+    assert world.write(GOOD, BAD) == [EVENT]
+
+
+def test_rejected_new_object_is_recorded() -> None:
+    assert World().write(None, BAD) == [EVENT]
+    assert World().write({}, GOOD) == []
+
+
+def test_condition_that_was_bad_before_the_start_is_not_recorded() -> None:
+    changed = parent(
+        condition("Accepted", "False", "NoMatchingParent", "x"), BAD["parents"][0]["conditions"][1]
+    )
+    assert World().write(BAD, changed) == [("NoMatchingParent", "at web: Accepted is False: x")]
+
+
+def test_partly_invalid_is_bad_if_true_and_other_types_are_not_recorded() -> None:
+    after = parent(
+        condition("PartiallyInvalid", "True", "UnsupportedValue", "rules[0]"),
+        condition("SupportedVersion", "False"),
+        condition("Accepted", "Unknown"),
+    )
+    assert World().write(GOOD, after) == [
+        ("UnsupportedValue", "at web: PartiallyInvalid is True: rules[0]")
+    ]
+
+
+def test_listener_is_recorded_only_for_a_problem_of_its_own() -> None:
+    def gateway(whole: str, listener: str) -> Object:
+        return {
+            "conditions": [condition("Programmed", whole, "Invalid", "all")],
+            "listeners": [
+                {"name": "a", "conditions": [condition("Programmed", listener, "Invalid", "one")]}
+            ],
+        }
+
+    good = gateway("True", "True")
+    assert World().write(good, gateway("False", "False")) == [
+        ("Invalid", "Programmed is False: all")
+    ]
+    assert World().write(good, gateway("True", "False")) == [
+        ("Invalid", "listener a: Programmed is False: one")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "age", "count"),
+    [("True", 0, 0), ("True", START_SECONDS + 1, 1), ("Unknown", START_SECONDS + 1, 0)],
+)
+def test_gateway_that_waits_is_recorded_only_if_it_was_programmed(
+    status: str, age: float, count: int
+) -> None:
+    world = World()
+    world.write(GOOD, GOOD)
+    world.now += age
+    before = {"conditions": [condition("Programmed", status)]}
+    after = {"conditions": [condition("Programmed", "False", "Pending", "waiting")]}
+    assert len(world.write(before, after)) == count
+
+
+def test_number_of_events_is_bounded() -> None:
+    world = World()
+    recorded = sum(len(world.write(GOOD, BAD)) for _ in range(BURST + 50))
+    assert recorded == BURST
+    world.now += 3
+    assert sum(len(world.write(GOOD, BAD)) for _ in range(10)) == 3

@@ -1,0 +1,162 @@
+"""A controller's memory follows what exists. Deleted objects and stopped controllers leave none."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from fakes.authority import Authority
+from fakes.gateway_estate import Estate
+from fakes.inprocess import Server
+from fakes.replica import Replica
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.controller import change_log
+from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.frozen_heap import FrozenHeap
+from gatehouse.standalone.state_directory import State
+from gatehouse.transports.agents import fleet
+
+GATEWAYS = 24
+ROUNDS = 3
+MAX_LEFT_BYTES = 1024
+"""Maximum memory in bytes that remains of a Gateway, of the 250 KiB that each one takes.
+
+Hash tables keep the size of their largest content, in steps.
+"""
+
+
+@pytest.fixture(autouse=True)
+def log_as_installed() -> Iterator[None]:
+    """Skip debug messages, as in the default configuration of the programs."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    yield
+    structlog.reset_defaults()
+
+
+async def memory_after_round(estate: Estate, numbers: range) -> int:
+    """Create Gateways, wait until their agents serve them, remove them, and return the memory."""
+    for number in numbers:
+        estate.add(number)
+        estate.connect(number)
+    await estate.rest()
+    for number in numbers:
+        await estate.remove(number)
+    await estate.rest()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+async def test_deleted_gateways_and_their_objects_leave_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "SESSION_TTL_SECONDS", 0.0)
+    # The log has a limit of its own.
+    monkeypatch.setattr(change_log, "MAX_LOGGED_CHANGES", 10)
+    estate = Estate(Authority(tmp_path))
+    async with estate.running(2):
+        tracemalloc.start()
+        try:
+            first, *_, last = [
+                await memory_after_round(estate, range(start, start + GATEWAYS))
+                for start in range(100, 100 + (1 + ROUNDS) * GATEWAYS, GATEWAYS)
+            ]
+        finally:
+            tracemalloc.stop()
+    assert (last - first) / (ROUNDS * GATEWAYS) < MAX_LEFT_BYTES
+
+
+def compilation(heap: FrozenHeap | None = None) -> Compilation:
+    result = Compilation(gateway_api.ControllerSettings(bind="any"), heap)
+    spec = {"controllerName": gateway_api.NGINX}
+    result.put("GatewayClass", ("", "c"), {"metadata": {"name": "c"}, "spec": spec})
+    return result
+
+
+def put(of: Compilation, numbers: range, *, exist: bool) -> None:
+    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+    spec = {"gatewayClassName": "c", "listeners": [listener]}
+    for number in numbers:
+        metadata = {"name": f"gw{number}", "namespace": "ns", "uid": "u", "generation": 1}
+        raw = {"metadata": metadata, "spec": spec}
+        of.put("Gateway", ("ns", f"gw{number}"), raw if exist else None)
+
+
+@pytest.fixture
+def heap() -> Iterator[FrozenHeap]:
+    result = FrozenHeap()
+    yield result
+    result.close()
+
+
+class Cycle:
+    """An object that only the garbage collector frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_garbage_of_a_frozen_heap_is_freed_when_objects_go(heap: FrozenHeap) -> None:
+    controller = compilation(heap)
+    put(controller, range(20), exist=True)
+    cycle = Cycle()
+    garbage = weakref.ref(cycle)
+    controller.run()
+    del cycle
+    gc.collect()
+    # Frozen with the objects of the first pass.
+    assert garbage() is not None
+    put(controller, range(20), exist=False)
+    put(controller, range(20, 22), exist=True)
+    controller.run()
+    assert garbage() is None
+    assert gc.get_freeze_count()
+
+
+def test_collections_of_a_running_controller_leave_out_its_objects(heap: FrozenHeap) -> None:
+    controller = compilation(heap)
+    put(controller, range(20), exist=True)
+    controller.run()
+    frozen = gc.get_freeze_count()
+    put(controller, range(20, 22), exist=True)
+    controller.run()
+    assert len(gc.get_objects()) < frozen / 10
+
+
+def test_abandoned_compilations_are_freed() -> None:
+    controller = compilation()
+    put(controller, range(5), exist=True)
+    controller.run()
+    engine = weakref.ref(controller._engine)
+    del controller
+    gc.collect()
+    assert engine() is None
+
+
+async def test_stopped_controllers_freeze_nothing(tmp_path: Path) -> None:
+    server = Server(State(tmp_path / "s"))
+    async with server.running():
+        replica = Replica(server)
+        await replica.until_ready()
+        listener: dict[str, Any] = {"name": "http", "port": 80, "protocol": "HTTP"}
+        spec = {"gatewayClassName": "gatehouse-nginx", "listeners": [listener]}
+        body = {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "Gateway",
+            "metadata": {"name": "gw", "namespace": "default"},
+            "spec": spec,
+        }
+        async with server.raw() as http:
+            path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
+            async with http.post(path, json=body) as response:
+                assert response.status == 201
+        await replica.until(lambda *_: gc.get_freeze_count() > 0)
+        await replica.stop()
+    assert gc.get_freeze_count() == 0

@@ -1,0 +1,45 @@
+"""Fixtures of tests that use one running `gatehouse up` in each module."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.installation import BACKEND, REVISED, Installation
+from gatehouse.kube import client as kube
+from gatehouse.standalone import echo
+
+
+@pytest.fixture(scope="module")
+def options() -> tuple[str, ...]:
+    """Options of `gatehouse up`; modules override this."""
+    return ()
+
+
+@pytest.fixture(scope="module")
+def installation(options: tuple[str, ...]) -> Iterator[Installation]:
+    # Short paths, since those of Unix sockets are limited.
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        result = Installation(Path(directory), *options)
+        result.start()
+        yield result
+        assert result.process is not None
+        if result.process.poll() is None:
+            result.stop()
+
+
+@pytest.fixture
+async def client(installation: Installation) -> AsyncIterator[kube.Client]:
+    """Return a client of a cluster administrator."""
+    result = await installation.client()
+    yield result
+    await result.__aexit__(None, None, None)
+
+
+@pytest.fixture
+async def backends() -> AsyncIterator[None]:
+    async with echo.serve_echo({BACKEND: "app", REVISED: "revised"}):
+        yield

@@ -1,0 +1,156 @@
+"""A gateway of the IR served by a real NGINX or Envoy whose access log can be read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fakes import envoy_serving
+from fakes.loopback import loopback_network
+from gatehouse.agent.connection_metrics import (
+    ENVOY_CONNECTIONS,
+    NGINX_CONNECTIONS,
+    ConnectionFormat,
+    ConnectionMetrics,
+)
+from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.agent.nginx.main_conf import connection_log_directive, request_log_directive
+from gatehouse.agent.request_lines import ENVOY_LINES, NGINX_LINES, Format
+from gatehouse.agent.request_metrics import RouteMetrics
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.dataplane import connection_counts, request_log
+
+ABLE = msgspec.structs.replace(nginx.NginxCapabilities.parse("1.31.3"), access_log=True)
+
+PROXIES = ("nginx", "envoy")
+
+_SECONDS = 20.0
+"""Deadline of an entry."""
+
+
+class LoggedGateway(msgspec.Struct, frozen=True):
+    """An address, the entries of its proxy, and the metrics of its requests and connections."""
+
+    address: str
+    log: Path
+    requests: RouteMetrics
+    connections: ConnectionMetrics
+
+    def lines(self) -> list[str]:
+        """Return the complete lines of the log."""
+        text = self.log.read_text(errors="surrogateescape")
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return all entries."""
+        return [json.loads(line) for line in self.lines()]
+
+    async def entry(self, *, _seconds: float = _SECONDS, **fields: Any) -> dict[str, Any]:
+        """Wait for the only entry with these fields, and return it."""
+        matching: list[dict[str, Any]] = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_seconds):
+                while not matching:
+                    entries = self.entries()
+                    matching = [e for e in entries if all(e.get(k) == v for k, v in fields.items())]
+                    await asyncio.sleep(0.05)
+        assert len(matching) == 1, (fields, self.lines())
+        return matching[0]
+
+
+@contextlib.asynccontextmanager
+async def logged(proxy: str, gateway: GatewayConfiguration) -> AsyncIterator[LoggedGateway]:
+    """Serve a gateway by one of :data:`PROXIES`."""
+    with tempfile.TemporaryDirectory(prefix="ghl-") as name:
+        directory = Path(name)
+        output = directory / "output"
+        if proxy == "envoy":
+            async with envoy_serving.serving(gateway, output=output) as served:
+                file = served.running.log.with_name(request_log.FILE)
+                async with _counting(file, ENVOY_LINES, ENVOY_CONNECTIONS) as metrics:
+                    yield LoggedGateway(served.address, output, *metrics)
+            return
+        address = f"{loopback_network()}.2"
+        bound = msgspec.structs.replace(gateway, bind_address=address)
+        file = directory / request_log.FILE
+        async with (
+            running_nginx(bound, directory, output),
+            _counting(file, NGINX_LINES, NGINX_CONNECTIONS) as metrics,
+        ):
+            yield LoggedGateway(address, output, *metrics)
+
+
+@contextlib.asynccontextmanager
+async def _counting(
+    file: Path, log_format: Format, connection_format: ConnectionFormat
+) -> AsyncIterator[tuple[RouteMetrics, ConnectionMetrics]]:
+    labels = {"gateway": "gw"}
+    requests = RouteMetrics(file, log_format, labels)
+    connections = ConnectionMetrics(
+        file.with_name(connection_counts.CONNECTIONS_FILE), connection_format, labels
+    )
+    tasks = [asyncio.create_task(metrics.run()) for metrics in (requests, connections)]
+    try:
+        yield requests, connections
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def running_nginx(
+    gateway: GatewayConfiguration, base: Path, output: Path
+) -> AsyncIterator[None]:
+    """Run NGINX with the files of a gateway, and its standard output in a file."""
+    generated = nginx.NginxGenerator(ABLE).generate(gateway)
+    assert not generated.unsupported, generated.unsupported
+    for path, content in generated.file_set.files.items():
+        (base / path).parent.mkdir(parents=True, exist_ok=True)
+        (base / path).write_bytes(content.content)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temp = " ".join(f"{kind}_temp_path {base}/{kind};" for kind in kinds)
+    user = "user root;" if os.geteuid() == 0 else ""
+    has_log = "gatehouse/access_log.conf" in generated.file_set.files
+    log = "include gatehouse/access_log.conf;" if has_log else ""
+    log += f"include gatehouse/request_log.conf; {request_log_directive(base / request_log.FILE)}"
+    has_streams = "gatehouse/stream.conf" in generated.file_set.files
+    has_counts = "gatehouse/connection_log.conf" in generated.file_set.files
+    counted = (
+        connection_log_directive(base / connection_counts.CONNECTIONS_FILE) if has_counts else ""
+    )
+    (base / "nginx.conf").write_text(
+        f"{user} daemon off; pid {base}/pid; error_log {base}/error.log warn; "
+        f"events {{ worker_connections 1024; }} "
+        f"http {{ {temp} include gatehouse/http.conf; {log} }} "
+        f"{f'stream {{ include gatehouse/stream.conf; {counted} }}' if has_streams else ''}"
+    )
+    with output.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            str(nginx_binary.find_nginx_binary(None)),
+            *("-p", str(base), "-c", str(base / "nginx.conf"), "-e", f"{base}/error.log"),
+            stdout=file,
+        )
+    try:
+        async with asyncio.timeout(_SECONDS):
+            while not (base / "pid").exists() or not (base / "pid").read_text():
+                assert process.returncode is None, (base / "error.log").read_text()
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
+        yield
+        errors = (base / "error.log").read_text()
+        assert "uninitialized" not in errors, errors
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        await process.wait()

@@ -1,0 +1,56 @@
+"""Objects that Gatehouse accepts and a proxy rejects."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fakes.installation import route
+
+WEAK = ec.SECP192R1()
+"""A curve that Gatehouse parses and that both proxies reject."""
+
+
+def secret(name: str, curve: ec.EllipticCurve) -> dict[str, Any]:
+    """Return a Secret with a self-signed certificate for ``<name>.example``."""
+    key = ec.generate_private_key(curve)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(f"{name}.example")]), False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    data = {"tls.crt": certificate.public_bytes(pem), "tls.key": private}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": {name: base64.b64encode(content).decode() for name, content in data.items()},
+    }
+
+
+def filtering(name: str, snippet: str) -> list[dict[str, Any]]:
+    """Return a SnippetsFilter for locations, and a route ``/<name>`` that uses it."""
+    reference = {"group": "gateway.nginx.org", "kind": "SnippetsFilter", "name": name}
+    snippets_filter = {
+        "apiVersion": "gateway.nginx.org/v1alpha1",
+        "kind": "SnippetsFilter",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"snippets": [{"context": "http.server.location", "value": snippet}]},
+    }
+    filters = [{"type": "ExtensionRef", "extensionRef": reference}]
+    return [snippets_filter, route(name, f"/{name}", filters=filters)]

@@ -1,0 +1,106 @@
+"""Attacks on the small HTTP servers: health endpoints of all processes, and those of sidecars.
+
+A client without credentials keeps connections open, or sends compressed bodies.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import gzip
+import inspect
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gatehouse.runtime import health, limited_http
+from gatehouse.runtime.limited_http import LimitedHttpServer
+from gatehouse.sidecars.authenticator import server as authenticator
+from gatehouse.sidecars.reviewer import server as reviewer
+from gatehouse.standalone.free_ports import free_port
+
+DEADLINE_SECONDS = 20.0
+
+
+@contextlib.asynccontextmanager
+async def limited(directory: Path) -> AsyncIterator[Path]:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=await request.read())
+
+    runner = web.ServerRunner(LimitedHttpServer(handle))
+    await runner.setup()
+    await web.UnixSite(runner, directory / "socket").start()
+    try:
+        yield directory / "socket"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: "])
+async def test_late_request_head_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(limited_http, "HEAD_SECONDS", 0.2)
+    async with limited(tmp_path) as path, asyncio.timeout(DEADLINE_SECONDS):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(sent)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_compressed_bodies_are_not_inflated(tmp_path: Path) -> None:
+    body = gzip.compress(b"x" * 1_000_000)
+    async with limited(tmp_path) as path:
+        connector = aiohttp.UnixConnector(str(path))
+        headers = {"Content-Encoding": "gzip"}
+        async with (
+            aiohttp.ClientSession("http://a", connector=connector) as http,
+            http.post("/", data=body, headers=headers) as response,
+        ):
+            assert await response.read() == body
+
+
+@pytest.mark.parametrize("module", [authenticator, reviewer])
+def test_servers_of_sidecars_have_the_limits(module: ModuleType) -> None:
+    """A server of aiohttp itself would have none."""
+    names = {
+        node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call)
+    }
+    assert "LimitedHttpServer" in names
+    assert "web.Server" not in names
+
+
+async def test_silent_connections_do_not_stop_health_checks() -> None:
+    """A probe that fails would restart the process."""
+
+    async def page() -> bytes:
+        return b""
+
+    server, port = health.HealthServer(lambda: "", page), free_port()
+    await server.start(f"127.0.0.1:{port}")
+    flood = [
+        await asyncio.open_connection("127.0.0.1", port) for _ in range(health.MAX_CONNECTIONS + 50)
+    ]
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        aiohttp.ClientSession() as http,
+        http.get(f"http://127.0.0.1:{port}/livez") as response,
+    ):
+        assert response.status == 200
+    async with asyncio.timeout(health._REQUEST_SECONDS / 2):
+        with contextlib.suppress(ConnectionError):
+            assert await flood[0][0].read() == b""
+    await server.stop()
+    async with asyncio.timeout(health._REQUEST_SECONDS / 2):
+        for reader, writer in flood:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()

@@ -1,0 +1,94 @@
+"""Attacks by protocol upgrades: a client opens a tunnel that no rule applies to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from differential.proxies import PORT, Runner
+from fakes import served_objects
+from fakes.envoy_serving import listening
+from fakes.one_route import BACKEND
+from fakes.served_objects import RUNNERS
+from gatehouse.compiler.ir import http as ir
+
+TUNNEL = b"through the tunnel\n"
+
+
+@contextlib.asynccontextmanager
+async def willing(heads: list[str]) -> AsyncIterator[ir.Endpoint]:
+    """Run a backend that switches to every protocol that it is asked for, and echoes lines."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            heads.append(head)
+            upgrades = [line for line in head.split("\r\n") if line.startswith("upgrade:")]
+            if not upgrades:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                continue
+            protocol = upgrades[0].partition(":")[2].strip()
+            lines = ["HTTP/1.1 101 Switching", "Connection: upgrade", f"Upgrade: {protocol}"]
+            writer.write("\r\n".join([*lines, "", ""]).encode())
+            while line := await reader.readline():
+                writer.write(line)
+
+    async with listening(answer) as endpoint:
+        yield endpoint
+
+
+async def echoed(address: str, upgrades: list[str]) -> bytes:
+    """Ask for an upgrade by header lines. Return what comes back through the connection."""
+    reader, writer = await asyncio.open_connection(address, PORT)
+    lines = ["GET / HTTP/1.1", "Host: a.example", *upgrades, "", ""]
+    writer.write("\r\n".join(lines).encode() + TUNNEL)
+    received = b""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2):
+            while TUNNEL not in received and (data := await reader.read(65536)):
+                received += data
+    writer.close()
+    return received
+
+
+SETTINGS = "HTTP2-Settings: AAMAAABkAAQAAP__"
+OTHERS = [
+    ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", SETTINGS],
+    ["Connection: upgrade", "Upgrade: H2C"],
+    ["Connection: Upgrade", "Upgrade: websocket, h2c"],
+    ["Connection: Upgrade", "Upgrade: h2c, websocket"],
+    ["Connection: Upgrade", "Upgrade: websocket", "Upgrade: h2c"],
+    ["Connection: Upgrade", "Upgrade: h2c", "Upgrade: websocket"],
+    ["Connection: Upgrade", "Upgrade: websocket/13"],
+    ["Connection: Upgrade", "Upgrade: TLS/1.0"],
+    ["Connection: Upgrade", "Upgrade: connect-udp", "Capsule-Protocol: ?1"],
+    ["Connection: Upgrade", "Upgrade: x\twebsocket"],
+]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_client_gets_a_tunnel_for_websockets_only(runner: Runner, tmp_path: Path) -> None:
+    """A client, with an Upgrade header, to a backend that accepts every protocol: only WebSockets
+    open a tunnel, and the backend sees no other protocol and no HTTP/2 settings."""
+    heads: list[str] = []
+    async with willing(heads) as endpoint:
+        compiler = served_objects.engine([{"backendRefs": [BACKEND]}], endpoint)
+        gateway = served_objects.gateway(compiler)
+        async with served_objects.serving(runner, gateway, tmp_path):
+            for upgrades in OTHERS:
+                answer = await echoed(gateway.bind_address, upgrades)
+                assert TUNNEL not in answer, upgrades
+                assert b" 101 " not in answer, upgrades
+            assert not [
+                head for head in heads if "\r\nupgrade:" in head or "http2-settings" in head
+            ]
+            for protocol in ("websocket", "WebSocket"):
+                upgrades = ["Connection: Upgrade", f"Upgrade: {protocol}"]
+                answer = await echoed(gateway.bind_address, upgrades)
+                assert b" 101 " in answer.split(b"\r\n")[0]
+                assert answer.endswith(TUNNEL)

@@ -20,6 +20,7 @@ python3 -m venv "$directory"
 "$directory/bin/pip" install $pip_options --no-deps --require-hashes -r "$lock"
 # shellcheck disable=SC2086
 "$directory/bin/pip" install $pip_options --no-deps dist/gatehouse-*.whl
+"$directory/bin/pip" check --disable-pip-version-check
 "$directory/bin/python" - <<'PYTHON'
 import pathlib, sysconfig, shutil
 packages = pathlib.Path(sysconfig.get_path("purelib"))

@@ -132,7 +132,7 @@ def test_extra_has_no_package_that_its_commands_do_not_import(extra: str) -> Non
     assert not unused
 
 
-@pytest.mark.parametrize("file", ["Makefile", "images/install.sh"])
+@pytest.mark.parametrize("file", ["scripts/install_lock.sh", "images/install.sh"])
 def test_installation_of_a_lock_resolves_nothing(file: str) -> None:
     """A pip that resolves extras may find a newer version than the locked one, and fail."""
     lines = [line for line in (ROOT / file).read_text().splitlines() if "--require-hashes" in line]

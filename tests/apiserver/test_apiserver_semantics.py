@@ -409,11 +409,13 @@ async def test_table_and_both_discovery_formats_are_served(server: Server) -> No
         assert {"gateways", "gateways/status", "httproutes"} <= listed
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_lightkube_manages_objects(server: Server) -> None:
     def story() -> list[str]:
         config = lightkube.KubeConfig.from_file(str(server.state.kubeconfig))
-        client = lightkube.Client(config=config)
+        with lightkube.Client(config=config) as client:
+            return with_lightkube(client)
+
+    def with_lightkube(client: lightkube.Client) -> list[str]:
         spec = ServiceSpec(ports=[ServicePort(port=80)])
         metadata = ObjectMeta(name="s", namespace="default")
         client.create(Service(metadata=metadata, spec=spec))

@@ -9,15 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-import kr8s.asyncio
 import lightkube
 import pytest
 from cryptography.x509 import DNSName
 from kr8s.asyncio.objects import ConfigMap as Kr8sConfigMap
-from kubernetes import config, watch
+from kubernetes import watch
 from kubernetes.client import ApiException, CoreV1Api, VersionApi
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ApiError
@@ -28,6 +26,7 @@ from fakes import kube_estate, kube_node
 from fakes.installation import Installation, apply, until
 from fakes.kube_estate import Estate
 from fakes.kubectls import MAP
+from fakes.python_clients import kr8s_client, official_client
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
@@ -37,8 +36,6 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 A, B = "a.kube", "b.kube"
@@ -79,10 +76,10 @@ async def test_service_account_token_is_valid_at_its_own_cluster_only(estate: Es
 
 
 async def test_request_without_credentials_is_anonymous(estate: Estate) -> None:
-    core = await run(official, estate.kubeconfig(A, {}, "nobody"))
-    assert (await run(VersionApi(core.api_client).get_code)).major == "1"
-    with pytest.raises(ApiException) as failure:
-        await run(core.list_namespaced_config_map, "team")
+    with official_client(estate.kubeconfig(A, {}, "nobody")) as api:
+        assert (await run(VersionApi(api).get_code)).major == "1"
+        with pytest.raises(ApiException) as failure:
+            await run(CoreV1Api(api).list_namespaced_config_map, "team")
     assert failure.value.status == 403
     message = json.loads(failure.value.body)["message"]
     assert 'User "system:anonymous" cannot list resource "configmaps"' in message
@@ -124,8 +121,11 @@ async def test_tls_server_name_selects_cluster_when_url_has_an_address(
 @pytest.mark.parametrize("by_address", [False, True])
 async def test_kr8s_writes_and_watches_objects(estate: Estate, by_address: bool) -> None:
     path = estate.by_certificate(A, "alice", "dev", by_address=by_address)
-    api = await kr8s.asyncio.api(kubeconfig=str(path), namespace="team")
-    name = f"kr8s-{by_address}".lower()
+    async with kr8s_client(path, namespace="team") as api:
+        await with_kr8s(api, f"kr8s-{by_address}".lower())
+
+
+async def with_kr8s(api: Any, name: str) -> None:
     config_map = await Kr8sConfigMap({"metadata": {"name": name}, "data": {"a": "b"}}, api=api)
     await config_map.create()
     await config_map.patch({"data": {"a": "c"}})
@@ -163,27 +163,23 @@ async def test_lightkube_writes_and_watches_objects_and_reports_denials(
 
 
 def with_lightkube(config: KubeConfig) -> None:
-    client = lightkube.Client(config=config, namespace="team")
-    meta = ObjectMeta(name="light", namespace="team")
-    config_map = client.create(LightConfigMap(metadata=meta, data={"a": "b"}))
-    assert config_map.metadata is not None
-    version = config_map.metadata.resourceVersion
-    client.patch(LightConfigMap, "light", {"data": {"a": "c"}})
-    client.delete(LightConfigMap, "light")
-    events = []
-    for kind, change in client.watch(LightConfigMap, resource_version=version):
-        if change.metadata is not None and change.metadata.name == "light":
-            events.append((kind, change.data))
-            if kind == "DELETED":
-                break
-    assert events == [("MODIFIED", {"a": "c"}), ("DELETED", {"a": "c"})]
-    with pytest.raises(ApiError) as failure:
-        client.get(LightConfigMap, "light", namespace="other")
-    assert (failure.value.status.code, failure.value.status.reason) == (403, "Forbidden")
-
-
-def official(path: Path) -> CoreV1Api:
-    return CoreV1Api(config.new_client_from_config(str(path)))
+    with lightkube.Client(config=config, namespace="team") as client:
+        meta = ObjectMeta(name="light", namespace="team")
+        config_map = client.create(LightConfigMap(metadata=meta, data={"a": "b"}))
+        assert config_map.metadata is not None
+        version = config_map.metadata.resourceVersion
+        client.patch(LightConfigMap, "light", {"data": {"a": "c"}})
+        client.delete(LightConfigMap, "light")
+        events = []
+        for kind, change in client.watch(LightConfigMap, resource_version=version):
+            if change.metadata is not None and change.metadata.name == "light":
+                events.append((kind, change.data))
+                if kind == "DELETED":
+                    break
+        assert events == [("MODIFIED", {"a": "c"}), ("DELETED", {"a": "c"})]
+        with pytest.raises(ApiError) as failure:
+            client.get(LightConfigMap, "light", namespace="other")
+        assert (failure.value.status.code, failure.value.status.reason) == (403, "Forbidden")
 
 
 def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple[str, Any]]:
@@ -197,7 +193,11 @@ def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple
 
 
 async def test_official_python_client_writes_and_watches_objects(estate: Estate) -> None:
-    core = await run(official, estate.by_certificate(A, "alice", "dev"))
+    with official_client(estate.by_certificate(A, "alice", "dev")) as api:
+        await with_official_client(CoreV1Api(api))
+
+
+async def with_official_client(core: CoreV1Api) -> None:
     begun = threading.Event()
     watching = asyncio.create_task(run(watched, core, 4, begun))
     await asyncio.to_thread(begun.wait, 30)

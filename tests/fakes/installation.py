@@ -86,13 +86,12 @@ class Installation:
         async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(Exception):
-                    client = kube.Client.from_kubeconfig(self.kubeconfig)
-                    await client.__aenter__()
-                    try:
+                    async with contextlib.AsyncExitStack() as stack:
+                        client = kube.Client.from_kubeconfig(self.kubeconfig)
+                        await stack.enter_async_context(client)
                         await client.list(resources.GATEWAYS)
+                        stack.pop_all()
                         return client
-                    except kube.ApiError:
-                        await client.__aexit__(None, None, None)
                 await asyncio.sleep(0.1)
 
 

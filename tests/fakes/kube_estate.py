@@ -286,7 +286,7 @@ def running(directory: Path) -> Iterator[Estate]:
 async def http_proxy_to(address: str) -> AsyncIterator[str]:
     """Run an HTTP proxy that leads every name to the gateway. Yield its URL."""
 
-    open_: set[asyncio.StreamWriter] = set()
+    tunnels: set[asyncio.Task[None]] = set()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -296,26 +296,32 @@ async def http_proxy_to(address: str) -> AsyncIterator[str]:
             writer.write_eof()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ends = {writer}
-        open_.add(writer)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        ends = [writer]
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await reader.readuntil(b"\r\n\r\n")
             there, onward = await asyncio.open_connection(address, PORT)
-            ends.add(onward)
-            open_.add(onward)
+            ends.append(onward)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await asyncio.gather(pump(reader, onward), pump(there, writer))
         for end in ends:
-            end.close()
-        open_.difference_update(ends)
+            end.transport.abort()
+        for end in ends:
+            with contextlib.suppress(OSError):
+                await end.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(serve(reader, writer))
+        tunnels.add(task)
+        task.add_done_callback(tunnels.discard)
+
+    server = await asyncio.start_server(begin, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        for stream in open_:
-            stream.transport.abort()
-        # The loop closes what was aborted in its next turns.
-        await asyncio.sleep(0.05)
+        server.close()
+        running = [*tunnels]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running)
 
 
 async def put_in_front(

@@ -31,9 +31,6 @@ from gatehouse.sidecars.base import control
 pytestmark = [
     pytest.mark.process,
     pytest.mark.timeout(300),
-    # Readers are cancelled in the middle of what they do, connecting too.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 A, B = "a.kube", "b.kube"

@@ -12,17 +12,15 @@ from typing import Any
 
 import pytest
 from kubernetes import client as k8s
-from kubernetes import config
 
 from fakes.process import ApiServer, environment
+from fakes.python_clients import official_client
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 SOURCE = Path(__file__).with_name("controller_runtime")
@@ -88,8 +86,9 @@ def replicas(binary: Path, server: ApiServer, tmp_path: Path) -> Iterator[list[R
 
 
 @pytest.fixture
-def core(server: ApiServer) -> k8s.CoreV1Api:
-    return k8s.CoreV1Api(config.new_client_from_config(str(server.kubeconfig)))
+def core(server: ApiServer) -> Iterator[k8s.CoreV1Api]:
+    with official_client(server.kubeconfig) as api:
+        yield k8s.CoreV1Api(api)
 
 
 def mirrored(core: k8s.CoreV1Api, name: str, **data: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import kr8s.asyncio
@@ -11,7 +12,7 @@ import lightkube
 import pytest
 from kr8s.asyncio.objects import ConfigMap as Kr8sConfigMap
 from kubernetes import client as k8s
-from kubernetes import config, dynamic, watch
+from kubernetes import dynamic, watch
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
@@ -19,22 +20,21 @@ from lightkube.resources.core_v1 import ConfigMap, Namespace
 from lightkube.types import PatchType
 
 from fakes.process import ApiServer
+from fakes.python_clients import kr8s_client, official_client
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 ROUTE = {"rules": [{"backendRefs": [{"name": "s", "port": 80}]}]}
 
 
 @pytest.fixture
-def official(apiserver: ApiServer, namespace: str) -> Any:
-    api = config.new_client_from_config(str(apiserver.kubeconfig))
-    k8s.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
-    return api
+def official(apiserver: ApiServer, namespace: str) -> Iterator[Any]:
+    with official_client(apiserver.kubeconfig) as api:
+        k8s.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
+        yield api
 
 
 def test_kubernetes_client_manages_typed_objects(official: Any, namespace: str) -> None:
@@ -111,9 +111,12 @@ def test_kubernetes_client_creates_access_reviews_and_tokens(official: Any, name
 
 
 def test_lightkube_manages_objects(apiserver: ApiServer, namespace: str) -> None:
-    client = lightkube.Client(
-        lightkube.KubeConfig.from_file(str(apiserver.kubeconfig)), field_manager="light"
-    )
+    configuration = lightkube.KubeConfig.from_file(str(apiserver.kubeconfig))
+    with lightkube.Client(configuration, field_manager="light") as client:
+        with_lightkube(client, namespace)
+
+
+def with_lightkube(client: lightkube.Client, namespace: str) -> None:
     client.create(Namespace(metadata=ObjectMeta(name=namespace)))
     created = client.create(
         ConfigMap(metadata=ObjectMeta(name="a", namespace=namespace), data={"k": "v"})
@@ -147,7 +150,11 @@ def test_lightkube_manages_objects(apiserver: ApiServer, namespace: str) -> None
 
 
 async def test_kr8s_manages_objects(apiserver: ApiServer, namespace: str) -> None:
-    api = await kr8s.asyncio.api(kubeconfig=str(apiserver.kubeconfig))
+    async with kr8s_client(apiserver.kubeconfig) as api:
+        await with_kr8s(api, namespace)
+
+
+async def with_kr8s(api: Any, namespace: str) -> None:
     created_namespace = await kr8s.asyncio.objects.Namespace(
         {"metadata": {"name": namespace}}, api=api
     )

@@ -45,49 +45,6 @@ NGF_MAIN_FILE = PeerDifference(
     ("load_module modules/ngx_http_js_module.so;", "stub_status;"),
 )
 
-NGF_SCHEMA_RULES = PeerDifference(
-    "NGINX Gateway Fabric",
-    "Gatehouse's CRDs accept objects that those of NGF reject, in these of its tests. Other "
-    "rejections have other messages.",
-    "The rules are no part of Gatehouse's CRDs. WAFPolicies have no effect, and the controller "
-    "checks the values of other kinds when it compiles them.",
-    (
-        "TestAuthenticationFilterExtraAuthArgs",
-        "TestAuthenticationFilterValidateJWTRejected",
-        "TestNginxProxyAccessLogFormat",
-        "TestNginxProxyServerTokens",
-        "TestProxySettingsPolicyTargetRefsKind",
-        "TestRateLimitPolicyTargetRefsKind",
-        "TestWAFPolicyBundleValidation",
-        "TestWAFPolicyLogSourceMutualExclusion",
-        "TestWAFPolicyN1CLogProfileNameOrObjectID",
-        "TestWAFPolicyN1CLogProfileObjectID",
-        "TestWAFPolicyN1CPolicyObjectID",
-        "TestWAFPolicyN1CPolicyVersionID",
-        "TestWAFPolicyNIMPolicyUID",
-        "TestWAFPolicyPolicySource",
-        "TestWAFPolicySecurityLogDestinationFile",
-        "TestWAFPolicySecurityLogDestinationSyslog",
-        "TestWAFPolicyTargetRefsAllSameKind",
-        "TestWAFPolicyTargetRefsNameUniqueness",
-        "TestWAFPolicyVerifyChecksumHTTPOnly",
-    ),
-)
-
-NGF_ACCEPTED_OBJECTS = PeerDifference(
-    "NGINX Gateway Fabric",
-    "Gatehouse's CRDs reject objects that those of NGF accept, in these of its tests.",
-    "A SnippetsPolicy without snippets has no effect. Of several targets, NGF's rules check only "
-    "whether one is valid.",
-    (
-        "TestObservabilityPoliciesTargetRefKind",
-        "TestSnippetsPolicyTargetRefsGroup",
-        "TestSnippetsPolicyTargetRefsKind",
-        "TestSnippetsPolicyTargetRefsNameUniqueness",
-        "TestUpstreamSettingsPolicyTargetRefGroup",
-    ),
-)
-
 NGF_HEADER_NAMES = PeerDifference(
     "NGINX Gateway Fabric",
     "A route matches a header whose name has an underscore: NGF rejects it, and policies of this "
@@ -186,8 +143,6 @@ LOOPBACK_ENDPOINTS = PeerDifference(
 PEER_DIFFERENCES = (
     UNREAD_AGENT_FIELDS,
     NGF_MAIN_FILE,
-    NGF_SCHEMA_RULES,
-    NGF_ACCEPTED_OBJECTS,
     NGF_HEADER_NAMES,
     NGF_SHARED_HOSTNAMES,
     NGF_MISSING_SERVICES,

@@ -3,8 +3,13 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 ARGS ?=
+# Files of tests, instead of all that a target runs.
+TESTS ?=
 # Tests wait as long as they compute: two for each core.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
+# Tests that use a whole machine.
+FEW_WORKERS = $(if $(filter 0 1,$(WORKERS)),$(WORKERS),2)
+PYTEST = $(BIN)/pytest --dist loadfile -n
 CLASS ?= gatehouse-nginx
 HELM ?= $(CURDIR)/.cache/helm/helm
 HELM_VERSION := v3.19.2
@@ -22,12 +27,21 @@ env-dev: $(VENV)/.dev typings/.made  ## Make the environment to develop it
 demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--once to end after)
 	@$(BIN)/gatehouse demo $(ARGS)
 
+prepare:  ## Install what the gate uses and this machine lacks (Debian, root)
+	@bash scripts/prepare.sh
+
+gate:  ## Run the checks and tests that decide in CI, and print a summary (after `make prepare`)
+	@$(PYTHON) scripts/gate.py gate
+
+evidence:  ## Run what CI runs beside the gate: long tests, all faults, images (after `make prepare`)
+	@$(PYTHON) scripts/gate.py evidence
+
 test: env-dev  ## Run the test suite
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not cluster and not peers" $(ARGS)
+	@$(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster and not peers" $(TESTS) $(ARGS)
 
 long: env-dev  ## Run the tests that take minutes, and property tests with other examples
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \
-	  $(BIN)/pytest -n 2 --dist loadfile -m "(long or hypothesis) and not peers" $(ARGS)
+	  $(PYTEST) $(FEW_WORKERS) -m "(long or hypothesis) and not peers" $(TESTS) $(ARGS)
 
 check: lint types contracts  ## All checks that run nothing: lint, types, contracts
 
@@ -60,22 +74,25 @@ golden-check: env-dev  ## Compile all cases and compare with the golden files, w
 	@$(BIN)/pytest -q tests/golden -m "not process" $(ARGS)
 
 faults: env-dev  ## Kill, disconnect, pause and fill processes and disks, under traffic (disks need root)
-	@$(BIN)/pytest -n 2 --dist loadfile tests/faults $(ARGS)
+	@$(PYTEST) $(FEW_WORKERS) $(or $(TESTS),tests/faults) $(ARGS)
 
-PEERS := $(BIN)/pytest -n 2 --dist loadfile -m "peers and not cluster" --peers-strict
+smoke-faults: env-dev  ## One fault of each kind
+	@$(PYTEST) $(FEW_WORKERS) -m smoke $(or $(TESTS),tests/faults) $(ARGS)
+
+PEERS = $(PYTEST) $(FEW_WORKERS) -m "peers and not cluster" --peers-strict
 
 peers: env-dev  ## Compare with programs of other projects, and rewrite the results (GATEHOUSE_PEERS, etcd)
-	@$(PEERS) --peers-report tests/peers/report.json $(ARGS)
+	@$(PEERS) --peers-report tests/peers/report.json $(TESTS) $(ARGS)
 	@$(BIN)/python scripts/reference.py
 
-peers-check: env-dev  ## Run the tests of `make peers`, and rewrite nothing
-	@$(PEERS) --peers-compare tests/peers/report.json $(ARGS)
+peers-available: env-dev  ## Run the tests with those programs of other projects that are here
+	@$(PYTEST) $(FEW_WORKERS) -m "peers and not cluster" $(TESTS) $(ARGS)
 
-peers-cel: env-dev  ## Run NGINX Gateway Fabric's tests of CRDs at the API server (GATEHOUSE_PEERS, Go)
-	@$(BIN)/pytest tests/peers_go --peers-strict $(ARGS)
+peers-check: env-dev  ## Run the tests of `make peers`, and rewrite nothing
+	@$(PEERS) --peers-compare tests/peers/report.json $(TESTS) $(ARGS)
 
 images-test: env-dev  ## Build image contents in a chroot and test them (needs root and debootstrap)
-	@$(BIN)/pytest tests/images $(ARGS)
+	@$(BIN)/pytest $(or $(TESTS),tests/images) $(ARGS)
 
 conformance: env-dev  ## Run the official conformance suite (needs Go and root; CLASS=gatehouse-envoy)
 	@$(BIN)/python tests/conformance/run.py --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)
@@ -188,6 +205,14 @@ collector: env-dev  ## Build the OpenTelemetry Collector, for tests of traces (n
 	  'from fakes import collector_process; print(collector_process.executable())')"; \
 	  test -x "$$target" || (cd tests/libraries/collector && go build -p 2 -o "$$target" .)
 
+# Programs of tests, and modules that tests download, so that tests themselves need no registry.
+test-programs: env-dev
+	@cd tests/fakes/kube_streams && go build -p 2 -o $(CURDIR)/.cache/kube_streams .
+	@cd tests/libraries/controller_runtime && go build -p 2 -o /dev/null .
+	@cd $(or $(TMPDIR),/tmp) && go mod download sigs.k8s.io/gateway-api@v1.6.1
+	@$(BIN)/python tests/conformance/run.py --build
+	@cp -r tests/libraries/node .cache && cd .cache/node && npm ci --no-audit --no-fund --silent
+
 chart: env-dev $(HELM)  ## Rewrite the generated files of the chart, and deploy/
 	$(BIN)/python scripts/chart.py $(HELM)
 
@@ -213,21 +238,21 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q python3-venv; } || \
 	  { echo "Python's venv module is missing: install the package python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: requirements/run.lock pyproject.toml $(wildcard proto/*/*/*.proto) | $(BIN)/python
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/run.lock
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@bash scripts/install_lock.sh $(BIN)/python requirements/run.lock
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock pyproject.toml $(wildcard proto/*/*/*.proto) | $(BIN)/python
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@bash scripts/install_lock.sh $(BIN)/python requirements/dev.lock
 	@touch $@ $(VENV)/.run
 
 # Stubs follow the locked version of xds-protos, so a new environment writes them again.
 # mypy's cache remembers modules that were missing.
 typings/.made: scripts/envoy_stubs.py $(VENV)/.dev
-	$(BIN)/python scripts/envoy_stubs.py typings
+	@echo "Writing type stubs of Envoy's messages to typings/"
+	@$(BIN)/python scripts/envoy_stubs.py typings
 	@rm -rf .mypy_cache
 	@touch $@

@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from fakes.kube_apiserver import kube_apiserver
 from fakes.peer_report import PeerReport
+from fakes.required_tools import RequiredTools
+from fakes.run_record import OutsideEvents, RunRecord
 
 __all__ = ["kube_apiserver"]
 
@@ -64,24 +66,49 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="fail if the run has other tests with programs than this report",
     )
+    parser.addoption(
+        "--record",
+        type=Path,
+        default=None,
+        help="append a line of JSON for each outcome to this file, which scripts/gate.py reads",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the report of ``peers``. Choose a seed where none is given, to show it."""
+    """Register the plug-ins. Choose a seed where none is given, to show it."""
     names = ("--peers-report", "--peers-compare", "--peers-strict")
     config.pluginmanager.register(PeerReport(*map(config.getoption, names)))
+    if os.environ.get("CI"):
+        config.pluginmanager.register(RequiredTools())
+    if record := config.getoption("--record"):
+        config.pluginmanager.register(OutsideEvents())
+        if not hasattr(config, "workerinput"):
+            config.pluginmanager.register(RunRecord(record))
     if _profile(config) == "random" and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
 
 
+def pytest_collection_finish() -> None:
+    """Leave what the collection of the tests made out of later collections of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def collected_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Collect garbage after a slow test: its unclosed connections are its own failure, and not
-    that of a later test."""
+    """Collect garbage after a test with processes: its unclosed connections are its own failure,
+    and not that of a later test."""
     yield
-    if request.node.get_closest_marker("long"):
+    if any(request.node.get_closest_marker(name) for name in ("process", "long")):
         gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collected_garbage_of_module() -> Iterator[None]:
+    """Collect garbage after the fixtures of a module, as part of its last test."""
+    yield
+    gc.collect()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

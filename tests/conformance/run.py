@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -198,6 +199,21 @@ def summary(text: str, report: Path) -> None:
     console.print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
 
 
+def write_record(text: str, path: Path) -> None:
+    """Append the results as `scripts/gate.py` reads them: each test uses processes."""
+    results = RESULT.findall(text)
+    outcomes = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
+    load = os.getloadavg()[0]
+    lines: list[dict[str, object]] = [
+        {"test": name, "outcome": outcomes[result], "outside": True, "load": load}
+        for result, name, _ in results
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for line in (*lines, {"complete": bool(results)}):
+            file.write(json.dumps(line) + "\n")
+
+
 def by_profile(report: Path) -> Table:
     """Return the numbers of the official report; a test may count for several profiles."""
     table = Table("Profile", "Part", "Passed", "Failed", "Skipped")
@@ -233,12 +249,16 @@ def main() -> int:
         "--cluster", action="store_true", help="in the cluster of `make cluster`, with the chart"
     )
     parser.add_argument("--keep", action="store_true", help="keep logs also if all tests pass")
+    parser.add_argument("--build", action="store_true", help="build the suite only")
+    parser.add_argument("--record", type=Path, default=None, help="append a line for each result")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("root is needed: the suite's Pods get network namespaces of their own")
     signal.signal(signal.SIGTERM, interrupted)
     build()
+    if options.build:
+        return 0
     # Short, for the sake of Unix sockets.
     directory = Path(tempfile.mkdtemp(prefix="ghc-"))
     report, destination, status = directory / "report.yaml", published(options), 1
@@ -248,6 +268,8 @@ def main() -> int:
             asyncio.run(installation.ready(options.gateway_class, options.controller))
             status, text = run(installation, options, report)
         summary(text, report)
+        if options.record:
+            write_record(text, options.record)
         if destination is not None and report.exists():
             destination.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(report, destination)

@@ -84,6 +84,7 @@ async def answers(where: str, path: str) -> None:
     await until(reached, 60)
 
 
+@pytest.mark.smoke
 async def test_traffic_continues_while_controller_is_killed_during_changes(
     installation: Installation, client: kube.Client
 ) -> None:

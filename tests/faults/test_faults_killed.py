@@ -26,7 +26,13 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize(
-    "step", [ApplyStep.STAGED, ApplyStep.SWITCHED, ApplyStep.RELOADED, ApplyStep.CONFIRMED]
+    "step",
+    [
+        ApplyStep.STAGED,
+        pytest.param(ApplyStep.SWITCHED, marks=pytest.mark.smoke),
+        ApplyStep.RELOADED,
+        ApplyStep.CONFIRMED,
+    ],
 )
 async def test_agent_killed_with_nginx_serves_without_control_plane(
     control_plane: ControlPlane, tmp_path: Path, step: ApplyStep

@@ -117,6 +117,7 @@ async def agent_metric(where: str, name: str) -> float:
     return next(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
+@pytest.mark.smoke
 async def test_agents_follow_new_leader_without_reload(server: ApiServer) -> None:
     port = free_port()
     replicas = [Replica(server, port)]

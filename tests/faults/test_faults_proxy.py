@@ -114,6 +114,7 @@ STEADY_SECONDS = 11.0
 """Duration of a run after which a death counts as the first one."""
 
 
+@pytest.mark.smoke
 async def test_nginx_master_kill_loses_no_request(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -263,6 +264,7 @@ async def test_stopped_nginx_is_reported_and_replaced(
         assert (await get(health, "/livez"))[0] == 200
 
 
+@pytest.mark.smoke
 async def test_stopped_envoy_is_reported_and_replaced(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
@@ -374,6 +376,7 @@ async def test_paused_agent_kills_no_proxy(
                 await asyncio.to_thread(agent.wait)
 
 
+@pytest.mark.smoke
 async def test_killed_envoy_is_restarted_at_once(plane: EnvoyControlPlane, tmp_path: Path) -> None:
     async with envoy(plane, tmp_path) as (port, _):
         load = await kill_repeatedly(port, lambda: os.kill(envoys(tmp_path)[0], signal.SIGKILL))

@@ -337,5 +337,5 @@ async def test_nginx_without_name_resolution_is_reloaded(
             assert await get(port) == (200, str(number))
             if number == 0:
                 before = workers(tmp_path)
-        assert workers(tmp_path).isdisjoint(before)
+        await until(lambda: workers(tmp_path).isdisjoint(before))
         assert "resolver" not in (tmp_path / "root" / "current" / "nginx.conf").read_text()

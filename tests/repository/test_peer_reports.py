@@ -50,7 +50,7 @@ def programs(tmp_path: Path) -> Path:
 def run(directory: Path, programs: Path, *options: str) -> tuple[int, str]:
     """Run the tests. Return the exit status and the output."""
     (directory / "test_some.py").write_text(TEXT)
-    environ = os.environ | {"PYTHONPATH": str(TESTS), "GATEHOUSE_PEERS": str(programs)}
+    environ = os.environ | {"PYTHONPATH": str(TESTS), "GATEHOUSE_PEERS": str(programs), "CI": ""}
     environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     plugins = ["-p", "xdist.plugin", "-p", "_hypothesis_pytestplugin", "-p", "conftest"]
     command = [sys.executable, "-m", "pytest", "-ra", *plugins, "-p", "no:cacheprovider"]

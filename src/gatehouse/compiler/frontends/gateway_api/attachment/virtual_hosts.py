@@ -75,8 +75,9 @@ def serving_properties(ask: Ask, which: tuple[Key, ListenerKey]) -> ListenerInfo
     """Return the properties of a listener that virtual hosts depend on."""
     for state in ask(listening.ordered_listeners, which[0]):
         if state.spec.key == which[1]:
-            names = sorted(entry.name for entry in state.certificates)
-            return ListenerInfo(state.spec.hostname, tuple(names))
+            # The first one serves clients whose SNI no certificate has.
+            names = tuple(certificate.name for certificate in state.certificates)
+            return ListenerInfo(state.spec.hostname, names)
     return ListenerInfo("", ())
 
 

@@ -37,7 +37,7 @@ evidence:  ## Run what CI runs beside the gate: long tests, all faults, images (
 	@$(PYTHON) scripts/gate.py evidence
 
 test: env-dev  ## Run the test suite
-	@$(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster and not peers" $(TESTS) $(ARGS)
+	@$(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster and (kubernetes or not peers)" $(TESTS) $(ARGS)
 
 long: env-dev  ## Run the tests that take minutes, and property tests with other examples
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \
@@ -85,8 +85,8 @@ peers: env-dev  ## Compare with programs of other projects, and rewrite the resu
 	@$(PEERS) --peers-report tests/peers/report.json $(TESTS) $(ARGS)
 	@$(BIN)/python scripts/reference.py
 
-peers-available: env-dev  ## Run the tests with those programs of other projects that are here
-	@$(PYTEST) $(FEW_WORKERS) -m "peers and not cluster" $(TESTS) $(ARGS)
+peers-available: env-dev  ## Run what `make test` does not, with those programs of other projects that are here
+	@$(PYTEST) $(FEW_WORKERS) -m "peers and not cluster and (long or not kubernetes)" $(TESTS) $(ARGS)
 
 peers-check: env-dev  ## Run the tests of `make peers`, and rewrite nothing
 	@$(PEERS) --peers-compare tests/peers/report.json $(TESTS) $(ARGS)
@@ -98,6 +98,9 @@ conformance: env-dev  ## Run the official conformance suite (needs Go and root; 
 	@$(BIN)/python tests/conformance/run.py --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)
 
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
+
+kube-apiserver: env-dev  ## Build kube-apiserver for the tests, unless GATEHOUSE_PEERS has it (Go)
+	@$(CLUSTER) kube-apiserver
 
 cluster: env-dev  ## Start a Kubernetes cluster on this machine, with Gatehouse's images (root, Go)
 	@$(CLUSTER) up

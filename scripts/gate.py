@@ -54,6 +54,8 @@ class Stage:
     variables: Mapping[str, str] = field(default_factory=dict)
     decides: bool = True
     """The stage is part of the gate; otherwise it is evidence."""
+    options: tuple[str, ...] = ()
+    """Options of the command that runs the tests."""
     repeat: str = ""
     """Unit in which a failed test runs again: `file`, or `test` by its name. Empty: no record."""
     network: bool = False
@@ -66,8 +68,17 @@ STAGES = (
     Stage("prepare", "prepare", network=True),
     Stage("check", "check"),
     Stage("test", "test", repeat="file"),
-    Stage("conformance nginx", "conformance", {"CLASS": "gatehouse-nginx"}, repeat="test"),
-    Stage("conformance envoy", "conformance", {"CLASS": "gatehouse-envoy"}, repeat="test"),
+    *(
+        Stage(
+            f"conformance {proxy}",
+            "conformance",
+            {"CLASS": f"gatehouse-{proxy}"},
+            # The documents have the report of `make conformance`.
+            options=(f"--report=.cache/conformance/{proxy}.yaml",),
+            repeat="test",
+        )
+        for proxy in ("nginx", "envoy")
+    ),
     Stage("one fault of each kind", "smoke-faults", repeat="file"),
     Stage("faults", "faults", decides=False, repeat="file"),
     Stage("long", "long", {"CHANGE_SECONDS": "120"}, decides=False, repeat="file"),
@@ -209,7 +220,7 @@ class Runner:
         variables = dict(stage.variables)
         self._runs += 1
         path = self._results / f"{self._runs:02}-{stage.target}.jsonl"
-        options = [f"--record={path}"] if stage.repeat else []
+        options = [*stage.options, *([f"--record={path}"] if stage.repeat else [])]
         if unit and stage.repeat == "file":
             variables |= {"TESTS": unit, "WORKERS": "0"}
         elif unit:

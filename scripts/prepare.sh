@@ -78,6 +78,7 @@ say "build helm, the collector and the programs of tests"
 try make helm
 try make collector
 try make test-programs
+try make kube-apiserver
 if [ ! -d .cache/axe ]; then
   # With it the browser also checks the accessibility of the console.
   try .venv/bin/pip install -q --disable-pip-version-check --no-deps --target .cache/axe axe-core-python==0.1.0

@@ -82,6 +82,21 @@ def prepare() -> None:
     _build(SUITE_MODULE, "./whoami", layout.BINARIES / "whoami")
 
 
+def provide_kube_apiserver() -> Path:
+    """Return the kube-apiserver of tests: the one that is given, or one that is built once.
+
+    Raises MissingProgram.
+    """
+    name, program = f"kube-apiserver-{kubernetes_version()}", "kube-apiserver"
+    if peers.available(name):
+        return peers.binary(name, program)
+    path = peers.CACHE / name / program
+    path.parent.mkdir(parents=True, exist_ok=True)
+    layout.HOME.mkdir(parents=True, exist_ok=True)
+    _link(path, build_kubernetes(kubernetes_version()))
+    return path
+
+
 def build_kubernetes(version: str) -> Path:
     """Return the program that has all of Kubernetes' programs, built once for its sources."""
     digest = hashlib.sha256()

@@ -12,6 +12,7 @@ import pytest
 
 from cluster import binaries, layout
 from cluster.binaries import MissingProgram
+from fakes import peers
 
 GO = """#!/bin/sh
 echo "$@" >> {log}
@@ -122,3 +123,17 @@ def test_missing_network_plugin_is_named(machine: Machine) -> None:
         MissingProgram, match=r"plugins/bridge: apt-get install .*networking-plugins"
     ):
         binaries.prepare()
+
+
+def test_kube_apiserver_of_tests_is_built_unless_it_is_given(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "CACHE", tmp_path / "cache")
+    for _ in range(2):
+        built = binaries.provide_kube_apiserver()
+        assert built.is_relative_to(tmp_path / "cache")
+        assert built.read_text().strip() == "built"
+    assert machine.builds() == ["kubernetes"]
+    machine.add_peers()
+    assert binaries.provide_kube_apiserver().read_text() == "of peers"
+    assert machine.builds() == []

@@ -5,6 +5,7 @@ Every test can use the fixture ``kube_apiserver``. It skips where a program is m
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import ssl
 import urllib.error
@@ -24,6 +25,8 @@ from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.state_directory import State
 
 VERSION = "v1.34.3"
+PROGRAM = (f"kube-apiserver-{VERSION}", "kube-apiserver")
+"""Name of the file of the program, and of the program."""
 
 
 class KubeApiserver(Process):
@@ -33,8 +36,9 @@ class KubeApiserver(Process):
     that is being deleted.
     """
 
-    def __init__(self, binary: Path, directory: Path, etcd: str) -> None:
+    def __init__(self, binary: Path, directory: Path, etcd: str, *options: str) -> None:
         self.directory = directory
+        self._options = options
         self.port = free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         self._binary, self._etcd = binary, etcd
@@ -58,6 +62,7 @@ class KubeApiserver(Process):
             *("--service-account-issuer", "https://kubernetes.default.svc"),
             *("--service-account-signing-key-file", str(self._token_key)),
             *("--service-account-key-file", str(self._token_public_key)),
+            *self._options,
         ]
 
     def ready(self) -> bool:
@@ -92,17 +97,16 @@ def write_token_keys(directory: Path) -> tuple[Path, Path]:
     return private, public
 
 
-@pytest.fixture(scope="session")
-def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
-    """A running kube-apiserver. All tests of a run share it, and no test removes its objects."""
+@contextlib.contextmanager
+def running_kube_apiserver(directory: Path, *options: str) -> Iterator[KubeApiserver]:
+    """Run a kube-apiserver over a new etcd. Skips the test if a program is missing."""
     if Etcd.binary() is None:
         pytest.skip("no etcd on this machine")
     if shutil.which("kubectl") is None:
         pytest.skip("no kubectl on this machine")
-    binary = peers.binary(f"kube-apiserver-{VERSION}", "kube-apiserver")
-    directory = tmp_path_factory.mktemp("kube-apiserver")
+    binary = peers.binary(*PROGRAM)
     etcd = Etcd(directory / "etcd")
-    server = KubeApiserver(binary, directory, etcd.address)
+    server = KubeApiserver(binary, directory, etcd.address, *options)
     log = directory / "log"
     try:
         etcd.start(directory / "etcd.log")
@@ -114,3 +118,10 @@ def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi
     finally:
         server.kill()
         etcd.kill()
+
+
+@pytest.fixture(scope="session")
+def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
+    """A running kube-apiserver. All tests of a run share it, and no test removes its objects."""
+    with running_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver")) as server:
+        yield server

@@ -17,8 +17,8 @@ import pytest
 
 from fakes import kube_apiserver, peers
 
-SHARED_FIXTURES = {"kube_apiserver": f"kube-apiserver-{kube_apiserver.VERSION}"}
-"""Fixtures of the whole run with the program that they start. They mark the tests that use them."""
+SHARED_FIXTURES = dict.fromkeys(("kube_apiserver", "installed_chart"), kube_apiserver.PROGRAM[0])
+"""Fixtures of several tests with the program that they start. They mark the tests that use them."""
 USED = "peer program"
 """Property of a test's report: a program that the test used."""
 COLLECTED = "peer_tests"
@@ -60,6 +60,7 @@ class PeerReport:
         for item in items:
             if SHARED_FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
                 item.add_marker("peers")
+                item.add_marker("kubernetes")
             self._collected.add(function_id(item.nodeid))
 
     @pytest.hookimpl(wrapper=True)

@@ -22,14 +22,15 @@ may be in a private directory."""
 
 
 class RequiredTools:
-    """Failure of skipped tests, but for those with programs of other projects."""
+    """Failure of skipped tests, but for those with programs of other projects than Kubernetes."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """Turn a skip into a failure."""
         report: pytest.TestReport = yield  # type: ignore[assignment]
         skipped = report.skipped and not hasattr(report, "wasxfail")
-        if skipped and not item.get_closest_marker("peers"):
+        optional = item.get_closest_marker("peers") and not item.get_closest_marker("kubernetes")
+        if skipped and not optional:
             reason = skip_reason(report)
             if not reason.endswith(PERMITTED):
                 report.outcome, report.longrepr = "failed", f"skipped in CI: {reason}"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientTimeout
 
 from fakes.inprocess import Server
 from fakes.kube_apiserver import KubeApiserver
@@ -16,6 +17,7 @@ from gatehouse.standalone.state_directory import State
 
 OBJECT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+KUBERNETES = (pytest.mark.peers, pytest.mark.kubernetes)
 LABEL = {"metadata": {"labels": {"test": "metadata"}}}
 
 
@@ -32,7 +34,7 @@ async def kubernetes(kube_apiserver: KubeApiserver) -> AsyncIterator[kube.Client
         yield client
 
 
-@pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.peers)])
+@pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=KUBERNETES)])
 def client(request: pytest.FixtureRequest) -> kube.Client:
     result: kube.Client = request.getfixturevalue(request.param)
     return result
@@ -69,6 +71,30 @@ async def test_watch_with_selector_sends_metadata_of_labelled_object(
         (event,) = await anext(watch)
         assert event.type == "DELETED"
     await watch.aclose()
+
+
+async def test_watch_that_accepts_lists_delivers_no_event(client: kube.Client, name: str) -> None:
+    """Kubernetes ends it at the first event, and the embedded API server rejects it."""
+    listed = await client.list(CONFIG_MAPS, "default")
+    query = {"watch": "true", "resourceVersion": listed.resource_version}
+    path = "/api/v1/namespaces/default/configmaps"
+    await client.patch(CONFIG_MAPS, name, LABEL, "default")
+    assert await watched(client, path, query, f"{LIST},{OBJECT}") in {(200, b""), (406, b"")}
+
+
+async def watched(
+    client: kube.Client, path: str, query: dict[str, str], accept: str
+) -> tuple[int, bytes]:
+    """Return the status of a watch, and all that it delivers until it ends."""
+    limit = ClientTimeout(60)
+    try:
+        response = await client._connection.open(
+            "GET", path, query=query, timeout=limit, accept=accept
+        )
+    except kube.ApiError as error:
+        return error.status, b""
+    async with response:
+        return response.status, await response.read()
 
 
 async def test_list_contains_metadata_only(client: kube.Client, name: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fakes import peers
 from fakes.peer_differences import PEER_DIFFERENCES
-from fakes.peer_report import PeerResult, function_id, read_report
+from fakes.peer_report import SHARED_FIXTURES, PeerResult, function_id, read_report
 
 TESTS = compatibility.ROOT / "tests"
 
@@ -19,7 +19,7 @@ TESTS = compatibility.ROOT / "tests"
 def collected() -> set[str]:
     """Return the tests with the marker, without parameters."""
     # Only these files can have the marker.
-    words = ("pytest.mark.peers", "kube_apiserver")
+    words = ("pytest.mark.peers", *(f"{fixture}:" for fixture in SHARED_FIXTURES))
     files = [
         str(path)
         for path in TESTS.rglob("test_*.py")

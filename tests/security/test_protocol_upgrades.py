@@ -41,10 +41,10 @@ async def willing(heads: list[str]) -> AsyncIterator[ir.Endpoint]:
         yield endpoint
 
 
-async def echoed(address: str, upgrades: list[str]) -> bytes:
+async def echoed(address: str, upgrades: list[str], version: str = "HTTP/1.1") -> bytes:
     """Ask for an upgrade by header lines. Return what comes back through the connection."""
     reader, writer = await asyncio.open_connection(address, PORT)
-    lines = ["GET / HTTP/1.1", "Host: a.example", *upgrades, "", ""]
+    lines = [f"GET / {version}", "Host: a.example", *upgrades, "", ""]
     writer.write("\r\n".join(lines).encode() + TUNNEL)
     received = b""
     with contextlib.suppress(TimeoutError):
@@ -64,6 +64,15 @@ OTHERS = [
     ["Connection: Upgrade", "Upgrade: websocket", "Upgrade: h2c"],
     ["Connection: Upgrade", "Upgrade: h2c", "Upgrade: websocket"],
     ["Connection: Upgrade", "Upgrade: websocket/13"],
+    ["Connection: Upgrade", "Upgrade: SPDY/3"],
+    ["Connection: Upgrade", "Upgrade: SPDY/3.11"],
+    ["Connection: Upgrade", "Upgrade: SPDY/3x1"],
+    ["Connection: Upgrade", "Upgrade: spdy/3.1, websocket"],
+    ["Connection: Upgrade", "Upgrade: websocket, SPDY/3.1"],
+    ["Connection: Upgrade", "Upgrade: 1:websocket"],
+    ["Upgrade: websocket"],
+    ["Connection: keep-alive", "Upgrade: websocket"],
+    ["Connection: X-Upgrade, Upgrades", "Upgrade: SPDY/3.1"],
     ["Connection: Upgrade", "Upgrade: TLS/1.0"],
     ["Connection: Upgrade", "Upgrade: connect-udp", "Capsule-Protocol: ?1"],
     ["Connection: Upgrade", "Upgrade: x\twebsocket"],
@@ -72,23 +81,33 @@ OTHERS = [
 
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_client_gets_a_tunnel_for_websockets_only(runner: Runner, tmp_path: Path) -> None:
+async def test_client_gets_a_tunnel_for_two_protocols_only(runner: Runner, tmp_path: Path) -> None:
     """A client, with an Upgrade header, to a backend that accepts every protocol: only WebSockets
-    open a tunnel, and the backend sees no other protocol and no HTTP/2 settings."""
+    and kubectl's SPDY open a tunnel, and the backend sees no other protocol and no HTTP/2
+    settings."""
     heads: list[str] = []
     async with willing(heads) as endpoint:
         compiler = served_objects.engine([{"backendRefs": [BACKEND]}], endpoint)
         gateway = served_objects.gateway(compiler)
         async with served_objects.serving(runner, gateway, tmp_path):
-            for upgrades in OTHERS:
-                answer = await echoed(gateway.bind_address, upgrades)
+            address = gateway.bind_address
+            answers = await asyncio.gather(*(echoed(address, upgrades) for upgrades in OTHERS))
+            for upgrades, answer in zip(OTHERS, answers, strict=True):
                 assert TUNNEL not in answer, upgrades
                 assert b" 101 " not in answer, upgrades
             assert not [
                 head for head in heads if "\r\nupgrade:" in head or "http2-settings" in head
             ]
-            for protocol in ("websocket", "WebSocket"):
-                upgrades = ["Connection: Upgrade", f"Upgrade: {protocol}"]
-                answer = await echoed(gateway.bind_address, upgrades)
-                assert b" 101 " in answer.split(b"\r\n")[0]
-                assert answer.endswith(TUNNEL)
+            heads.clear()
+            version = "HTTP/1.0"
+            websocket = ["Connection: Upgrade", "Upgrade: websocket"]
+            answer = await echoed(address, websocket, version)
+            assert TUNNEL not in answer
+            assert not [head for head in heads if "\r\nupgrade:" in head]
+            for protocol in ("websocket", "WebSocket", "SPDY/3.1", "spdy/3.1", "Spdy/3.1"):
+                for connection in ("Upgrade", "keep-alive, upgrade", "UPGRADE ,close"):
+                    upgrades = [f"Connection: {connection}", f"Upgrade: {protocol}"]
+                    answer = await echoed(address, upgrades)
+                    assert b" 101 " in answer.split(b"\r\n")[0], upgrades
+                    assert answer.endswith(TUNNEL)
+                    assert f"upgrade: {protocol.lower()}\r\n" in heads[-1]

@@ -39,6 +39,7 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
 from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, wrap_number
+from gatehouse.compiler.backends.upgrades import IDLE_SECONDS, TUNNELS
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _Mutation = mutation_rules_pb2.HeaderMutation
@@ -57,13 +58,33 @@ _INTERNAL = (names.SCOPE_HEADER, _RETRY_HEADER, traces.SAMPLE_HEADER, *_CLAIMS_O
 """Headers that backends do not get."""
 
 _LOOKUP_SCRIPT = """
+-- Remove the fields that Connection names. Envoy leaves them in requests with an upgrade.
+local function remove_named_fields(headers)
+  for name in string.gmatch(string.lower(headers:get("connection") or ""), "[^%s,]+") do
+    if name == "host" or string.find(name, "^:") or string.find(name, "^x%-forwarded%-")
+      or string.find(name, "^x%-gh%-") then
+      return false
+    end
+    if name ~= "upgrade" then headers:remove(name) end
+  end
+  headers:replace("connection", "upgrade")
+  return true
+end
+
 function envoy_on_request(handle)
   local headers = handle:headers()
   local upgrade = headers:get("upgrade")
-  if upgrade and string.lower(upgrade) ~= "websocket" then
-    -- Envoy accepts a list with websocket in it, and the backend chooses another protocol.
-    handle:respond({[":status"] = "403"}, "")
-    return
+  if upgrade then
+    if not TUNNELS[string.lower(upgrade)] or handle:streamInfo():protocol() == "HTTP/1.0" then
+      -- Envoy accepts a list with a protocol in it, of which the backend may choose another one.
+      handle:respond({[":status"] = "403"}, "")
+      return
+    end
+    if not remove_named_fields(headers) then
+      -- Envoy's own response to other requests that name these.
+      handle:respond({[":status"] = "400"}, "")
+      return
+    end
   end
   if string.find(headers:get(":authority") or "", ",", 1, true) then
     -- Envoy joins several Host headers, which are an error (RFC 9112, 3.2).
@@ -90,6 +111,7 @@ function envoy_on_request(handle)
   handle:clearRouteCache()
 end
 """
+"""Selection of the scope. The table ``TUNNELS`` has the protocols of upgrades in lower case."""
 
 
 def manager(
@@ -119,7 +141,7 @@ def manager(
         generate_request_id=truth(False),
         preserve_external_request_id=True,
         max_request_headers_kb=wrap_number(HEADERS_KB),
-        upgrade_configs=[_Manager.UpgradeConfig(upgrade_type="websocket")],
+        upgrade_configs=[_Manager.UpgradeConfig(upgrade_type=protocol) for protocol in TUNNELS],
         http_protocol_options=protocol_pb2.Http1ProtocolOptions(accept_http_10=True),
         common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
             headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
@@ -128,6 +150,7 @@ def manager(
     )
     proto.local_reply_config.mappers.extend([*external_auth.denials(), challenges.reply()])
     proto.request_headers_timeout.CopyFrom(quoting.duration_of(60.0))
+    proto.stream_idle_timeout.CopyFrom(quoting.duration_of(IDLE_SECONDS))
     client_ip.apply_client_ip(proto, edge)
     proto.early_header_mutation_extensions.append(_early_headers(port, listener, edge))
     if counts:
@@ -186,7 +209,9 @@ def _remove_envoy_headers() -> mutation_rules_pb2.HeaderMutation:
 
 
 def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
-    lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOKUP_SCRIPT))
+    tunnels = ", ".join(f'["{protocol.lower()}"] = true' for protocol in TUNNELS)
+    script = f"local TUNNELS = {{ {tunnels} }}\n{_LOOKUP_SCRIPT}"
+    lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=script))
     filters = [_filter(names.SCOPES, lookup)]
     if edge.compression is not None:
         filters.append(

@@ -83,20 +83,25 @@ def request_headers(
     claims: Iterable[tuple[str, str]] = (),
     removed: Iterable[str] = (),
     cookie: str = "",
+    *,
+    upgrades: bool = True,
 ) -> tuple[Directive, ...]:
     """Return the headers sent to a backend; nothing if the inherited ones are right.
 
     ``claims``: headers with their values as tokens, which override those of the client.
     ``removed``: default headers that are not sent. ``cookie``: the variable with the cookies to
-    send; empty: all cookies of the client.
+    send; empty: all cookies of the client. ``upgrades``: false if the backend must not be asked
+    for another protocol.
     """
     claims = list(claims)
-    if not edit and hostname is None and not claims and not cookie:
+    if not edit and hostname is None and not claims and not cookie and upgrades:
         return ()
     default_pairs = default_headers(module, removed)
     headers: dict[str, tuple[str, str]] = {
         name.lower(): (name, value) for name, value in default_pairs
     }
+    if not upgrades:
+        headers |= {name.lower(): (name, '""') for name in ("Upgrade", "Connection")}
     if cookie:
         headers["cookie"] = ("Cookie", f"${cookie}")
     for name in edit.remove:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from gatehouse.compiler.backends.nginx import (
@@ -18,7 +19,13 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
+from gatehouse.compiler.backends.nginx.traffic_settings import format_time
+from gatehouse.compiler.backends.upgrades import IDLE_SECONDS, TUNNELS
 from gatehouse.compiler.ir.settings import DataPlaneSettings
+
+_IGNORED = ("X-Accel-Redirect", "X-Accel-Limit-Rate", "X-Accel-Charset", "X-Accel-Expires")
+"""Response headers that NGINX would obey. By a redirect, a backend could reach the internal
+locations of other routes. X-Accel-Buffering has an effect, because event streams use it."""
 
 
 def http_conf(
@@ -73,8 +80,6 @@ def _sizes() -> list[Directive]:
 
 
 def _variables(internal_ports: Mapping[int, int]) -> list[Directive]:
-    # Other protocols, such as h2c, would be tunnels that no rule applies to.
-    upgrade = (simple_directive('"~*^websocket$"', "websocket"), simple_directive("default", '""'))
     connection = (simple_directive('""', '""'), simple_directive("default", "upgrade"))
     host = (simple_directive('""', "$host"), simple_directive("default", "$http_host"))
     # If the request line names a host, it takes precedence over Host (RFC 9112, 3.2.2).
@@ -85,7 +90,7 @@ def _variables(internal_ports: Mapping[int, int]) -> list[Directive]:
     return [
         # A literal dollar sign: NGINX has no escape for it.
         block("geo", ("$gh_dollar",), (simple_directive("default", '"$"'),)),
-        block("map", ("$http_upgrade", "$gh_upgrade"), upgrade),
+        *_upgrades(),
         block("map", ("$gh_upgrade", "$gh_connection"), connection),
         block("map", ("$http_host", "$gh_host_line"), host),
         block(
@@ -96,6 +101,21 @@ def _variables(internal_ports: Mapping[int, int]) -> list[Directive]:
             ("$server_port", "$gh_port"),
             (*ports, simple_directive("default", "$server_port")),
         ),
+    ]
+
+
+def _upgrades() -> list[Directive]:
+    """Return the maps to the protocol for which a backend may be asked, empty for none."""
+    # Upgrade has no meaning for other versions, nor if Connection does not name it.
+    named = simple_directive(r'"~*^HTTP/1\.1 (?:.*[\t ,])?upgrade(?:[\t ,]|$)"', "1")
+    # Other protocols, such as h2c, would be tunnels that no rule applies to.
+    protocols = [
+        simple_directive(f'"~*^1:{re.escape(protocol)}$"', protocol) for protocol in TUNNELS
+    ]
+    none = simple_directive("default", '""')
+    return [
+        block("map", ('"$server_protocol $http_connection"', "$gh_upgrading"), (named, none)),
+        block("map", ('"$gh_upgrading:$http_upgrade"', "$gh_upgrade"), (*protocols, none)),
     ]
 
 
@@ -118,11 +138,7 @@ def _backends() -> list[Directive]:
         simple_directive("proxy_buffer_size", "16k"),
         simple_directive("proxy_buffers", "8", "16k"),
         simple_directive("proxy_http_version", "1.1"),
-        *(
-            # A redirect by a backend could reach the internal locations of other routes.
-            simple_directive(f"{module}_ignore_headers", "X-Accel-Redirect")
-            for module in ("proxy", "grpc")
-        ),
+        *(simple_directive(f"{module}_ignore_headers", *_IGNORED) for module in ("proxy", "grpc")),
         *(
             directive
             for module in ("proxy", "grpc")
@@ -131,7 +147,13 @@ def _backends() -> list[Directive]:
                 simple_directive(f"{module}_next_upstream", "error", "timeout"),
                 simple_directive(f"{module}_next_upstream_tries", "3"),
                 simple_directive(f"{module}_connect_timeout", "5s"),
+                # A backend that is silent for long has probably received the request.
+                simple_directive(f"{module}_next_upstream_timeout", "60s"),
             )
+        ),
+        *(
+            simple_directive(f"proxy_{kind}_timeout", format_time(IDLE_SECONDS))
+            for kind in ("read", "send")
         ),
         # Streaming calls may be silent for long.
         simple_directive("grpc_read_timeout", "1h"),

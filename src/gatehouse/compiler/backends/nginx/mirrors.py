@@ -46,8 +46,9 @@ def mirror_directives(
     Raises InvalidValueError.
     """
     claims = [(name, f'"${{{variable}}}"') for name, variable in guarded.claim_headers]
+    # NGINX ends the connection of the client if the backend of a copy changes the protocol.
     request = headers.request_headers(
-        "proxy", edit, None, claims, context.removed_headers, guarded.cookie
+        "proxy", edit, None, claims, context.removed_headers, guarded.cookie, upgrades=False
     )
     directives: list[Directive] = []
     maps: list[Directive] = []

@@ -46,6 +46,7 @@ from gatehouse.compiler.backends.envoy.protobufs import (
     wrap_number,
     written,
 )
+from gatehouse.compiler.backends.upgrades import TUNNELS
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.compiler.ir.settings import DataPlaneSettings
@@ -182,9 +183,7 @@ def _manager(prefix: str, scope: str, edge: DataPlaneSettings) -> manager_pb2.Ht
         generate_request_id=truth(False),
         preserve_external_request_id=True,
         max_request_headers_kb=wrap_number(connection_manager.HEADERS_KB),
-        upgrade_configs=[
-            _Manager.UpgradeConfig(upgrade_type=upgrade) for upgrade in ("websocket", "spdy/3.1")
-        ],
+        upgrade_configs=[_Manager.UpgradeConfig(upgrade_type=protocol) for protocol in TUNNELS],
         common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
             headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
             max_headers_count=wrap_number(1000),

@@ -47,6 +47,8 @@ class Upstream:
         self.refusals = 0
         """Number of requests that are not answered: with ``refuse`` in the target (REFUSED_STREAM),
         or ``goaway`` (GOAWAY after the request, and the end of the connection)."""
+        self.more_headers: Headers = []
+        """Headers of all responses that are neither streams nor answers to health checks."""
         self._released = asyncio.Event()
         self._watches: list[asyncio.Queue[bytes]] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -155,7 +157,10 @@ class Upstream:
             status, body = await self.answer(method, target, headers)
             if "upgrade" in known and "refused" in target:
                 status = 403
-            writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
+            more = () if probe else self.more_headers
+            lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in more)]
+            lines += [f"Content-Length: {len(body)}", "", ""]
+            writer.write("\r\n".join(lines).encode())
             writer.write(b"" if method == "HEAD" else body)
 
 
@@ -239,7 +244,8 @@ class _Http2:
             self._writer.close()
             return
         status, body = await upstream.answer(method, target, plain)
-        self._h2.send_headers(stream, [(":status", str(status))])
+        more = () if probe else upstream.more_headers
+        self._h2.send_headers(stream, [(":status", str(status)), *more])
         self._h2.send_data(stream, b"" if method == "HEAD" else body, end_stream=True)
         self._tasks.pop(stream, None)
         self._flush()

@@ -14,6 +14,7 @@ from cryptography import x509
 
 from fakes import kube_upstream
 from fakes.kube_serving import World, world
+from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
@@ -97,3 +98,29 @@ async def test_refused_write_is_sent_to_another_server(one: World) -> None:
     target = "/api/v1/namespaces/n/pods/refuse"
     assert (await one.ask(one.client("alice"), target, "POST", body=b"{}")).status == 200
     assert one.upstream.refusals == 0
+
+
+@pytest.mark.parametrize("token", ["", "t"])
+async def test_response_does_not_make_a_server_unhealthy(one: World, token: str) -> None:
+    """A tenant whose Pod answers through a kube-apiserver (``services/proxy``, an extension API),
+    with a header by which Envoy takes a server out of service: all users reach it as before."""
+    one.upstream.more_headers = [
+        ("x-envoy-immediate-health-check-fail", "true"),
+        ("x-envoy-degraded", "true"),
+        ("x-gh-unready", "alice"),
+    ]
+    secrets = (ir_gateway.SecretFile("t", ir_gateway.SecretBytes(b"x")),) if token else ()
+    await one.serve(one.cluster(token=token), secrets=secrets)
+    alice, bob = one.client("alice"), one.client("bob")
+    upgrade = (("Connection", "upgrade"), ("Upgrade", "websocket"))
+    path = "/api/v1/namespaces/a/services/b/proxy/"
+    for _ in range(5):
+        response = await one.ask(alice, path)
+        assert response.status == 200
+        removed = ("x-envoy-", "x-gh-")
+        assert not [name for name in response.headers if name.startswith(removed)]
+        assert (await one.ask(alice, f"{path}refused", "GET", *upgrade)).status == 403
+        assert (await one.ask(bob)).status == 200
+        assert (await one.ask(bob, "/api/v1/refused", "GET", *upgrade)).status == 403
+    if token:
+        assert ("authorization", "Bearer x") in one.upstream.seen[-1][2]

@@ -19,7 +19,6 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     header_mutation_pb2 as early_pb2,
 )
-from envoy.type.matcher.v3 import string_pb2
 from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import (
@@ -189,7 +188,7 @@ def _early_headers(
     """Set the headers that control Envoy, and replace any that a client sent."""
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
     mutations = [
-        _remove_envoy_headers(),
+        headers.without_prefix(headers.ENVOY_PREFIX),
         # Envoy believes it if client addresses come from X-Forwarded-For, also of untrusted peers.
         _Mutation(remove="x-forwarded-proto"),
         _Mutation(append=headers.option(names.SCOPE_HEADER, value)),
@@ -200,12 +199,6 @@ def _early_headers(
         name="envoy.http.early_header_mutation.header_mutation",
         typed_config=packed(early_pb2.HeaderMutation(mutations=mutations)),
     )
-
-
-def _remove_envoy_headers() -> mutation_rules_pb2.HeaderMutation:
-    """Remove headers that control Envoy: it obeys those of clients in private networks."""
-    prefix = string_pb2.StringMatcher(prefix="x-envoy-")
-    return _Mutation(remove_on_match=_Mutation.RemoveOnMatch(key_matcher=prefix))
 
 
 def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
@@ -244,7 +237,7 @@ def _forwarded(port: int, edge: DataPlaneSettings) -> header_mutation_pb2.Header
     }
     removed = {*edge.removed_headers}
     mutations = [
-        _remove_envoy_headers(),
+        headers.without_prefix(headers.ENVOY_PREFIX),
         # The router removes it.
         _Mutation(append=headers.option("x-envoy-retry-on", f"%REQ({_RETRY_HEADER})%")),
         *(_Mutation(remove=name) for name in _INTERNAL),

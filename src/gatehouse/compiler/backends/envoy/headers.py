@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
+from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.type.matcher.v3 import string_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.failures import InvalidValueError
@@ -40,6 +42,18 @@ def option(
         append_action=_APPEND if append else _OVERWRITE,
         keep_empty_value=keep_empty,
     )
+
+
+ENVOY_PREFIX = "x-envoy-"
+"""Start of the names of headers that control Envoy. It obeys those of clients in private networks,
+and those of responses."""
+
+
+def without_prefix(prefix: str) -> mutation_rules_pb2.HeaderMutation:
+    """Return the removal of all headers whose name starts with a prefix."""
+    mutation = mutation_rules_pb2.HeaderMutation
+    matcher = string_pb2.StringMatcher(prefix=prefix)
+    return mutation(remove_on_match=mutation.RemoveOnMatch(key_matcher=matcher))
 
 
 class RequestEdit(msgspec.Struct, frozen=True):

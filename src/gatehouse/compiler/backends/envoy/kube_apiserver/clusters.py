@@ -295,8 +295,7 @@ def _ejection() -> outlier_detection_pb2.OutlierDetection:
 
 def _http(cluster: ir.ApiCluster, copy: Copy, with_token: bool) -> http_pb2.HttpProtocolOptions:
     proto = http_pb2.HttpProtocolOptions()
-    if with_token:
-        proto.http_filters.extend(_credentials())
+    proto.http_filters.extend(_filters(with_token=with_token))
     if cluster.tls is None or copy.upgrades:
         # Without TLS a kube-apiserver supports HTTP/1.1 only.
         proto.explicit_http_config.http_protocol_options.CopyFrom(
@@ -317,10 +316,19 @@ def _http(cluster: ir.ApiCluster, copy: Copy, with_token: bool) -> http_pb2.Http
     return proto
 
 
-def _credentials() -> Iterator[manager_pb2.HttpFilter]:
-    """Yield the filters of requests to a server: they add the token of its endpoint."""
+def _filters(*, with_token: bool) -> Iterator[manager_pb2.HttpFilter]:
+    """Yield the filters between the router and a server.
+
+    Requests get the token of their endpoint. Responses lose the headers that Envoy and the script
+    obey: a server passes on those of Pods and extension servers, by which Envoy would take it out
+    of service.
+    """
     mutation = header_mutation_pb2.HeaderMutation()
-    mutation.mutations.request_mutations.add(append=_bearer())
+    if with_token:
+        mutation.mutations.request_mutations.add(append=_bearer())
+    mutation.mutations.response_mutations.extend(
+        headers.without_prefix(prefix) for prefix in (headers.ENVOY_PREFIX, names.HEADER_PREFIX)
+    )
     yield manager_pb2.HttpFilter(
         name="envoy.filters.http.header_mutation", typed_config=packed(mutation)
     )

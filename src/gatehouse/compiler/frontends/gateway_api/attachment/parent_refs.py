@@ -159,15 +159,10 @@ def _attach(
         criteria += f" on port {parent.port}" if parent.port else ""
         message = f"listener{criteria} not found in {parent_name}"
         return refused(Reason.NO_MATCHING_PARENT, message)
-    allowed = [
-        spec
-        for spec in matching
-        if key[0] in spec.kinds and admits(ask, spec.namespaces, key[1], target[1])
-    ]
+    of_kind = [spec for spec in matching if key[0] in spec.kinds]
+    allowed = [spec for spec in of_kind if admits(ask, spec.namespaces, key[1], target[1])]
     if not allowed:
-        names = ", ".join(spec.name for spec in matching)
-        message = f"listener {names} does not allow {key[0]} from namespace {key[1]}"
-        return refused(Reason.NOT_ALLOWED, message)
+        return refused(Reason.NOT_ALLOWED, _not_allowed(key, matching, of_kind))
     listener_hostnames, attached = [], []
     for spec in allowed:
         common = _common(key[0], route, spec)
@@ -185,9 +180,21 @@ def _attach(
     return Attachment(index, target, owner, tuple(listener_hostnames), tuple(attached))
 
 
+def _not_allowed(
+    key: Key, matching: list[ListenerProperties], of_kind: list[ListenerProperties]
+) -> str:
+    """Return why no listener allows a route: its kind, or its namespace."""
+    names = ", ".join(spec.name for spec in of_kind or matching)
+    if of_kind:
+        return f"listener {names} does not allow {key[0]} from namespace {key[1]}"
+    kinds = ", ".join(dict.fromkeys(kind for spec in matching for kind in spec.kinds)) or "no kind"
+    return f"listener {names} does not allow routes of kind {key[0]}, only {kinds}"
+
+
 def _common(kind: str, route: routes.RouteObject, spec: ListenerProperties) -> tuple[str, ...]:
     if kind not in HOSTNAME_KINDS:
-        return ("",)
+        # Only connections to the hostname of the listener have its certificates.
+        return (spec.hostname if spec.protocol == "TLS" else "",)
     names = [name.lower() for name in route.spec.hostnames] or [""]
     common = (hostnames.intersect(spec.hostname, name) for name in names)
     return tuple(dict.fromkeys(name for name in common if name is not None))

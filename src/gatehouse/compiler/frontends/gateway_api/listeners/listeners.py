@@ -184,6 +184,8 @@ def _kinds(
     known = PROTOCOLS.get(listener.protocol)
     served = known is not None and controller in known.controllers
     possible = known.kinds if known is not None and served else ()
+    if known is not None and served and _mode(listener) == "Terminate":
+        possible += known.terminated_kinds
     requested = listener.allowed_routes.kinds
     if not requested:
         return tuple(kind.kind for kind in possible), []
@@ -192,5 +194,6 @@ def _kinds(
     if not bad:
         return good, []
     place = f"listener {listener.name}: allowedRoutes.kinds"
-    message = f"{place}: {', '.join(bad)} not supported for protocol {listener.protocol}"
+    mode = f" in mode {_mode(listener)}" if listener.protocol == "TLS" else ""
+    message = f"{place}: {', '.join(bad)} not supported for protocol {listener.protocol}{mode}"
     return good, [Finding(Reason.INVALID_ROUTE_KINDS, message)]

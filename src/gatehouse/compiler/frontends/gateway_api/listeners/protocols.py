@@ -49,6 +49,8 @@ class ListenerProtocol(msgspec.Struct, frozen=True):
     """Protocols of one family can share a port; hostnames select between them."""
     kinds: tuple[gateway.RouteGroupKind, ...]
     """Kinds of objects that can attach."""
+    terminated_kinds: tuple[gateway.RouteGroupKind, ...] = ()
+    """Further kinds that can attach if the listener terminates TLS."""
     certificates: Literal["needed", "optional", "none"] = "none"
     """Use of ``tls.certificateRefs``, for protocols that terminate TLS."""
     modes: tuple[str, ...] = ()
@@ -72,7 +74,13 @@ _LISTED = (
         modes=("Terminate",),
         validates=True,
     ),
-    ListenerProtocol("TLS", "TLS", _routes("TLSRoute"), certificates="needed"),
+    ListenerProtocol(
+        "TLS",
+        "TLS",
+        _routes("TLSRoute"),
+        terminated_kinds=_routes("TCPRoute"),
+        certificates="needed",
+    ),
     ListenerProtocol("TCP", "TCP", _routes("TCPRoute")),
     ListenerProtocol("UDP", "UDP", _routes("UDPRoute"), transport="UDP"),
     ListenerProtocol(

@@ -60,5 +60,12 @@ def l4_backends(ask: Ask, place: GatewayObject) -> Targets:
 
 
 def oldest(ask: Ask, keys: tuple[Key, ...]) -> Key:
-    """Return the route that takes precedence: the oldest, then the first by namespace and name."""
-    return min(keys, key=lambda key: (ask.read(key).metadata.creation_timestamp, key[1:]))
+    """Return the route that takes precedence: the oldest, then the first by namespace and name.
+
+    A TLSRoute precedes TCPRoutes, which attach to every TLS listener that terminates TLS.
+    """
+
+    def rank(key: Key) -> tuple[bool, str, tuple[str, ...]]:
+        return key[0] == "TCPRoute", ask.read(key).metadata.creation_timestamp, key[1:]
+
+    return min(keys, key=rank)

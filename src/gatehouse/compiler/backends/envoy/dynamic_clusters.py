@@ -113,6 +113,11 @@ def limit_buffers(listener: listener_pb2.Listener) -> None:
     These are fields of the listener: they do not depend on chains.
     """
     listener.per_connection_buffer_limit_bytes.CopyFrom(wrap_number(BUFFER))
+    keep_clients_alive(listener)
+
+
+def keep_clients_alive(listener: listener_pb2.Listener) -> None:
+    """Detect dead clients of a listener by TCP keepalive."""
     for level, name, value in (
         (_SOCKET, _KEEPALIVE, 1),
         (_TCP, _IDLE, KEEPALIVE),

@@ -211,6 +211,8 @@ def _listener(port: ListenerPort) -> XdsResource:
     tls = any(stream.protocol == "TLS" for stream in port.streams)
     if tls:
         dynamic_clusters.limit_buffers(proto)
+    elif port.streams:
+        dynamic_clusters.keep_clients_alive(proto)
     if port.streams and port.connection_log:
         proto.access_log.extend(connection_log.logs_of_unmatched(port.connection_log, {}))
     if port.log and port.client_validation is not None and port.client_validation.required:

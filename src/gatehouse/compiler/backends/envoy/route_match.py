@@ -90,6 +90,8 @@ def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
 
 def _header(item: ir.ValueMatch) -> list[components.HeaderMatcher]:
     name = quoting.check_header_name(item.name)
+    if "_" in name:
+        raise InvalidValueError(f"header {item.name!r} cannot be matched: Envoy drops such names")
     if not item.regex:
         exact = string_pb2.StringMatcher(exact=quoting.check_text(item.value))
         return [components.HeaderMatcher(name=name, string_match=exact)]

@@ -6,6 +6,10 @@ from gatehouse.compiler.backends.nginx import quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir import settings as ir
 
+PROXY_HEADER_BYTES = 4096
+"""Maximum size in bytes of a PROXY protocol header: that of NGINX for TLS and streams. Plain HTTP
+ports read the header into the buffer for request headers."""
+
 
 def addresses(edge: ir.DataPlaneSettings, bind_address: str, port: int) -> list[str]:
     """Return the addresses to listen on. ``bind_address`` empty: every address."""
@@ -58,8 +62,11 @@ def _error_log(edge: ir.DataPlaneSettings) -> list[Directive]:
 def _client_address(client_address: ir.ClientAddress | None) -> list[Directive]:
     if client_address is None:
         return []
-    header = "proxy_protocol" if client_address.source == "proxy-protocol" else "X-Forwarded-For"
+    proxy_protocol = client_address.source == "proxy-protocol"
+    header = "proxy_protocol" if proxy_protocol else "X-Forwarded-For"
+    size = simple_directive("client_header_buffer_size", str(PROXY_HEADER_BYTES))
     return [
+        *([size] if proxy_protocol else []),
         *(
             simple_directive("set_real_ip_from", quoting.word(cidr))
             for cidr in client_address.trusted

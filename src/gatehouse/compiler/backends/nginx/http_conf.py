@@ -11,6 +11,7 @@ from gatehouse.compiler.backends.nginx import (
     grpc_status,
     headers,
     names,
+    traffic_settings,
 )
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import (
@@ -135,8 +136,14 @@ def _clients(capabilities: NginxCapabilities, edge: DataPlaneSettings) -> list[D
 
 def _backends() -> list[Directive]:
     return [
-        simple_directive("proxy_buffer_size", "16k"),
-        simple_directive("proxy_buffers", "8", "16k"),
+        # The whole header of a response must fit into the first buffer.
+        simple_directive("proxy_buffer_size", str(traffic_settings.HEAD)),
+        simple_directive(
+            "proxy_buffers",
+            str(traffic_settings.BUFFERS.number),
+            str(traffic_settings.BUFFERS.size),
+        ),
+        simple_directive("grpc_buffer_size", str(traffic_settings.HEAD)),
         simple_directive("proxy_http_version", "1.1"),
         *(simple_directive(f"{module}_ignore_headers", *_IGNORED) for module in ("proxy", "grpc")),
         *(

@@ -43,6 +43,11 @@ _UDP_IDLE = "30s"
 _Clusters = Mapping[str, Cluster]
 
 
+_KEEPALIVE = "so_keepalive=55s:55s:3"
+"""TCP keepalive of accepted connections: idle time, pause between probes and number of probes, as
+on Envoy."""
+
+
 class StreamPorts(msgspec.Struct, frozen=True):
     """Addresses of a stream server, and of the listening sockets that it passes connections to."""
 
@@ -108,7 +113,7 @@ def _scope(listener: ir.L4Listener, host: ir.L4Host) -> str:
 
 def _plain(listener: ir.L4Listener, chosen: _Target, ports: StreamPorts) -> list[Directive]:
     udp = listener.protocol == "UDP"
-    listens = ports.listens(listener.port, *(("udp", "reuseport") if udp else ()))
+    listens = ports.listens(listener.port, *(("udp", "reuseport") if udp else (_KEEPALIVE,)))
     idle = simple_directive("proxy_timeout", _UDP_IDLE if udp else _IDLE)
     status_zone = ports.status_zone(listener.port, listener.protocol.lower())
     return [*chosen.definitions, block("server", (), [*listens, *status_zone, idle, *chosen.inner])]
@@ -149,7 +154,8 @@ def _preread(
     listener: ir.L4Listener, ports: StreamPorts, name: str, inner: Sequence[Directive]
 ) -> Directive:
     return block("server", (), [
-        *ports.listens(listener.port, *(() if name else ("default_server",))),
+        # NGINX permits the options of a socket in one server.
+        *ports.listens(listener.port, *(() if name else ("default_server", _KEEPALIVE))),
         simple_directive("server_name", quoting.quote_literal(name)),
         *ports.status_zone(listener.port, name),
         simple_directive("ssl_preread", "on"),
@@ -271,6 +277,7 @@ def stream_conf(
         simple_directive("variables_hash_max_size", "65536"),
         simple_directive("preread_timeout", "10s"),
         simple_directive("proxy_connect_timeout", "5s"),
+        simple_directive("proxy_socket_keepalive", "on"),
         simple_directive("ssl_session_timeout", "10m"),
         # A literal dollar sign: NGINX has no escape for it.
         block("geo", ("$gh_dollar",), (simple_directive("default", '"$"'),)),

@@ -12,10 +12,12 @@ from gatehouse.compiler.ir.proxy_settings import (
 )
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
-HEAD = 16 << 10
-"""Default size in bytes of the buffer for response headers."""
+HEAD = 64 << 10
+"""Default size in bytes of the buffer for response headers, the limit of Envoy. A response that is
+shorter takes memory only for what it has."""
 
-BUFFERS = Buffers(8, 16 << 10)
+BUFFERS = Buffers(10, 16 << 10)
+"""Default buffers of a response. NGINX requires that two header buffers fit into all but one."""
 
 _DEFAULTS = NginxClientSettings()
 

@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from gatehouse.compiler.backends.envoy import (
     challenges,
     claim_headers,
+    client_headers,
     client_ip,
     compression,
     external_auth,
@@ -53,7 +54,13 @@ _CLAIMS_OF_CLIENTS = ("forwarded", "http2-settings")
 _RETRY_HEADER = "x-gh-retry-on"
 """Failures after which the router repeats the request, besides those of the route's policy."""
 
-_INTERNAL = (names.SCOPE_HEADER, _RETRY_HEADER, traces.SAMPLE_HEADER, *_CLAIMS_OF_CLIENTS)
+_INTERNAL = (
+    names.SCOPE_HEADER,
+    _RETRY_HEADER,
+    traces.SAMPLE_HEADER,
+    *client_headers.COPIES,
+    *_CLAIMS_OF_CLIENTS,
+)
 """Headers that backends do not get."""
 
 _LOOKUP_SCRIPT = """
@@ -189,6 +196,7 @@ def _early_headers(
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
     mutations = [
         headers.without_prefix(headers.ENVOY_PREFIX),
+        *client_headers.copies(),
         # Envoy believes it if client addresses come from X-Forwarded-For, also of untrusted peers.
         _Mutation(remove="x-forwarded-proto"),
         _Mutation(append=headers.option(names.SCOPE_HEADER, value)),

@@ -19,7 +19,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 from envoy.type.matcher.v3 import regex_pb2, string_pb2
 from google.protobuf.message import Message
 
-from gatehouse.compiler.backends.envoy import headers, names, quoting
+from gatehouse.compiler.backends.envoy import client_headers, headers, names, quoting
 from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, truth
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir.authentication import (
@@ -41,7 +41,7 @@ _OWN_HEADERS = {
 }
 """Headers that backends get from Envoy after this check: the server gets the same by HTTP."""
 
-_FORGED = (*_OWN_HEADERS, "forwarded", names.SCOPE_HEADER)
+_FORGED = (*_OWN_HEADERS, "forwarded", names.SCOPE_HEADER, *client_headers.COPIES)
 """Headers of clients that backends never get."""
 
 _NEVER_COPIED = (

@@ -8,7 +8,7 @@ from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
 from envoy.type.v3 import http_status_pb2, token_bucket_pb2
 
-from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.envoy import client_headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, truth, wrap_number
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
@@ -123,7 +123,8 @@ def _action(part: str | ir.Attribute, key: str) -> components.RateLimit.Action:
             query_parameter_name=name, descriptor_key=key, skip_if_absent=True
         )
         return _Action(query_parameters=query)
-    header = _HEADERS.get(part.name) or part.name.removeprefix("http_").replace("_", "-")
+    name = part.name.removeprefix("http_").replace("_", "-")
+    header = _HEADERS.get(part.name) or client_headers.seen_name(name)
     return _Action(
         request_headers=_Action.RequestHeaders(
             header_name=header, descriptor_key=key, skip_if_absent=True

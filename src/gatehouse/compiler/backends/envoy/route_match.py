@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.type.matcher.v3 import string_pb2
 
-from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.envoy import client_headers, quoting
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
@@ -89,9 +89,7 @@ def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
 
 
 def _header(item: ir.ValueMatch) -> list[components.HeaderMatcher]:
-    name = quoting.check_header_name(item.name)
-    if "_" in name:
-        raise InvalidValueError(f"header {item.name!r} cannot be matched: Envoy drops such names")
+    name = client_headers.matched_name(item.name)
     if not item.regex:
         exact = string_pb2.StringMatcher(exact=quoting.check_text(item.value))
         return [components.HeaderMatcher(name=name, string_match=exact)]

@@ -1,0 +1,92 @@
+"""Matches of headers that proxies change or remove: both see what the client sent, or say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from differential import proxies
+from differential.proxies import Runner
+from fakes import served_objects
+from fakes.envoy_serving import backend, host, plain, route_to
+from fakes.one_route import BACKEND, Object
+from fakes.served_objects import RUNNERS
+from gatehouse.compiler.backends import envoy, nginx
+from gatehouse.compiler.ir import http as ir
+
+MATCHED = {
+    "X-Forwarded-For": "203.0.113.9",
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-Host": "b.example",
+    "X-Forwarded-Port": "443",
+    "X-Forwarded-Client-Cert": "Hash=1",
+    "X-Real-IP": "203.0.113.9",
+    "Forwarded": "for=203.0.113.9",
+    "TE": "trailers",
+    "User-Agent": "test",
+}
+INTERNAL = [("x-gh-client-for", "203.0.113.9"), ("x-gh-client-proto", "https")]
+
+
+def rules(kind: str) -> list[Object]:
+    """Return a rule for each header, and one for all other requests."""
+    result: list[Object] = []
+    for name, value in MATCHED.items():
+        matched = {"name": name, "value": value if kind == "Exact" else ".+", "type": kind}
+        match = {"path": {"value": f"/{name.lower()}"}, "headers": [matched]}
+        result.append({"matches": [match], "backendRefs": [BACKEND]})
+    return result
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("kind", ["Exact", "RegularExpression"])
+async def test_match_of_a_header_sees_the_value_of_the_client(
+    runner: Runner, kind: str, tmp_path: Path
+) -> None:
+    async with backend("s") as endpoint:
+        gateway = served_objects.gateway(served_objects.engine(rules(kind), endpoint))
+        async with served_objects.serving(runner, gateway, tmp_path) as client:
+            for name, value in MATCHED.items():
+                path = f"/{name.lower()}"
+                with_header = await served_objects.get(client, path, [(name, value), *INTERNAL])
+                assert with_header.status == 200, name
+                if runner is proxies.with_envoy:
+                    # NGINX has no such headers, and passes on those of the client.
+                    received = [key for key, _ in with_header.backend["headers"]]
+                    assert not [key for key in received if key.startswith("x-gh-")]
+                if name != "User-Agent":
+                    # Values of the proxy, and internal headers of a client, do not count.
+                    without = await served_objects.get(client, path, INTERNAL)
+                    assert without.status == 404, name
+
+
+UNMATCHED: dict[str, tuple[str, ...]] = {
+    "nginx": ("x_user", "X_User"),
+    "envoy": (
+        "x_user", "X_User", "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding",
+        "Expect", "HTTP2-Settings", "X-Envoy-Peer", "x-gh-scope",
+    ),
+}  # fmt: skip
+
+
+def unsupported(proxy: str, gateway: Any) -> list[str]:
+    """Return what a proxy cannot serve of a gateway."""
+    if proxy == "nginx":
+        generator = nginx.NginxGenerator(nginx.NginxCapabilities.parse("1.31.3"))
+        return [str(item.reason) for item in generator.generate(gateway).unsupported]
+    generated = envoy.EnvoyGenerator(envoy.EnvoyCapabilities()).generate(gateway)
+    return [str(item.reason) for item in generated.unsupported]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "name"), [(proxy, name) for proxy, names in UNMATCHED.items() for name in names]
+)
+def test_match_that_never_holds_is_reported(proxy: str, name: str) -> None:
+    match = ir.Match(headers=(ir.ValueMatch(name.lower(), "v"),))
+    route = ir.Route("ns/r/0/0", match, route_to("a").action)
+    cluster = ir.Cluster("a", (ir.Endpoint("192.0.2.1", 80),))
+    reasons = unsupported(proxy, plain([host("a.example", route)], [cluster]))
+    assert [reason for reason in reasons if "cannot be matched" in reason] == reasons != []

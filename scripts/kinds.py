@@ -23,6 +23,7 @@ ROOTS = {
         "Namespace Service Endpoints Secret ConfigMap ServiceAccount Pod Node Event ResourceQuota"
     ),
     "apis__apps__v1": "Deployment DaemonSet ReplicaSet",
+    "apis__autoscaling__v1": "HorizontalPodAutoscaler",
     "apis__autoscaling__v2": "HorizontalPodAutoscaler",
     "apis__policy__v1": "PodDisruptionBudget",
     "apis__discovery.k8s.io__v1": "EndpointSlice",
@@ -46,6 +47,7 @@ ALSO = (
     f"{META}.DeleteOptions",
     "io.k8s.api.authentication.v1.TokenRequest",
     "io.k8s.api.autoscaling.v1.Scale",
+    "io.k8s.api.policy.v1.Eviction",
 )
 
 SCALARS = {

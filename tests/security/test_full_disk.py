@@ -244,9 +244,9 @@ async def test_server_with_objects_starts_on_a_full_disk(
     """An upgrade has bootstrap objects to write."""
     server = Server(State(tmp_path / "s"))
     async with server.running(), server.raw() as http:
-        async with http.delete("/api/v1/namespaces/kube-node-lease") as response:
+        async with http.delete("/api/v1/namespaces/gatehouse-system") as response:
             assert response.status == 200
-        await until(lambda: _gone(http, "/api/v1/namespaces/kube-node-lease"))
+        await until(lambda: _gone(http, "/api/v1/namespaces/gatehouse-system"))
     monkeypatch.setattr("gatehouse.apiserver.main.BOOTSTRAP_SECONDS", 0.1)
     disk.code = sqlite3.SQLITE_FULL
     async with server.running(), server.raw() as http:
@@ -256,7 +256,7 @@ async def test_server_with_objects_starts_on_a_full_disk(
             assert response.status == 500
         disk.code = 0
         await until(lambda: _ready(http))
-        assert not await _gone(http, "/api/v1/namespaces/kube-node-lease")
+        assert not await _gone(http, "/api/v1/namespaces/gatehouse-system")
 
 
 async def _gone(http: aiohttp.ClientSession, path: str) -> bool:

@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+_DETAILED = (403, 404, 405, 409, 422, 429, 504)
+"""Codes with `details` in every Status. kubectl reads those of a 404 without a check."""
+
 
 class Cause(msgspec.Struct, frozen=True):
     """One violation and the field it concerns."""
@@ -57,8 +60,8 @@ class StatusError(Exception):
             "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
-            **({"details": details} if details else {}),
+            **({"reason": self.reason} if self.reason else {}),
+            **({"details": details} if details or self.code in _DETAILED else {}),
             "code": self.code,
         }
 

@@ -18,8 +18,11 @@ from gatehouse.apiserver.admission_policies.enforcement import Policies
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
 from gatehouse.apiserver.controllers import bootstrap, custom_resources, initial_phase, rbac
 from gatehouse.apiserver.controllers.context import ControllerContext
+from gatehouse.apiserver.controllers.disruption_budgets import DisruptionBudgetController
 from gatehouse.apiserver.controllers.endpoint_slices import EndpointSliceController
+from gatehouse.apiserver.controllers.endpoints import EndpointsController
 from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
+from gatehouse.apiserver.controllers.kubernetes_service import KubernetesService
 from gatehouse.apiserver.controllers.leader_election import LeaderElector
 from gatehouse.apiserver.controllers.namespaces import Namespaces
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
@@ -35,6 +38,7 @@ from gatehouse.apiserver.gatehouse_kinds.recorded_status import register_status_
 from gatehouse.apiserver.http import connections, requests
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.connections import ConnectionLimits, TlsListener
+from gatehouse.apiserver.http.evictions import Evictions
 from gatehouse.apiserver.http.handler import Handler, Limits, ServerContext
 from gatehouse.apiserver.http.metrics import RequestMetrics
 from gatehouse.apiserver.http.nonresource import NonResourceHandlers
@@ -115,6 +119,7 @@ class ApiServer:
             static_tokens.load_tokens(options.token_file) if options.token_file else {}
         )
         self._started = False
+        self.service = KubernetesService(self.context, options.service_cidr)
         self._work_queues = self._controllers()
         metrics = RequestMetrics(store)
         self.audit = (
@@ -136,6 +141,7 @@ class ApiServer:
                 tokens=tokens,
                 nonresource=NonResourceHandlers(registry, self.keys, metrics, checks),
                 metrics=metrics,
+                evictions=Evictions(store, registry, verbs, deletion),
                 logs=PodLogs(options.pod_logs, stop),
                 audit=self.audit,
                 limits=options.limits,
@@ -150,6 +156,9 @@ class ApiServer:
             custom_resources.Cleanup(context).queue,
             rbac.Aggregation(context).queue,
             EndpointSliceController(context).queue,
+            EndpointsController(context).queue,
+            self.service.queue,
+            DisruptionBudgetController(context).queue,
             QuotaStatusController(context, self._quotas).queue,
         ]
 
@@ -224,6 +233,7 @@ async def run_api_server(
     controllers = asyncio.create_task(server.work())
     try:
         bound_port = await listener.start(host.strip("[]"), int(port))
+        server.service.advertise(host, bound_port)
         log.info("serving", bind=f"{host}:{bound_port}", revision=store.revision)
         if ready is not None:
             ready(bound_port)

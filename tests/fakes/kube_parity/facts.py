@@ -30,6 +30,9 @@ _UNIQUE = (
     (re.compile(r"10\.96\.\d+\.\d+"), "CLUSTER-IP"),
     (re.compile(r"20\d\d-\d\d-\d\dT[0-9:.]+Z"), "TIME"),
 )
+_CONTROLLED = ("PodDisruptionBudget",)
+"""Kinds whose status a controller may write between two requests."""
+_CONTROLLER = "kube-controller-manager"
 _DEADLINE_SECONDS = 20.0
 
 
@@ -55,7 +58,8 @@ async def facts_of(session: aiohttp.ClientSession, request: ParityRequest) -> Fa
             facts[name] = _replaced(", ".join(values))
     if text and not request.status_only and "protobuf" not in facts.get("Content-Type", ""):
         facts |= _content(text, facts.get("Content-Type", ""))
-    return facts
+    port = response.url.port
+    return {name: "PORT" if value == port else value for name, value in facts.items()}
 
 
 def _content(text: str, content_type: str) -> Facts:
@@ -84,6 +88,7 @@ def _content(text: str, content_type: str) -> Facts:
 def _status(value: Object) -> Facts:
     details = value.get("details") or {}
     facts: Facts = {key: value[key] for key in ("reason", "code") if key in value}
+    facts["has details"] = "details" in value
     facts |= {
         f"details.{key}": _replaced(str(details[key]))
         for key in ("name", "group", "kind", "retryAfterSeconds", "uid")
@@ -96,8 +101,12 @@ def _status(value: Object) -> Facts:
 
 
 def _object(value: Object) -> Facts:
+    if value["kind"] in _CONTROLLED:
+        value = {key: item for key, item in value.items() if key != "status"}
     facts = {f"content.{path}": item for path, item in _flat(value, "")}
     for entry in (value.get("metadata") or {}).get("managedFields") or ():
+        if entry["manager"] == _CONTROLLER:
+            continue
         name = " ".join(
             filter(None, (entry["manager"], entry["operation"], entry.get("subresource")))
         )

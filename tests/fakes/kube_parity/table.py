@@ -36,6 +36,7 @@ _GROUPS = {
     "roles": "rbac.authorization.k8s.io/v1",
     "rolebindings": "rbac.authorization.k8s.io/v1",
     "widgets": "parity.example/v1",
+    "scalables": "parity.example/v1",
 }
 _OF_OBJECTS = {
     "pdb": "poddisruptionbudgets",
@@ -80,7 +81,13 @@ def objects() -> dict[str, Object]:
 @functools.cache
 def parity_requests() -> tuple[ParityRequest, ...]:
     """Return the table in the order of its requests."""
-    requests = (*_life(), *_invalid(), *_sequence("updates"), *_sequence("reads"))
+    requests = (
+        *_life(),
+        *_invalid(),
+        *_sequence("updates"),
+        *_sequence("reads"),
+        *_sequence("operators"),
+    )
     names = [request.name for request in requests]
     assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]
     return requests

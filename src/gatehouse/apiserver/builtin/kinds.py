@@ -8,6 +8,7 @@ from gatehouse.apis.builtin_types import schemas
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.admission_policies import policy
 from gatehouse.apiserver.builtin import (
+    autoscaling_v1,
     defaults,
     disruption_budgets,
     endpoint_addresses,
@@ -36,13 +37,14 @@ def _kind(
     *,
     cluster: bool = False,
     version: str = "v1",
+    stored: str = "",
     **rest: Any,
 ) -> ServedResource:
     package = group.split(".")[0] or "core"
     return ServedResource(
         resource=Resource(group, version, plural, kind, namespaced=not cluster),
         schema=_without_head(schemas.schema_of(f"{package}.{version}.{kind}")),
-        storage_version=version,
+        storage_version=stored or version,
         columns=COLUMNS.get(plural, ()),
         **rest,
     )
@@ -88,7 +90,15 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         generation=False,
         selectable=("spec.clusterIP", "spec.type"),
     ),
-    _kind("", "endpoints", "Endpoints", short=("ep",), singular="endpoints", generation=False),
+    _kind(
+        "",
+        "endpoints",
+        "Endpoints",
+        short=("ep",),
+        singular="endpoints",
+        generation=False,
+        warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ),
     _kind(
         "",
         "secrets",
@@ -235,6 +245,22 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         categories=("all",),
         status=True,
         check=rules.check_autoscaler,
+        generation=False,
+    ),
+    _kind(
+        "autoscaling",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        stored="v2",
+        short=("hpa",),
+        categories=("all",),
+        status=True,
+        alias=Alias(
+            "autoscaling",
+            "horizontalpodautoscalers",
+            autoscaling_v1.to_v2,
+            autoscaling_v1.from_v2,
+        ),
         generation=False,
     ),
     _kind(

@@ -46,7 +46,7 @@ class EndpointSliceController:
         prefix = f"{self._context.kind('', 'services').prefix}{namespace}/"
         for key, service in self._context.store.list(prefix):
             selector = (service.value.get("spec") or {}).get("selector")
-            if selector and any(_selected(selector, pod) for pod in states):
+            if selector and any(is_selected(selector, pod) for pod in states):
                 self.queue.add(key)
 
     def _slice_changed(self, event: StoreEvent) -> None:
@@ -72,12 +72,12 @@ class EndpointSliceController:
         pods = [
             pod.value
             for _, pod in self._context.store.list(prefix)
-            if _selected(selector, pod.value) and (pod.value.get("status") or {}).get("podIP")
+            if is_selected(selector, pod.value) and (pod.value.get("status") or {}).get("podIP")
         ]
         for family in ("IPv4", "IPv6"):
-            chosen = [pod for pod in pods if _family(pod["status"]["podIP"]) == family]
+            chosen = [pod for pod in pods if address_family(pod["status"]["podIP"]) == family]
             required = family in (service["spec"].get("ipFamilies") or ["IPv4"])
-            for group, ports in _by_ports(service, chosen) or ([([], [])] if required else []):
+            for group, ports in by_ports(service, chosen) or ([([], [])] if required else []):
                 await self._write(service, family, group, ports)
         await self._delete_obsolete(service, pods)
 
@@ -113,7 +113,7 @@ class EndpointSliceController:
         context, metadata = self._context, service["metadata"]
         current_names = set()
         for family in ("IPv4", "IPv6"):
-            chosen = [pod for pod in pods if _family(pod["status"]["podIP"]) == family]
+            chosen = [pod for pod in pods if address_family(pod["status"]["podIP"]) == family]
             if chosen or family in (service["spec"].get("ipFamilies") or ["IPv4"]):
                 for number in range(max(1, -(-len(chosen) // MAX_ENDPOINTS_PER_SLICE))):
                     current_names.add(_name(metadata["name"], family, number))
@@ -129,12 +129,14 @@ class EndpointSliceController:
                     self.queue.add(key)
 
 
-def _selected(selector: Object, pod: Object) -> bool:
+def is_selected(selector: Object, pod: Object) -> bool:
+    """Return whether the selector of a Service matches a Pod."""
     labels = pod["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in selector.items())
 
 
-def _family(address: str) -> str:
+def address_family(address: str) -> str:
+    """Return the family of an address: `IPv4` or `IPv6`."""
     return f"IPv{ip_addresses.ip_address(address).version}"
 
 
@@ -146,7 +148,7 @@ def _name(service: str, family: str, number: int) -> str:
     return f"{service}{'' if family == 'IPv4' else '-v6'}-{number}"
 
 
-def _by_ports(service: Object, pods: list[Object]) -> list[tuple[list[Object], list[Object]]]:
+def by_ports(service: Object, pods: list[Object]) -> list[tuple[list[Object], list[Object]]]:
     """Group Pods by the numbers of their named target ports."""
     groups: dict[str, tuple[list[Object], list[Object]]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):

@@ -134,7 +134,11 @@ def _listed(served: ServedResource) -> list[Object]:
 
 
 def _group_of(kind: str) -> Object:
-    known = {"Scale": ("autoscaling", "v1"), "TokenRequest": ("authentication.k8s.io", "v1")}
+    known = {
+        "Scale": ("autoscaling", "v1"),
+        "TokenRequest": ("authentication.k8s.io", "v1"),
+        "Eviction": ("policy", "v1"),
+    }
     if kind not in known:
         return {}
     return {"group": known[kind][0], "version": known[kind][1]}
@@ -179,7 +183,7 @@ def subresources(served: ServedResource) -> list[tuple[str, tuple[str, ...], str
         case "", "serviceaccounts":
             result.append(("token", ("create",), "TokenRequest"))
         case "", "pods":
-            result.append(("log", ("get",), "Pod"))
+            result += [("log", ("get",), "Pod"), ("eviction", ("create",), "Eviction")]
         case "", "namespaces":
             result.append(("finalize", ("update",), "Namespace"))
     return result

@@ -20,6 +20,7 @@ from gatehouse.apiserver.fairness.schemas import Flow
 from gatehouse.apiserver.http import connections, lists, negotiation, requests, responses, scale
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.body_reader import BodyReader
+from gatehouse.apiserver.http.evictions import Evictions
 from gatehouse.apiserver.http.metrics import RequestMetrics
 from gatehouse.apiserver.http.nonresource import NonResourceHandlers
 from gatehouse.apiserver.http.pod_logs import PodLogs
@@ -87,6 +88,7 @@ class ServerContext(msgspec.Struct, frozen=True):
     nonresource: NonResourceHandlers
     metrics: RequestMetrics
     logs: PodLogs
+    evictions: Evictions
     audit: Audit | None = None
     limits: Limits = Limits()
 
@@ -240,7 +242,7 @@ class Handler:
                 self._writing += 1
                 try:
                     async with asyncio.timeout(REQUEST_SECONDS):
-                        response = await self._resource(request, target, verb, user)
+                        response = await self._warned(request, target, verb, user)
                         return await responses.in_requested_type(request, response)
                 finally:
                     self._writing -= 1
@@ -251,10 +253,19 @@ class Handler:
         """Answer a read. Served from memory; otherwise the storage has its own timeout."""
         self._reading += 1
         try:
-            response = await self._resource(request, target, verb, user)
+            response = await self._warned(request, target, verb, user)
             return await responses.send_in_pieces(request, response)
         finally:
             self._reading -= 1
+
+    async def _warned(
+        self, request: web.BaseRequest, target: RequestTarget, verb: str, user: User
+    ) -> web.StreamResponse:
+        """Answer a request, with a warning if its version is deprecated."""
+        response = await self._resource(request, target, verb, user)
+        if target.requested.warning:
+            responses.add_warning(response, target.requested.warning)
+        return response
 
     async def _resource(
         self, request: web.BaseRequest, target: RequestTarget, verb: str, user: User
@@ -279,7 +290,7 @@ class Handler:
                 return await self._patch(request, target, user)
             case "delete":
                 return await resources.delete(request, target, user)
-            case "deletecollection":
+            case "deletecollection" if verb in served.verbs:
                 return await resources.delete_collection(request, target, user)
         raise requests.not_allowed(request)
 
@@ -311,7 +322,14 @@ class Handler:
                 return await context.resources.update(request, target, user)
             case "token" if name == "serviceaccounts" and verb == "create":
                 return await self._token(request, target)
-        raise _not_found()
+            case "eviction" if name == "pods":
+                if verb != "create":
+                    raise requests.not_allowed(request)
+                return await context.evictions.answer(request, target, user)
+        resource = target.requested.resource
+        if served.builtin:
+            raise _not_found()
+        raise _not_found(resource.group, resource.plural, target.name)
 
     async def _token(self, request: web.BaseRequest, target: RequestTarget) -> web.Response:
         entry = self._context.store.get(target.key)
@@ -334,8 +352,9 @@ def attributes(verb: str, target: RequestTarget) -> Attributes:
     )
 
 
-def _not_found() -> StatusError:
-    return StatusError(404, "NotFound", "the server could not find the requested resource")
+def _not_found(group: str = "", plural: str = "", name: str = "") -> StatusError:
+    message = "the server could not find the requested resource"
+    return StatusError(404, "NotFound", message, kind=plural, group=group, name=name)
 
 
 def _forbidden(user: User, requested: Attributes, reason: str = "") -> StatusError:

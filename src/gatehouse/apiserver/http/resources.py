@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gatehouse.apis.objects import Object
+from gatehouse.apis.objects import Object, copy_value
 from gatehouse.apis.patches import json as json_patches
 from gatehouse.apis.patches import strategic
 from gatehouse.apiserver import errors, offload
@@ -91,7 +91,7 @@ class Resources:
         options = requests.options(request)
         _check_kind(body, target)
         await _check_duplicates(request, target, options.validation)
-        body = _to_stored(body, target)
+        body = _decoded(body, target, options.validation)
         size = len(await requests._read(request))
         call = WriteRequest(target.served, target.namespace, "", "", options, user, size)
         written = await self._verbs.create(call, body)
@@ -112,7 +112,7 @@ class Resources:
         check_location(call, metadata)
         if not (target.served.builtin or metadata.get("resourceVersion") or metadata.get("uid")):
             raise _version_required(target)
-        stored = _to_stored(body, target)
+        stored = _decoded(body, target, options.validation)
         written = await self._verbs.change(call, lambda _: _copied(stored))
         return responses.write_response(written, form_of(request, target.requested), 200)
 
@@ -131,7 +131,7 @@ class Resources:
             _check_kind(body, target, required=True)
             if self._store.latest(target.key) is None:
                 may_create()
-            written = await self._verbs.apply(call, _to_stored(body, target))
+            written = await self._verbs.apply(call, _decoded(body, target, options.validation))
         else:
             written = await self._verbs.change(
                 dataclasses.replace(call, patched=True),
@@ -204,6 +204,22 @@ class Resources:
         )
 
 
+def _decoded(body: Object, target: RequestTarget, validation: str) -> Object:
+    """Return a body as it is stored. Raises StatusError 400 for fields that an alias lacks."""
+    if target.requested.alias is None:
+        return body
+    if validation == "Strict":
+        unknown = target.requested.compiled.prune(copy_value(body))
+        if unknown:
+            resource = target.requested.resource
+            listing = ", ".join(f'unknown field "{field}"' for field in unknown)
+            raise errors.bad_request(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a '
+                f"{resource.kind}: strict decoding error: {listing}"
+            )
+    return _to_stored(body, target)
+
+
 def _to_stored(body: Object, target: RequestTarget) -> Object:
     alias = target.requested.alias
     return body if alias is None else alias.to_stored(body)
@@ -223,7 +239,7 @@ def _apply_patch(kind: str, current: Object, body: Any, target: RequestTarget) -
     elif kind == MERGE_PATCH:
         result = json_patches.merge_json(current, body)
     elif kind == STRATEGIC_PATCH and target.served.builtin:
-        schema = target.served.schema
+        schema = target.requested.schema
         properties = {**schema.get("properties", {}), "metadata": strategic.METADATA_SCHEMA}
         with patch_failures_answered():
             result = strategic.merge_strategic(current, body, {**schema, "properties": properties})

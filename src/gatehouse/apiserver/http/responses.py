@@ -121,9 +121,14 @@ def write_response(result: WriteResult, form: Representation, code: int) -> web.
     revision = int(result.value["metadata"].get("resourceVersion") or 0)
     response = raw(form.encode(StoredEntry(revision, result.value, result.data)), code)
     for warning in result.warnings:
-        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-        response.headers.add("Warning", f'299 - "{text}"')
+        add_warning(response, warning)
     return response
+
+
+def add_warning(response: web.StreamResponse, warning: str) -> None:
+    """Add a warning that kubectl prints."""
+    text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    response.headers.add("Warning", f'299 - "{text}"')
 
 
 def ok_response(details: dict[str, Any] | None = None) -> web.Response:

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
+from gatehouse.apis.builtin_types import schemas
 from gatehouse.apis.objects import Object
 from gatehouse.apis.patches import json as json_patches
+from gatehouse.apis.resources import Resource
 from gatehouse.apiserver import errors
+from gatehouse.apiserver.builtin.columns import AGE, NAME
 from gatehouse.apiserver.http import requests, responses
+from gatehouse.apiserver.http.negotiation import form_of
 from gatehouse.apiserver.http.patch_failures import patch_failures_answered
 from gatehouse.apiserver.http.requests import RequestTarget
 from gatehouse.apiserver.http.resources import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects import jsonpath
-from gatehouse.apiserver.objects.served_resource import Scale
+from gatehouse.apiserver.objects.served_resource import Column, Scale, ServedResource
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.objects.write_request import WriteRequest
+from gatehouse.apiserver.storage.entries import StoredEntry
 from gatehouse.apiserver.storage.store import ObjectStore
+
+_SCALE = ServedResource(
+    resource=Resource("autoscaling", "v1", "scales", "Scale", namespaced=True),
+    schema=schemas.schema_of("autoscaling.v1.Scale"),
+    storage_version="v1",
+    columns=(
+        NAME,
+        Column("Desired", lambda obj: obj["spec"]["replicas"], "integer"),
+        Column("Available", lambda obj: obj["status"]["replicas"], "integer"),
+        AGE,
+    ),
+)
+"""Representations of a Scale, of whatever resource it is."""
 
 
 def scale_of(obj: Object, scale: Scale) -> Object:
@@ -63,7 +82,7 @@ async def answer(
         if entry is None:
             resource = target.served.resource
             raise errors.not_found_error(resource.plural, resource.group, target.name)
-        return responses.json(scale_of(entry.value, scale))
+        return _response(request, scale_of(entry.value, scale))
     if verb not in ("update", "patch"):
         raise requests.not_allowed(request)
     body = await requests.body(request)
@@ -88,7 +107,14 @@ async def answer(
         target.served, target.namespace, target.name, "scale", requests.options(request), user
     )
     written = await verbs.change(call, change)
-    return responses.json(scale_of(written.value, scale))
+    return _response(request, scale_of(written.value, scale))
+
+
+def _response(request: web.BaseRequest, scale: Object) -> web.Response:
+    """Return a Scale in the requested representation."""
+    revision = int(scale["metadata"].get("resourceVersion") or 0)
+    entry = StoredEntry(revision, scale, msgspec.json.encode(scale))
+    return responses.raw(form_of(request, _SCALE).encode(entry))
 
 
 def _requested_scale(request: web.BaseRequest, current: Object, body: Any) -> Object:

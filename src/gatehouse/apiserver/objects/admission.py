@@ -108,7 +108,7 @@ class Admission:
         if unknown and call.options.validation == "Strict":
             listing = ", ".join(f'unknown field "{field}"' for field in unknown)
             raise _undecodable(call, f"strict decoding error: {listing}")
-        warnings = [served.warning] if served.warning else []
+        warnings: list[str] = []
         if call.options.validation == "Warn":
             warnings += [f'unknown field "{field}"' for field in unknown]
         return tuple(warnings)

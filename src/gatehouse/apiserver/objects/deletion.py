@@ -20,8 +20,11 @@ from gatehouse.apiserver.storage.store import ObjectStore
 MAX_GRACE_SECONDS = 2**31 - 1
 """Maximum grace period. The time of deletion must be a date that Python can represent."""
 
-PERMANENT_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
-"""Namespaces that cannot be deleted."""
+PERMANENT_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+"""Namespaces that cannot be deleted.
+
+kube-apiserver creates a deleted `kube-node-lease` again. This server creates it at its start only.
+"""
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
@@ -35,9 +38,6 @@ class Deletion:
     async def delete(self, call: WriteRequest, options: Object) -> tuple[StoredEntry, bool]:
         """Delete an object. Return its last state, and whether it is gone. Raises StatusError."""
         resource = call.served.resource
-        if resource.plural == "namespaces" and call.name in PERMANENT_NAMESPACES:
-            why = "this namespace may not be deleted"
-            raise errors.forbidden_error(resource.plural, resource.group, call.name, why)
         for _ in range(ATTEMPTS):
             current = await self._store.known(call.key)
             if current is None:
@@ -48,6 +48,7 @@ class Deletion:
                 if await self._store.outdated(call.key, current):
                     continue
                 raise
+            _check_permanent(call)
             self._admission.policy(call, None, current.value)
             try:
                 return await self._delete(call, options, current)
@@ -121,6 +122,15 @@ class Deletion:
             return
 
 
+def _check_permanent(call: WriteRequest) -> None:
+    """Raise StatusError 403 for a permanent namespace."""
+    resource = call.served.resource
+    is_namespace = (resource.group, resource.plural) == ("", "namespaces")
+    if is_namespace and call.name in PERMANENT_NAMESPACES:
+        why = "this namespace may not be deleted"
+        raise errors.forbidden_error(resource.plural, resource.group, call.name, why)
+
+
 def _preconditions(call: WriteRequest, options: Object, current: StoredEntry) -> None:
     metadata = current.value["metadata"]
     for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
@@ -131,7 +141,8 @@ def _preconditions(call: WriteRequest, options: Object, current: StoredEntry) ->
                 f"the {label} in the precondition ({expected}) does not match the {label} in "
                 f"record ({metadata[field]}). The object might have been deleted and then recreated"
             )
-            raise errors.conflict(resource.kind, resource.group, call.name, why)
+            kind = resource.plural if resource.plural == "namespaces" else resource.kind
+            raise errors.conflict(kind, resource.group, call.name, why)
 
 
 def _policy(options: Object, metadata: Object) -> str:

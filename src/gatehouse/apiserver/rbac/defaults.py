@@ -92,7 +92,7 @@ _VIEW = (
 _EDIT = (
     _rule(_READ, _CORE, "secrets"),
     _rule(_WRITE, _CORE, "configmaps events pods secrets serviceaccounts services"),
-    _rule("create", _CORE, "serviceaccounts/token"),
+    _rule("create", _CORE, "pods/eviction serviceaccounts/token"),
     _rule("impersonate", _CORE, "serviceaccounts"),
     _rule(_WRITE, _APPS, "daemonsets deployments deployments/scale replicasets replicasets/scale"),
     _rule(_WRITE, _AUTOSCALING, "horizontalpodautoscalers"),

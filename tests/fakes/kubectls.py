@@ -46,6 +46,10 @@ class Kubectl:
         assert code == 0, out
         return out
 
+    def run(self, *arguments: str, stdin: Any = None) -> tuple[int, str]:
+        """Return exit code and output of a command."""
+        return self._run(arguments, stdin, {})
+
     def _run(self, arguments: tuple[str, ...], stdin: Any, more: dict[str, str]) -> tuple[int, str]:
         text = stdin if isinstance(stdin, str | None) else json.dumps(stdin)
         process = self.start(*arguments, **more)

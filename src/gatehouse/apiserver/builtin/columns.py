@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gatehouse.apis.objects import Object
+from gatehouse.apiserver.builtin import metric_targets
 from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.served_resource import Column
 
@@ -214,11 +215,6 @@ def _scaled(obj: Object) -> str:
     return f"{target.get('kind')}/{target.get('name')}"
 
 
-def _targets(obj: Object) -> str:
-    metrics = obj.get("spec", {}).get("metrics") or ()
-    return few(f"{m.get('type', '').lower()}: <unknown>" for m in metrics)
-
-
 def _deployment_ready(obj: Object) -> str:
     ready = (obj.get("status") or {}).get("readyReplicas") or 0
     return f"{ready}/{obj.get('spec', {}).get('replicas', 0)}"
@@ -292,7 +288,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Status", _node_status),
         Column("Roles", _node_roles),
         AGE,
-        Column("Version", _text("status.nodeInfo.kubeletVersion")),
+        Column("Version", _text("status.nodeInfo.kubeletVersion", "")),
         Column("Internal-IP", _node_address("InternalIP"), wide=True),
         Column("External-IP", _node_address("ExternalIP"), wide=True),
         Column("OS-Image", _text("status.nodeInfo.osImage", "<unknown>"), wide=True),
@@ -347,7 +343,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "horizontalpodautoscalers": (
         NAME,
         Column("Reference", _scaled),
-        Column("Targets", _targets),
+        Column("Targets", metric_targets.targets),
         Column("MinPods", _text("spec.minReplicas", "<unset>")),
         Column("MaxPods", _number("spec.maxReplicas")),
         Column("Replicas", _number("status.currentReplicas")),

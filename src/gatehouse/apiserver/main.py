@@ -21,6 +21,7 @@ from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.disruption_budgets import DisruptionBudgetController
 from gatehouse.apiserver.controllers.endpoint_slices import EndpointSliceController
 from gatehouse.apiserver.controllers.endpoints import EndpointsController
+from gatehouse.apiserver.controllers.endpoints_mirroring import EndpointsMirroringController
 from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
 from gatehouse.apiserver.controllers.kubernetes_service import KubernetesService
 from gatehouse.apiserver.controllers.leader_election import LeaderElector
@@ -159,6 +160,7 @@ class ApiServer:
             EndpointsController(context).queue,
             self.service.queue,
             DisruptionBudgetController(context).queue,
+            EndpointsMirroringController(context).queue,
             QuotaStatusController(context, self._quotas).queue,
         ]
 

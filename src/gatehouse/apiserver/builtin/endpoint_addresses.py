@@ -1,4 +1,4 @@
-"""Validation of EndpointSlices."""
+"""Validation of EndpointSlices and Endpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gatehouse.apis.builtin_types.constraints import DNS_LABEL
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.validation import invalid_cause
+from gatehouse.apiserver.builtin.validation import invalid_cause, required
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.metadata import SUBDOMAIN
 from gatehouse.dataplane import ip_addresses
@@ -34,6 +34,30 @@ def endpoint_slice(obj: Object, old: Object | None) -> Iterator[Cause]:
     yield from _ports(obj)
     if old is not None and family != old.get("addressType"):
         yield invalid_cause("addressType", family, "field is immutable")
+
+
+def check_endpoints(obj: Object, _old: Object | None) -> Iterator[Cause]:
+    """Yield violations of the addresses and ports of Endpoints."""
+    for index, subset in enumerate(obj.get("subsets") or ()):
+        at = f"subsets[{index}]"
+        lists = {name: subset.get(name) or () for name in ("addresses", "notReadyAddresses")}
+        if not any(lists.values()):
+            yield required(at, "must specify `addresses` or `notReadyAddresses`")
+        for name, addresses in lists.items():
+            for number, address in enumerate(addresses):
+                field, text = f"{at}.{name}[{number}].ip", str(address.get("ip") or "")
+                family = "IPv6" if ":" in text else "IPv4"
+                yield from _address(field, text, family)
+        ports = subset.get("ports") or ()
+        for number, port in enumerate(ports):
+            name, field = port.get("name") or "", f"{at}.ports[{number}]"
+            if len(ports) > 1 and not name:
+                yield required(f"{field}.name")
+            if name and not _is_label(name):
+                yield invalid_cause(f"{field}.name", name, "must be a DNS label")
+            if not 0 < (port.get("port") or 0) < 65536:
+                why = "must be between 1 and 65535, inclusive"
+                yield invalid_cause(f"{field}.port", port.get("port") or 0, why)
 
 
 def _address(field: str, text: str, family: str) -> Iterator[Cause]:

@@ -96,6 +96,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         "Endpoints",
         short=("ep",),
         singular="endpoints",
+        check=endpoint_addresses.check_endpoints,
         generation=False,
         warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ),

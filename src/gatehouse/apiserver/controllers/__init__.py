@@ -4,7 +4,8 @@
 - :mod:`leader_election`: one server runs them;
 - :mod:`bootstrap`: initial objects and key rotation; :mod:`initial_phase`: initial status;
 - :mod:`namespaces`, :mod:`garbage_collector`, :mod:`custom_resources`, :mod:`rbac`;
-- :mod:`endpoint_slices`, :mod:`endpoints`, :mod:`kubernetes_service`; :mod:`service_ips`;
+- :mod:`endpoint_slices`, :mod:`endpoints`, :mod:`endpoints_mirroring`;
+- :mod:`kubernetes_service`; :mod:`service_ips`;
 - :mod:`disruption_budgets`, :mod:`resource_quotas`.
 
 Never here: HTTP.

@@ -185,6 +185,10 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "up, config, status, explain, dns",
         "Parent of the default state directory `gatehouse`. Default: `~/.local/state`.",
     ),
+    "GATEHOUSE_HEARTBEAT_FD": (
+        "all",
+        "Set by `gatehouse up` for its processes: file descriptor of their heartbeats. Internal.",
+    ),
     "GATEHOUSE_SUPERVISED": (
         "all",
         "Set by `gatehouse up` for its processes: they exit with their parent. Internal.",

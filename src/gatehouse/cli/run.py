@@ -11,7 +11,7 @@ from typing import Any
 import uvloop
 
 from gatehouse.cli.errors import CLIError
-from gatehouse.runtime import open_files, private_files
+from gatehouse.runtime import heartbeat, open_files, private_files
 from gatehouse.standalone import process_records
 
 Part = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
@@ -46,6 +46,7 @@ async def _run(part: Part) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, leave.set)
+    _background(heartbeat.send_heartbeats())
     await part(stop, leave)
 
 

@@ -43,10 +43,18 @@ def start_time(pid: int) -> int | None:
 
 
 def start_recorded(
-    path: Path, command: Sequence[str], *, env: Mapping[str, str], output: Path | None = None
+    path: Path,
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    output: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> WatchedProcess:
-    """Start a process and write its record to ``path``. Raises OSError; then no process runs."""
-    process = watched_process.start_watched(command, env=env, output=output)
+    """Start a process and write its record to ``path``. Raises OSError; then no process runs.
+
+    ``pass_fds``: file descriptors that it inherits.
+    """
+    process = watched_process.start_watched(command, env=env, output=output, pass_fds=pass_fds)
     try:
         _write(ProcessRecord(process.pid, start_time(process.pid) or 0), path)
     except OSError:

@@ -13,7 +13,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from gatehouse.agent.liveness import LivenessPolicy, LivenessTracker, ProbeTarget
+from gatehouse.runtime import heartbeat
 from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.heartbeat import HeartbeatPipe
 from gatehouse.runtime.supervised_process import SupervisedProcess
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.standalone import process_records
@@ -28,6 +31,13 @@ _GRACE_SECONDS = 40.0
 
 LEFTOVER_GRACE_SECONDS = 5.0
 """Time in seconds to wait for the exit of killed leftovers."""
+
+LIVENESS = LivenessPolicy(period_seconds=1.5 * heartbeat.PERIOD_SECONDS, kill_seconds=30.0)
+"""Time without heartbeat after which a process is killed.
+
+A busy process has six times as much: the first compile pass over tens of thousands of objects
+leaves no time for heartbeats, nor does a start on a busy machine.
+"""
 
 _ATTEMPTS = 3
 """Number of exits of a process before all are ready after which the start fails."""
@@ -50,18 +60,63 @@ class ControlPlaneProcess(msgspec.Struct, frozen=True):
 class PartProcess(SupervisedProcess):
     """Owner of the process of one part, recorded in directory ``run``."""
 
-    def __init__(self, part: ControlPlaneProcess, run: Path) -> None:
+    def __init__(
+        self, part: ControlPlaneProcess, run: Path, liveness: LivenessPolicy = LIVENESS
+    ) -> None:
+        """`liveness`: when a process without heartbeats is killed."""
         super().__init__("process", _RESTARTS, log.bind(part=part.name))
         self.part = part
         self._path = run / f"{part.name}.json"
+        self._liveness = liveness
+        self._heartbeats: HeartbeatPipe | None = None
 
     def start(self) -> WatchedProcess:
         """Start the process. Raises OSError."""
         # The child sets PR_SET_PDEATHSIG itself: a preexec_fn would run between fork and
         # exec of a process with threads.
         command = [sys.executable, "-m", "gatehouse", *self.part.arguments]
-        environment = {**os.environ, "GATEHOUSE_SUPERVISED": "1"}
-        return process_records.start_recorded(self._path, command, env=environment)
+        self._close_heartbeats()
+        self._heartbeats = heartbeats = HeartbeatPipe()
+        environment = {
+            **os.environ,
+            "GATEHOUSE_SUPERVISED": "1",
+            heartbeat.HEARTBEAT_VARIABLE: str(heartbeats.writing),
+        }
+        try:
+            return process_records.start_recorded(
+                self._path, command, env=environment, pass_fds=(heartbeats.writing,)
+            )
+        finally:
+            heartbeats.close_writing()
+
+    async def watch(self, process: WatchedProcess) -> None:
+        """Wait for the exit of the process. Kill it if it stops responding."""
+        watching = asyncio.create_task(self._kill_if_hung(process))
+        try:
+            await process.exited.wait()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            self._close_heartbeats()
+
+    async def _kill_if_hung(self, process: WatchedProcess) -> None:
+        heartbeats, loop = self._heartbeats, asyncio.get_running_loop()
+        if heartbeats is None:
+            return
+        tracker = LivenessTracker(self._liveness)
+        target = ProbeTarget(process.pid, self.part.name)
+        while not tracker.overdue():
+            await asyncio.sleep(self._liveness.period_seconds)
+            tracker.observe(set() if heartbeats.has_beaten() else {target}, loop.time())
+        reason = f"no heartbeat for at least {self._liveness.kill_seconds:g} s"
+        self._log.error("hung process killed", pid=process.pid, reason=reason)
+        # A stopped process does not handle SIGTERM. Data planes keep running.
+        process.signal(signal.SIGKILL)
+
+    def _close_heartbeats(self) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.close()
+            self._heartbeats = None
 
     async def end(self, number: signal.Signals) -> None:
         """End the process if it runs, within the grace period."""

@@ -1,0 +1,113 @@
+"""The supervisor of `gatehouse up` notices a process that hangs, and replaces it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from gatehouse.agent.liveness import LivenessPolicy, LivenessTracker
+from gatehouse.runtime import heartbeat, procfs
+from gatehouse.runtime.heartbeat import HeartbeatPipe
+from gatehouse.standalone import pki
+from gatehouse.standalone.free_ports import free_port
+from gatehouse.standalone.supervisor import ControlPlaneProcess, PartProcess
+
+QUICK = LivenessPolicy(period_seconds=1.5, kill_seconds=3.0)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[PartProcess]:
+    """An API server under supervision."""
+    address = f"127.0.0.1:{free_port()}"
+    certificates = pki.Pki(tmp_path / "pki")
+    certificates.ensure()
+    leaf = certificates.leaf(pki.APISERVER)
+    arguments = (
+        *("apiserver", "--storage", str(tmp_path / "db"), "--bind-address", address),
+        *("--tls-cert-file", str(leaf.cert), "--tls-private-key-file", str(leaf.key)),
+        *("--client-ca-file", str(certificates.ca().cert)),
+    )
+    process = PartProcess(ControlPlaneProcess("apiserver", arguments), tmp_path, QUICK)
+    task = asyncio.create_task(process.run())
+    yield process
+    process.ending.set()
+    await process.end(signal.SIGTERM)
+    await task
+
+
+@pytest.mark.process
+async def test_stopped_process_is_killed_and_replaced(
+    server: PartProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    responses: list[bool] = []
+    observe = LivenessTracker.observe
+
+    def record(tracker: LivenessTracker, silent: Any, now: float) -> None:
+        responses.append(not silent)
+        observe(tracker, silent, now)
+
+    monkeypatch.setattr(LivenessTracker, "observe", record)
+    with capture_logs() as logs:
+        await until(lambda: responses[-2:] == [True, True])
+        first = server.process
+        assert (server.restarts, first is not None) == (0, True)
+        assert first is not None
+        first.signal(signal.SIGSTOP)
+        await until(lambda: procfs.state(first.pid) == "T")
+        await until(lambda: server.process not in (None, first))
+        responses.clear()
+        await until(lambda: True in responses)
+    (killed,) = [entry for entry in logs if entry["event"] == "hung process killed"]
+    assert killed["pid"] == first.pid
+    assert killed["part"] == "apiserver"
+    assert killed["reason"] == "no heartbeat for at least 3 s"
+    assert server.restarts == 1
+
+
+async def test_heartbeats_arrive_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "PERIOD_SECONDS", 0.01)
+    pipe = HeartbeatPipe()
+    monkeypatch.setenv(heartbeat.HEARTBEAT_VARIABLE, str(os.dup(pipe.writing)))
+    task = asyncio.create_task(heartbeat.send_heartbeats())
+    for _ in range(3):
+        await until(pipe.has_beaten)
+    # Programs that the process starts must not write heartbeats for it.
+    assert heartbeat.HEARTBEAT_VARIABLE not in os.environ
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    pipe.has_beaten()
+    assert not pipe.has_beaten()
+    pipe.close()
+
+
+async def test_full_pipe_does_not_block_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "PERIOD_SECONDS", 0.0)
+    pipe = HeartbeatPipe()
+    writing = os.dup(pipe.writing)
+    os.set_blocking(writing, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writing, bytes(65536))
+    monkeypatch.setenv(heartbeat.HEARTBEAT_VARIABLE, str(writing))
+    task = asyncio.create_task(heartbeat.send_heartbeats())
+    await asyncio.sleep(0)
+    assert pipe.has_beaten()
+    assert not task.done()
+    await until(pipe.has_beaten)
+    pipe.close()
+    # Without a reader, the process goes on without heartbeats.
+    await until(task.done)
+    await task

@@ -275,6 +275,24 @@ def test_terminating_endpoint_without_ready_ones_is_used_and_no_problem() -> Non
     ]
 
 
+def test_port_that_no_endpoint_slice_has_is_named() -> None:
+    service = request_causes.service("app", name="http")
+    lines, problems = _listed_service(service, request_causes.endpoints("app", "127.0.0.1", 9))
+    cause = (
+        "no EndpointSlice of the Service has the port 'http' (TCP); their ports: without name (TCP)"
+    )
+    assert lines[0] == f"Service default/app: 1 of 1 endpoints ready; {cause}"
+    assert problems == [f"HTTPRoute default/a: Service default/app port 80: {cause}"]
+
+
+def test_rule_whose_weights_are_all_zero_is_a_problem() -> None:
+    message = "the route is accepted; rules[0].backendRefs: all weights are 0, so that no backend"
+    accepted = condition("Accepted", message=f"{message} gets requests")
+    objects = [CLASS, programmed("web"), route("a", "app", accepted)]
+    (problem,) = status_rendering.problem_lines(report_status(ObjectSet(objects, [], ())))
+    assert "rules[0].backendRefs: all weights are 0" in problem
+
+
 def test_endpoints_with_names_do_not_count() -> None:
     """Of addressType: "No semantics are defined for the "FQDN" type" (discovery.k8s.io/v1)."""
     names = {**request_causes.endpoints("app", "backend.example", 80), "addressType": "FQDN"}

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from gatehouse.controller.condition_events import BURST, START_SECONDS, ConditionEvents
+from gatehouse.controller.condition_events import START_SECONDS, ConditionEvents
+from gatehouse.controller.event_budget import BURST
 from gatehouse.kube.events import Recorder
 
 Object = dict[str, Any]

@@ -64,9 +64,11 @@ def filtered(rule: Object, *filters: Object) -> Object:
     return {**rule, "filters": list(filters)}
 
 
-def service(name: str, port: int = 80, namespace: str = "default", **port_fields: Any) -> Object:
+def service(
+    service_name: str, port: int = 80, namespace: str = "default", **port_fields: Any
+) -> Object:
     return {
-        "apiVersion": "v1", "kind": "Service", "metadata": metadata(name, namespace),
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata(service_name, namespace),
         "spec": {"ports": [{"port": port, **port_fields}]},
     }  # fmt: skip
 
@@ -123,6 +125,7 @@ def _redirect(**fields: Any) -> Object:
 def _cases_of_backends() -> list[CauseCase]:
     idle = [service("idle"), http_route("idle", to("idle"))]
     unready = [service("unready"), endpoints("unready", "127.0.0.1", 9, ready=False)]
+    misnamed = [service("misnamed", name="http"), endpoints("misnamed", "127.0.0.1", 9)]
     split = {
         "backendRefs": [{"name": "app", "port": 80, "weight": 3}, {"name": "idle", "port": 80}]
     }
@@ -134,6 +137,9 @@ def _cases_of_backends() -> list[CauseCase]:
         CauseCase("idle", "503: Service default/idle has 0 of 0 ready endpoints", idle),
         CauseCase("unready", "503: Service default/unready has 0 of 1 ready endpoints",
                   [*unready, http_route("unready", to("unready"))]),
+        CauseCase("misnamed", "503: Service default/misnamed port 80: no EndpointSlice of the "
+                  "Service has the port 'http' (TCP); their ports: without name (TCP)",
+                  [*misnamed, http_route("misnamed", to("misnamed"))]),
         CauseCase("gone", "500: rules[0].backendRefs[0]: Service default/gone not found",
                   [http_route("gone", to("gone"))]),
         CauseCase("badport", "500: rules[0].backendRefs[0]: TCP port 81 not found in Service "

@@ -12,6 +12,10 @@ class EventReason(StrEnum):
     """Warning on a Gateway: the proxy rejected parts of the configuration. They are not served. The
     message names their objects and has the proxy's error text.
     """
+    NO_READY_ENDPOINTS = "NoReadyEndpoints"
+    """Warning on a Service that routes refer to: no endpoint of a port is ready, or no
+    EndpointSlice has the port. Requests are answered 503 and connections are closed.
+    """
     PROVISIONING_FAILED = "ProvisioningFailed"
     """Warning on a Gateway: objects of its data plane could not be written. The message has the
     object and the API server's error.

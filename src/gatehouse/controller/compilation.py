@@ -12,9 +12,11 @@ import structlog
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.backends.fragments import Output
 from gatehouse.compiler.frontends import combined, gateway_api
+from gatehouse.compiler.frontends.gateway_api.backend_problems import backend_problems
 from gatehouse.compiler.frontends.kinds import DEADLINE_SUBJECTS, OwnedKind
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.controller import outputs, provisioning_plan
+from gatehouse.controller.backend_reports import Problems
 from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.held_back import held_back_key
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan
@@ -55,6 +57,8 @@ class CompileResult(msgspec.Struct, frozen=True):
     """URLs to fetch."""
     owned: Mapping[Resource, Table[query.Key, Any]] = {}
     """By owned resource, the desired state by owner."""
+    backend_problems: Table[query.Key, Problems] = msgspec.field(default_factory=Table)
+    """Backends without endpoints, by Gateway."""
     deadlines: Table[query.Key, tuple[int, ...]] = msgspec.field(default_factory=Table)
     """Points in time at which a status changes without a change of input, by object. Unix
     seconds."""
@@ -130,6 +134,7 @@ def _collect(ask: query.Ask) -> CompileResult:
         attached=ask(_attached, ""),
         fetches=ask(gateway_api.fetches, ""),
         owned={owned.resource: ask(_owned, owned) for _, owned in combined.KINDS.owned},
+        backend_problems=ask(_backend_problems, ""),
         deadlines=ask(_deadlines, ""),
     )
 
@@ -163,6 +168,10 @@ def _attached(ask: query.Ask, _: str) -> Table[query.Key, tuple[query.Key, ...]]
 
 def _owned(ask: query.Ask, kind: OwnedKind) -> Table[query.Key, Any]:
     return ask.map(kind.desired, ask.read(kind.owners), _failed)
+
+
+def _backend_problems(ask: query.Ask, _: str) -> Table[query.Key, Problems]:
+    return ask.map(backend_problems, ask(gateway_api.gateways, ""), _failed)
 
 
 def _deadlines(ask: query.Ask, _: str) -> Table[query.Key, tuple[int, ...]]:

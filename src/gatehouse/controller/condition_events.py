@@ -16,19 +16,13 @@ import structlog
 
 from gatehouse.apis.condition_parts import condition_parts, is_good
 from gatehouse.compiler.frontends.gateway_api.findings import Reason
+from gatehouse.controller.event_budget import EventBudget
 from gatehouse.kube.events import Recorder
 
 log = structlog.get_logger("gatehouse.controller")
 
 RECORDED_TYPES = frozenset({"Accepted", "ResolvedRefs", "Programmed", "PartiallyInvalid"})
 """Types of the conditions that are recorded."""
-
-BURST, PER_SECOND = 100, 1.0
-"""Maximum number of Events at once, and how many more are recorded in each second.
-
-A Service that thousands of routes use may turn all of them bad. Their conditions have the same
-messages.
-"""
 
 START_SECONDS = 60.0
 """Time in seconds after the start in which data planes connect again. A Gateway that waits for them
@@ -59,11 +53,17 @@ class TurnedCondition(msgspec.Struct, frozen=True):
 class ConditionEvents:
     """Records a Warning for each condition that turns bad."""
 
-    def __init__(self, recorder: Recorder, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        clock: Callable[[], float] = time.monotonic,
+        budget: EventBudget | None = None,
+    ) -> None:
+        """``budget``: limit of Events that others have in common with this; None: its own."""
         self._recorder, self._clock = recorder, clock
+        self._budget = budget or EventBudget(clock)
         self._started: float | None = None
         """Time of the first write, after which data planes connect; None before."""
-        self._filled, self._tokens = clock(), float(BURST)
 
     def status_written(
         self, obj: Mapping[str, Any], before: Mapping[str, Any] | None, after: Mapping[str, Any]
@@ -76,19 +76,10 @@ class ConditionEvents:
             waits = turned.type == "Programmed" and turned.reason == Reason.PENDING.reason
             if waits and (starting or not turned.was_good):
                 continue
-            if self._take_token():
+            if self._budget.take():
                 self._recorder.record(obj, "Warning", turned.reason, turned.text)
             else:
                 log.debug("event not recorded", object=obj["metadata"]["name"], text=turned.text)
-
-    def _take_token(self) -> bool:
-        now = self._clock()
-        self._tokens = min(BURST, self._tokens + (now - self._filled) * PER_SECOND)
-        self._filled = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
 
 def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[TurnedCondition]:

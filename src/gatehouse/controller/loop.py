@@ -19,6 +19,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.inputs import replicas_key
 from gatehouse.controller import outputs, programmed_condition
+from gatehouse.controller.backend_reports import BackendReports
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines
 from gatehouse.controller.deferred_status import DeferredStatuses
@@ -70,12 +71,14 @@ class Loop:
         fetch: Callable[[tuple[gateway_api.UrlFetch, ...]], None],
         follow: Callable[[CompileResult], None] = lambda _: None,
         record_rejection: Callable[[Key, str], None] = lambda _, __: None,
+        record_backend: Callable[[tuple[str, str], str], None] = lambda _, __: None,
     ) -> None:
         """Create it with empty inputs; :meth:`run` starts it.
 
         ``provision`` gets changed provisioning plans, None for Gateways not managed any longer.
         ``fetch`` gets changed URLs to fetch, and ``follow`` the result of each new compile pass.
-        ``record_rejection`` records an Event about a Gateway whose proxy rejected objects.
+        ``record_rejection`` records an Event about a Gateway whose proxy rejected objects, and
+        ``record_backend`` one about a Service without endpoints.
         """
         self._compilation, self._publisher, self._statuses = compilation, publisher, statuses
         self._provision, self._fetch, self._follow = provision, fetch, follow
@@ -99,6 +102,7 @@ class Loop:
         """By Gateway, the compiled generation and the number of the first publication with it."""
         self._deferred_statuses = DeferredStatuses()
         self._deadlines = Deadlines(compilation.put_input)
+        self._backend_reports = BackendReports(compilation.put_input, record_backend)
         self._rejections = InputSet(compilation.put_input)
         self._unready_servers = InputSet(compilation.put_input)
         self._limit_use = LimitUseInputs(compilation)
@@ -218,7 +222,7 @@ class Loop:
     async def _wait_for_input(self) -> None:
         release = self._deferred_statuses.next_release()
         delays = [] if release is None else [max(0.0, release - time.monotonic())]
-        delays += self._deadlines.next_wakeups()
+        delays += self._deadlines.next_wakeups() + self._backend_reports.next_wakeups()
         try:
             async with asyncio.timeout(min(delays, default=None)):
                 await self._wake_up.wait()
@@ -236,8 +240,11 @@ class Loop:
         started = time.perf_counter()
         self._evaluate(self._last)
         self._stale |= self._deadlines.update(self._last.deadlines)
+        if self.passes:
+            self._stale |= self._backend_reports.update(self._last.backend_problems)
         result = self._compile_and_publish(self._last)
         self._stale |= self._deadlines.update(result.deadlines)
+        self._stale |= self._backend_reports.update(result.backend_problems)
         if self._stale:
             # Reports of instances, rejections or new deadlines are inputs of a second pass.
             result = self._compile_and_publish(result)

@@ -19,6 +19,7 @@ from gatehouse.controller.agent_identity import Identities
 from gatehouse.controller.certificate_events import CertificateEvents
 from gatehouse.controller.compilation import Compilation, CompileResult
 from gatehouse.controller.condition_events import ConditionEvents
+from gatehouse.controller.event_budget import EventBudget
 from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.gateway_provisioner import GatewayProvisioner
 from gatehouse.controller.informers import PROVISIONED, Informers
@@ -81,6 +82,7 @@ class Controller:
         )
         self.delivery = agents.AgentServer(identities.authenticate)
         self.recorder = Recorder(client, "gatehouse-controller")
+        self._event_budget = EventBudget()
         self.delivery.on_trespass = lambda request: record_unauthorized_request(
             self.recorder, self._published_for, request
         )
@@ -88,7 +90,7 @@ class Controller:
             client,
             {resource.kind: resource for resource in combined.KINDS.with_status},
             self._current,
-            ConditionEvents(self.recorder).status_written,
+            ConditionEvents(self.recorder, budget=self._event_budget).status_written,
         )
         self.provisioner = GatewayProvisioner(
             client,
@@ -126,12 +128,19 @@ class Controller:
             self.fetcher.set_desired,
             self._follow,
             self._record_rejection,
+            self._record_backend,
         )
 
     def _record_rejection(self, gateway: Key, message: str) -> None:
         regarding = self._current(gateway)
         if regarding is not None:
             reason = EventReason.CONFIGURATION_REJECTED
+            self.recorder.record(regarding, "Warning", reason, message)
+
+    def _record_backend(self, service: tuple[str, str], message: str) -> None:
+        regarding = self._current(("Service", *service))
+        if regarding is not None and self._event_budget.take():
+            reason = EventReason.NO_READY_ENDPOINTS
             self.recorder.record(regarding, "Warning", reason, message)
 
     def _follow(self, result: CompileResult) -> None:

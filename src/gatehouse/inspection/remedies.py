@@ -24,6 +24,10 @@ class Remedy(msgspec.Struct, frozen=True):
 NO_ENDPOINTS = Remedy(
     "Make the Pods of the Service ready. With 0 of 0 endpoints, correct its selector.", _CAUSES
 )
+NO_PORT = Remedy(
+    "Give a port of the EndpointSlice, or targetPort of the Service, the name in the message.",
+    _CAUSES,
+)
 NO_CONTROLLER = Remedy(
     "Use a GatewayClass of Gatehouse, or check that the controller runs.", _TROUBLESHOOTING
 )

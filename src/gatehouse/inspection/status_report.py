@@ -18,10 +18,12 @@ from gatehouse.inspection.remedies import (
     NO_CONTROLLER,
     NO_ENDPOINTS,
     NO_PARENT,
+    NO_PORT,
     POD_NOT_READY,
     Remedy,
     remedy_for,
 )
+from gatehouse.inspection.service_ports import ServicePorts
 
 LISTED_ROUTE_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 _SERVICE_LABEL = "kubernetes.io/service-name"
@@ -54,9 +56,14 @@ class ReportedBackend(msgspec.Struct, frozen=True, rename="camel"):
     summary: str = ""
     """Text: ready and used endpoints, and a field of the Service that data planes do not heed."""
 
+    port_problem: str = ""
+    """Message about a port that routes name and no EndpointSlice has; empty for none."""
+
     @property
     def problem(self) -> str:
         """Message about missing endpoints; empty if there are some that get requests."""
+        if self.port_problem:
+            return self.port_problem
         if self.ready or self.external or any(entry.terminating for entry in self.addresses):
             return ""
         return f"Service {self.service}: 0 of {self.endpoints} endpoints ready"
@@ -110,13 +117,15 @@ class ReportedObject(msgspec.Struct, frozen=True, rename="camel"):
 def report_status(objects: ObjectSet) -> tuple[ReportedObject, ...]:
     """Return all Gateways, routes and other objects with a status, in the order of the output."""
     orphans = _orphans(objects)
-    endpoints = _endpoints(objects.of_kind("EndpointSlice"))
+    slices = tuple(objects.of_kind("EndpointSlice"))
+    endpoints, ports = _endpoints(slices), ServicePorts(slices)
     services = {_name_of(item): item for item in objects.of_kind("Service")}
     result = [_class(item) for item in objects.of_kind("GatewayClass")]
     result += [_gateway(item) for item in objects.of_kind("Gateway")]
     for kind in LISTED_ROUTE_KINDS:
         for item in objects.of_kind(kind):
-            result.append(_route(item, orphans.get(object_name(item), ""), services, endpoints))
+            backends = _backends(item, services, endpoints, ports)
+            result.append(_route(item, orphans.get(object_name(item), ""), tuple(backends)))
     known = {"GatewayClass", "Gateway", *LISTED_ROUTE_KINDS}
     others = [resource.kind for resource in combined.KINDS.with_status]
     for kind in (*others, "UpstreamCluster", "ExternalLoadBalancer"):
@@ -207,24 +216,20 @@ def _gateway(item: Object) -> ReportedObject:
     )
 
 
-def _route(
-    item: Object,
-    orphan: str,
-    services: Mapping[tuple[str, str], Object],
-    endpoints: Mapping[tuple[str, str], tuple[ReportedEndpoint, ...]],
-) -> ReportedObject:
+def _route(item: Object, orphan: str, backends: tuple[ReportedBackend, ...]) -> ReportedObject:
     namespace = item["metadata"].get("namespace", "")
     entries = (item.get("status") or {}).get("parents") or [{}]
     state: dict[str, str] = {}
     for kind in ("Accepted", "ResolvedRefs"):
         values = [condition_status(entry.get("conditions"), kind)[0] for entry in entries]
         state[kind] = next((value for value in values if value != "True"), "True")
-    backends = tuple(_backends(item, namespace, services, endpoints))
     problems = _conditions(item)
     if orphan and not any(problem.type == "Accepted" for problem in problems):
         problems.append(_problem(f"{object_name(item)}: {orphan}", NO_PARENT))
     problems += [
-        _problem(f"{object_name(item)}: {entry.problem}", NO_ENDPOINTS)
+        _problem(
+            f"{object_name(item)}: {entry.problem}", NO_PORT if entry.port_problem else NO_ENDPOINTS
+        )
         for entry in backends
         if entry.problem
     ]
@@ -253,32 +258,39 @@ def _parents(item: Object, namespace: str) -> list[str]:
 
 def _backends(
     item: Object,
-    namespace: str,
     services: Mapping[tuple[str, str], Object],
     endpoints: Mapping[tuple[str, str], tuple[ReportedEndpoint, ...]],
+    service_ports: ServicePorts,
 ) -> Iterable[ReportedBackend]:
     """Yield the existing Services of a route. Conditions report the missing ones."""
-    keys = set()
+    namespace = item["metadata"].get("namespace", "")
+    ports: dict[tuple[str, str], list[int]] = {}
     for rule in item["spec"].get("rules") or ():
         for reference in rule.get("backendRefs") or ():
             key = (reference.get("namespace", namespace), reference["name"])
-            if key in keys or key not in services or reference.get("weight", 1) == 0:
-                continue
-            keys.add(key)
-            yield _backend(services[key], endpoints.get(key, ()))
+            if key in services and reference.get("weight", 1) != 0:
+                ports.setdefault(key, []).append(reference.get("port", 0))
+    transport = "UDP" if item["kind"] == "UDPRoute" else "TCP"
+    for key, numbers in ports.items():
+        problem = service_ports.problem(services[key], numbers, transport)
+        yield _backend(services[key], endpoints.get(key, ()), problem)
 
 
-def _backend(service: Object, endpoints: tuple[ReportedEndpoint, ...]) -> ReportedBackend:
+def _backend(
+    service: Object, endpoints: tuple[ReportedEndpoint, ...], port_problem: str
+) -> ReportedBackend:
     ready = sum(endpoint.ready for endpoint in endpoints)
     terminating = sum(endpoint.terminating for endpoint in endpoints)
     external = service["spec"].get("type") == "ExternalName"
     summary = "external name" if external else f"{ready} of {len(endpoints)} endpoints ready"
     if terminating:
         summary += f", {terminating} used while terminating"
+    if port_problem:
+        summary += f"; {port_problem.partition(': ')[2]}"
     if wish := _topology_wish(service):
         summary += f"; {wish} needs useClusterIP"
     name = "/".join(_name_of(service))
-    return ReportedBackend(name, ready, len(endpoints), external, endpoints, summary)
+    return ReportedBackend(name, ready, len(endpoints), external, endpoints, summary, port_problem)
 
 
 def _topology_wish(service: Object) -> str:

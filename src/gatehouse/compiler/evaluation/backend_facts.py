@@ -10,6 +10,11 @@ from gatehouse.compiler.evaluation.explanation import (
     ExplainedBackend,
     ExplainedEndpoint,
 )
+from gatehouse.compiler.frontends.gateway_api.backend_problems import (
+    backend_name,
+    port_cause,
+    slices_of,
+)
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
 from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
@@ -62,9 +67,19 @@ def explain_backends(
         endpoints, problem, status = service_endpoints(ask, match), "", None
         if match.name in empty:
             problem = f"Service {namespace}/{reference.name} has 0 of {len(endpoints)} ready"
-            problem, status = f"{problem} endpoints", NO_ENDPOINTS_STATUS
+            problem = _other_port(ask, match) or f"{problem} endpoints"
+            status = NO_ENDPOINTS_STATUS
         result.append(ExplainedBackend(name, reference.weight, share, endpoints, status, problem))
     return tuple(result)
+
+
+def _other_port(ask: Ask, key: ClusterKey) -> str:
+    """Return that a Service has endpoints, but none with the port; empty for other problems."""
+    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    if not isinstance(port, core.ServicePort):
+        return ""
+    cause = port_cause(slices_of(ask, key), port.name, key.transport)
+    return f"{backend_name(key)}: {cause}" if cause else ""
 
 
 def service_endpoints(ask: Ask, key: ClusterKey) -> tuple[ExplainedEndpoint, ...]:

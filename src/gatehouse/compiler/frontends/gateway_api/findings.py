@@ -23,7 +23,9 @@ class Reason(ReasonBase):
     """Reasons of conditions, as (condition type, status, reason)."""
 
     ACCEPTED = ("Accepted", True, "Accepted")
-    """The object is valid. Its message lists settings that this proxy does not support."""
+    """The object is valid. Its message lists settings that this proxy does not support, and rules
+    whose weights are all 0.
+    """
     SUPPORTED_VERSION = ("SupportedVersion", True, "SupportedVersion")
     """The CRDs of Gateway API have the supported version."""
     OTHER_VERSION = ("SupportedVersion", False, "UnsupportedVersion")
@@ -102,7 +104,9 @@ class Reason(ReasonBase):
     HOSTNAME_CONFLICT_UNSERVED = ("Programmed", False, "HostnameConflict")
     """The listener is not served because of a hostname conflict."""
     RESOLVED = ("ResolvedRefs", True, "ResolvedRefs")
-    """All references of the object are valid."""
+    """All references of the object are valid. The message of a route names Services without ready
+    endpoints, and ports that no EndpointSlice has, after 5 s, and at most once a minute each.
+    """
     INVALID_CERTIFICATE_REF = ("ResolvedRefs", False, "InvalidCertificateRef")
     """A reference of `certificateRefs` names no Secret, or the Secret has no valid certificate and
     key.

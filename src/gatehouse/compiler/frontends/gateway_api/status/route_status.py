@@ -9,6 +9,10 @@ import msgspec
 from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment
+from gatehouse.compiler.frontends.gateway_api.backend_problems import (
+    reported_problems,
+    weight_problems,
+)
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.extensions import effective
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
@@ -41,7 +45,7 @@ def _parent_status(
     ask: Ask, key: Key, route: routes.RouteObject, entry: Attachment
 ) -> ParentStatus:
     findings = [entry.refusal] if entry.refusal is not None else []
-    accepted = Finding(Reason.ACCEPTED, "the route is accepted")
+    accepted = Finding(Reason.ACCEPTED, f"the route is accepted{weight_problems(route)}")
     if entry.refusal is not None and entry.refusal.reason is Reason.TOO_MANY_ROUTES:
         # Nothing else is derived from such a route, which saves its memory.
         return ParentStatus(
@@ -56,12 +60,16 @@ def _parent_status(
         translated = ask(translate, (entry.gateway, key, port, protocol))
         findings += _of_rules(translated, reported, attached=entry.refusal is None)
         accepted = _with(accepted, reported.left_out)
+        clusters = translated.clusters
     else:
         if rejected := rejected_by_proxy(ask, entry.gateway, key):
             findings.append(Finding(Reason.UNSUPPORTED_VALUE, rejected))
-        findings += ask(l4_routes.l4_backends, (entry.gateway, key)).findings
+        targets = ask(l4_routes.l4_backends, (entry.gateway, key))
+        findings += targets.findings
+        clusters = targets.clusters
     findings += effective.affected(ask, (entry.gateway, key))
-    defaults = (accepted, Finding(Reason.RESOLVED, "all references are resolved"))
+    problems = reported_problems(ask, entry.gateway, route, clusters)
+    defaults = (accepted, Finding(Reason.RESOLVED, f"all references are resolved{problems}"))
     return ParentStatus(
         controller=ask(class_controller, entry.gateway),
         parent=entry.reference(route),

@@ -1,0 +1,146 @@
+"""Ports of Services without an endpoint that gets requests, and the reason.
+
+References to such a port are resolved, so that the condition `ResolvedRefs` stays True. Its message
+has the reason. The controller decides when a problem is reported, by an input: endpoints may come
+and go all the time, and a Service may have thousands of routes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import astuple
+
+from gatehouse.apis import core, routes
+from gatehouse.compiler.frontends.gateway_api import dependencies
+from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import service_port
+from gatehouse.compiler.frontends.gateway_api.translate import gateway_cluster
+from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
+
+_Rule = routes.RouteRule | routes.GrpcRule | routes.StreamRule
+
+_weight = operator.attrgetter("weight")
+
+MAX_REPORTED = 3
+"""Maximum number of backends that the message of a condition names."""
+
+
+class BackendProblem(msgspec.Struct, frozen=True):
+    """Why no endpoint of a Service port gets requests."""
+
+    service: tuple[str, str]
+    """Namespace and name."""
+    text: str
+    """Message that names the Service and the port. It has no numbers of endpoints, so that it
+    changes only if the cause does."""
+
+
+def backend_problem_key(gateway: Key, cluster: ClusterKey) -> Key:
+    """Return the key of the reported text about a backend of a Gateway; None: it has no problem."""
+    return ("BackendProblem", gateway[1], gateway[2], *astuple(cluster))
+
+
+def backend_problems(ask: Ask, gateway: Key) -> Table[tuple[str, ClusterKey], BackendProblem]:
+    """Return the problems of a Gateway's backends as they are now."""
+    return ask.map(_backend_problem, ask(dependencies.clusters_of_gateway, gateway))
+
+
+def _backend_problem(ask: Ask, which: tuple[Key, ClusterKey]) -> BackendProblem | None:
+    if ask(gateway_cluster, which).endpoints:
+        return None
+    key = which[1]
+    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    if not isinstance(port, core.ServicePort):
+        return None
+    cause = endpoints_cause(slices_of(ask, key), port.name, key.transport)
+    return BackendProblem((key.namespace, key.service), f"{backend_name(key)}: {cause}")
+
+
+def slices_of(ask: Ask, key: ClusterKey) -> list[core.EndpointSlice]:
+    """Return the EndpointSlices of a Service."""
+    slices = (ask.read(entry) for entry in ask.read(slices_by_service(key.namespace, key.service)))
+    return [entry for entry in slices if isinstance(entry, core.EndpointSlice)]
+
+
+def backend_name(key: ClusterKey) -> str:
+    """Return the name of a Service port in messages."""
+    suffix = "/UDP" if key.transport == "UDP" else ""
+    return f"Service {key.namespace}/{key.service} port {key.port}{suffix}"
+
+
+def endpoints_cause(slices: Iterable[core.EndpointSlice], name: str, transport: str) -> str:
+    """Return why no endpoint of a Service port gets requests. ``name``: that of the port."""
+    filled = [entry for entry in slices if entry.endpoints and not entry.has_names]
+    if not filled:
+        return "the Service has no endpoints"
+    return port_cause(filled, name, transport) or "none of its endpoints is ready"
+
+
+def port_cause(slices: Iterable[core.EndpointSlice], name: str, transport: str) -> str:
+    """Return that endpoints exist, but no EndpointSlice has the Service port; empty otherwise.
+
+    A port of an EndpointSlice belongs to a Service port if the names are equal, whatever the
+    numbers are.
+    """
+    filled = [entry for entry in slices if entry.endpoints and not entry.has_names]
+    ports = {(port.protocol, port.name) for entry in filled for port in entry.ports if port.port}
+    if not filled or (transport, name) in ports:
+        return ""
+    known = ", ".join(sorted(_port_name(*port) for port in ports)) or "none"
+    own = _port_name(transport, name)
+    return f"no EndpointSlice of the Service has the port {own}; their ports: {known}"
+
+
+def _port_name(transport: str, name: str) -> str:
+    return f"{name!r} ({transport})" if name else f"without name ({transport})"
+
+
+def reported_problems(
+    ask: Ask, gateway: Key, route: routes.RouteObject, clusters: Iterable[ClusterKey]
+) -> str:
+    """Return the reported problems of a route's backends that should get requests, as a suffix."""
+    texts = {cluster: ask.read(backend_problem_key(gateway, cluster)) for cluster in clusters}
+    if not any(texts.values()):
+        return ""
+    namespace = route.metadata.namespace
+    rules: Iterable[_Rule] = route.spec.rules
+    used = {
+        (reference.namespace or namespace, reference.name, reference.port)
+        for rule in rules
+        for reference in rule.backend_refs
+        if reference.weight
+    }
+    relevant = dict.fromkeys(
+        text
+        for cluster, text in sorted(texts.items())
+        if text and (cluster.namespace, cluster.service, cluster.port) in used
+    )
+    more = len(relevant) - MAX_REPORTED
+    suffix = f"; and {more} more" if more > 0 else ""
+    return "".join(f"; {text}" for text in list(relevant)[:MAX_REPORTED]) + suffix
+
+
+def weight_problems(route: routes.RouteObject) -> str:
+    """Return the rules whose backends all have the weight 0, as a suffix of a message.
+
+    Their requests are answered 500, and connections are closed, as specified.
+    """
+    all_rules: Iterable[_Rule] = route.spec.rules
+    rules = []
+    for index, rule in enumerate(all_rules):
+        if rule.backend_refs and not any(map(_weight, rule.backend_refs)):
+            rules.append(f"rules[{index}].backendRefs")
+    if not rules:
+        return ""
+    names = ", ".join(rules[:MAX_REPORTED])
+    more = f" and {len(rules) - MAX_REPORTED} more" if len(rules) > MAX_REPORTED else ""
+    return f"; {names}{more}: {ALL_WEIGHTS_ZERO}"
+
+
+ALL_WEIGHTS_ZERO = "all weights are 0, so that no backend gets requests"
+"""Text about a rule in the message of a good condition."""

@@ -25,13 +25,20 @@ Runner = Callable[[GatewayConfiguration, Path], AbstractAsyncContextManager[None
 
 @contextlib.asynccontextmanager
 async def with_nginx(
-    gateway: GatewayConfiguration, directory: Path, modules: tuple[str, ...] = ()
+    gateway: GatewayConfiguration,
+    directory: Path,
+    modules: tuple[str, ...] = (),
+    version: str = "1.31.3",
+    binary: str | None = None,
 ) -> AsyncIterator[None]:
-    """Serve a gateway by NGINX; raises AssertionError if anything is unsupported."""
-    capabilities = nginx.NginxCapabilities.parse("1.31.3", modules)
+    """Serve a gateway by NGINX; raises AssertionError if anything is unsupported.
+
+    ``version``: the configuration is for it. ``binary``: executable; None: the one that is found.
+    """
+    capabilities = nginx.NginxCapabilities.parse(version, modules)
     generated = nginx.NginxGenerator(capabilities).generate(gateway)
     assert not generated.unsupported, generated.unsupported
-    process = await _nginx(generated.file_set, directory)
+    process = await _nginx(generated.file_set, directory, binary)
     log = directory / "error.log"
     try:
         await _listens(process, gateway.bind_address, log)
@@ -43,7 +50,7 @@ async def with_nginx(
         await _ended(process, log)
 
 
-async def _nginx(bundle: FileSet, base: Path) -> asyncio.subprocess.Process:
+async def _nginx(bundle: FileSet, base: Path, executable: str | None) -> asyncio.subprocess.Process:
     for path, file in bundle.files.items():
         (base / path).parent.mkdir(parents=True, exist_ok=True)
         (base / path).write_bytes(file.content)
@@ -57,7 +64,7 @@ async def _nginx(bundle: FileSet, base: Path) -> asyncio.subprocess.Process:
         f"http {{ {temp} access_log off; include gatehouse/http.conf; }} "
         f"{stream if 'gatehouse/stream.conf' in bundle.files else ''}"
     )
-    binary = str(nginx_binary.find_nginx_binary(None))
+    binary = str(nginx_binary.find_nginx_binary(executable))
     return await asyncio.create_subprocess_exec(
         binary, "-p", str(base), "-c", str(base / "nginx.conf"), "-e", f"{base}/error.log"
     )

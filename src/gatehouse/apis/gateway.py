@@ -57,6 +57,7 @@ class ListenerTls(View, frozen=True):
 
     mode: str = "Terminate"
     certificate_refs: tuple[ObjectReference, ...] = ()
+    options: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class RouteNamespaces(View, frozen=True):

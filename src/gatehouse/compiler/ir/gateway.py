@@ -11,6 +11,7 @@ from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.http import Cluster, VirtualHost
 from gatehouse.compiler.ir.kube_apiserver import ApiListener
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUsageReports
+from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
@@ -111,6 +112,8 @@ class Listener(msgspec.Struct, frozen=True):
     with 404 over plain text, and rejected in the TLS handshake over HTTPS."""
     client_validation: ClientValidation | None = None
     """Validation of client certificates; None if clients need none."""
+    tls: tuple[ServerTls, ...] = ()
+    """Distinct TLS settings of the Gateway listeners of an HTTPS port."""
 
 
 class L4Backend(msgspec.Struct, frozen=True):
@@ -136,6 +139,8 @@ class L4Host(msgspec.Struct, frozen=True):
     """Weight of the connections that are rejected, beside the weights of the backends."""
     origin: Origin = NO_ORIGIN
     """The object that is served under this hostname, for the access log."""
+    tls: ServerTls = ServerTls()
+    """TLS with clients, if there are certificates."""
     rule: int = 0
     """Number of its rule. For an ExternalLoadBalancer, which has no rules, the port."""
 

@@ -8,6 +8,7 @@ import msgspec
 
 from gatehouse.compiler.ir.authentication import Authentication, ExternalAuth
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
+from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.compiler.ir.settings import NameResolution, Settings, UpstreamSettings
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
@@ -261,6 +262,8 @@ class VirtualHost(msgspec.Struct, frozen=True):
     """Hostname of the Gateway listener that this hostname belongs to."""
     settings: Settings = Settings()
     snippets: tuple[NginxSnippet, ...] = ()
+    tls: ServerTls = ServerTls()
+    """TLS with clients, if there are certificates."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, order=True):

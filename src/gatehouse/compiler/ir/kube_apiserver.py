@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
@@ -189,6 +190,8 @@ class ApiListener(msgspec.Struct, frozen=True):
     certificates: tuple[str, ...] = ()
     """Names of the certificates for unknown hostnames (answered with 503), and for clusters without
     certificates."""
+    tls: ServerTls = ServerTls()
+    """TLS with clients."""
     counter: str = ""
     """``host:port`` of the rate limit service (Envoy's protocol, ``rls.proto`` v3); empty: no
     shared limits. Its descriptor has the entries ``cluster``, ``schema``, ``rate`` and ``burst``,

@@ -11,12 +11,16 @@ import msgspec
 from gatehouse.compiler.backends.configuration import PortHostname, all_virtual_hosts
 from gatehouse.compiler.backends.source import GatewaySource
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
-Group = tuple[int, str, tuple[str, ...]]
-"""Port, hostname of the Gateway listener, certificates."""
+Group = tuple[int, str, tuple[str, ...], ServerTls]
+"""Port, hostname of the Gateway listener, certificates, TLS settings."""
+
+_NO_TLS = ServerTls(versions=())
+"""TLS settings that precede all others."""
 
 
 class HttpsFilterChain(msgspec.Struct, frozen=True):
@@ -28,13 +32,14 @@ class HttpsFilterChain(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     number: int = 0
     """Distinguishes chains of one listener."""
+    tls: ServerTls = ServerTls()
 
 
 def chains(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[HttpsFilterChain, ...]:
     """Return the chains of a port: one per Gateway listener, if all its hostnames have the same
     certificates. ``which``: gateway and port."""
     gateway, port = which
-    groups = ask(_groups, gateway).between((port, "", ()), (port + 1, "", ()))
+    groups = ask(_groups, gateway).between((port, "", (), _NO_TLS), (port + 1, "", (), _NO_TLS))
     result = []
     for listener, entries in groupby(groups.items(), lambda entry: entry[0][1]):
         # The hostname of the listener covers all hostnames with its certificates.
@@ -44,7 +49,7 @@ def chains(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[HttpsFilterChain
             if number:
                 members = ask.entry(_members, gateway, group) or ()
                 hostnames = tuple(hostname for _, hostname in members)
-            result.append(HttpsFilterChain(listener, group[2], hostnames, number))
+            result.append(HttpsFilterChain(listener, group[2], hostnames, number, group[3]))
     return tuple(result)
 
 
@@ -63,7 +68,7 @@ def _grouped(
 
 
 def _group_of(_: None, key: PortHostname, host: ir.VirtualHost) -> Iterable[Group]:
-    return [(key[0], host.listener, host.certificates)]
+    return [(key[0], host.listener, host.certificates, host.tls)]
 
 
 def _order(_: None, group: Group, keys: tuple[PortHostname, ...]) -> tuple[bool, str]:

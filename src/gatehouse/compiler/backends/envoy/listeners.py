@@ -299,7 +299,7 @@ def _https(port: ListenerPort, chain: HttpsFilterChain) -> components.FilterChai
         filter_chain_match=_sni_match(chain.names),
         filters=[_http(port, listener)],
         transport_socket=secrets.downstream_tls(
-            certificates, *alpn, clients=trust, required=required
+            certificates, *alpn, clients=trust, required=required, tls=chain.tls
         ),
     )
 
@@ -329,7 +329,7 @@ def _stream(port: ListenerPort, stream: ir.L4Listener, host: ir.L4Host) -> compo
     # Without a backend the connection is closed before the handshake.
     if host.certificates and host.backends:
         certificates = [names.server_certificate(name, n) for n in range(len(host.certificates))]
-        proto.transport_socket.CopyFrom(secrets.downstream_tls(certificates))
+        proto.transport_socket.CopyFrom(secrets.downstream_tls(certificates, tls=host.tls))
     return proto
 
 

@@ -11,13 +11,14 @@ from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, written
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.server_tls import DEFAULT_TLS, ServerTls
 from gatehouse.compiler.ir.tracing import TraceExport
 from gatehouse.dataplane.xds.resources import SECRET_TYPE_URL, XdsResource
 
-_VERSIONS = common_pb2.TlsParameters(
-    tls_minimum_protocol_version=common_pb2.TlsParameters.TLSv1_2,
-    tls_maximum_protocol_version=common_pb2.TlsParameters.TLSv1_3,
-)
+_VERSIONS = {
+    "TLSv1.2": common_pb2.TlsParameters.TLSv1_2,
+    "TLSv1.3": common_pb2.TlsParameters.TLSv1_3,
+}
 
 
 def certificate_secret(name: str, source: ir.Certificate) -> XdsResource:
@@ -93,20 +94,34 @@ def secret_config(name: str) -> secret_pb2.SdsSecretConfig:
     return secret_pb2.SdsSecretConfig(name=name, sds_config=ads())
 
 
-def common_tls(certificates: list[str], *alpn: str) -> tls_pb2.CommonTlsContext:
+def common_tls(
+    certificates: list[str], *alpn: str, tls: ServerTls = DEFAULT_TLS
+) -> tls_pb2.CommonTlsContext:
     """Return the TLS settings of both clients and servers."""
     return tls_pb2.CommonTlsContext(
-        tls_params=_VERSIONS,
+        tls_params=common_pb2.TlsParameters(
+            tls_minimum_protocol_version=_VERSIONS[tls.versions[0]],
+            tls_maximum_protocol_version=_VERSIONS[tls.versions[-1]],
+            cipher_suites=tls.suites,
+        ),
         tls_certificate_sds_secret_configs=[secret_config(name) for name in certificates],
         alpn_protocols=alpn,
     )
 
 
 def downstream_tls(
-    certificates: list[str], *alpn: str, clients: str = "", required: bool = True
+    certificates: list[str],
+    *alpn: str,
+    clients: str = "",
+    required: bool = True,
+    tls: ServerTls = DEFAULT_TLS,
 ) -> base_pb2.TransportSocket:
     """Return the transport socket that terminates TLS. ``clients``: name of the clients' CAs."""
-    proto = tls_pb2.DownstreamTlsContext(common_tls_context=common_tls(certificates, *alpn))
+    common = common_tls(certificates, *alpn, tls=tls)
+    # The order of the server counts by default.
+    proto = tls_pb2.DownstreamTlsContext(
+        common_tls_context=common, prefer_client_ciphers=tls.prefer_server_ciphers == "off"
+    )
     if clients:
         proto.common_tls_context.validation_context_sds_secret_config.CopyFrom(
             secret_config(clients)

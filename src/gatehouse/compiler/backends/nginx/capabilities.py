@@ -126,6 +126,12 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
         return self.named_endpoints and not self.plus and self.version >= (1, 27, 3)
 
     @property
+    def versions_by_sni(self) -> bool:
+        """``ssl_protocols`` of the server that the SNI selects; before, that of the default server
+        counted (1.29.2)."""
+        return self.version >= (1, 29, 2)
+
+    @property
     def external_names(self) -> bool:
         """``resolver`` and ``server … resolve`` in an upstream (1.27.3; in every NGINX Plus)."""
         return self.plus > 0 or self.version >= (1, 27, 3)

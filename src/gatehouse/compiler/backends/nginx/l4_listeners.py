@@ -110,6 +110,7 @@ def _ports(ask: Ask, which: tuple[GatewaySource, _ListenerKey]) -> stream.Stream
         ask(_https_names, (gateway, number)) if shared else (),
         configuration.settings,
         capabilities(ask, gateway).status_zones,
+        capabilities(ask, gateway).versions_by_sni,
     )
 
 

@@ -15,6 +15,7 @@ from gatehouse.compiler.backends.nginx import (
     grpc_status,
     names,
     quoting,
+    server_tls,
     snippets,
     traces,
     traffic_settings,
@@ -43,6 +44,7 @@ from gatehouse.compiler.backends.nginx.unsupported_settings import unsupported_s
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
+from gatehouse.compiler.ir.server_tls import TLS_VERSIONS, ServerTls, all_versions
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import Unsupported
 
@@ -57,6 +59,8 @@ class ServerPort(msgspec.Struct, frozen=True):
     """If not 0, the port to listen on: connections arrive through a stream server."""
     client_validation: ir_gateway.ClientValidation | None = None
     edge: DataPlaneSettings = DataPlaneSettings()
+    tls: tuple[ServerTls, ...] = ()
+    """TLS settings of its listeners."""
 
 
 class ServerFile(msgspec.Struct, frozen=True):
@@ -103,7 +107,10 @@ def write_server(
         *fixed,
         *reached,
     ]
-    written = [block("server", (), (*_head(port, server), *inner)) for server in servers]
+    written = [
+        block("server", (), (*_head(port, server), *_tls(port, host, context, server), *inner))
+        for server in servers
+    ]
     text = format_directives([*definitions, *written])
     return ServerFile(text, frozenset(generated), tuple(unsupported))
 
@@ -118,6 +125,26 @@ def _head(port: ServerPort, server: ServerNames) -> list[Directive]:
     ]
 
 
+def _tls(
+    port: ServerPort, host: ir.VirtualHost, context: NginxRouteContext, server: ServerNames
+) -> list[Directive]:
+    """Return the directives for TLS versions and cipher suites."""
+    if port.protocol != "HTTPS":
+        return []
+    default, by_sni = "" in server.hostnames, context.capabilities.versions_by_sni
+    versions = server_tls.offered_versions(
+        host.tls, port.tls, versions_by_sni=by_sni, default=default
+    )
+    directives = [
+        *server_tls.version_directives(versions), *server_tls.cipher_directives(host.tls)
+    ]  # fmt: skip
+    if server_tls.needs_guard(host.tls, port.tls, versions_by_sni=by_sni):
+        test = ("($ssl_protocol", "!=", f'"{server_tls.NEWEST}")')
+        closed = access_log.reason_variable(LocalReason.BAD_REQUEST)
+        directives.append(block("if", test, (closed, simple_directive("return", "444"))))
+    return directives
+
+
 def _status_zone(
     port: ServerPort, host: ir.VirtualHost, capabilities: NginxCapabilities
 ) -> list[Directive]:
@@ -125,11 +152,13 @@ def _status_zone(
     return [simple_directive("status_zone", zone)] if capabilities.status_zones else []
 
 
-def default_server(port: ServerPort) -> str:
+def default_server(port: ServerPort, capabilities: NginxCapabilities) -> str:
     """Write the server for unknown hostnames."""
     inner = [*_listen(port, default=True), simple_directive("server_name", '"_"')]
     if port.protocol == "HTTPS":
         inner.append(simple_directive("ssl_reject_handshake", "on"))
+        if not capabilities.versions_by_sni:
+            inner += server_tls.version_directives(all_versions(port.tls) or TLS_VERSIONS)
     # Also over TLS: a request with another host than its SNI is handled here.
     inner.append(simple_directive("return", "404"))
     return format_directives([block("server", (), inner)])

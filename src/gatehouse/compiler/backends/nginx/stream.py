@@ -16,6 +16,7 @@ from gatehouse.compiler.backends.nginx import (
     data_plane_settings,
     names,
     quoting,
+    server_tls,
     weighted_upstreams,
 )
 from gatehouse.compiler.backends.nginx.backend_protocol import tls_directives
@@ -33,6 +34,7 @@ from gatehouse.compiler.backends.nginx.upstreams import Shares
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.http import Cluster
+from gatehouse.compiler.ir.server_tls import ServerTls, all_versions
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _IDLE = "1h"
@@ -59,6 +61,8 @@ class StreamPorts(msgspec.Struct, frozen=True):
     https_names: tuple[str, ...] = ()
     edge: DataPlaneSettings = DataPlaneSettings()
     status_zones: bool = False
+    versions_by_sni: bool = True
+    """True if the server that the SNI selects decides on the TLS version."""
 
     def status_zone(self, port: int, name: str) -> list[Directive]:
         """Return the directive for NGINX Plus metrics of a server."""
@@ -131,9 +135,26 @@ def _by_name(
         server = _preread(listener, ports, host.hostname, [idle, *chosen.inner])
         return [*chosen.definitions, server]
     inside = ports.inside(ports.terminating)
-    onward = _preread(listener, ports, host.hostname, [simple_directive("pass", *inside)])
-    ended = [_terminating(inside, server, [idle, *chosen.inner]) for server in servers]
-    return [*chosen.definitions, onward, *ended]
+    common = () if ports.versions_by_sni else terminated_tls(listener)
+    tls = [
+        *server_tls.version_directives(all_versions(common or (host.tls,)), inherited=()),
+        *server_tls.cipher_directives(host.tls),
+    ]
+    destination, guard = inside, list[Directive]()
+    if server_tls.needs_guard(host.tls, common, versions_by_sni=ports.versions_by_sni):
+        variable = f"${names.variable(_scope(listener, host), 'newest')}"
+        rows = [simple_directive(f'"{server_tls.NEWEST}"', *inside)]
+        guard = [block("map", ("$ssl_preread_protocol", variable), rows)]
+        destination = [variable]
+    onward = _preread(listener, ports, host.hostname, [simple_directive("pass", *destination)])
+    ended = [_terminating(inside, server, [*tls, idle, *chosen.inner]) for server in servers]
+    return [*chosen.definitions, *guard, onward, *ended]
+
+
+def terminated_tls(listener: ir.L4Listener) -> tuple[ServerTls, ...]:
+    """Return the distinct TLS settings of the hosts whose TLS NGINX terminates."""
+    ended = {host.tls for host in listener.hosts if host.certificates and host.backends}
+    return tuple(sorted(ended))
 
 
 def _terminating(
@@ -144,7 +165,6 @@ def _terminating(
     return block("server", (), [
         *(simple_directive("listen", endpoint, "ssl", *default) for endpoint in inside),
         simple_directive("server_name", *map(quoting.quote_literal, server.hostnames)),
-        simple_directive("ssl_protocols", "TLSv1.2", "TLSv1.3"),
         *certificate_directives(server.certificates),
         *inner,
     ])  # fmt: skip

@@ -71,6 +71,7 @@ def _ports(ask: Ask, gateway: GatewaySource) -> Table[int, ServerPort]:
                 inside.get(listener.port, 0),
                 listener.client_validation,
                 configuration.settings,
+                listener.tls,
             ),
         )
         for listener in configuration.listeners
@@ -127,7 +128,8 @@ def _default_file(ask: Ask, which: tuple[GatewaySource, int]) -> Fragment[File] 
     port = ask.entry(_ports, gateway, number)
     if port is None or ask.entry(all_virtual_hosts, gateway, (number, "")) is not None:
         return None
-    return Fragment((File.make(names.default_file(number), default_server(port)),))
+    text = default_server(port, capabilities(ask, gateway))
+    return Fragment((File.make(names.default_file(number), text),))
 
 
 def names_by_sni_of_ports(ask: Ask, gateway: GatewaySource) -> tuple[Directive, ...]:

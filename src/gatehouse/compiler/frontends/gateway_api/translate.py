@@ -26,6 +26,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     served_ports,
     serving_properties,
     stream_hosts,
+    tls_of_port,
 )
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway, settings
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
@@ -108,6 +109,7 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
         tuple(
             snippet for snippet in _snippets(ask, host.gateway) if snippet.context == "http.server"
         ),
+        listener.tls,
     )
 
 
@@ -153,6 +155,7 @@ def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
             "HTTPS" if protocol == "HTTPS" else "HTTP",
             entries_of_protocol(hosts, port, protocol).values(),
             ask(frontend_tls.client_validation, (key, port)) if protocol == "HTTPS" else None,
+            ask(tls_of_port, (key, port, protocol)) if protocol == "HTTPS" else (),
         )
         for port, protocol in ask(served_ports, (key, HTTP))
         if port not in rejected
@@ -192,6 +195,7 @@ def stream_host(ask: Ask, host: VirtualHostKey) -> ir.L4Host:
         listener.certificates,
         rejected=targets.rejected,
         origin=object_of(route) if route else NO_ORIGIN,
+        tls=listener.tls,
     )
 
 

@@ -85,6 +85,7 @@ def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
                 port=port,
                 clusters=tuple(cluster for cluster in clusters if cluster is not None),
                 certificates=tuple(certificate.name for certificate in state.certificates),
+                tls=state.tls,
                 counter=ask(settings, "").counter,
             )
         )

@@ -136,6 +136,7 @@ def cluster_chain(
             _certificate_names(name, len(server_certificates(api_listener, cluster))),
             "h2", "http/1.1",
             clients=names.api_clients(api_listener.port, cluster.name), required=False,
+            tls=api_listener.tls,
         ),
     )  # fmt: skip
 
@@ -154,7 +155,10 @@ def _unknown(api_listener: ir.ApiListener, edge: DataPlaneSettings) -> component
         name=name,
         filters=[_http(manager)],
         transport_socket=secrets.downstream_tls(
-            _certificate_names(name, len(api_listener.certificates)), "h2", "http/1.1"
+            _certificate_names(name, len(api_listener.certificates)),
+            "h2",
+            "http/1.1",
+            tls=api_listener.tls,
         ),
     )
 

@@ -13,6 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts impo
 from gatehouse.compiler.frontends.gateway_api.attachment.named_routes import routes_of
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, ListenerKey
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
+from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
@@ -43,6 +44,7 @@ class ListenerInfo(msgspec.Struct, frozen=True):
 
     hostname: str
     certificates: tuple[str, ...]
+    tls: ServerTls = ServerTls()
 
 
 def route_attachments(ask: Ask, key: Key) -> Table[Key, tuple[Attachment, ...]]:
@@ -77,13 +79,24 @@ def serving_properties(ask: Ask, which: tuple[Key, ListenerKey]) -> ListenerInfo
         if state.spec.key == which[1]:
             # The first one serves clients whose SNI no certificate has.
             names = tuple(certificate.name for certificate in state.certificates)
-            return ListenerInfo(state.spec.hostname, names)
+            return ListenerInfo(state.spec.hostname, names, state.tls)
     return ListenerInfo("", ())
 
 
 def served_ports(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[tuple[int, str], ...]:
     """Return the (port, protocol) pairs of a Gateway's served listeners, sorted."""
     return tuple(sorted({(spec.port, spec.protocol) for spec in ask(served, which)}))
+
+
+def tls_of_port(ask: Ask, which: tuple[Key, int, str]) -> tuple[ServerTls, ...]:
+    """Return the TLS settings of a Gateway's served listeners with a port and a protocol."""
+    gateway, port, protocol = which
+    states = ask(listening.ordered_listeners, gateway)
+    served = (state for state in states if state.served)
+    settings = {
+        state.tls for state in served if (state.spec.port, state.spec.protocol) == (port, protocol)
+    }
+    return tuple(sorted(settings))
 
 
 def entries_of_protocol(

@@ -18,8 +18,10 @@ from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
     invalid_value,
     unsupported_reason,
 )
+from gatehouse.compiler.frontends.gateway_api.listeners.tls_options import TlsOptions, tls_options
 from gatehouse.compiler.frontends.gateway_api.listeners.trusted_proxies import trusted
 from gatehouse.compiler.ir.gateway import Certificate
+from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -49,6 +51,9 @@ class ListenerState(msgspec.Struct, frozen=True):
     spec: ListenerProperties
     findings: tuple[Finding, ...]
     certificates: tuple[Certificate, ...]
+    tls: ServerTls = ServerTls()
+    unsupported: tuple[str, ...] = ()
+    """Messages about settings without which the listener is served."""
 
     @property
     def served(self) -> bool:
@@ -65,7 +70,9 @@ def ordered_listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
     controller = ask(class_controller, key)
     for owner in ask(listener_owners, key):
         for listener in ask(own_listeners, owner):
-            findings = _validity(listener, controller) or _invalid_proxies(ask, key, listener)
+            options = tls_options(listener, controller)
+            findings = _validity(listener, controller, options)
+            findings = findings or _invalid_proxies(ask, key, listener)
             invalid.append(findings)
             entries.append(ListenerEntry(owner, listener, not findings))
     entry_findings = zip(entries, invalid, conflicts(entries), strict=True)
@@ -122,7 +129,9 @@ def _state(ask: Ask, key: Key, entry: ListenerEntry, findings: list[Finding]) ->
         accepted=not findings,
         passthrough=passthrough,
     )
-    return ListenerState(spec, (*findings, *kind_findings), certificates)
+    options = tls_options(listener, ask(class_controller, key))
+    every = (*findings, *kind_findings)
+    return ListenerState(spec, every, certificates, options.tls, options.unsupported)
 
 
 def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
@@ -160,12 +169,14 @@ def _named(listener: gateway.ListenerSpec) -> bool:
     return listener.tls is not None and bool(listener.tls.certificate_refs)
 
 
-def _validity(listener: gateway.ListenerSpec, controller: str) -> list[Finding]:
+def _validity(
+    listener: gateway.ListenerSpec, controller: str, options: TlsOptions
+) -> list[Finding]:
     where = f"listener {listener.name}"
     refused = unsupported_reason(listener, controller)
     if refused:
         return [Finding(Reason.UNSUPPORTED_PROTOCOL, f"{where}: {refused}")]
-    bad = invalid_value(listener)
+    bad = invalid_value(listener) or options.problem
     return [Finding(Reason.UNSUPPORTED_VALUE, f"{where}: {bad}")] if bad else []
 
 

@@ -209,8 +209,11 @@ def _listeners(
 def _listener_conditions(
     state: ListenerState, programmed: Finding, unserved: Unsupported | None, generation: int
 ) -> tuple[Condition, ...]:
+    accepted = "the listener is accepted"
+    if state.unsupported:
+        accepted += f"; not supported: {'; '.join(state.unsupported)}"
     defaults = [
-        Finding(Reason.ACCEPTED, "the listener is accepted"),
+        Finding(Reason.ACCEPTED, accepted),
         Finding(Reason.NO_CONFLICTS, "no conflict with other listeners"),
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]

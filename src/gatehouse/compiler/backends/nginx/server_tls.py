@@ -1,0 +1,68 @@
+"""TLS versions and cipher suites of servers.
+
+Before NGINX 1.29.2, the default server of a port decides on the TLS version, before the SNI selects
+a server. It then offers all versions of the port, and servers of TLS 1.3 alone close connections
+of TLS 1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from gatehouse.compiler.backends.nginx import quoting
+from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.ir.server_tls import (
+    TLS_VERSIONS,
+    ServerTls,
+    TlsVersion,
+    all_versions,
+)
+
+NEWEST = TLS_VERSIONS[-1]
+
+
+def version_directives(
+    versions: Collection[TlsVersion], inherited: Collection[TlsVersion] = TLS_VERSIONS
+) -> list[Directive]:
+    """Return the directive for TLS versions; none for those that ``http`` sets."""
+    if versions == inherited:
+        return []
+    return [simple_directive("ssl_protocols", *versions)]
+
+
+def cipher_directives(tls: ServerTls) -> list[Directive]:
+    """Return the directives for cipher suites."""
+    directives = []
+    if tls.ciphers:
+        directives.append(simple_directive("ssl_ciphers", quoting.quote_literal(tls.ciphers)))
+    if tls.prefer_server_ciphers:
+        preference = "on" if tls.prefer_server_ciphers == "on" else "off"
+        directives.append(simple_directive("ssl_prefer_server_ciphers", preference))
+    return directives
+
+
+def offered_versions(
+    own: ServerTls, port: Collection[ServerTls], *, versions_by_sni: bool, default: bool
+) -> tuple[TlsVersion, ...]:
+    """Return the TLS versions of a server. ``port``: the settings of all listeners of its port."""
+    return all_versions(port) if default and not versions_by_sni else own.versions
+
+
+def needs_guard(own: ServerTls, port: Collection[ServerTls], *, versions_by_sni: bool) -> bool:
+    """Return whether a server of TLS 1.3 alone gets connections of TLS 1.2."""
+    if versions_by_sni or own.versions != (NEWEST,):
+        return False
+    return all_versions(port) != own.versions
+
+
+def unsupported_versions(
+    number: int, port: Collection[ServerTls], *, versions_by_sni: bool
+) -> Iterator[str]:
+    """Yield messages about TLS versions that a port serves although a listener excludes them."""
+    if versions_by_sni or NEWEST not in all_versions(port):
+        return
+    if any(NEWEST not in tls.versions for tls in port):
+        yield (
+            f"port {number}: listeners without {NEWEST} accept it too, as other listeners of the "
+            "port have it: requires NGINX 1.29.2 or newer"
+        )

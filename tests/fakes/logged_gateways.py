@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from fakes import envoy_serving
 from fakes.loopback import loopback_network
@@ -27,6 +28,8 @@ from gatehouse.agent.nginx.main_conf import connection_log_directive, request_lo
 from gatehouse.agent.request_lines import ENVOY_LINES, NGINX_LINES, Format
 from gatehouse.agent.request_metrics import RouteMetrics
 from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.backends.envoy import l4
+from gatehouse.compiler.backends.nginx import stream
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.dataplane import connection_counts, request_log
 
@@ -36,6 +39,13 @@ PROXIES = ("nginx", "envoy")
 
 _SECONDS = 20.0
 """Deadline of an entry."""
+
+
+@pytest.fixture
+def short_udp_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have sessions end after a second without datagrams."""
+    monkeypatch.setattr(stream, "_UDP_IDLE", "1s")
+    monkeypatch.setattr(l4, "_UDP_IDLE", 1.0)
 
 
 class LoggedGateway(msgspec.Struct, frozen=True):

@@ -19,13 +19,15 @@ from fakes.apiservers import connect, version_1
 from fakes.authority import Authority
 from fakes.client_hello import client_hello
 from fakes.envoy_serving import listening
-from fakes.logged_gateways import ABLE, PROXIES, LoggedGateway, logged
+from fakes.logged_gateways import ABLE, PROXIES, LoggedGateway, logged, short_udp_sessions
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.access_log import AccessLog
 from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
 from gatehouse.dataplane.origin import Origin
+
+__all__ = ["short_udp_sessions"]
 
 pytestmark = pytest.mark.process
 
@@ -173,6 +175,7 @@ async def test_entry_of_tcp_connection_has_all_fields(proxy: str, authority: Aut
     assert not entry["sni"]
 
 
+@pytest.mark.usefixtures("short_udp_sessions")
 async def test_entry_of_udp_session_counts_its_bytes(proxy: str, authority: Authority) -> None:
     async with serving(proxy, authority) as (served, _, datagrams):
         assert await asyncio.to_thread(exchange_datagram, served, b"12345") == b"1234512345"

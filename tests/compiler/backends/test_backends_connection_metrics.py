@@ -23,8 +23,10 @@ from fakes import promtool
 from fakes.apiservers import apiserver, connect, server_name_at, version_1
 from fakes.authority import Authority
 from fakes.client_hello import client_hello
-from fakes.logged_gateways import PROXIES, LoggedGateway, logged
+from fakes.logged_gateways import PROXIES, LoggedGateway, logged, short_udp_sessions
 from gatehouse.compiler.ir.settings import DataPlaneSettings
+
+__all__ = ["short_udp_sessions"]
 
 pytestmark = pytest.mark.process
 
@@ -105,6 +107,7 @@ async def test_same_connections_give_the_same_series(proxy: str, authority: Auth
     assert _of(series, "route_connection_duration_seconds_count")["shop/tcp/0",] == 2
 
 
+@pytest.mark.usefixtures("short_udp_sessions")
 async def test_udp_session_is_counted_with_its_bytes(proxy: str, authority: Authority) -> None:
     async with serving(proxy, authority) as (served, _, _):
         assert await asyncio.to_thread(exchange_datagram, served, b"12345") == b"1234512345"

@@ -1,7 +1,7 @@
 """Commands of kubectl whose output is compared between Gatehouse's API server and kube-apiserver.
 
-`commands.yaml` is the table of commands. `commands.json` has their results with a kube-apiserver, by
-minor version of kubectl. A version without results there is not compared.
+`commands.yaml` is the table of commands. `commands.json` has their results with a kube-apiserver,
+by minor version of kubectl. A version without results there is not compared.
 """
 
 from __future__ import annotations

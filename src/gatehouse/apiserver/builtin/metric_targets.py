@@ -23,10 +23,10 @@ _NAMED = ("Resource", "ContainerResource")
 def targets(autoscaler: Object) -> str:
     """Return the column of an autoscaler in version 2."""
     texts = list(_metrics(autoscaler))
-    shown = ", ".join(texts[:_SHOWN])
+    text = ", ".join(texts[:_SHOWN])
     if len(texts) > _SHOWN:
-        return f"{shown} + {len(texts) - _SHOWN} more..."
-    return shown or "<none>"
+        return f"{text} + {len(texts) - _SHOWN} more..."
+    return text or "<none>"
 
 
 def _metrics(autoscaler: Object) -> Iterator[str]:

@@ -15,7 +15,7 @@ from fakes.envoy_serving import host, listening, plain, route_to
 from fakes.loopback import loopback_network
 from fakes.served_objects import RUNNERS
 from gatehouse.compiler.backends import envoy, nginx
-from gatehouse.compiler.backends.upgrades import IDLE_SECONDS
+from gatehouse.compiler.backends.upgrades import STREAM_IDLE_SECONDS
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import settings as ir_settings
 
@@ -67,7 +67,7 @@ async def test_idle_websocket_ends_after_the_configured_time_only(
 def test_default_idle_time_is_that_of_both_proxies() -> None:
     """The configurations of both proxies have the documented 5 minutes, and a timeout of requests
     does not make upgraded connections unlimited."""
-    assert IDLE_SECONDS == 300
+    assert STREAM_IDLE_SECONDS == 300
     cluster = ir.Cluster("c", (ir.Endpoint("127.0.0.1", 1),))
     gateway = plain([host("a.example", route_to("c", request_timeout=10.0))], [cluster])
     generator = nginx.NginxGenerator(nginx.NginxCapabilities.parse("1.31.3"))

@@ -7,6 +7,6 @@ TUNNELS = ("websocket", "SPDY/3.1")
 bytes, so that no rule applies. SPDY/3.1 is kubectl's protocol for exec, attach and port-forward.
 """
 
-IDLE_SECONDS = 300.0
+STREAM_IDLE_SECONDS = 300.0
 """Default time in seconds after which a response, or an upgraded connection, without traffic ends.
 """

@@ -18,7 +18,7 @@ from gatehouse.compiler.backends.envoy import (
 from gatehouse.compiler.backends.envoy.protobufs import wrap_number
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.upgrades import IDLE_SECONDS
+from gatehouse.compiler.backends.upgrades import STREAM_IDLE_SECONDS
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
 
@@ -150,7 +150,7 @@ def _limits(
     ]
     if limits:
         # The timeout ends neither an upgraded connection nor a request that is never complete.
-        idle = max(CALLS if calls else IDLE_SECONDS, min(limits) + 1)
+        idle = max(CALLS if calls else STREAM_IDLE_SECONDS, min(limits) + 1)
         action_proto.idle_timeout.CopyFrom(quoting.duration_of(idle))
     elif action.backend_timeout or action.unlimited:
         action_proto.idle_timeout.CopyFrom(quoting.duration_of(0.0))

@@ -39,7 +39,7 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
 from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, wrap_number
-from gatehouse.compiler.backends.upgrades import IDLE_SECONDS, TUNNELS
+from gatehouse.compiler.backends.upgrades import STREAM_IDLE_SECONDS, TUNNELS
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _Mutation = mutation_rules_pb2.HeaderMutation
@@ -156,7 +156,7 @@ def manager(
     )
     proto.local_reply_config.mappers.extend([*external_auth.denials(), challenges.reply()])
     proto.request_headers_timeout.CopyFrom(quoting.duration_of(60.0))
-    proto.stream_idle_timeout.CopyFrom(quoting.duration_of(IDLE_SECONDS))
+    proto.stream_idle_timeout.CopyFrom(quoting.duration_of(STREAM_IDLE_SECONDS))
     client_ip.apply_client_ip(proto, edge)
     proto.early_header_mutation_extensions.append(_early_headers(port, listener, edge))
     if counts:

@@ -21,7 +21,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
-from gatehouse.compiler.backends.upgrades import IDLE_SECONDS, TUNNELS
+from gatehouse.compiler.backends.upgrades import STREAM_IDLE_SECONDS, TUNNELS
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _IGNORED = ("X-Accel-Redirect", "X-Accel-Limit-Rate", "X-Accel-Charset", "X-Accel-Expires")
@@ -159,7 +159,7 @@ def _backends() -> list[Directive]:
             )
         ),
         *(
-            simple_directive(f"proxy_{kind}_timeout", format_time(IDLE_SECONDS))
+            simple_directive(f"proxy_{kind}_timeout", format_time(STREAM_IDLE_SECONDS))
             for kind in ("read", "send")
         ),
         # Streaming calls may be silent for long.

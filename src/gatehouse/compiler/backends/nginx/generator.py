@@ -41,9 +41,9 @@ from gatehouse.compiler.backends.source import GatewaySource, capabilities, gate
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import DataPlaneSettings
-from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.dataplane.origin import NO_ORIGIN, gateway_origin, port_origin
+from gatehouse.dataplane.origin import gateway_origin, port_origin
 from gatehouse.incremental.grouping import (
     Derived,
     Grouping,
@@ -168,27 +168,7 @@ def _base(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     unsupported = [
         served_without(origin, setting) for setting in traces.unsupported_export(edge.traces, able)
     ]
-    unsupported += [
-        served_without(origin, UnsupportedSetting(NO_ORIGIN, message))
-        for message in ask(_unsupported_versions, gateway)
-    ]
     return Fragment(tuple(files), (*log.unsupported, *unsupported))
-
-
-def _unsupported_versions(ask: Ask, gateway: GatewaySource) -> tuple[str, ...]:
-    configuration, able = gateway_configuration(ask, gateway), capabilities(ask, gateway)
-    ports = [(listener.port, listener.tls) for listener in configuration.listeners]
-    ports += [
-        (listener.port, stream.terminated_tls(listener))
-        for listener in ask(l4_listeners.l4_listeners, gateway).values()
-    ]
-    return tuple(
-        message
-        for port, tls in ports
-        for message in server_tls.unsupported_versions(
-            port, tls, versions_by_sni=able.versions_by_sni
-        )
-    )
 
 
 def _base_settings(
@@ -233,6 +213,14 @@ def _stream(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
         log = ask(l4_listeners.connection_log_files, gateway)
         text = stream.stream_conf(configuration.settings, zone, [file.path for file in log])
         files = (File.make(f"{names.ROOT}/stream.conf", text), *log)
+        if not capabilities(ask, gateway).versions_by_sni:
+            unsupported += (
+                served_without(gateway_origin(gateway.name), setting)
+                for listener in configuration.l4_listeners
+                for setting in server_tls.unsupported_versions(
+                    listener.port, stream.terminated_tls(listener)
+                )
+            )
     return Fragment(files, tuple(unsupported))
 
 

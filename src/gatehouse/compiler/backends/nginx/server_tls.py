@@ -12,13 +12,19 @@ from collections.abc import Collection, Iterator
 from gatehouse.compiler.backends.nginx import quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir.server_tls import (
+    DEFAULT_TLS,
     TLS_VERSIONS,
     ServerTls,
     TlsVersion,
     all_versions,
 )
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane.origin import NO_ORIGIN
 
 NEWEST = TLS_VERSIONS[-1]
+
+DEFAULTS = ((), (DEFAULT_TLS,))
+"""Settings of ports whose servers need no directive."""
 
 
 def version_directives(
@@ -55,14 +61,14 @@ def needs_guard(own: ServerTls, port: Collection[ServerTls], *, versions_by_sni:
     return all_versions(port) != own.versions
 
 
-def unsupported_versions(
-    number: int, port: Collection[ServerTls], *, versions_by_sni: bool
-) -> Iterator[str]:
-    """Yield messages about TLS versions that a port serves although a listener excludes them."""
-    if versions_by_sni or NEWEST not in all_versions(port):
-        return
-    if any(NEWEST not in tls.versions for tls in port):
-        yield (
+def unsupported_versions(number: int, port: Collection[ServerTls]) -> Iterator[UnsupportedSetting]:
+    """Yield a finding if a port serves a TLS version that one of its listeners excludes.
+
+    For NGINX before 1.29.2.
+    """
+    if NEWEST in all_versions(port) and not all(NEWEST in tls.versions for tls in port):
+        yield UnsupportedSetting(
+            NO_ORIGIN,
             f"port {number}: listeners without {NEWEST} accept it too, as other listeners of the "
-            "port have it: requires NGINX 1.29.2 or newer"
+            "port have it: requires NGINX 1.29.2 or newer",
         )

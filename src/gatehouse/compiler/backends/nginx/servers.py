@@ -98,6 +98,7 @@ def write_server(
     named = (*(location for item in served for location in item.locations), *_fixed())
     reached = _reached([*definitions, *blocks, *fixed], [*subrequests, *named])
     inner = [
+        *(_tls(port, host, context) if port.tls not in server_tls.DEFAULTS else ()),
         *_status_zone(port, host, context.capabilities),
         *_clients(port),
         *_misdirected(port, host),
@@ -107,10 +108,7 @@ def write_server(
         *fixed,
         *reached,
     ]
-    written = [
-        block("server", (), (*_head(port, server), *_tls(port, host, context, server), *inner))
-        for server in servers
-    ]
+    written = [block("server", (), (*_head(port, server), *inner)) for server in servers]
     text = format_directives([*definitions, *written])
     return ServerFile(text, frozenset(generated), tuple(unsupported))
 
@@ -125,15 +123,11 @@ def _head(port: ServerPort, server: ServerNames) -> list[Directive]:
     ]
 
 
-def _tls(
-    port: ServerPort, host: ir.VirtualHost, context: NginxRouteContext, server: ServerNames
-) -> list[Directive]:
+def _tls(port: ServerPort, host: ir.VirtualHost, context: NginxRouteContext) -> list[Directive]:
     """Return the directives for TLS versions and cipher suites."""
-    if port.protocol != "HTTPS":
-        return []
-    default, by_sni = "" in server.hostnames, context.capabilities.versions_by_sni
+    by_sni = context.capabilities.versions_by_sni
     versions = server_tls.offered_versions(
-        host.tls, port.tls, versions_by_sni=by_sni, default=default
+        host.tls, port.tls, versions_by_sni=by_sni, default=not host.hostname
     )
     directives = [
         *server_tls.version_directives(versions), *server_tls.cipher_directives(host.tls)
@@ -152,12 +146,12 @@ def _status_zone(
     return [simple_directive("status_zone", zone)] if capabilities.status_zones else []
 
 
-def default_server(port: ServerPort, capabilities: NginxCapabilities) -> str:
+def default_server(port: ServerPort, *, versions_by_sni: bool) -> str:
     """Write the server for unknown hostnames."""
     inner = [*_listen(port, default=True), simple_directive("server_name", '"_"')]
     if port.protocol == "HTTPS":
         inner.append(simple_directive("ssl_reject_handshake", "on"))
-        if not capabilities.versions_by_sni:
+        if not versions_by_sni:
             inner += server_tls.version_directives(all_versions(port.tls) or TLS_VERSIONS)
     # Also over TLS: a request with another host than its SNI is handled here.
     inner.append(simple_directive("return", "404"))

@@ -13,6 +13,7 @@ from gatehouse.compiler.backends.configuration import (
     all_virtual_hosts,
     entries_of_port,
 )
+from gatehouse.compiler.backends.failures import served_without
 from gatehouse.compiler.backends.fragments import Fragment, Need, failed_fragment
 from gatehouse.compiler.backends.nginx import (
     cors,
@@ -20,6 +21,7 @@ from gatehouse.compiler.backends.nginx import (
     names,
     rate_limits,
     server_certificates,
+    server_tls,
     session_persistence,
     traces,
     upstreams,
@@ -40,6 +42,7 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.file_set import File
+from gatehouse.dataplane.origin import gateway_origin
 from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
@@ -107,7 +110,12 @@ def _server_file(ask: Ask, which: tuple[GatewaySource, PortHostname]) -> Fragmen
     generated = write_server(port, host, context, servers)
     file = File.make(names.server_file(number, hostname), generated.text)
     served = [route for route in host.routes if route.name in generated.served]
-    return Fragment((file,), generated.unsupported, frozenset(_needs(served, context)))
+    unsupported = generated.unsupported
+    if port.tls not in server_tls.DEFAULTS and not context.capabilities.versions_by_sni:
+        settings = server_tls.unsupported_versions(number, port.tls)
+        origin = gateway_origin(gateway.name)
+        unsupported += tuple(served_without(origin, setting) for setting in settings)
+    return Fragment((file,), unsupported, frozenset(_needs(served, context)))
 
 
 def _trace_context(
@@ -128,7 +136,8 @@ def _default_file(ask: Ask, which: tuple[GatewaySource, int]) -> Fragment[File] 
     port = ask.entry(_ports, gateway, number)
     if port is None or ask.entry(all_virtual_hosts, gateway, (number, "")) is not None:
         return None
-    text = default_server(port, capabilities(ask, gateway))
+    by_sni = port.protocol != "HTTPS" or capabilities(ask, gateway).versions_by_sni
+    text = default_server(port, versions_by_sni=by_sni)
     return Fragment((File.make(names.default_file(number), text),))
 
 

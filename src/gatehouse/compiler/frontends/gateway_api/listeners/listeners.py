@@ -18,7 +18,11 @@ from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
     invalid_value,
     unsupported_reason,
 )
-from gatehouse.compiler.frontends.gateway_api.listeners.tls_options import TlsOptions, tls_options
+from gatehouse.compiler.frontends.gateway_api.listeners.tls_options import (
+    NO_OPTIONS,
+    TlsOptions,
+    tls_options,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners.trusted_proxies import trusted
 from gatehouse.compiler.ir.gateway import Certificate
 from gatehouse.compiler.ir.server_tls import ServerTls
@@ -66,18 +70,21 @@ class ListenerState(msgspec.Struct, frozen=True):
 def ordered_listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
     """Return the listeners of a Gateway and its ListenerSets in order of precedence."""
     entries: list[ListenerEntry] = []
-    invalid: list[list[Finding]] = []
+    invalid: list[tuple[list[Finding], TlsOptions]] = []
     controller = ask(class_controller, key)
     for owner in ask(listener_owners, key):
         for listener in ask(own_listeners, owner):
-            options = tls_options(listener, controller)
+            options = tls_options(listener, controller) if listener.tls else NO_OPTIONS
             findings = _validity(listener, controller, options)
             findings = findings or _invalid_proxies(ask, key, listener)
-            invalid.append(findings)
+            invalid.append((findings, options))
             entries.append(ListenerEntry(owner, listener, not findings))
     entry_findings = zip(entries, invalid, conflicts(entries), strict=True)
     return _overlapping(
-        [_state(ask, key, entry, [*bad, *rivals]) for entry, bad, rivals in entry_findings]
+        [
+            _state(ask, key, entry, [*bad, *rivals], options)
+            for entry, (bad, options), rivals in entry_findings
+        ]
     )
 
 
@@ -104,7 +111,9 @@ def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
     return tuple(sorted(pairs))
 
 
-def _state(ask: Ask, key: Key, entry: ListenerEntry, findings: list[Finding]) -> ListenerState:
+def _state(
+    ask: Ask, key: Key, entry: ListenerEntry, findings: list[Finding], options: TlsOptions
+) -> ListenerState:
     listener, known = entry.listener, PROTOCOLS.get(entry.listener.protocol)
     kinds, kind_findings = _kinds(listener, ask(class_controller, key))
     certificates: tuple[Certificate, ...] = ()
@@ -129,7 +138,6 @@ def _state(ask: Ask, key: Key, entry: ListenerEntry, findings: list[Finding]) ->
         accepted=not findings,
         passthrough=passthrough,
     )
-    options = tls_options(listener, ask(class_controller, key))
     every = (*findings, *kind_findings)
     return ListenerState(spec, every, certificates, options.tls, options.unsupported)
 

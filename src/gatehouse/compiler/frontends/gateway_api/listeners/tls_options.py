@@ -41,11 +41,14 @@ class TlsOptions(msgspec.Struct, frozen=True):
     """Messages about options without which the listener is served."""
 
 
+NO_OPTIONS = TlsOptions()
+
+
 def tls_options(listener: gateway.ListenerSpec, controller: str) -> TlsOptions:
     """Return the TLS options of a listener that a controller's data planes serve."""
     options = listener.tls.options if listener.tls is not None else {}
     if not options:
-        return TlsOptions()
+        return NO_OPTIONS
     if listener.tls is not None and listener.tls.mode != "Terminate":
         message = f"tls.options: must be empty for tls.mode {listener.tls.mode}"
         return TlsOptions(unsupported=(message,))

@@ -52,6 +52,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.rules import Ranked, transl
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUpstreamSettings
+from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.dataplane.origin import NO_ORIGIN, object_of
 from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask, Key
@@ -109,7 +110,7 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
         tuple(
             snippet for snippet in _snippets(ask, host.gateway) if snippet.context == "http.server"
         ),
-        listener.tls,
+        tls=listener.tls,
     )
 
 
@@ -154,12 +155,18 @@ def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
             port,
             "HTTPS" if protocol == "HTTPS" else "HTTP",
             entries_of_protocol(hosts, port, protocol).values(),
-            ask(frontend_tls.client_validation, (key, port)) if protocol == "HTTPS" else None,
-            ask(tls_of_port, (key, port, protocol)) if protocol == "HTTPS" else (),
+            *(ask(_https_settings, (key, port)) if protocol == "HTTPS" else ()),
         )
         for port, protocol in ask(served_ports, (key, HTTP))
         if port not in rejected
     )
+
+
+def _https_settings(
+    ask: Ask, which: tuple[Key, int]
+) -> tuple[ir.ClientValidation | None, tuple[ServerTls, ...]]:
+    """Return the client validation and the TLS settings of an HTTPS port."""
+    return ask(frontend_tls.client_validation, which), tls_of_port(ask, (*which, "HTTPS"))
 
 
 def gateway_streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:

@@ -131,3 +131,15 @@ async def test_client_cannot_ask_for_retries(runner: Runner, tmp_path: Path) -> 
         for _ in range(6):
             await proxy.send("/a", "POST", b"body", X_Envoy_Retry_On="reset")
     assert len(backend.methods) == 6
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_encoded_line_end_is_part_of_the_path(runner: Runner, tmp_path: Path) -> None:
+    """A pattern for a whole path does not hold for one that continues behind a line end."""
+    expression = {"path": {"type": "RegularExpression", "value": "/[a-z]+"}}
+    async with served(runner, tmp_path, 0, {**RULE, "matches": [expression]}) as proxy:
+        assert [(await proxy.send(path))[0] for path in ("/a", "/a%0A", "/a%0Ab")] == [
+            200,
+            404,
+            404,
+        ]

@@ -1,15 +1,13 @@
-"""Request mirroring: copies have the headers that the rule sends, and the path of the client.
+"""Request mirroring: copies are what the backend gets, whatever the order of the filters.
 
 Their responses are discarded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
-from gatehouse.compiler.backends.nginx import headers, names, quoting
+from gatehouse.compiler.backends.nginx import functions, headers, names, quoting, rewriting
 from gatehouse.compiler.backends.nginx.backend_protocol import (
     http_version,
     pass_directive,
@@ -25,30 +23,43 @@ from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteCon
 from gatehouse.compiler.backends.nginx.weighted_upstreams import SHARE_STEPS, split_rows
 from gatehouse.compiler.ir import http as ir
 
+_PATH = "gh_mirrored"
+"""Variable with the decoded path of a mirrored request before it is rewritten."""
+
 
 class Copies(msgspec.Struct, frozen=True):
     """Directives of the mirrored location, and the maps and locations that they need."""
 
     directives: tuple[Directive, ...] = ()
+    before: tuple[Directive, ...] = ()
+    """Directives of the mirrored location that must precede the rewrite of its path."""
     maps: tuple[Directive, ...] = ()
     locations: tuple[Directive, ...] = ()
 
 
 def mirror_directives(
     context: NginxRouteContext,
-    targets: Sequence[ir.Mirror],
+    action: ir.Forward,
+    path_match: ir.PathMatch,
     edit: ir.HeaderEdit,
     scope: str,
     guarded: Guard,
 ) -> Copies:
-    """Return the directives that mirror requests with the header changes of their rule.
+    """Return the directives that mirror requests with the changes of their rule and backend.
 
     Raises InvalidValueError.
     """
+    targets, rewrite = action.mirrors, action.rewrite
     claims = [(name, f'"${{{variable}}}"') for name, variable in guarded.claim_headers]
     # NGINX ends the connection of the client if the backend of a copy changes the protocol.
     request = headers.request_headers(
-        "proxy", edit, None, claims, context.removed_headers, guarded.cookie, upgrades=False
+        "proxy",
+        edit,
+        rewrite.hostname,
+        claims,
+        context.removed_headers,
+        guarded.cookie,
+        upgrades=False,
     )
     directives: list[Directive] = []
     maps: list[Directive] = []
@@ -72,14 +83,32 @@ def mirror_directives(
             )
         # The variable sends the path as the client wrote it; otherwise the location's would be
         # sent.
+        target = "$request_uri"
+        if rewrite.path is not None:
+            inner += _rewritten(rewrite.path, path_match)
+            target = ""
         inner += [
             simple_directive("proxy_connect_timeout", "1s"),
             simple_directive("proxy_read_timeout", "10s"),
             *request,
             *http_version(context, cluster),
             *tls_directives("proxy", cluster),
-            pass_directive(cluster, cluster.name, "$request_uri"),
+            pass_directive(cluster, cluster.name, target),
         ]
         directives.append(simple_directive("mirror", path))
         locations.append(block("location", ("=", path), inner))
-    return Copies(tuple(directives), tuple(maps), tuple(locations))
+    rewritten = bool(locations) and rewrite.path is not None
+    before = (functions.set_argument(_PATH, "$uri"),) if rewritten else ()
+    return Copies(tuple(directives), before, tuple(maps), tuple(locations))
+
+
+def _rewritten(rewrite: ir.PathRewrite, path_match: ir.PathMatch) -> list[Directive]:
+    """Return the directives that give a copy the rewritten path of its request.
+
+    NGINX encodes the result again, so that a decoded path cannot change the request.
+    """
+    return [
+        simple_directive("rewrite", quoting.word("^"), f"${_PATH}"),
+        *rewriting.rewrites(rewrite, path_match),
+        simple_directive("break"),
+    ]

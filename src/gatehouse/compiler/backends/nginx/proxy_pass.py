@@ -74,7 +74,7 @@ def _sent(
     shared = cors.shared(route.cors)
     edits = route.request_headers.then(backend.request_headers)
     guard = access_phase.guards(context, route)
-    copies = mirrors.mirror_directives(context, action.mirrors, route.request_headers, scope, guard)
+    copies = mirrors.mirror_directives(context, action, route.match.path, edits, scope, guard)
     claims = [(name, f'"${{{variable}}}"') for name, variable in guard.claim_headers]
     host, cookie = action.rewrite.hostname, guard.cookie
     request = headers.request_headers(module, edits, host, claims, context.removed_headers, cookie)
@@ -84,6 +84,7 @@ def _sent(
         *session_persistence.session_directives(action.persistence),
         *request,
         *guard.directives,
+        *copies.before,
         *rewriting.rewrites(action.rewrite.path, route.match.path),
         *copies.directives,
         *headers.hidden(module, edit, shared.hidden),

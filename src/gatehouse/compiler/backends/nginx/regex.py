@@ -62,7 +62,8 @@ def whole(pattern: str) -> str:
         raise InvalidValueError(f"regular expression is not valid for RE2: {text}") from error
     except UnicodeError as error:
         raise InvalidValueError("regular expression is not valid Unicode") from error
-    written = f"^(?=.)(?:{pattern})$"
+    # A dollar sign would also match before a line end, which a decoded path may have.
+    written = rf"^(?=.)(?:{pattern})\z"
     try:
         pcre2.compile(written.encode("utf-8", "surrogatepass"), pcre2.NOOPT)
     except (pcre2.PatternError, pcre2.LibraryError) as error:

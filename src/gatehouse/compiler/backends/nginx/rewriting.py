@@ -41,10 +41,11 @@ def rewrites(rewrite: ir.PathRewrite | None, path: ir.PathMatch) -> list[Directi
 
 def _prefix(base: str, prefix: str) -> list[Directive]:
     pattern = regex.escape_regex(prefix)
+    # A decoded path may have line ends.
     if base:
-        return [_rewrite(f"^{pattern}(/.*)?$", f"{_path(base)[1:-1]}$1")]
+        return [_rewrite(rf"(?s)^{pattern}(/.*)?\z", f"{_path(base)[1:-1]}$1")]
     # The rest may be empty, but a path never is.
-    return [_rewrite(f"^{pattern}/*$", "/"), _rewrite(f"^{pattern}(/.*)$", "$1")]
+    return [_rewrite(rf"^{pattern}/*\z", "/"), _rewrite(rf"(?s)^{pattern}(/.*)\z", "$1")]
 
 
 def _rewrite(pattern: str, replacement: str) -> Directive:

@@ -90,3 +90,51 @@ def test_match_that_never_holds_is_reported(proxy: str, name: str) -> None:
     cluster = ir.Cluster("a", (ir.Endpoint("192.0.2.1", 80),))
     reasons = unsupported(proxy, plain([host("a.example", route)], [cluster]))
     assert [reason for reason in reasons if "cannot be matched" in reason] == reasons != []
+
+
+SET_VALUES = [
+    ("$remote_addr", "$remote_addr"),
+    ("${request_id}", "${request_id}"),
+    ("client=$remote_addr;x", "$remote_addr"),
+    ("$http_x_forwarded_for", "$http_x_forwarded_for"),
+    ("US$5", ""),
+    ("$", ""),
+    ("100 $ {x}", ""),
+]
+
+
+@pytest.mark.parametrize("proxy", ["nginx", "envoy"])
+@pytest.mark.parametrize(("value", "cited"), SET_VALUES)
+@pytest.mark.parametrize("direction", ["request", "response"])
+@pytest.mark.parametrize("place", ["rule", "backend"])
+def test_value_that_looks_like_a_variable_is_reported(
+    proxy: str, value: str, cited: str, direction: str, place: str
+) -> None:
+    """NGINX Gateway Fabric expands such values, and Gateway API does not know them."""
+    edit: dict[str, Any] = {
+        f"{direction}_headers": ir.HeaderEdit(set=(ir.HeaderValue("X-A", value),))
+    }
+    action = ir.Forward((ir.Backend("a", **(edit if place == "backend" else {})),))
+    route = ir.Route("ns/r/0/0", ir.Match(), action, **(edit if place == "rule" else {}))
+    cluster = ir.Cluster("a", (ir.Endpoint("192.0.2.1", 80),))
+    reasons = unsupported(proxy, plain([host("a.example", route)], [cluster]))
+    whole = f"{direction} header X-A: {cited} is sent literally: variables are not expanded"
+    assert reasons == ([whole] if cited else [])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_value_that_looks_like_a_variable_is_sent_literally(
+    runner: Runner, tmp_path: Path
+) -> None:
+    changes = {"set": [{"name": "X-A", "value": "$remote_addr"}]}
+    modifier = {"type": "RequestHeaderModifier", "requestHeaderModifier": changes}
+    async with backend("s") as endpoint:
+        compiled = served_objects.engine(
+            [{"filters": [modifier], "backendRefs": [BACKEND]}], endpoint
+        )
+        async with served_objects.serving(
+            runner, served_objects.gateway(compiled), tmp_path
+        ) as client:
+            response = await served_objects.get(client)
+    assert served_objects.received(response, "x-a") == ["$remote_addr"]

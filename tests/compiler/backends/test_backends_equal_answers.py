@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from fakes.one_route import BACKEND
 pytestmark = pytest.mark.process
 
 RUNNERS = [
-    pytest.param(proxies.with_nginx, id="nginx"),
+    pytest.param(
+        functools.partial(proxies.with_nginx, modules=("http_auth_request_module",)), id="nginx"
+    ),
     pytest.param(proxies.with_envoy, id="envoy"),
 ]
 RULE = {"backendRefs": [BACKEND]}
@@ -143,3 +146,27 @@ async def test_encoded_line_end_is_part_of_the_path(runner: Runner, tmp_path: Pa
             404,
             404,
         ]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("backoff", [{}, {"backoff": "1ms"}], ids=["at once", "with pause"])
+async def test_every_attempt_has_the_path_rewritten_once(
+    runner: Runner, backoff: dict[str, str], tmp_path: Path
+) -> None:
+    paths: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            paths.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
+            writer.write(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+
+    change = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/p/x"}
+    rule = {
+        **RULE,
+        "matches": [{"path": {"value": "/p"}}],
+        "retry": {"attempts": 2, "codes": [503], **backoff},
+        "filters": [{"type": "URLRewrite", "urlRewrite": {"path": change}}],
+    }
+    async with served(runner, tmp_path, 0, rule, answer=answer) as proxy:
+        assert (await proxy.send("/p/a?q"))[0] == 503
+    assert paths == [b"/p/x/a?q"] * 3

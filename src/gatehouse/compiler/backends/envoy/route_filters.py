@@ -32,6 +32,7 @@ from gatehouse.compiler.backends.envoy import (
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
+from gatehouse.compiler.backends.literal_values import literal_values
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.settings import ClientSettings
@@ -168,6 +169,7 @@ def unsupported_filters(context: EnvoyRouteContext, route: ir.Route) -> list[Uns
         *findings,
         *rate_limits.unsupported_limits(route.settings.rates),
         *authentication.unsupported_users(context, route),
+        *literal_values(route),
     ]
 
 

@@ -54,8 +54,8 @@ def attempts(
     once = simple_directive(f"{module}_next_upstream", "off")
     inner = [node for node in inner if not _is(node, once.name)]
 
-    # A mirror in every attempt would copy the request again, so that only the first has it.
-    repeated = [node for node in inner if not _is(node, "mirror")]
+    # Only the first attempt copies the request and rewrites its path: both last.
+    repeated = [node for node in inner if not (_is(node, "mirror") or _is(node, "rewrite"))]
     locations: list[Directive] = []
 
     def attempt(nodes: Sequence[DirectiveNode], onward: str | None) -> tuple[DirectiveNode, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gatehouse.compiler.backends.literal_values import literal_values
 from gatehouse.compiler.backends.nginx import headers, retries, traces, traffic_settings, upstreams
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
 from gatehouse.compiler.backends.sessions import unsupported_session
@@ -21,6 +22,7 @@ def unsupported_settings(context: NginxRouteContext, route: ir.Route) -> list[Un
         *unsupported_session(route.action),
         *_of_action(route.action),
         *headers.unsupported_response_headers(route.response_headers),
+        *literal_values(route),
         *traces.unsupported_tracing(route.settings.tracing, context.capabilities),
         *(
             why

@@ -121,6 +121,9 @@ GATEWAY_PARAMETERS = {
     },
     "ipFamily": "IP families of the listeners and the Service: dual, ipv4 or ipv6. Default: "
     "dual for listeners, that of the cluster for the Service.",
+    "pathNormalization": "Changes of request paths before routes are compared with them; backends "
+    "get the same path. Full resolves dot segments, merges slashes and decodes %2F. DotSegments "
+    "leaves repeated and encoded slashes. Only for Envoy. Default: Full.",
     "disableHTTP2": "Do not offer HTTP/2 to clients. Default: false.",
     "disableSNIHostValidation": "Serve requests whose Host belongs to another listener than the "
     "server name of the TLS handshake, instead of the answer 421. Default: false.",

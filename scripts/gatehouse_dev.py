@@ -301,9 +301,10 @@ GATEWAY_PARAMETERS = {
         name: _OWN.get(name, schema)
         for name, schema in SPECS["NginxProxy"]["properties"].items()
         if name not in _NGINX_ONLY
-    },
+    }
+    | {"pathNormalization": one_of("Full", "DotSegments")},
 }
-"""The fields of NginxProxy that are not specific to NGINX."""
+"""The fields of NginxProxy that are not specific to NGINX, and those of Gatehouse."""
 
 
 def definitions() -> list[Schema]:

@@ -112,9 +112,10 @@ class TelemetrySpec(View, frozen=True):
 
 class ParametersSpec(View, frozen=True):
     """``spec`` of NginxProxy and GatewayParameters. Only NginxProxy's CRD has ``useClusterIP``,
-    ``zoneSize`` and ``serverTokens``."""
+    ``zoneSize`` and ``serverTokens``, and only GatewayParameters' has ``pathNormalization``."""
 
     ip_family: str | None = None
+    path_normalization: str | None = None
     disable_http2: bool | None = msgspec.field(default=None, name="disableHTTP2")
     disable_sni_host_validation: bool | None = msgspec.field(
         default=None, name="disableSNIHostValidation"

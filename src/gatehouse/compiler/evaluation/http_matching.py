@@ -85,7 +85,8 @@ def decide_http(
     selected = most_specific(names, request.sni.lower())
     if request.tls and selected is None:
         return HttpDecision("no-handshake", listener)
-    path = normalize_path(request.target, bounded=encoded_patterns)
+    merge = gateway.settings.merge_slashes or not encoded_patterns
+    path = normalize_path(request.target, bounded=encoded_patterns, merge=merge)
     if path is None or not request.has_valid_host:
         return HttpDecision("bad-request", listener)
     requested = most_specific(names, request.hostname)
@@ -96,7 +97,7 @@ def decide_http(
     hostname = most_specific(hosts, request.hostname)
     if hostname is None:
         return HttpDecision("no-hostname", listener)
-    paths = path, pattern_path(request.target, encoded=encoded_patterns)
+    paths = path, pattern_path(request.target, encoded=encoded_patterns, merge=merge)
     mismatches: list[RouteMismatch] = []
     for route in hosts[hostname].routes:
         fields = tuple(_mismatches(route.match, paths, request))

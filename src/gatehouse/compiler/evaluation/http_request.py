@@ -42,29 +42,43 @@ class HttpRequest(msgspec.Struct, frozen=True):
         return re.fullmatch(pattern, self.host) is not None and ".." not in self.host
 
 
-def normalize_path(target: str, *, bounded: bool = False) -> bytes | None:
+_ENCODED_SLASH = re.compile("(%2[Ff]|%5[Cc])")
+
+
+def normalize_path(target: str, *, bounded: bool = False, merge: bool = True) -> bytes | None:
     """Return the decoded path without dot segments and repeated slashes (RFC 3986, 6.2.2).
 
     None if proxies reject the path: it leads above the root, or contains NUL or an invalid escape.
-    ``bounded``: the root is its own parent, as for Envoy.
+    ``bounded``: the root is its own parent, as for Envoy. ``merge``: False if repeated and encoded
+    slashes stay, so that dot segments between encoded ones are rejected.
     """
     path = target.partition("?")[0]
     if re.search(r"%(?![0-9A-Fa-f]{2})", path):
         return None
-    decoded = unquote_to_bytes(path)
-    return None if b"\0" in decoded else _without_dot_segments(decoded, bounded=bounded)
+    if merge:
+        decoded = unquote_to_bytes(path)
+        return None if b"\0" in decoded else _without_dot_segments(decoded, bounded=bounded)
+    parts = enumerate(_ENCODED_SLASH.split(path))
+    decoded = b"".join(
+        part.encode() if number % 2 else unquote_to_bytes(part) for number, part in parts
+    )
+    result = _without_dot_segments(decoded, bounded=bounded, merge=False) or b""
+    segments = re.split(rb"/|%2[Ff]|%5[Cc]", result)
+    return None if b"\0" in decoded or {b".", b".."} & {*segments} else result
 
 
-def pattern_path(target: str, *, encoded: bool) -> bytes:
+def pattern_path(target: str, *, encoded: bool, merge: bool = True) -> bytes:
     """Return the path that regular expressions match.
 
     ``encoded``: the proxy decodes letters and slashes only, like Envoy. Otherwise it is the
-    normalised path, like that of NGINX.
+    normalised path, like that of NGINX. ``merge``: as for :func:`normalize_path`.
     """
     if not encoded:
         return normalize_path(target) or b""
-    decoded = re.sub("%[0-9A-Fa-f]{2}", _decoded_letter, target.partition("?")[0])
-    return _without_dot_segments(decoded.encode(errors="surrogateescape"), bounded=True) or b""
+    path = target.partition("?")[0]
+    codes = "%[0-9A-Fa-f]{2}" if merge else "(?!%2[Ff]|%5[Cc])%[0-9A-Fa-f]{2}"
+    decoded = re.sub(codes, _decoded_letter, path).encode(errors="surrogateescape")
+    return _without_dot_segments(decoded, bounded=True, merge=merge) or b""
 
 
 def _decoded_letter(code: re.Match[str]) -> str:
@@ -72,7 +86,7 @@ def _decoded_letter(code: re.Match[str]) -> str:
     return letter if _DECODED_IN_PATTERNS.fullmatch(letter) else code[0]
 
 
-def _without_dot_segments(path: bytes, *, bounded: bool) -> bytes | None:
+def _without_dot_segments(path: bytes, *, bounded: bool, merge: bool = True) -> bytes | None:
     parts: list[bytes] = []
     segments = path.split(b"/")[1:]
     for number, segment in enumerate(segments):
@@ -80,7 +94,7 @@ def _without_dot_segments(path: bytes, *, bounded: bool) -> bytes | None:
             if not parts and not bounded:
                 return None
             parts[-1:] = []
-        elif segment not in (b"", b"."):
+        elif segment != b"." and (segment or not merge):
             parts.append(segment)
             continue
         if number == len(segments) - 1:

@@ -189,6 +189,9 @@ class DataPlaneSettings(Sourced, frozen=True):
     http2: bool = True
     sni_host_validation: bool = True
     """Reject requests whose Host does not match the listener selected by SNI (421)."""
+    merge_slashes: bool = True
+    """Merge repeated slashes of paths, and decode encoded ones, before routes are compared.
+    Backends get the same path."""
     removed_headers: tuple[str, ...] = ()
     """Default headers, lower case, that are not sent to backends; ``*``: none is sent."""
     client_address: ClientAddress | None = None

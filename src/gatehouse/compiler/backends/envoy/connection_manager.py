@@ -119,6 +119,22 @@ end
 """
 """Selection of the scope. The table ``TUNNELS`` has the protocols of upgrades in lower case."""
 
+_HEADERS_LINE = "  local headers = handle:headers()\n"
+
+_DOT_SEGMENTS_CHECK = """
+  -- Envoy has resolved all dot segments but these. A backend that decodes them would leave the path
+  -- that the route has matched.
+  local path = string.gsub(headers:get(":path") or "", "[?#].*", "")
+  path = string.gsub(path, "%%2[fF]", "/")
+  path = string.gsub(path, "%%5[cC]", "/")
+  path = string.gsub(path, "%%2[eE]", ".")
+  if string.find(path .. "/", "/%.%.?/") then
+    handle:respond({[":status"] = "400"}, "")
+    return
+  end
+"""
+"""Rejection of dot segments between encoded slashes, for paths that keep these."""
+
 
 def manager(
     port: int,
@@ -141,9 +157,11 @@ def manager(
         http_filters=_filters(port, edge),
         server_header_transformation=_Manager.PASS_THROUGH,
         normalize_path=truth(True),
-        merge_slashes=True,
+        merge_slashes=edge.merge_slashes,
         strip_trailing_host_dot=True,
-        path_with_escaped_slashes_action=_Manager.UNESCAPE_AND_FORWARD,
+        path_with_escaped_slashes_action=_Manager.UNESCAPE_AND_FORWARD
+        if edge.merge_slashes
+        else _Manager.KEEP_UNCHANGED,
         generate_request_id=truth(False),
         preserve_external_request_id=True,
         max_request_headers_kb=wrap_number(HEADERS_KB),
@@ -211,7 +229,9 @@ def _early_headers(
 
 def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
     tunnels = ", ".join(f'["{protocol.lower()}"] = true' for protocol in TUNNELS)
-    script = f"local TUNNELS = {{ {tunnels} }}\n{_LOOKUP_SCRIPT}"
+    check = "" if edge.merge_slashes else _DOT_SEGMENTS_CHECK
+    lookup_script = _LOOKUP_SCRIPT.replace(_HEADERS_LINE, _HEADERS_LINE + check)
+    script = f"local TUNNELS = {{ {tunnels} }}\n{lookup_script}"
     lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=script))
     filters = [_filter(names.SCOPES, lookup)]
     if edge.compression is not None:

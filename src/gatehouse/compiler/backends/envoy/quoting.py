@@ -146,6 +146,14 @@ def encoded_pattern(value: str, *, space: str = " ") -> str:
     return "".join(_byte(byte, space) for byte in value.encode())
 
 
+def encoded_path(value: str) -> str:
+    """Return the pattern that matches the path ``value`` and its percent-encoded spellings.
+
+    An encoded slash is none: Envoy has decoded it, or must not take it for one.
+    """
+    return "/".join(map(encoded_pattern, value.split("/")))
+
+
 def _byte(byte: int, space: str) -> str:
     code = "%" + "".join(c if c.isdigit() else f"[{c}{c.lower()}]" for c in f"{byte:02X}")
     if byte > 127:

@@ -39,7 +39,7 @@ def _prefix(prefix: str, base: str) -> regex_pb2.RegexMatchAndSubstitute | None:
     pattern = (
         quoting.escape_pattern(prefix)
         if route_match.is_plain(prefix)
-        else quoting.encoded_pattern(prefix)
+        else quoting.encoded_path(prefix)
     )
     # The rest may be empty, but a path never is.
     return _substitution(pattern, base) if base else _substitution(f"{pattern}/*", "/")

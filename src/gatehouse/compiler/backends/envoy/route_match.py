@@ -75,7 +75,7 @@ def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
             elif is_plain(path):
                 proto.path = path
             else:
-                proto.safe_regex.CopyFrom(quoting.regex(quoting.encoded_pattern(path)))
+                proto.safe_regex.CopyFrom(quoting.regex(quoting.encoded_path(path)))
         case ir.PathPrefix(value):
             path = decode_path(quoting.check_text(value)).rstrip("/")
             if not path:
@@ -83,7 +83,7 @@ def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
             elif is_plain(path):
                 proto.path_separated_prefix = path
             else:
-                proto.safe_regex.CopyFrom(quoting.regex(f"{quoting.encoded_pattern(path)}(?:/.*)?"))
+                proto.safe_regex.CopyFrom(quoting.regex(f"{quoting.encoded_path(path)}(?:/.*)?"))
         case ir.PathRegex(value):
             proto.safe_regex.CopyFrom(quoting.regex_matcher(value))
 

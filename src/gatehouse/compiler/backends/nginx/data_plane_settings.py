@@ -5,6 +5,7 @@ from __future__ import annotations
 from gatehouse.compiler.backends.nginx import quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 PROXY_HEADER_BYTES = 4096
 """Maximum size in bytes of a PROXY protocol header: that of NGINX for TLS and streams. Plain HTTP
@@ -26,6 +27,17 @@ def proxied(edge: ir.DataPlaneSettings) -> tuple[str, ...]:
     return (
         ("proxy_protocol",) if client_address and client_address.source == "proxy-protocol" else ()
     )
+
+
+def unsupported_paths(edge: ir.DataPlaneSettings) -> list[UnsupportedSetting]:
+    """Return the setting of paths that NGINX does not support."""
+    if edge.merge_slashes:
+        return []
+    why = (
+        "not supported by NGINX, which compares routes with the decoded path, in which slashes are "
+        "merged, and sends the path of the client"
+    )
+    return [UnsupportedSetting(edge.source("merge_slashes"), why)]
 
 
 def http(edge: ir.DataPlaneSettings) -> list[Directive]:

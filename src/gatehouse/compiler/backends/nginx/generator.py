@@ -23,6 +23,7 @@ from gatehouse.compiler.backends.fragments import (
 from gatehouse.compiler.backends.nginx import (
     access_log,
     auth_request,
+    data_plane_settings,
     l4_listeners,
     names,
     outer_contexts,
@@ -165,9 +166,11 @@ def _base(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     if edge.traces is not None and able.traces:
         files.append(File.make(names.TRACE_EXPORT, traces.exporter_text(edge.traces)))
     origin = gateway_origin(gateway.name)
-    unsupported = [
-        served_without(origin, setting) for setting in traces.unsupported_export(edge.traces, able)
+    settings = [
+        *traces.unsupported_export(edge.traces, able),
+        *data_plane_settings.unsupported_paths(edge),
     ]
+    unsupported = [served_without(origin, setting) for setting in settings]
     return Fragment(tuple(files), (*log.unsupported, *unsupported))
 
 

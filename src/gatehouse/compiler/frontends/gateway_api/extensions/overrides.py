@@ -120,6 +120,7 @@ ALLOWED: Mapping[str, Any] = {
 
 ALLOWED_SETTINGS = (
     "ipFamily",
+    "pathNormalization",
     "disableHTTP2",
     "disableSNIHostValidation",
     "disableBaseHeaders",

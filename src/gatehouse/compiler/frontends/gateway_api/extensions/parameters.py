@@ -228,6 +228,7 @@ def parameters(ask: Ask, key: Key) -> EffectiveParameters:
         origins.append(resolved.origin)
         logging = resolved.spec.logging
         for field, path, value in (
+            ("merge_slashes", "pathNormalization", resolved.spec.path_normalization),
             ("nginx.exposes_version", "serverTokens", resolved.spec.server_tokens),
             ("nginx.error_level", "logging.errorLevel", logging and logging.error_level),
             ("log", "logging.accessLog", logging and logging.access_log),
@@ -382,6 +383,7 @@ def _parse(spec: api.ParametersSpec) -> tuple[EffectiveParameters, list[str]]:
         ipv6=family != "ipv4",
         http2=not spec.disable_http2,
         sni_host_validation=not spec.disable_sni_host_validation,
+        merge_slashes=spec.path_normalization != "DotSegments",
         removed_headers=tuple(
             _HEADERS[disable_base_header]
             for disable_base_header in spec.disable_base_headers

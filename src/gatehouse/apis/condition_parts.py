@@ -12,6 +12,10 @@ GOOD_IF_FALSE = frozenset(
 """Condition types that report a problem by the status True."""
 
 
+WARNING_REASONS = frozenset({"ExpiresSoon"})
+"""Reasons of good conditions that turn bad if nothing is done."""
+
+
 def is_good(kind: str, status: str) -> bool:
     """Return whether a condition reports no problem."""
     return status == ("False" if kind in GOOD_IF_FALSE else "True")

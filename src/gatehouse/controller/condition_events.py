@@ -14,14 +14,18 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.apis.condition_parts import condition_parts, is_good
+from gatehouse.apis.condition_parts import WARNING_REASONS, condition_parts, is_good
 from gatehouse.compiler.frontends.gateway_api.findings import Reason
 from gatehouse.controller.event_budget import EventBudget
 from gatehouse.kube.events import Recorder
 
 log = structlog.get_logger("gatehouse.controller")
 
-RECORDED_TYPES = frozenset({"Accepted", "ResolvedRefs", "Programmed", "PartiallyInvalid"})
+_CERTIFICATE = Reason.CERTIFICATE_EXPIRED.condition_type
+
+RECORDED_TYPES = frozenset(
+    {"Accepted", "ResolvedRefs", "Programmed", "PartiallyInvalid", _CERTIFICATE}
+)
 """Types of the conditions that are recorded."""
 
 START_SECONDS = 60.0
@@ -51,7 +55,7 @@ class TurnedCondition(msgspec.Struct, frozen=True):
 
 
 class ConditionEvents:
-    """Records a Warning for each condition that turns bad."""
+    """Records a Warning for each condition that turns bad, or will turn bad."""
 
     def __init__(
         self,
@@ -87,14 +91,17 @@ def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
     A listener whose condition follows from that of its Gateway is left out.
     """
-    bad = [entry for entry in _recorded(after) if _is_bad(entry[0], entry[1])]
+    bad = [entry for entry in _recorded(after) if _level(entry[0], *entry[1:])]
     if not bad:
         return
-    old = {key: status for key, status, _ in _recorded(before)}
-    whole = {kind for (part, kind), _, _ in bad if not part}
+    known = [(key, status, condition) for key, status, condition in _recorded(before)]
+    old = {key: status for key, status, _ in known}
+    levels = {key: _level(key, status, condition) for key, status, condition in known}
+    # The certificates of a Gateway towards backends are others than those of its listeners.
+    whole = {kind for (part, kind), _, _ in bad if not part and kind != _CERTIFICATE}
     for key, status, condition in bad:
         part, kind = key
-        if _is_bad(key, old.get(key, "Unknown")):
+        if levels.get(key, 0) >= _level(key, status, condition):
             continue
         if part.startswith("listener ") and kind in whole:
             continue
@@ -103,9 +110,11 @@ def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         yield TurnedCondition(part, kind, status, reason or kind, message, was_good)
 
 
-def _is_bad(key: _Part, status: str) -> bool:
-    """Return whether a condition reports a problem. An unknown status does not."""
-    return status in ("True", "False") and not is_good(key[1], status)
+def _level(key: _Part, status: str, condition: Mapping[str, Any]) -> int:
+    """Return 2 for a problem, 1 for a warning and 0 otherwise. An unknown status is no problem."""
+    if status in ("True", "False") and not is_good(key[1], status):
+        return 2
+    return int(condition.get("reason") in WARNING_REASONS)
 
 
 def _recorded(status: Mapping[str, Any]) -> Iterator[tuple[_Part, str, Mapping[str, Any]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis.condition_parts import condition_parts, is_good
+from gatehouse.apis.condition_parts import WARNING_REASONS, condition_parts, is_good
 from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.gateway_api.backend_problems import ALL_WEIGHTS_ZERO
 from gatehouse.controller.quarantines import LEFT_OUT
@@ -57,6 +57,8 @@ def bad_conditions(item: Object) -> list[BadCondition]:
 
 def _has_exception(kind: str, reason: str, message: str) -> bool:
     """Return whether a good condition reports parts that are not served."""
+    if reason in WARNING_REASONS:
+        return True
     partly = kind == "Accepted" and reason not in ("Accepted", "")
     return partly or any(text in message for text in _EXCEPTIONS)
 

@@ -101,6 +101,11 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             "message names.",
             ("Programmed", "Programmed"): "Correct the parts that the proxy rejected.",
             ("Programmed", "ProtocolConflict"): "Give one of the two listeners another port.",
+            ("gatehouse.dev/CertificateValid", "Expired"): "Renew the certificate in the Secret.",
+            ("gatehouse.dev/CertificateValid", "ExpiresSoon"): "Renew the certificate in the "
+            "Secret, and check why the program that renews it did not.",
+            ("gatehouse.dev/CertificateValid", "NotYetValid"): "Issue a certificate that is valid "
+            "now, and check the clock of the program that issues it.",
             ("ResolvedRefs", "BackendNotFound"): "Create the Service, or correct name, namespace "
             "and port of the backendRef.",
             ("ResolvedRefs", "ExternalNameNotAllowed"): "Let an administrator allow the name by "

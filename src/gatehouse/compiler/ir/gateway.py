@@ -54,6 +54,9 @@ class Certificate(msgspec.Struct, frozen=True):
     dns_names: tuple[str, ...] = ()
     """DNS names of the leaf's subjectAltName, in lower case."""
     key_type: Literal["rsa", "ecdsa", "other"] = "other"
+    validity: tuple[int, int] | None = None
+    """First second of the validity of the leaf and first second after it, in Unix time. None if
+    unknown."""
 
     @property
     def origins(self) -> tuple[Origin, ...]:

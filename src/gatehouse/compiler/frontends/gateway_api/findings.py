@@ -111,6 +111,16 @@ class Reason(ReasonBase):
     """A reference of `certificateRefs` names no Secret, or the Secret has no valid certificate and
     key.
     """
+    CERTIFICATE_EXPIRED = ("gatehouse.dev/CertificateValid", False, "Expired")
+    """A certificate of the listener, or of the Gateway towards backends, has expired. It is
+    presented all the same.
+    """
+    CERTIFICATE_EARLY = ("gatehouse.dev/CertificateValid", False, "NotYetValid")
+    """A certificate of the listener, or of the Gateway towards backends, is not valid yet."""
+    CERTIFICATE_EXPIRES = ("gatehouse.dev/CertificateValid", True, "ExpiresSoon")
+    """A certificate expires within 14 days, or is in the last fifth of its validity if that is
+    shorter.
+    """
     INVALID_CA_REF = ("ResolvedRefs", False, "InvalidCACertificateRef")
     """A reference to CA certificates names no object, or the object has no valid certificate."""
     INVALID_CA_KIND = ("ResolvedRefs", False, "InvalidCACertificateKind")
@@ -203,6 +213,7 @@ OPTIONAL_CONDITIONS = frozenset(
         "SupportedVersion",
         "InsecureFrontendValidationMode",
         "OverlappingTLSConfig",
+        Reason.CERTIFICATE_EXPIRED.condition_type,
     }
     | {reason.condition_type for reason in Reason if reason.reason == "PolicyAffected"}
 )

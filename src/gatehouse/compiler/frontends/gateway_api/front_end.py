@@ -18,6 +18,9 @@ from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api import buckets
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
 from gatehouse.compiler.frontends.gateway_api.inputs import INPUT_INDEXES
+from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
+    certificate_deadlines,
+)
 from gatehouse.compiler.frontends.gateway_api.status.class_status import class_status
 from gatehouse.compiler.frontends.gateway_api.status.extension_status import (
     extension_status,
@@ -82,12 +85,14 @@ _GATEWAY_API = (
         indexes=(buckets.gateway_buckets,),
         required=True,
         status=gateway_status,
+        deadlines=certificate_deadlines,
     ),
     Kind(
         resources.LISTENER_SETS,
         gateway.ListenerSet,
         indexes=(buckets.of_listener_set,),
         status=set_status,
+        deadlines=certificate_deadlines,
     ),
     _route(resources.HTTP_ROUTES, routes.HTTPRoute, required=True),
     _route(resources.GRPC_ROUTES, routes.GRPCRoute),

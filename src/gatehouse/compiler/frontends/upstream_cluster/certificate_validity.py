@@ -7,12 +7,11 @@ The current time is an input: the controller sets for each point in time whether
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 
 import msgspec
 from cryptography import x509
 
-from gatehouse.compiler.frontends.certificate_names import dns_names
+from gatehouse.compiler.frontends.certificate_names import dns_names, rfc3339, validity_of
 from gatehouse.compiler.frontends.inputs import deadline_key
 from gatehouse.compiler.frontends.upstream_cluster.findings import (
     ClusterFinding,
@@ -39,12 +38,7 @@ class LeafCertificate(msgspec.Struct, frozen=True):
 def leaf(chain: bytes, place: str) -> LeafCertificate:
     """Parse the first certificate of a PEM chain, which must have one."""
     parsed = x509.load_pem_x509_certificates(chain)[0]
-    return LeafCertificate(
-        place,
-        int(parsed.not_valid_before_utc.timestamp()),
-        int(parsed.not_valid_after_utc.timestamp()) + 1,
-        dns_names(parsed),
-    )
+    return LeafCertificate(place, *validity_of(parsed), dns_names(parsed))
 
 
 def certificate_covers(names: Collection[str], host: str) -> bool:
@@ -62,10 +56,10 @@ def out_of_time(ask: Ask, leaves: Iterable[LeafCertificate | None]) -> tuple[Clu
         if leave is None:
             continue
         if ask.read(deadline_key(leave.ends)) is True:
-            expired.append(f"{leave.place}: the certificate expired at {_rfc3339(leave.ends - 1)}")
+            expired.append(f"{leave.place}: the certificate expired at {rfc3339(leave.ends - 1)}")
         elif ask.read(deadline_key(leave.starts)) is False:
             early.append(
-                f"{leave.place}: the certificate is not valid before {_rfc3339(leave.starts)}"
+                f"{leave.place}: the certificate is not valid before {rfc3339(leave.starts)}"
             )
     reason = ClusterReason.CERTIFICATE_EXPIRED if expired else ClusterReason.CERTIFICATE_EARLY
     return tuple(ClusterFinding(reason, message) for message in (*expired, *early))
@@ -95,7 +89,3 @@ def _listed(names: Iterable[str]) -> str:
         else ""
     )
     return ", ".join(hostnames[:MAX_LISTED_NAMES]) + more
-
-
-def _rfc3339(timestamp: int) -> str:
-    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKey
 
 from gatehouse.apis import core, gateway
 from gatehouse.compiler.frontends import pem
-from gatehouse.compiler.frontends.certificate_names import dns_names
+from gatehouse.compiler.frontends.certificate_names import dns_names, validity_of
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
@@ -73,8 +73,15 @@ def key_pair(
     chain, key = pem.encode_certificates(parsed), pem.encode_private_key(private)
     digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
     names_of_leaf = dns_names(parsed[0])
+    validity = validity_of(parsed[0])
     return Certificate(
-        f"cert-{digest}", chain, SecretBytes(key), origin, names_of_leaf, _key_type(public)
+        f"cert-{digest}",
+        chain,
+        SecretBytes(key),
+        origin,
+        names_of_leaf,
+        _key_type(public),
+        validity,
     )
 
 

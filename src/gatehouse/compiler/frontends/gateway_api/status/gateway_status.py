@@ -25,6 +25,10 @@ from gatehouse.compiler.frontends.gateway_api.listeners import (
     listener_sets,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
+from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
+    client_certificates,
+    validity_findings,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     GatewayStatus,
@@ -48,6 +52,9 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, key, everyone)
     findings = [_accepted(ask, key, own), programmed, *_references(ask, key, gateway_object)]
+    findings += validity_findings(
+        ask, client_certificates(ask, key), "spec.tls.backend.clientCertificateRef"
+    )
     findings += effective.affected(ask, (key, key))
     if gateway_object.spec.default_scope == gateway.DEFAULT_SCOPE:
         message = "the Gateway has the default scope All"
@@ -200,14 +207,18 @@ def _listeners(
             state.spec.name,
             state.spec.kinds,
             counts.get(state.spec.key, 0),
-            _listener_conditions(state, programmed, unserved.get(state.spec.port), generation),
+            _listener_conditions(ask, state, programmed, unserved.get(state.spec.port), generation),
         )
         for state in states
     )
 
 
 def _listener_conditions(
-    state: ListenerState, programmed: Finding, unserved: Unsupported | None, generation: int
+    ask: Ask,
+    state: ListenerState,
+    programmed: Finding,
+    unserved: Unsupported | None,
+    generation: int,
 ) -> tuple[Condition, ...]:
     accepted = "the listener is accepted"
     if state.unsupported:
@@ -217,7 +228,8 @@ def _listener_conditions(
         Finding(Reason.NO_CONFLICTS, "no conflict with other listeners"),
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]
-    findings = state.findings
+    where = f"listener {state.spec.name}: tls.certificateRefs"
+    findings = (*state.findings, *validity_findings(ask, state.certificates, where))
     message = f"listener {state.spec.name}: {messages([unserved])[0]}" if unserved else ""
     if unserved and not unserved.rejected:
         findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))

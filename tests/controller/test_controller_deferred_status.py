@@ -72,9 +72,9 @@ def test_release_ready_equals_full_scan(steps: list[Any]) -> None:
                 news.add(key)
             case "wait":
                 now += value
-                assert dict(holding.release_ready(news, served.get, now)) == plain.released(
-                    served, now
-                )
+                released = holding.release_ready(news, served.get, now)
+                statuses = {name: status for name, status, _ in released}
+                assert statuses == plain.released(served, now)
                 assert holding.next_release() == plain.next_release()
                 news.clear()
 
@@ -85,7 +85,8 @@ def test_deferred_statuses_are_empty_after_release() -> None:
         for key in OBJECTS:
             holding.defer(key, number, {GATEWAYS[0]: 1, GATEWAYS[1]: 1}, 0.0)  # type: ignore[arg-type]
     holding.discard(OBJECTS[0])
-    released = dict(holding.release_ready(GATEWAYS[:1], lambda _: 1, 0.0))
-    assert released == dict.fromkeys(OBJECTS[1:], 2)  # type: ignore[comparison-overlap]
+    released = list(holding.release_ready(GATEWAYS[:1], lambda _: 1, 0.0))
+    awaited = {GATEWAYS[0]: 1, GATEWAYS[1]: 1}
+    assert released == [(key, 2, awaited) for key in OBJECTS[1:]]  # type: ignore[comparison-overlap]
     assert holding.next_release() is None
     assert not any(vars(holding).values())

@@ -67,22 +67,22 @@ class DeferredStatuses:
 
     def release_ready(
         self, changed_gateways: Iterable[Key], served: Served, now: float
-    ) -> Iterator[tuple[Key, combined.Status]]:
+    ) -> Iterator[tuple[Key, combined.Status, Mapping[Key, int]]]:
         """Remove all statuses that need not wait longer, and yield the newest of each object.
 
+        Yields the object, the status and the publications that it awaited.
         ``changed_gateways``: the Gateways for which ``served`` may return another number than in
         the last call.
         """
         for key in self._candidates(changed_gateways, now):
             queue, newest = self._deferred[key], None
             while queue and _is_ready(queue[0], served, now):
-                released = queue.popleft()
-                newest = released.status
-                self._stop_awaiting(key, released)
+                newest = queue.popleft()
+                self._stop_awaiting(key, newest)
             if not queue:
                 del self._deferred[key]
             if newest is not None:
-                yield key, newest
+                yield key, newest.status, newest.awaited
 
     def _candidates(self, changed_gateways: Iterable[Key], now: float) -> list[Key]:
         candidates: dict[Key, None] = {}

@@ -26,6 +26,7 @@ from gatehouse.controller.deferred_status import DeferredStatuses
 from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.limit_use import LimitUseInputs
 from gatehouse.controller.metrics import compile_duration_histogram
+from gatehouse.controller.overdue_statuses import OverdueStatuses
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantines import Quarantines
@@ -83,6 +84,8 @@ class Loop:
         self._compilation, self._publisher, self._statuses = compilation, publisher, statuses
         self._provision, self._fetch, self._follow = provision, fetch, follow
         self._wake_up = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        """Timer that wakes the loop up."""
         self._input_changed = asyncio.Event()
         """Set by all inputs except reports."""
         self._unfetched: set[Key] = set()
@@ -101,6 +104,7 @@ class Loop:
         self._first_publications: dict[Key, tuple[int, int]] = {}
         """By Gateway, the compiled generation and the number of the first publication with it."""
         self._deferred_statuses = DeferredStatuses()
+        self._overdue = OverdueStatuses()
         self._deadlines = Deadlines(compilation.put_input)
         self._backend_reports = BackendReports(compilation.put_input, record_backend)
         self._rejections = InputSet(compilation.put_input)
@@ -223,17 +227,29 @@ class Loop:
         release = self._deferred_statuses.next_release()
         delays = [] if release is None else [max(0.0, release - time.monotonic())]
         delays += self._deadlines.next_wakeups() + self._backend_reports.next_wakeups()
-        try:
-            async with asyncio.timeout(min(delays, default=None)):
-                await self._wake_up.wait()
-        except TimeoutError:
-            return
+        if delays:
+            self._set_alarm(min(delays))
+        await self._wake_up.wait()
         started = time.monotonic()
         if started - self._compiled_at >= IDLE_SECONDS:
             return
         while self._wake_up.is_set() and time.monotonic() - started < MAX_DEBOUNCE_SECONDS:
             self._wake_up.clear()
             await asyncio.sleep(COMPILE_DEBOUNCE_SECONDS)
+        self._wake_up.set()
+
+    def _set_alarm(self, seconds: float) -> None:
+        """Wake the loop up after some seconds, or earlier."""
+        clock = asyncio.get_running_loop()
+        if self._alarm is not None:
+            # A deadline may be far away. A timer for each pass would cost more than a pass.
+            if self._alarm.when() <= clock.time() + seconds:
+                return
+            self._alarm.cancel()
+        self._alarm = clock.call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
         self._wake_up.set()
 
     def _run_once(self) -> None:
@@ -377,9 +393,19 @@ class Loop:
         def served(key: Key) -> int | None:
             return self._publisher.served_number(_name(key)) if key in result.gateways else None
 
-        for key, status in self._deferred_statuses.release_ready(
-            self._changed_gateways, served, now
-        ):
+        counts: dict[tuple[Key, int], tuple[int, int]] = {}
+
+        def waiting(key: Key, number: int) -> tuple[int, int]:
+            if key not in result.gateways:
+                return 0, 0
+            if (key, number) not in counts:
+                counts[key, number] = self._publisher.waiting(_name(key), number)
+            return counts[key, number]
+
+        overdue, changed, deferred = self._overdue, self._changed_gateways, self._deferred_statuses
+        for key, status, awaited in deferred.release_ready(changed, served, now):
+            self._statuses.set_desired(key, overdue.released(key, status, awaited, waiting))
+        for key, status in overdue.caught_up(changed, waiting):
             self._statuses.set_desired(key, status)
 
     def _defer_statuses(self, result: CompileResult, now: float) -> None:
@@ -392,6 +418,7 @@ class Loop:
                 self._deferred_statuses.defer(key, status, awaited, now)
             else:
                 self._deferred_statuses.discard(key)
+                self._overdue.discard(key)
                 self._statuses.forget(key)
 
 

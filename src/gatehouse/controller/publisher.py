@@ -129,6 +129,21 @@ class Publisher:
             return self.latest_number(name)
         return self.confirmed_number(name)
 
+    def waiting(self, name: str, number: int) -> tuple[int, int]:
+        """Return how many instances have not confirmed a publication, of how many.
+
+        Both numbers are 0 if all have.
+        """
+        published = self._published.get(name)
+        if published is None or self.confirmed_number(name) >= number:
+            return 0, 0
+        instances = self.report(name).instances
+        if published.trial:
+            return len(instances), len(instances)
+        numbers = published.numbers
+        behind = sum(numbers.get(entry.confirmed, 0) < number for entry in instances)
+        return behind, len(instances)
+
     def withdraw_except(self, names: set[str]) -> None:
         """Withdraw every Gateway that is not among ``names``."""
         for name in self._published.keys() - names:

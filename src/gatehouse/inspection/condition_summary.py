@@ -7,9 +7,16 @@ import msgspec
 from gatehouse.apis.condition_parts import WARNING_REASONS, condition_parts, is_good
 from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.gateway_api.backend_problems import ALL_WEIGHTS_ZERO
+from gatehouse.controller.overdue_statuses import NOT_SERVED_YET
 from gatehouse.controller.quarantines import LEFT_OUT
 
-_EXCEPTIONS = ("not supported:", "not provisioned:", f"{LEFT_OUT}:", ALL_WEIGHTS_ZERO)
+_EXCEPTIONS = (
+    "not supported:",
+    "not provisioned:",
+    f"{LEFT_OUT}:",
+    ALL_WEIGHTS_ZERO,
+    NOT_SERVED_YET,
+)
 """Texts in messages of good conditions about parts that are not served."""
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from datetime import datetime
@@ -166,26 +165,6 @@ def test_demo_ends_with_correct_responses(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every answer was right." in done.stdout
-
-
-def test_up_fails_with_a_reason_when_the_address_is_in_use(tmp_path: Path) -> None:
-    with socket.socket() as busy:
-        busy.bind(("127.0.0.1", 0))
-        busy.listen()
-        address = f"127.0.0.1:{busy.getsockname()[1]}"
-        done = subprocess.run(
-            (
-                *(sys.executable, "-m", "gatehouse", "up"),
-                *("--state-dir", str(tmp_path / "s"), "--api-address", address),
-            ),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert done.returncode == 1
-    assert "address already in use" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("gatehouse: apiserver failed to start")
 
 
 async def test_up_serves_the_metrics_of_the_controller(

@@ -19,7 +19,7 @@ from gatehouse.apiserver.storage import encryption
 from gatehouse.apiserver.storage.backup import TransferError
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import StorageAddressError, UnavailableError
-from gatehouse.cli import run
+from gatehouse.cli import option_values, run
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.parameters import PATH
 from gatehouse.standalone.node import pods
@@ -35,6 +35,7 @@ EXPECTED = (EncryptionError, TokenFileError, TransferError, UnavailableError, St
 @click.option(
     "--storage",
     default=None,
+    callback=option_values.storage,
     help="Storage: directory of a SQLite database, or "
     "etcd://host:port[,host:port]/prefix?ca=FILE&cert=FILE&key=FILE.",
 )
@@ -166,7 +167,7 @@ def apiserver(
     """Serve the embedded Kubernetes API, or run a command on its storage."""
     if context.invoked_subcommand is not None:
         return
-    if storage is None or tls_cert is None or tls_key is None or client_ca is None:
+    if not storage or tls_cert is None or tls_key is None or client_ca is None:
         raise click.UsageError(_REQUIRED, context)
     options = main.ApiServerOptions(
         storage=storage,
@@ -192,7 +193,12 @@ def apiserver(
     run.run_until_signal(part, expected=EXPECTED)
 
 
-_STORAGE = click.option("--storage", required=True, help="Directory (SQLite) or etcd:// URL.")
+_STORAGE = click.option(
+    "--storage",
+    required=True,
+    callback=option_values.storage,
+    help="Directory (SQLite) or etcd:// URL.",
+)
 
 
 @apiserver.command()
@@ -225,9 +231,19 @@ def restore(storage: str, source: Path) -> None:
 
 @apiserver.command()
 @click.option(
-    "--from", "source", required=True, help="Source storage, whose server must be stopped."
+    "--from",
+    "source",
+    required=True,
+    callback=option_values.storage,
+    help="Source storage, whose server must be stopped.",
 )
-@click.option("--to", "target", required=True, help="Target storage, which must be empty.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    callback=option_values.storage,
+    help="Target storage, which must be empty.",
+)
 def migrate(source: str, target: str) -> None:
     """Copy all objects from one storage to another."""
 

@@ -108,9 +108,9 @@ class State:
         """Return the addresses to use. For port 0 the first start selects a port and keeps it."""
         stored = self.stored_addresses()
         addresses = Addresses(
-            api=_with_port(api, stored.api),
-            agent=_with_port(agent, stored.agent),
-            health=_with_port(health, stored.health) if health else "",
+            api=_with_port("--api-address", api, stored.api),
+            agent=_with_port("--agent-address", agent, stored.agent),
+            health=_with_port("--health-bind-address", health, stored.health) if health else "",
         )
         private_files.replace_private_file(self.addresses_file, msgspec.json.encode(addresses))
         return addresses
@@ -148,10 +148,17 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _with_port(requested: str, stored: str) -> str:
-    host, port = split_address(requested)
-    if port:
-        return requested
-    if stored and split_address(stored)[0] == host:
-        return stored
-    return f"{requested.rpartition(':')[0]}:{free_port(host)}"
+def _with_port(option: str, requested: str, stored: str) -> str:
+    """Return an address with a port. Raises StateError."""
+    try:
+        host, port = split_address(requested)
+        if port:
+            return requested
+        if stored and split_address(stored)[0] == host:
+            return stored
+        return f"{requested.rpartition(':')[0]}:{free_port(host)}"
+    except StateError as error:
+        raise StateError(f"{option}: {error}") from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StateError(f"{option} {requested}: {reason}") from error

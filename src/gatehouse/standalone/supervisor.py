@@ -151,9 +151,18 @@ class ControlPlaneSupervisor:
         for process in self._processes:
             process.on_change = functools.partial(self._check, process)
 
-    async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
-        """Run until ``stop`` is set. Raises StartError if a process repeatedly exits at start."""
+    async def run(
+        self,
+        stop: asyncio.Event,
+        on_ready: Callable[[], None],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run until ``stop`` is set. Raises StartError if a process repeatedly exits at start.
+
+        ``check`` is called when leftover processes have ended, and may raise an exception.
+        """
         await asyncio.gather(*(process.end_leftover() for process in self._processes))
+        await asyncio.to_thread(check)
         tasks = []
         try:
             for process in self._processes:

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from gatehouse.standalone import pki
+from gatehouse.standalone.listeners import check_listeners
 from gatehouse.standalone.node.data_plane_users import DEFAULT_RANGE, effective_range
 from gatehouse.standalone.state_directory import Addresses, State, split_address
 from gatehouse.standalone.supervisor import ControlPlaneProcess, ControlPlaneSupervisor
@@ -60,7 +61,7 @@ async def run_installation(
     """Run an installation until ``stop``. ``on_ready`` gets its state and the API server's URL.
 
     If ``leaving`` is set then, data planes keep running and the next start adopts them.
-    Raises StateError if the directory cannot be used.
+    Raises StateError if the directory or a listen address cannot be used.
     """
     state = State(options.state_dir)
     users = effective_range(options.data_plane_users)
@@ -69,10 +70,18 @@ async def run_installation(
     addresses = state.addresses(options.api_address, options.agent_address, options.health_address)
     server = f"https://{addresses.api}"
     state.write_kubeconfigs(server)
+    listeners = {
+        "--api-address": addresses.api,
+        "--agent-address": addresses.agent,
+        "--health-bind-address": addresses.health,
+        "--machine-address": options.outside_address,
+    }
     supervisor = ControlPlaneSupervisor(_processes(options, state, addresses), state.run, leaving)
     renewal = asyncio.create_task(_renew(state))
     try:
-        await supervisor.run(stop, lambda: on_ready(state, server))
+        await supervisor.run(
+            stop, lambda: on_ready(state, server), lambda: check_listeners(listeners)
+        )
     finally:
         renewal.cancel()
         await asyncio.gather(renewal, return_exceptions=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apiserver.storage.address import is_etcd
 from gatehouse.apiserver.storage.factory import DATABASE_FILE, directory_lock
 from gatehouse.apiserver.storage.sqlite.log import Log, Row
 from gatehouse.runtime import private_files
@@ -40,8 +41,11 @@ class BackupRecord(msgspec.Struct, frozen=True):
 
 
 async def read_backup(address: str) -> tuple[int, list[BackupRecord]]:
-    """Return the revision and all objects of a storage. Raises UnavailableError, TransferError."""
-    if address.startswith("etcd://"):
+    """Return the revision and all objects of a storage.
+
+    Raises StorageAddressError, UnavailableError, TransferError.
+    """
+    if is_etcd(address):
         from gatehouse.apiserver.storage.etcd import backup
 
         revision, items = await backup.read_etcd(address)
@@ -64,7 +68,7 @@ def _read_sqlite(path: Path) -> tuple[int, list[BackupRecord]]:
 
 async def restore_objects(address: str, revision: int, records: Iterable[BackupRecord]) -> int:
     """Write objects into an empty storage. Return their number. Raises TransferError."""
-    if address.startswith("etcd://"):
+    if is_etcd(address):
         from gatehouse.apiserver.storage.etcd import backup
 
         entries = [(record.key, record.value) for record in records]

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from gatehouse.apiserver.storage import encryption
+from gatehouse.apiserver.storage.address import is_etcd
 from gatehouse.apiserver.storage.encryption import IdentityTransformer
 from gatehouse.apiserver.storage.entries import MismatchError, UnavailableError
 from gatehouse.apiserver.storage.sqlite.log import Log, files
@@ -23,11 +24,14 @@ DATABASE_FILE = "gatehouse.db"
 
 
 async def open_store(address: str, keys: Path | None = None) -> ObjectStore:
-    """Open a directory (SQLite) or an etcd. Raises EncryptionError, UnavailableError, OSError."""
+    """Open a directory (SQLite) or an etcd.
+
+    Raises StorageAddressError, EncryptionError, UnavailableError, OSError.
+    """
     cipher: IdentityTransformer = (
         encryption.load_keys(keys) if keys is not None else IdentityTransformer()
     )
-    if address.startswith("etcd://"):
+    if is_etcd(address):
         # Imported here, so that only users of etcd load gRPC.
         from gatehouse.apiserver.storage.etcd.store import EtcdStore
 

@@ -51,11 +51,20 @@ def parse_etcd_address(text: str) -> EtcdAddress:
             raise StorageAddressError(f"{text!r}: {name}: no such file: {path}")
     password = os.environ.get(PASSWORD, "")
     if "password-file" in query:
-        password = Path(query["password-file"][0]).read_text(encoding="utf-8").strip()
+        password = _password(text, Path(query["password-file"][0]))
     endpoints = tuple(_endpoint(part) for part in parts.netloc.split(","))
     prefix = parts.path.rstrip("/") or "/gatehouse"
     user = query.get("user", [""])[0]
     return EtcdAddress(endpoints, prefix, user=user, password=password, **files)
+
+
+def _password(text: str, path: Path) -> str:
+    """Return the password in a file. Raises StorageAddressError."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise StorageAddressError(f"{text!r}: password-file: {path}: {reason.lower()}") from error
 
 
 def _endpoint(text: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from gatehouse.cli import controller, up
 from gatehouse.cli.shared_options import forwarded_arguments
+from gatehouse.controller import gateway_classes
 
 WITHOUT = {
     "set by up, some from its --agent-address and --machine-address": (
@@ -51,6 +52,8 @@ GIVEN = (
     '--resource-limits={"replicas": 7}',
     "--rate-limit-service=127.0.0.1:8081",
     "--nlk-namespace=lb",
+    "--class=nginx",
+    "--class=edge=envoy",
 )
 NEEDED = (
     "--agent-advertise-address=c:1",
@@ -58,6 +61,50 @@ NEEDED = (
     "--tls-private-key-file=k",
     "--agent-ca-file=a",
 )
+
+
+CLASSES = {"nginx": "gatehouse.dev/nginx", "edge": "gatehouse.dev/envoy"}
+
+
+def test_classes_have_the_controller_of_their_proxy() -> None:
+    parsed = up.up.make_context("up", ["--class", "nginx", "--class", "edge=envoy"])
+    assert parsed.params["classes"] == CLASSES
+    assert gateway_classes.parse_classes(["a.b", "a.b=nginx", "gatehouse-envoy=envoy"]) == {
+        "a.b": "gatehouse.dev/nginx",
+        "gatehouse-envoy": "gatehouse.dev/envoy",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (["Nginx"], "NAME is lower-case letters"),
+        ([""], "NAME is lower-case letters"),
+        (["=nginx"], "NAME is lower-case letters"),
+        (["a_b"], "NAME is lower-case letters"),
+        (["-a"], "NAME is lower-case letters"),
+        (["a" * 254], "NAME is lower-case letters"),
+        (["a\n"], "NAME is lower-case letters"),
+        (["nginx=haproxy"], "must end with =nginx or =envoy"),
+        (["nginx="], "must end with =nginx or =envoy"),
+        (["nginx=envoy=nginx"], "must end with =nginx or =envoy"),
+        (["nginx", "nginx=envoy"], "class nginx is gatehouse.dev/nginx"),
+        (["gatehouse-envoy"], "class gatehouse-envoy is gatehouse.dev/envoy"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [up.up, controller.controller_command], ids=["up", "controller"]
+)
+def test_invalid_classes_are_rejected(
+    command: click.Command, values: list[str], reason: str
+) -> None:
+    arguments = [word for value in values for word in ("--class", value)]
+    with pytest.raises(click.BadParameter, match=reason) as error:
+        command.make_context(
+            "command", [*NEEDED, *arguments] if command is not up.up else arguments
+        )
+    assert error.value.param is not None
+    assert error.value.param.opts == ["--class"]
 
 
 @pytest.mark.parametrize("flags", [(), GIVEN], ids=["defaults", "all set"])

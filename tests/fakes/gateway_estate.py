@@ -25,6 +25,7 @@ from fakes.authority import Authority
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import main as controllers
+from gatehouse.controller.gateway_classes import CLASSES
 from gatehouse.controller.gateway_provisioner import PROVISION_DEBOUNCE_SECONDS
 from gatehouse.controller.informers import WATCHED_RESOURCES
 from gatehouse.controller.options import ControllerOptions
@@ -328,7 +329,7 @@ class Estate:
 
     def own(self, kind: str, controller: str = "") -> None:
         """Have a GatewayClass name a controller: its own, if no other is given."""
-        spec = {"controllerName": controller or controllers.CLASSES[kind]}
+        spec = {"controllerName": controller or CLASSES[kind]}
         self.store.put(resources.GATEWAY_CLASSES, {"metadata": {"name": kind}, "spec": spec})
 
     def class_of(self, number: int) -> str:

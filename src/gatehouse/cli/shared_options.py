@@ -21,6 +21,7 @@ from gatehouse.compiler.frontends.gateway_api.resource_limits import (
     ResourceLimits,
     parse_limits,
 )
+from gatehouse.controller.gateway_classes import parse_classes
 from gatehouse.controller.provisioner.pod_security import POD_SECURITY_OPTION, Level
 
 _Callback: TypeAlias = Callable[[click.Context, click.Parameter, Any], Any]
@@ -106,6 +107,15 @@ _OPTIONS = (
         show_default=True,
         help="Namespace of ConfigMaps of nginx-loadbalancer-kubernetes. Their authors control load "
         "balancers.",
+    ),
+    _option(
+        "--class",
+        "classes",
+        multiple=True,
+        metavar="NAME[=nginx|envoy]",
+        callback=parse_with(parse_classes),
+        help="GatewayClass to create, besides gatehouse-nginx and gatehouse-envoy. --class nginx "
+        "serves Gateways of NGINX Gateway Fabric unchanged. Can be repeated. Default proxy: nginx.",
     ),
 )
 

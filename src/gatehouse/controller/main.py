@@ -21,6 +21,7 @@ from gatehouse.controller.compilation import Compilation, CompileResult
 from gatehouse.controller.condition_events import ConditionEvents
 from gatehouse.controller.event_budget import EventBudget
 from gatehouse.controller.frozen_heap import FrozenHeap
+from gatehouse.controller.gateway_classes import create_classes
 from gatehouse.controller.gateway_provisioner import GatewayProvisioner
 from gatehouse.controller.informers import PROVISIONED, Informers
 from gatehouse.controller.leader_election import Leadership
@@ -47,17 +48,12 @@ from gatehouse.controller.url_fetcher import UrlFetcher
 from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
-from gatehouse.kube.informer import INFORMER_RETRIES
 from gatehouse.kube.store import Change, Changes
-from gatehouse.runtime.backoff import Backoff
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
 from gatehouse.transports import server as agents
 
 log = structlog.get_logger("gatehouse.controller")
-
-CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.ENVOY}
-"""GatewayClasses that are created if missing, with their ``controllerName``."""
 
 CA_POLL_SECONDS = 5.0
 """Interval in seconds between reads of the CA file."""
@@ -269,31 +265,6 @@ def _owning_gateways(change: Change) -> set[str]:
     }
 
 
-async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:
-    """Create a GatewayClass if it is missing. An existing one stays unchanged."""
-    gateway_class = {
-        "apiVersion": resources.GATEWAY_CLASSES.api_version,
-        "kind": resources.GATEWAY_CLASSES.kind,
-        "metadata": {"name": name},
-        "spec": {"controllerName": controller},
-    }
-    backoff = Backoff(INFORMER_RETRIES)
-    while True:
-        try:
-            await client.create(resources.GATEWAY_CLASSES, gateway_class)
-        except kube.AlreadyExists:
-            return
-        except kube.Unavailable as error:
-            await asyncio.sleep(backoff.failed(error.retry_after))
-        except kube.ApiError as error:
-            # If this is forbidden, the administrator creates the class or does not want it.
-            log.warning("GatewayClass not created", name=name, error=str(error))
-            return
-        else:
-            log.info("GatewayClass created", name=name)
-            return
-
-
 async def run_controller(options: ControllerOptions, stop: asyncio.Event) -> None:
     """Run a controller until ``stop`` is set. Data planes keep serving when it ends."""
     async with _connect(options) as client:
@@ -339,8 +310,7 @@ async def _act(controller: Controller, options: ControllerOptions, client: kube.
         preparing = group.create_task(controller.loop.stay_prepared())
         await controller.leadership.elected()
         preparing.cancel()
-        for name, controller_name in CLASSES.items():
-            await _ensure_class(client, name, controller_name)
+        await create_classes(client, options.classes)
         port = await controller.delivery.start(
             options.agent_bind, options.tls_cert, options.tls_key, options.client_ca
         )

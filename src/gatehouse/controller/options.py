@@ -84,6 +84,8 @@ class ControllerOptions(msgspec.Struct, frozen=True):
     """Default of data planes whose parameters do not override it; disabled by default."""
     nlk_namespace: str = "nlk"
     """Namespace of the ConfigMaps of nginx-loadbalancer-kubernetes."""
+    classes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Further GatewayClasses that are created if missing, with their ``controllerName``."""
     images: Mapping[ProxyKind, str] = msgspec.field(default_factory=lambda: dict(IMAGES))
     """Images of data planes, by proxy."""
 

@@ -34,7 +34,8 @@ NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 253}
 
 def fields(needed: str = "", /, *rules: tuple[str, str], **properties: Schema) -> Schema:
     """Return the schema of an object; ``needed`` names the required fields."""
-    result: Schema = {"type": "object", "properties": properties}
+    # kube-apiserver stores no empty object. An apply would conflict with its owner each time.
+    result: Schema = {"type": "object", **({"properties": properties} if properties else {})}
     if needed:
         result["required"] = needed.split()
     if rules:

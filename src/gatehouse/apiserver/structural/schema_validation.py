@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gatehouse.apis.objects import Schema
+from gatehouse.apis.objects import Schema, copy_value
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel_types, declared, prune_default, validate
 from gatehouse.apiserver.structural.formatting import format_value, quote_go
@@ -92,7 +92,7 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
     if default is None:
         return
     node = SchemaNode({key: value for key, value in schema.items() if key != "default"})
-    wrapper = {"default": default}
+    wrapper = {"default": copy_value(default)}
     unknown: list[str] = []
     prune_default.prepare_object(
         SchemaNode({"properties": {"default": node.schema}}), wrapper, unknown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -105,7 +106,8 @@ def _variables(internal_ports: Mapping[int, int]) -> list[Directive]:
     ]
 
 
-def _upgrades() -> list[Directive]:
+@functools.cache
+def _upgrades() -> tuple[Directive, ...]:
     """Return the maps to the protocol for which a backend may be asked, empty for none."""
     # Upgrade has no meaning for other versions, nor if Connection does not name it.
     named = simple_directive(r'"~*^HTTP/1\.1 (?:.*[\t ,])?upgrade(?:[\t ,]|$)"', "1")
@@ -114,10 +116,10 @@ def _upgrades() -> list[Directive]:
         simple_directive(f'"~*^1:{re.escape(protocol)}$"', protocol) for protocol in TUNNELS
     ]
     none = simple_directive("default", '""')
-    return [
+    return (
         block("map", ('"$server_protocol $http_connection"', "$gh_upgrading"), (named, none)),
         block("map", ('"$gh_upgrading:$http_upgrade"', "$gh_upgrade"), (*protocols, none)),
-    ]
+    )
 
 
 def _clients(capabilities: NginxCapabilities, edge: DataPlaneSettings) -> list[Directive]:
@@ -134,8 +136,9 @@ def _clients(capabilities: NginxCapabilities, edge: DataPlaneSettings) -> list[D
     ]
 
 
-def _backends() -> list[Directive]:
-    return [
+@functools.cache
+def _backends() -> tuple[Directive, ...]:
+    return (
         # The whole header of a response must fit into the first buffer.
         simple_directive("proxy_buffer_size", str(traffic_settings.HEAD)),
         simple_directive(
@@ -165,4 +168,4 @@ def _backends() -> list[Directive]:
         # Streaming calls may be silent for long.
         simple_directive("grpc_read_timeout", "1h"),
         simple_directive("grpc_send_timeout", "1h"),
-    ]
+    )

@@ -50,6 +50,8 @@ def mirror_directives(
     Raises InvalidValueError.
     """
     targets, rewrite = action.mirrors, action.rewrite
+    if not targets:
+        return Copies()
     claims = [(name, f'"${{{variable}}}"') for name, variable in guarded.claim_headers]
     # NGINX ends the connection of the client if the backend of a copy changes the protocol.
     request = headers.request_headers(

@@ -41,6 +41,8 @@ def _envoy(request: Request, expected: Expected, response: Seen) -> Expected | N
         # CHOICE: the body of a response that does not upgrade a connection is removed, so that its
         # backend is unknown.
         return Expected(expected.status)
+    # CHOICE: the final dot of a host is not sent to backends.
+    expected = replace(expected, host=re.sub(r"\.(?=:\d*$|$)", "", expected.host))
     if expected.path is None and expected.backends:
         # CHOICE: paths are sent as they are compared.
         return replace(expected, path=oracle.normalised(request.target))

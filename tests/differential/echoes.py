@@ -10,6 +10,15 @@ from typing import Any
 
 import grpc
 
+PADDING = "x-padding"
+"""Request header with number and size of the headers that the response has in addition."""
+
+
+def padding(size: str) -> list[str]:
+    """Return the names and values of additional headers, as lines."""
+    number, _, length = size.partition("x")
+    return [f"x-pad-{index}: {'p' * int(length)}" for index in range(int(number or 0))]
+
 
 async def echo(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Return the received request, with a header that edits may change."""
@@ -23,9 +32,12 @@ async def echo(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWr
             body = json.dumps(
                 {"service": name, "method": method, "target": target, "headers": headers}
             ).encode()
+            lines = padding(dict(headers).get(PADDING, ""))
             writer.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nx-gone: backend\r\n"
-                b"Content-Length: %d\r\n\r\n" % len(body) + body
+                + "".join(f"{line}\r\n" for line in lines).encode()
+                + b"Content-Length: %d\r\n\r\n" % len(body)
+                + body
             )
             await writer.drain()
     writer.close()

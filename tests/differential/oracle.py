@@ -119,7 +119,8 @@ def _is_host(host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    return re.sub(r":\d*$", "", host)
+    # A final dot ends a complete name (RFC 1034, 3.1).
+    return re.sub(r"\.?(:\d*)?$", "", host)
 
 
 def _best(route: Object, host: str) -> tuple[int, int] | None:

@@ -15,6 +15,15 @@ LISTENERS = {8080: ("",), 8443: ("*.w.test", "*.one.w.test"), 8444: ("", "*.w.te
 
 SEGMENTS = ("a", "b", "aa", "a.b", "é", "x y", "p+q", "~", "$host", "A", "{n}", "a;b", "it's")
 HEADERS = ("x-a", "X-Team", "x-dup", "x-long")
+PROXY_HEADERS = (
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "X-Forwarded-Client-Cert",
+    "X-Real-IP",
+    "Forwarded",
+)
+"""Headers that proxies change, and that routes may match as the client sent them."""
 VALUES = ("v", "V", "a,b", "two words", "$host", '"', "\\", "a;}", "é", "x" * 300, "1")
 POOL = (
     *VALUES,
@@ -198,7 +207,8 @@ def _match(rng: random.Random) -> Object:
     if rng.random() < 0.25:
         match["method"] = rng.choice(METHODS)
     if rng.random() < 0.3:
-        match["headers"] = [_named(rng, HEADERS) for _ in range(rng.randint(1, 2))]
+        names = HEADERS if rng.random() < 0.75 else PROXY_HEADERS
+        match["headers"] = [_named(rng, names) for _ in range(rng.randint(1, 2))]
     if rng.random() < 0.3:
         match["queryParams"] = [_named(rng, PARAMETERS) for _ in range(rng.randint(1, 2))]
     return match

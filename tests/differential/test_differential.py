@@ -16,6 +16,7 @@ import yaml
 from differential import oracle, population, traffic
 from differential.connections import Seen
 from differential.dialects import ENVOY, NGINX, Dialect
+from differential.echoes import PADDING, padding
 from differential.exchange import Expected, Object, Request
 from differential.world import World
 
@@ -42,6 +43,9 @@ def difference(request: Request, expected: Expected, response: Seen) -> str:
         # Values sent by the backend and added ones are in separate lines.
         if value is not None and not _bytes(",".join(lines)).endswith(_bytes(value)):
             return f"response header {name}: {lines}, expected {value!r}"
+    pads = [f"{name}: {value}" for name, value in response.headers if name.startswith("x-pad-")]
+    if response.backend and sorted(pads) != sorted(padding(request.header(PADDING))):
+        return f"{len(pads)} of the additional headers {request.header(PADDING)}"
     return _at_backend(request, expected, response) if expected.backends else ""
 
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 import random
 import string
 
+from differential.echoes import PADDING
 from differential.exchange import Request
-from differential.population import HEADERS, METHODS, Object, base_of, calls_host, is_tls, path_of
+from differential.population import (
+    HEADERS,
+    METHODS,
+    PROXY_HEADERS,
+    Object,
+    base_of,
+    calls_host,
+    is_tls,
+    path_of,
+)
 
 ORIGINS = (
     "https://page.test", "http://page.test", "http://page.test:8080", "https://a.b.page.test",
@@ -48,6 +58,10 @@ def _vary(rng: random.Random, request: Request) -> None:
         request.headers += [("Connection", "Upgrade"), ("Upgrade", "websocket")]
     elif 0.25 < chance < 0.35 and _plain(request):
         request.version = 2
+    elif 0.45 < chance < 0.5:
+        # Long headers of responses, or many.
+        size = rng.choice(((1, 20_000), (1, 50_000), (300, 100), (900, 20)))
+        request.headers.append((PADDING, "x".join(map(str, size))))
     elif 0.35 < chance < 0.4:
         request.authority = rng.choice((request.host, f"{request.host}:8080", "other.test"))
 
@@ -66,6 +80,8 @@ def _host(rng: random.Random, number: int, route: Object) -> str:
         host = rng.choice(OUTSIDE)
     if rng.random() < 0.1:
         host = host.upper()
+    if rng.random() < 0.05 and host.lower().endswith(".test"):
+        host += "."
     if rng.random() < 0.1 and host and not host.endswith("8080"):
         host += rng.choice((":8080", ":80", ":8443"))
     return host
@@ -73,7 +89,7 @@ def _host(rng: random.Random, number: int, route: Object) -> str:
 
 def _sni(rng: random.Random, number: int, host: str) -> str | None:
     """Return an SNI, usually that of the host."""
-    name = host.partition(":")[0].lower()
+    name = host.partition(":")[0].lower().rstrip(".")
     if rng.random() < 0.85 and name.endswith(".test"):
         return name
     return rng.choice((f"a.{base_of(number)}", "z.one.w.test", "z.w.test", "nobody.test", None))
@@ -109,6 +125,8 @@ def _headers(rng: random.Random, match: Object) -> list[tuple[str, str]]:
             headers.append((criterion["name"], _value(rng, criterion)))
     if rng.random() < 0.2:
         headers.append((rng.choice(HEADERS), rng.choice(("v", "other", "x" * 9000))))
+    if rng.random() < 0.05:
+        headers.append((rng.choice(PROXY_HEADERS), rng.choice(("v", "https", "10.0.0.1"))))
     return headers
 
 

@@ -124,3 +124,17 @@ def test_number_of_events_is_bounded() -> None:
     assert recorded == BURST
     world.now += 3
     assert sum(len(world.write(GOOD, BAD)) for _ in range(10)) == 3
+
+
+def test_cause_after_waiting_is_recorded_once() -> None:
+    """A new listener waits for the data plane before its port turns out to be in use."""
+    world = World()
+    listener = {"name": "b", "conditions": [condition("Programmed", "False", "Pending", "waits")]}
+    waiting = {"listeners": [listener]}
+    cause = condition("Programmed", "False", "Invalid", "cannot bind")
+    refused = {"listeners": [{"name": "b", "conditions": [cause]}]}
+    world.now += 2 * START_SECONDS
+    assert world.write({}, waiting) == []
+    event = ("Invalid", "listener b: Programmed is False: cannot bind")
+    assert world.write(waiting, refused) == [event]
+    assert world.write(refused, waiting) == []

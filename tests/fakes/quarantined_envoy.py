@@ -72,6 +72,8 @@ class Controller:
         """Port of the agent's health page."""
         self.clusters = (ir.Cluster("app", (endpoint,)),)
         self.hosts: dict[str, tuple[ir.Route, ...]] = {}
+        self.more_ports: tuple[int, ...] = ()
+        """Ports of further listeners."""
         self.rejects_redirects = True
         """True if the generator writes redirects of :data:`BAD` that Envoy rejects."""
         self.trials = 0
@@ -142,7 +144,10 @@ class Controller:
             desired = ir_gateway.GatewayConfiguration(
                 GATEWAY,
                 bind_address="127.0.0.1",
-                listeners=(ir_gateway.Listener(self.port, "HTTP", hosts),),
+                listeners=tuple(
+                    ir_gateway.Listener(port, "HTTP", hosts)
+                    for port in sorted((self.port, *self.more_ports))
+                ),
                 clusters=self.clusters,
             )
             compiled = self.inputs.without_rejected(KEY, desired)

@@ -111,9 +111,12 @@ def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def _level(key: _Part, status: str, condition: Mapping[str, Any]) -> int:
-    """Return 2 for a problem, 1 for a warning and 0 otherwise. An unknown status is no problem."""
+    """Return 2 for a problem, 1 for a warning or something to wait for, and 0 otherwise.
+
+    An unknown status is no problem.
+    """
     if status in ("True", "False") and not is_good(key[1], status):
-        return 2
+        return 1 if condition.get("reason") == Reason.PENDING.reason else 2
     return int(condition.get("reason") in WARNING_REASONS)
 
 

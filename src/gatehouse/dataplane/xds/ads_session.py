@@ -28,7 +28,7 @@ from gatehouse.dataplane.limit_use import LimitUse
 from gatehouse.dataplane.unready_servers import UnreadyServers
 from gatehouse.dataplane.xds.ads_messages import AdsRequest, Response
 from gatehouse.dataplane.xds.listener_drains import ListenerDrains
-from gatehouse.dataplane.xds.nacks import RejectedResource
+from gatehouse.dataplane.xds.nacks import RejectedResource, is_bind_error
 from gatehouse.dataplane.xds.resources import (
     ADD_ORDER,
     CLUSTER_TYPE_URL,
@@ -60,6 +60,10 @@ them."""
 CLUSTER_WARMING_SECONDS = 20.0
 """Maximum time in seconds that new clusters delay other types. Envoy waits 15 s for missing
 endpoints and secrets; health checks may take any time."""
+
+
+PORT_RETRY_SECONDS = 10.0
+"""Time in seconds after which a listener is sent again whose port was in use."""
 
 
 class ExpectedReaction(msgspec.Struct, frozen=True):
@@ -111,6 +115,8 @@ class AdsSession:
         """By type, names that the client is expected to request and has not requested yet."""
         self._had_trial = False
         """True if the resources of the earlier stream are a trial."""
+        self._port_retries = 0
+        """Number of times that listeners were sent again because their port was in use."""
         self._overdue = ""
         """Nonce of the response with clusters that do not get warm in time."""
 
@@ -135,6 +141,8 @@ class AdsSession:
             return None if self._busy() else ExpectedReaction("asking", SUBSCRIBE_GRACE_SECONDS)
         if self._drains is not None and self._drains.number:
             return ExpectedReaction(f"drain {self._drains.releases}", self._drains.interval_seconds)
+        if self._unbound() and not self._busy():
+            return ExpectedReaction(f"ports {self._port_retries}", PORT_RETRY_SECONDS)
         return None
 
     def on_deadline(self) -> None:
@@ -147,6 +155,19 @@ class AdsSession:
             self._expected.clear()
         elif self._drains is not None and self._drains.number:
             self._drains.release()
+        elif unbound := self._unbound():
+            self._port_retries += 1
+            self._types[LISTENER_TYPE_URL].retry(unbound)
+
+    def _unbound(self) -> list[str]:
+        """Return the names of the listeners whose port the client's Envoy could not get.
+
+        Only a relay is asked again: it names what its Envoy rejects.
+        """
+        listeners = self._types.get(LISTENER_TYPE_URL)
+        if listeners is None or not listeners.rejected or not self.names_rejections:
+            return []
+        return [name for name, one in listeners.rejected.items() if is_bind_error(one.reason)]
 
     @property
     def is_idle(self) -> bool:

@@ -74,7 +74,12 @@ def rejected_resource(resource: XdsResource, reason: str) -> RejectedResource:
         reason = "the resource is invalid; Envoy's message ends before the reason"
     if resource.secret or resource.type_url == SECRET_TYPE_URL:
         reason = _QUOTED.split(reason, maxsplit=1)[0].strip()
-    return RejectedResource(resource, truncate(reason))
+    return RejectedResource(resource, truncate(reason.strip()))
+
+
+def is_bind_error(reason: str) -> bool:
+    """Return whether Envoy could not listen on an address, which others may release later."""
+    return "cannot bind" in reason
 
 
 def truncate(reason: str) -> str:

@@ -64,6 +64,8 @@ class Subscription:
         self.client_versions: dict[str, str] = {}
         """Versions that the client has, by name."""
         self.rejected: dict[str, RejectedResource] = {}
+        self._retrying: set[str] = set()
+        """Names of rejected resources that the next response contains again unchanged."""
         self.in_flight: PendingResponse | None = None
         self.sent_once = False
         """True once a response was sent."""
@@ -140,6 +142,12 @@ class Subscription:
                 self._reset(name)
                 self.mark((name,))
 
+    def retry(self, names: Iterable[str]) -> None:
+        """Send rejected resources again unchanged. They stay rejected until the client answers."""
+        for name in names:
+            self._retrying.add(name)
+            self.mark((name,))
+
     def _reset(self, name: str) -> None:
         self.client_versions.pop(name, None)
         self.rejected.pop(name, None)
@@ -181,10 +189,12 @@ class Subscription:
         name = resource.name
         self._removals.pop(name, None)
         rejection = self.rejected.get(name)
+        retrying = name in self._retrying
+        self._retrying.discard(name)
         if self.client_versions.get(name) == resource.version:
             self.rejected.pop(name, None)
             return False
-        return rejection is None or rejection.resource.version != resource.version
+        return retrying or rejection is None or rejection.resource.version != resource.version
 
     def _needs_not_found(self, name: str, publication: SnapshotCache) -> bool:
         """Return whether the client must be informed now that the resource does not exist.

@@ -54,3 +54,20 @@ def test_default_images_have_the_version_of_the_controller() -> None:
     assert chart["appVersion"] == gatehouse.__version__
     for image in IMAGES.values():
         assert image.endswith(f":{gatehouse.__version__}")
+
+
+def test_default_images_are_in_no_public_registry() -> None:
+    values = yaml.safe_load((ROOT / "charts" / "gatehouse" / "values.yaml").read_text())
+    names = [values["image"], values["dataPlanes"]["nginx"], values["dataPlanes"]["envoy"]]
+    repositories = [name["repository"] for name in names]
+    assert all(name.startswith("localhost/") for name in (*repositories, *IMAGES.values()))
+
+
+def test_page_builds_images_before_it_installs_them() -> None:
+    page = (ROOT / "docs" / "getting-started" / "install.md").read_text()
+    order = ("docker build", "docker push", "helm install", "kubectl apply -f examples/")
+    places = [page.index(command) for command in order]
+    assert places == sorted(places)
+    install = page[places[2] : places[3]]
+    for option in ("image", "dataPlanes.nginx", "dataPlanes.envoy"):
+        assert f"{option}.repository=" in install

@@ -69,7 +69,7 @@ def build(tags: Mapping[str, Path]) -> Path:
     ]
     for tag, sources in tags.items():
         for variant, layer in _layers(sources).items():
-            images.append(_gatehouse(variant, tag, (base, layer)))
+            images += _gatehouse(variant, tag, (base, layer))
     used = {layer for image in images for layer in image.layers}
     for old in set(LAYERS.glob("*.tar")) - used:
         old.unlink()
@@ -155,7 +155,8 @@ def _add_nginx(content: Path) -> None:
         (content / "etc" / name).write_text(f"{text}{line}\n")
 
 
-def _gatehouse(variant: Variant, tag: str, layers: tuple[Path, ...]) -> Image:
+def _gatehouse(variant: Variant, tag: str, layers: tuple[Path, ...]) -> list[Image]:
+    """Return an image under the default name of the chart, and under that of older charts."""
     directory = image_roots.DIRECTORIES[variant.extra]
     command, *words = variant.entrypoint
     config = {
@@ -166,7 +167,8 @@ def _gatehouse(variant: Variant, tag: str, layers: tuple[Path, ...]) -> Image:
             "PYTHONDONTWRITEBYTECODE=1",
         ],
     }
-    return Image(f"docker.io/{variant.repository}:{tag}", layers, config)
+    registries = ("localhost", "docker.io")
+    return [Image(f"{name}/{variant.repository}:{tag}", layers, config) for name in registries]
 
 
 def _static(name: str, image: str, binary: Path, user: str = "65532:65532") -> Image:

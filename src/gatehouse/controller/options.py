@@ -25,10 +25,13 @@ SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """Server name of the agent channel's certificate, and audience of the agents' tokens."""
 
 IMAGES: Mapping[ProxyKind, str] = {
-    "nginx": f"gatehouse/nginx:{gatehouse.__version__}",
-    "envoy": f"gatehouse/envoy:{gatehouse.__version__}",
+    "nginx": f"localhost/gatehouse/nginx:{gatehouse.__version__}",
+    "envoy": f"localhost/gatehouse/envoy:{gatehouse.__version__}",
 }
-"""Default images of data planes."""
+"""Default images of data planes.
+
+None are published. Nodes never get an image of the registry `localhost` from a public one.
+"""
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -43,6 +44,20 @@ def test_certs_are_created_once_for_requested_names(tmp_path: Path) -> None:
     assert "ca.crt" not in run("--dir", str(tmp_path), "--name", "other.example").output
     assert load(tmp_path / "tls.crt") != leaf
     assert load(tmp_path / "ca.crt") == authority
+
+
+def test_git_ignores_new_directories_with_keys(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    run("--dir", str(tmp_path / "channel"))
+    authority = ("--load-balancer", "edge/front", "--dir", str(tmp_path / "channel"))
+    run("machine", "lb-1", *authority, "--out", str(tmp_path / "lb-1"))
+    (tmp_path / "own").mkdir()
+    run("machine", "lb-1", *authority, "--out", str(tmp_path / "own"))
+    assert {path.name for path in tmp_path.rglob("tls.key")} == {"tls.key"}
+    status = ["git", "-C", str(tmp_path), "status", "--porcelain"]
+    output = subprocess.run(status, check=True, capture_output=True, text=True).stdout
+    # The directory of a user stays as it is.
+    assert output.split() == ["??", "own/"]
 
 
 def test_expiring_certificates_are_renewed_and_still_trusted(tmp_path: Path) -> None:

@@ -165,6 +165,9 @@ def test_demo_ends_with_correct_responses(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every answer was right." in done.stdout
+    # Everything has ended: nothing of it can be used.
+    assert "kubeconfig" not in done.stdout
+    assert "curl" not in done.stdout
 
 
 async def test_up_serves_the_metrics_of_the_controller(

@@ -137,8 +137,9 @@ async def _show(
     if stop.is_set():
         return False
     right = await _requests(address, state)
-    _print_addresses(state, address)
     if not once:
+        # A single run ends here, and the state directory goes with it.
+        _print_addresses(state, address)
         console.print("Serving. Ctrl-C ends it.")
         await stop.wait()
     return right

@@ -18,7 +18,9 @@ from fakes.served_objects import RUNNERS
 
 MIRROR = {"type": "RequestMirror", "requestMirror": {"backendRef": COPY}}
 SET = {"set": [{"name": "X-Set", "value": "by rule"}]}
-CHANGED = {"add": [{"name": "X-Set", "value": "by backend"}]}
+CHANGED = {
+    "add": [{"name": "X-Set", "value": "by backend"}, {"name": "X-Case", "value": "more"}],
+}
 HEADERS = {"type": "RequestHeaderModifier", "requestHeaderModifier": SET}
 
 
@@ -107,4 +109,5 @@ async def test_copy_is_the_request_that_the_backend_gets(runner: Runner, tmp_pat
             for received, headers in copies:
                 assert (received, headers["host"]) == (target, host), name
                 assert headers["x-set"] == backend_headers["x-set"] == "by rule,by backend"
+                assert headers["x-case"] == backend_headers["x-case"] == f"{number},more"
                 assert "x-bad" not in headers

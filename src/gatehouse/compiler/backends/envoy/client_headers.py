@@ -38,7 +38,7 @@ _REMOVED = frozenset(
 _REMOVED_PREFIXES = ("x-envoy-", names.HEADER_PREFIX)
 
 
-def copies() -> list[mutation_rules_pb2.HeaderMutation]:
+def copy_mutations() -> list[mutation_rules_pb2.HeaderMutation]:
     """Return the early changes of a request that keep the values of the client."""
     mutations = []
     for name, copy in _COPIES.items():

@@ -41,7 +41,7 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 IDLE_TIMEOUT_SECONDS = 60.0
 """Idle timeout of connections in seconds. Backends close idle connections after about as long."""
 
-MAX_HEADERS = 1000
+MAX_RESPONSE_HEADERS = 1000
 """Maximum number of headers of a response, the same as of a request."""
 
 RESPONSE_HEADERS_KB = 64
@@ -194,7 +194,7 @@ def _http(source: ir.Cluster) -> http_pb2.HttpProtocolOptions:
             protocol_pb2.Http2ProtocolOptions()
         )
     settings, common = source.settings, proto.common_http_protocol_options
-    common.max_headers_count.CopyFrom(wrap_number(MAX_HEADERS))
+    common.max_headers_count.CopyFrom(wrap_number(MAX_RESPONSE_HEADERS))
     common.max_response_headers_kb.CopyFrom(wrap_number(RESPONSE_HEADERS_KB))
     common.idle_timeout.CopyFrom(
         quoting.duration_of(IDLE_TIMEOUT_SECONDS if settings.idle is None else settings.idle)

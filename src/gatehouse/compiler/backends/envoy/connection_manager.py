@@ -214,7 +214,7 @@ def _early_headers(
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
     mutations = [
         headers.without_prefix(headers.ENVOY_PREFIX),
-        *client_headers.copies(),
+        *client_headers.copy_mutations(),
         # Envoy believes it if client addresses come from X-Forwarded-For, also of untrusted peers.
         _Mutation(remove="x-forwarded-proto"),
         _Mutation(append=headers.option(names.SCOPE_HEADER, value)),

@@ -23,6 +23,9 @@ from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteCon
 from gatehouse.compiler.backends.nginx.weighted_upstreams import SHARE_STEPS, split_rows
 from gatehouse.compiler.ir import http as ir
 
+_UNCHANGED = "$request_uri"
+"""Path and query as the client wrote them. Without it, the path of the location would be sent."""
+
 _PATH = "gh_mirrored"
 """Variable with the decoded path of a mirrored request before it is rewritten."""
 
@@ -83,32 +86,28 @@ def mirror_directives(
             inner.append(
                 block("if", (f"(${variable}", "=", '"")'), (simple_directive("return", "204"),))
             )
-        # The variable sends the path as the client wrote it; otherwise the location's would be
-        # sent.
-        target = "$request_uri"
-        if rewrite.path is not None:
-            inner += _rewritten(rewrite.path, path_match)
-            target = ""
         inner += [
+            *request,
+            *_rewritten(rewrite.path, path_match),
             simple_directive("proxy_connect_timeout", "1s"),
             simple_directive("proxy_read_timeout", "10s"),
-            *request,
             *http_version(context, cluster),
             *tls_directives("proxy", cluster),
-            pass_directive(cluster, cluster.name, target),
+            pass_directive(cluster, cluster.name, "" if rewrite.path else _UNCHANGED),
         ]
         directives.append(simple_directive("mirror", path))
         locations.append(block("location", ("=", path), inner))
-    rewritten = bool(locations) and rewrite.path is not None
-    before = (functions.set_argument(_PATH, "$uri"),) if rewritten else ()
+    before = (functions.set_argument(_PATH, "$uri"),) if locations and rewrite.path else ()
     return Copies(tuple(directives), before, tuple(maps), tuple(locations))
 
 
-def _rewritten(rewrite: ir.PathRewrite, path_match: ir.PathMatch) -> list[Directive]:
-    """Return the directives that give a copy the rewritten path of its request.
+def _rewritten(rewrite: ir.PathRewrite | None, path_match: ir.PathMatch) -> list[Directive]:
+    """Return the directives that give a copy the rewritten path of its request, if it has one.
 
     NGINX encodes the result again, so that a decoded path cannot change the request.
     """
+    if rewrite is None:
+        return []
     return [
         simple_directive("rewrite", quoting.word("^"), f"${_PATH}"),
         *rewriting.rewrites(rewrite, path_match),

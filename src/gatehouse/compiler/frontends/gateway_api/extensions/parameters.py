@@ -226,17 +226,13 @@ def parameters(ask: Ask, key: Key) -> EffectiveParameters:
         if resolved.origin == NO_ORIGIN or resolved.spec is None:
             continue
         origins.append(resolved.origin)
-        logging = resolved.spec.logging
+        own, logging = resolved.spec, resolved.spec.logging
         for field, path, value in (
-            ("merge_slashes", "pathNormalization", resolved.spec.path_normalization),
-            ("nginx.exposes_version", "serverTokens", resolved.spec.server_tokens),
+            ("merge_slashes", "pathNormalization", own.path_normalization),
+            ("nginx.exposes_version", "serverTokens", own.server_tokens),
             ("nginx.error_level", "logging.errorLevel", logging and logging.error_level),
             ("log", "logging.accessLog", logging and logging.access_log),
-            (
-                "nginx.connections_per_worker",
-                "workerConnections",
-                resolved.spec.connections_per_worker,
-            ),
+            ("nginx.connections_per_worker", "workerConnections", own.connections_per_worker),
         ):
             if value is not None:
                 sources = dict(edge.sources) | {field: resolved.origin.field(path)}

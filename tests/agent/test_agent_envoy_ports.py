@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 async def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Controller]:
-    monkeypatch.setattr(ads_session, "PORT_RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(ads_session, "LISTENER_RETRY_SECONDS", 0.3)
     async with controller_with_envoy(tmp_path) as result:
         yield result
 

@@ -19,7 +19,7 @@ from gatehouse.compiler.frontends.gateway_api.backend_problems import (
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.controller import backend_reports
 from gatehouse.controller.backend_reports import (
-    REPEAT_SECONDS,
+    REPORT_INTERVAL_SECONDS,
     REPORT_SECONDS,
     BackendReports,
     Problems,
@@ -90,7 +90,7 @@ def test_flapping_backend_is_reported_at_most_once_per_minute() -> None:
     world = World()
     world.observe(None)
     reports: list[str | None] = []
-    while world.now < 1000.0 + 2.5 * REPEAT_SECONDS:
+    while world.now < 1000.0 + 2.5 * REPORT_INTERVAL_SECONDS:
         world.observe(UNREADY, 1)
         reports += [world.later(REPORT_SECONDS), world.observe(None)]
     assert len(world.events) == 3
@@ -114,7 +114,7 @@ def test_reports_of_a_deleted_gateway_are_removed() -> None:
 async def estate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Estate]:
     """A controller with a Gateway of NGINX and one of Envoy."""
     monkeypatch.setattr(backend_reports, "REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(backend_reports, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(backend_reports, "REPORT_INTERVAL_SECONDS", 0.0)
     result = Estate(Authority(tmp_path))
     async with result.running(2):
         yield result

@@ -22,7 +22,7 @@ REPORT_SECONDS = 5.0
 """Time in seconds for which a problem must exist before it is reported. Objects that are applied
 together arrive one after another."""
 
-REPEAT_SECONDS = 60.0
+REPORT_INTERVAL_SECONDS = 60.0
 """Minimum time in seconds between two reports of a problem of one backend."""
 
 Problems = Table[tuple[str, ClusterKey], BackendProblem]
@@ -88,7 +88,10 @@ class BackendReports:
             elif text is None or first:
                 self._due[key] = now
             else:
-                earliest = self._reported_at.get(key, now - REPEAT_SECONDS) + REPEAT_SECONDS
+                earliest = (
+                    self._reported_at.get(key, now - REPORT_INTERVAL_SECONDS)
+                    + REPORT_INTERVAL_SECONDS
+                )
                 self._due.setdefault(key, max(now + REPORT_SECONDS, earliest))
 
     def _report(self, key: Key, now: float, *, record: bool) -> bool:
@@ -109,7 +112,7 @@ class BackendReports:
         """Drop the times of reports that delay no other one, of backends without a problem."""
         while self._reported_at:
             key, reported_at = next(iter(self._reported_at.items()))
-            if reported_at + REPEAT_SECONDS > now:
+            if reported_at + REPORT_INTERVAL_SECONDS > now:
                 return
             del self._reported_at[key]
 

@@ -19,6 +19,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.inputs import replicas_key
 from gatehouse.controller import outputs, programmed_condition
+from gatehouse.controller.alarm import Alarm
 from gatehouse.controller.backend_reports import BackendReports
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines
@@ -26,7 +27,7 @@ from gatehouse.controller.deferred_status import DeferredStatuses
 from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.limit_use import LimitUseInputs
 from gatehouse.controller.metrics import compile_duration_histogram
-from gatehouse.controller.overdue_statuses import OverdueStatuses
+from gatehouse.controller.overdue_statuses import OverdueStatuses, counted
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantines import Quarantines
@@ -78,14 +79,12 @@ class Loop:
 
         ``provision`` gets changed provisioning plans, None for Gateways not managed any longer.
         ``fetch`` gets changed URLs to fetch, and ``follow`` the result of each new compile pass.
-        ``record_rejection`` records an Event about a Gateway whose proxy rejected objects, and
-        ``record_backend`` one about a Service without endpoints.
+        ``record_rejection``, ``record_backend``: record Events of a Gateway and a Service.
         """
         self._compilation, self._publisher, self._statuses = compilation, publisher, statuses
         self._provision, self._fetch, self._follow = provision, fetch, follow
         self._wake_up = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
-        """Timer that wakes the loop up."""
+        self._alarm = Alarm(self._wake_up)
         self._input_changed = asyncio.Event()
         """Set by all inputs except reports."""
         self._unfetched: set[Key] = set()
@@ -103,8 +102,7 @@ class Loop:
         """Number of connected instances of each Gateway."""
         self._first_publications: dict[Key, tuple[int, int]] = {}
         """By Gateway, the compiled generation and the number of the first publication with it."""
-        self._deferred_statuses = DeferredStatuses()
-        self._overdue = OverdueStatuses()
+        self._deferred_statuses, self._overdue = DeferredStatuses(), OverdueStatuses()
         self._deadlines = Deadlines(compilation.put_input)
         self._backend_reports = BackendReports(compilation.put_input, record_backend)
         self._rejections = InputSet(compilation.put_input)
@@ -114,10 +112,8 @@ class Loop:
         self._quarantines = Quarantines(publisher, compilation, self._changed, record_rejection)
         self._compiled_at = -IDLE_SECONDS
         """End of the last pass on the monotonic clock, in seconds."""
-        self.passes = 0
-        """Number of compile passes so far."""
-        self.compile_duration = compile_duration_histogram()
-        """Duration of compile passes."""
+        self.passes, self.compile_duration = 0, compile_duration_histogram()
+        """Number of compile passes so far, and their duration."""
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Store changed objects from an informer."""
@@ -227,8 +223,7 @@ class Loop:
         release = self._deferred_statuses.next_release()
         delays = [] if release is None else [max(0.0, release - time.monotonic())]
         delays += self._deadlines.next_wakeups() + self._backend_reports.next_wakeups()
-        if delays:
-            self._set_alarm(min(delays))
+        self._alarm.set(delays)
         await self._wake_up.wait()
         started = time.monotonic()
         if started - self._compiled_at >= IDLE_SECONDS:
@@ -238,26 +233,10 @@ class Loop:
             await asyncio.sleep(COMPILE_DEBOUNCE_SECONDS)
         self._wake_up.set()
 
-    def _set_alarm(self, seconds: float) -> None:
-        """Wake the loop up after some seconds, or earlier."""
-        clock = asyncio.get_running_loop()
-        if self._alarm is not None:
-            # A deadline may be far away. A timer for each pass would cost more than a pass.
-            if self._alarm.when() <= clock.time() + seconds:
-                return
-            self._alarm.cancel()
-        self._alarm = clock.call_later(seconds, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        self._wake_up.set()
-
     def _run_once(self) -> None:
         started = time.perf_counter()
         self._evaluate(self._last)
         self._stale |= self._deadlines.update(self._last.deadlines)
-        if self.passes:
-            self._stale |= self._backend_reports.update(self._last.backend_problems)
         result = self._compile_and_publish(self._last)
         self._stale |= self._deadlines.update(result.deadlines)
         self._stale |= self._backend_reports.update(result.backend_problems)
@@ -273,11 +252,8 @@ class Loop:
         if result is not self._last:
             self._follow(result)
         self._last = result
-        log.debug(
-            "compile pass finished",
-            number=self.passes,
-            seconds=round(time.perf_counter() - started, 4),
-        )
+        seconds = round(time.perf_counter() - started, 4)
+        log.debug("compile pass finished", number=self.passes, seconds=seconds)
 
     def _compile_and_publish(self, previous: CompileResult) -> CompileResult:
         result = self._compile(previous)
@@ -363,12 +339,10 @@ class Loop:
             self._count_instances(key, report.names)
             if self._limit_use.update(key, report):
                 self._changed()
-            self._store_unready_servers(key, report.unready_servers)
-
-    def _store_unready_servers(self, key: Key, unready: Mapping[str, tuple[str, ...]]) -> None:
-        inputs = {gateway_api.unready_servers_key(key, name): unready[name] for name in unready}
-        if self._unready_servers.update(key, inputs):
-            self._changed()
+            unready = report.unready_servers
+            inputs = {gateway_api.unready_servers_key(key, name): unready[name] for name in unready}
+            if self._unready_servers.update(key, inputs):
+                self._changed()
 
     def _store_capabilities(self, key: Key, controller: str) -> None:
         """Store the capabilities of a Gateway's instances. The last ones stay without any."""
@@ -393,15 +367,7 @@ class Loop:
         def served(key: Key) -> int | None:
             return self._publisher.served_number(_name(key)) if key in result.gateways else None
 
-        counts: dict[tuple[Key, int], tuple[int, int]] = {}
-
-        def waiting(key: Key, number: int) -> tuple[int, int]:
-            if key not in result.gateways:
-                return 0, 0
-            if (key, number) not in counts:
-                counts[key, number] = self._publisher.waiting(_name(key), number)
-            return counts[key, number]
-
+        waiting = counted(self._publisher.waiting, result.gateways)
         overdue, changed, deferred = self._overdue, self._changed_gateways, self._deferred_statuses
         for key, status, awaited in deferred.release_ready(changed, served, now):
             self._statuses.set_desired(key, overdue.released(key, status, awaited, waiting))

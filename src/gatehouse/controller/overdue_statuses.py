@@ -6,7 +6,7 @@ words as soon as all serve it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -19,6 +19,23 @@ NOT_SERVED_YET = "not served yet: waiting for"
 
 Waiting = Callable[[Key, int], tuple[int, int]]
 """Returns how many instances of a Gateway have not confirmed a publication, of how many."""
+
+
+def counted(count: Callable[[str, int], tuple[int, int]], gateways: Container[Key]) -> Waiting:
+    """Return a function that counts each publication once.
+
+    ``count`` gets the name of a Gateway. No instance of others than ``gateways`` is waited for.
+    """
+    known: dict[tuple[Key, int], tuple[int, int]] = {}
+
+    def waiting(gateway: Key, number: int) -> tuple[int, int]:
+        if gateway not in gateways:
+            return 0, 0
+        if (gateway, number) not in known:
+            known[gateway, number] = count(f"{gateway[1]}/{gateway[2]}", number)
+        return known[gateway, number]
+
+    return waiting
 
 
 class _Overdue(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gatehouse.compiler.frontends.gateway_api.findings import Reason
+
 _CONDITIONS = "docs/reference/conditions.md"
 _CAUSES = "docs/tasks/explain-requests.md#first-lines-and-their-remedies"
 _TROUBLESHOOTING = "docs/tasks/troubleshooting.md"
@@ -37,6 +39,7 @@ NO_PARENT = Remedy(
 POD_NOT_READY = Remedy(
     "Read the log of the Pod and the condition Programmed of its Gateway.", _TROUBLESHOOTING
 )
+_CERTIFICATE = Reason.CERTIFICATE_EXPIRED.condition_type
 _OTHER = Remedy("Read the message, which names the object and the field.")
 
 _REMEDIES: Mapping[tuple[str, str], Remedy] = {
@@ -101,10 +104,10 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             "message names.",
             ("Programmed", "Programmed"): "Correct the parts that the proxy rejected.",
             ("Programmed", "ProtocolConflict"): "Give one of the two listeners another port.",
-            ("gatehouse.dev/CertificateValid", "Expired"): "Renew the certificate in the Secret.",
-            ("gatehouse.dev/CertificateValid", "ExpiresSoon"): "Renew the certificate in the "
+            (_CERTIFICATE, "Expired"): "Renew the certificate in the Secret.",
+            (_CERTIFICATE, "ExpiresSoon"): "Renew the certificate in the "
             "Secret, and check why the program that renews it did not.",
-            ("gatehouse.dev/CertificateValid", "NotYetValid"): "Issue a certificate that is valid "
+            (_CERTIFICATE, "NotYetValid"): "Issue a certificate that is valid "
             "now, and check the clock of the program that issues it.",
             ("ResolvedRefs", "BackendNotFound"): "Create the Service, or correct name, namespace "
             "and port of the backendRef.",

@@ -62,7 +62,7 @@ CLUSTER_WARMING_SECONDS = 20.0
 endpoints and secrets; health checks may take any time."""
 
 
-PORT_RETRY_SECONDS = 10.0
+LISTENER_RETRY_SECONDS = 10.0
 """Time in seconds after which a listener is sent again whose port was in use."""
 
 
@@ -142,7 +142,7 @@ class AdsSession:
         if self._drains is not None and self._drains.number:
             return ExpectedReaction(f"drain {self._drains.releases}", self._drains.interval_seconds)
         if self._unbound() and not self._busy():
-            return ExpectedReaction(f"ports {self._port_retries}", PORT_RETRY_SECONDS)
+            return ExpectedReaction(f"ports {self._port_retries}", LISTENER_RETRY_SECONDS)
         return None
 
     def on_deadline(self) -> None:

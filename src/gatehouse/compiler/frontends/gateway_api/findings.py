@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-_NGINX = "gateway.nginx.org/"
+_NGINX, _GATEHOUSE = "gateway.nginx.org/", "gatehouse.dev/"
 
 
 class ReasonBase(enum.Enum):
@@ -111,13 +111,13 @@ class Reason(ReasonBase):
     """A reference of `certificateRefs` names no Secret, or the Secret has no valid certificate and
     key.
     """
-    CERTIFICATE_EXPIRED = ("gatehouse.dev/CertificateValid", False, "Expired")
+    CERTIFICATE_EXPIRED = (f"{_GATEHOUSE}CertificateValid", False, "Expired")
     """A certificate of the listener, or of the Gateway towards backends, has expired. It is
     presented all the same.
     """
-    CERTIFICATE_EARLY = ("gatehouse.dev/CertificateValid", False, "NotYetValid")
+    CERTIFICATE_EARLY = (f"{_GATEHOUSE}CertificateValid", False, "NotYetValid")
     """A certificate of the listener, or of the Gateway towards backends, is not valid yet."""
-    CERTIFICATE_EXPIRES = ("gatehouse.dev/CertificateValid", True, "ExpiresSoon")
+    CERTIFICATE_EXPIRES = (f"{_GATEHOUSE}CertificateValid", True, "ExpiresSoon")
     """A certificate expires within 14 days, or is in the last fifth of its validity if that is
     shorter.
     """

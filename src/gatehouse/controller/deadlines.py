@@ -6,7 +6,10 @@ are recomputed when it passes.
 
 from __future__ import annotations
 
+import heapq
+import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -31,40 +34,62 @@ class Deadlines:
         """
         self._put, self._clock = put, clock
         self._by_object: Table[Key, tuple[int, ...]] = Table()
-        self._was_passed: dict[int, bool | None] = {}
-        """By deadline, whether it had passed when it was last stored; None before."""
-        self._updated_at = 0.0
-        self._next: int | None = None
-        """The earliest deadline that has not passed."""
+        self._references: Counter[int] = Counter()
+        """Number of objects by deadline."""
+        self._passed: dict[int, bool] = {}
+        """By deadline, whether it had passed when it was last stored."""
+        self._updated_at, self._next = 0.0, math.inf
+        """Time of the last update, and of the next one that may change an input."""
+        self._future: list[int] = []
+        """Heap of the deadlines that have not passed; those that no object has go when they are the
+        earliest."""
 
     def update(self, by_object: Table[Key, tuple[int, ...]]) -> bool:
         """Store the deadlines of a pass and the current time. Return whether any input changed."""
-        now = self._clock()
-        one_passed = self._next is not None and self._next <= now
-        if by_object is self._by_object and not one_passed and self._updated_at <= now:
+        now, changed = self._clock(), False
+        if by_object is self._by_object and self._updated_at <= now < self._next:
             return False
         if by_object is not self._by_object:
-            self._replace(by_object)
+            changed = self._take_in(by_object, now)
+        if now < self._updated_at:
+            # The clock was set back.
+            self._future = [deadline for deadline in self._passed if deadline > now]
+            heapq.heapify(self._future)
+            for deadline in self._future:
+                changed |= self._store(deadline, passed=False)
         self._updated_at = now
-        changed = False
-        for deadline, was_passed in self._was_passed.items():
-            if was_passed != (deadline <= now):
-                self._was_passed[deadline] = deadline <= now
-                changed |= self._put(deadline_key(deadline), deadline <= now)
-        future = (deadline for deadline in self._was_passed if deadline > now)
-        self._next = min(future, default=None)
+        while self._future and (self._future[0] <= now or self._future[0] not in self._passed):
+            deadline = heapq.heappop(self._future)
+            if deadline in self._passed:
+                changed |= self._store(deadline, passed=True)
+        self._next = self._future[0] if self._future else math.inf
         return changed
 
-    def _replace(self, by_object: Table[Key, tuple[int, ...]]) -> None:
-        desired = {deadline for deadlines in by_object.values() for deadline in deadlines}
-        for removed in self._was_passed.keys() - desired:
-            self._put(deadline_key(removed), None)
-            del self._was_passed[removed]
-        self._was_passed |= dict.fromkeys(desired - self._was_passed.keys())
+    def _take_in(self, by_object: Table[Key, tuple[int, ...]], now: float) -> bool:
+        changed = False
+        for _, old, new in self._by_object.diff(by_object):
+            for deadline in new or ():
+                self._references[deadline] += 1
+                if deadline not in self._passed:
+                    changed |= self._store(deadline, passed=deadline <= now)
+                    if deadline > now:
+                        heapq.heappush(self._future, deadline)
+            for deadline in old or ():
+                self._references[deadline] -= 1
+                if not self._references[deadline]:
+                    del self._references[deadline], self._passed[deadline]
+                    self._put(deadline_key(deadline), None)
         self._by_object = by_object
+        return changed
+
+    def _store(self, deadline: int, *, passed: bool) -> bool:
+        if self._passed.get(deadline) is passed:
+            return False
+        self._passed[deadline] = passed
+        return self._put(deadline_key(deadline), passed)
 
     def next_wakeups(self) -> list[float]:
         """Return the seconds until the next update is due, as a list of at most one element."""
-        if self._next is None:
+        if not self._future:
             return []
-        return [min(max(0.0, self._next - self._clock()), MAX_SLEEP_SECONDS)]
+        return [min(max(0.0, self._future[0] - self._clock()), MAX_SLEEP_SECONDS)]

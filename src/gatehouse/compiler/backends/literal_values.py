@@ -7,7 +7,6 @@ so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
@@ -15,23 +14,26 @@ from gatehouse.dataplane.origin import NO_ORIGIN
 
 _VARIABLE = re.compile(r"\$(?:[a-z][a-z0-9_]+|\{[a-z][a-z0-9_]+\})")
 
+_NONE = ir.HeaderEdit()
+
 SENT_LITERALLY = "is sent literally: variables are not expanded"
 """End of the reason."""
 
 
-def literal_values(route: ir.Route) -> Iterator[UnsupportedSetting]:
-    """Yield a finding for each header of a route whose value looks like a variable."""
-    yield from _of_edit("request", route.request_headers)
-    yield from _of_edit("response", route.response_headers)
+def literal_values(route: ir.Route) -> list[UnsupportedSetting]:
+    """Return a finding for each header of a route whose value looks like a variable."""
+    holders: list[ir.Route | ir.Backend] = [route]
     if isinstance(route.action, ir.Forward):
-        for backend in route.action.backends:
-            yield from _of_edit("request", backend.request_headers)
-            yield from _of_edit("response", backend.response_headers)
-
-
-def _of_edit(direction: str, edit: ir.HeaderEdit) -> Iterator[UnsupportedSetting]:
-    for item in (*edit.set, *edit.add):
-        match = _VARIABLE.search(item.value)
-        if match is not None:
-            reason = f"{direction} header {item.name}: {match.group()} {SENT_LITERALLY}"
-            yield UnsupportedSetting(NO_ORIGIN, reason)
+        holders += route.action.backends
+    if all(holder.request_headers == _NONE == holder.response_headers for holder in holders):
+        return []
+    edits = [("request", holder.request_headers) for holder in holders]
+    edits += [("response", holder.response_headers) for holder in holders]
+    return [
+        UnsupportedSetting(
+            NO_ORIGIN, f"{direction} header {item.name}: {match.group()} {SENT_LITERALLY}"
+        )
+        for direction, edit in edits
+        for item in (*edit.set, *edit.add)
+        if (match := _VARIABLE.search(item.value))
+    ]

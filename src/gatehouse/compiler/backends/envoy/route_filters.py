@@ -35,6 +35,7 @@ from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.literal_values import literal_values
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
+from gatehouse.compiler.ir.proxy_settings import NginxClientSettings, NginxResponseSettings
 from gatehouse.compiler.ir.settings import ClientSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
@@ -156,12 +157,14 @@ def unsupported_filters(context: EnvoyRouteContext, route: ir.Route) -> list[Uns
     """Return the settings of a route that Envoy does not support."""
     client, proxy = route.settings.client, route.settings.proxy
     why = "not supported by Envoy for a route"
-    findings = [
-        UnsupportedSetting(settings.source(f"nginx.{field}"), why)
-        for settings, fields in ((client, _CLIENT_FIELDS), (proxy, _PROXY_FIELDS))
-        for field in fields
-        if getattr(settings.nginx, field) is not None
-    ]
+    findings: list[UnsupportedSetting] = []
+    if client.nginx != _NO_CLIENT_SETTINGS or proxy.nginx != _NO_RESPONSE_SETTINGS:
+        findings = [
+            UnsupportedSetting(settings.source(f"nginx.{field}"), why)
+            for settings, fields in ((client, _CLIENT_FIELDS), (proxy, _PROXY_FIELDS))
+            for field in fields
+            if getattr(settings.nginx, field) is not None
+        ]
     if client.body_size and not _is_enforced(client):
         why = "Envoy limits only bodies with Content-Length"
         findings.append(UnsupportedSetting(client.source("body_size"), why))
@@ -173,6 +176,7 @@ def unsupported_filters(context: EnvoyRouteContext, route: ir.Route) -> list[Uns
     ]
 
 
+_NO_CLIENT_SETTINGS, _NO_RESPONSE_SETTINGS = NginxClientSettings(), NginxResponseSettings()
 _CLIENT_FIELDS = (
     "body_buffer",
     "body_timeout",

@@ -131,12 +131,14 @@ def weight_problems(route: routes.RouteObject) -> str:
     Their requests are answered 500, and connections are closed, as specified.
     """
     all_rules: Iterable[_Rule] = route.spec.rules
-    rules = []
-    for index, rule in enumerate(all_rules):
-        if rule.backend_refs and not any(map(_weight, rule.backend_refs)):
-            rules.append(f"rules[{index}].backendRefs")
-    if not rules:
+    weights = [[*map(_weight, rule.backend_refs)] for rule in all_rules]
+    if all(map(any, weights)):
         return ""
+    # A rule without backends has filters that answer.
+    bad = [index for index, own in enumerate(weights) if own and not any(own)]
+    if not bad:
+        return ""
+    rules = [f"rules[{index}].backendRefs" for index in bad]
     names = ", ".join(rules[:MAX_REPORTED])
     more = f" and {len(rules) - MAX_REPORTED} more" if len(rules) > MAX_REPORTED else ""
     return f"; {names}{more}: {ALL_WEIGHTS_ZERO}"

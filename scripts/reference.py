@@ -20,6 +20,7 @@ import compatibility
 import metric_families
 import msgspec
 import reference_texts as texts
+import served_fields
 
 from gatehouse.agent.option_help import HELP
 from gatehouse.agent.options import KEYS
@@ -300,6 +301,7 @@ def pages() -> dict[str, str]:
         "environment.md": environment(),
         "resource-limits.md": resource_limits(),
         "compatibility.md": compatibility.page(NOTE),
+        "fields.md": served_fields.page(NOTE),
         "api-server-differences.md": api_server_differences.page(NOTE),
     }
 

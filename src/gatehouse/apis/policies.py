@@ -68,6 +68,8 @@ class BackendTlsPolicySpec(View, frozen=True):
 
     target_refs: tuple[PolicyTarget, ...] = ()
     validation: BackendValidation = BackendValidation()
+    options: dict[str, str] = msgspec.field(default_factory=dict)
+    """Settings of implementations, none of which is supported."""
 
 
 class BackendTLSPolicy(KubernetesObject, frozen=True):

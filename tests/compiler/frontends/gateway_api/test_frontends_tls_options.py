@@ -9,6 +9,7 @@ import pytest
 
 from fakes.admission import admitted_objects
 from fakes.compiled_objects import engine_with
+from fakes.field_effects import CASES
 from fakes.specified_objects import GATEWAY
 from gatehouse.apis import gateway
 from gatehouse.apis.gateway import CONTROLLERS, ENVOY_CONTROLLER, NGINX_CONTROLLER
@@ -19,6 +20,7 @@ from gatehouse.compiler.frontends.gateway_api.listeners.tls_options import (
     PROTOCOLS_KEY,
     tls_options,
 )
+from gatehouse.compiler.frontends.gateway_api.status import policy_status
 from gatehouse.compiler.ir.server_tls import ENVOY_SUITES
 
 GCM = "ECDHE-RSA-AES128-GCM-SHA256"
@@ -190,3 +192,21 @@ spec: {{controllerName: {controller}}}
     )
     assert (accepted["bad"]["status"], accepted["bad"]["reason"]) == ("False", "UnsupportedValue")
     assert accepted["bad"]["message"].startswith(f"listener bad: tls.options[{CIPHERS_KEY}]: ")
+
+
+def test_options_of_backend_tls_policies_are_reported() -> None:
+    text = CASES[0].read_text("utf-8")
+    owner = "kind: GatewayClass\nmetadata: {name: gatehouse-nginx}\n"
+    owner += f"spec: {{controllerName: {NGINX_CONTROLLER}}}\n"
+    objects = admitted_objects(f"{owner}---\n{text}")
+    engine = engine_with(objects, gateway_api.ControllerSettings(bind="any"))
+    with engine.compile() as ask:
+        desired = ask(policy_status.policy_status, ("BackendTLSPolicy", "ns", "p"))
+    assert desired is not None
+    messages = [
+        condition.message
+        for ancestor in desired.ancestors
+        for condition in ancestor.conditions
+        if condition.type == "Accepted"
+    ]
+    assert messages == ["the policy is accepted; not supported: spec.options[example.com/a]"]

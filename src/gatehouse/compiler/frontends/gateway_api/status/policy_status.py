@@ -22,8 +22,12 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     targets = {(key[1], target.name) for target in policy.spec.target_refs}
     gateways = sorted({owner for target in targets for owner in ask(gateways_using, target)})
     conflict = ask(backend_tls.conflicting_policies, key)
+    accepted = "the policy is accepted"
+    if policy.spec.options:
+        fields = ", ".join(f"spec.options[{name}]" for name in sorted(policy.spec.options))
+        accepted += f"; not supported: {fields}"
     defaults = (
-        Finding(Reason.ACCEPTED, "the policy is accepted"),
+        Finding(Reason.ACCEPTED, accepted),
         Finding(Reason.RESOLVED, "all references are resolved"),
     )
     entries = []

@@ -1,0 +1,112 @@
+"""Page of the fields of ``spec`` that each proxy serves, from the schemas of the bundled CRDs.
+
+``served_fields.json`` names the fields that are not served on both proxies. A test changes each
+field in objects that are served, and compares the effects with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gatehouse.apiserver.controllers.bootstrap import bundled
+
+Schema = dict[str, Any]
+FieldPath = tuple[str, ...]
+"""Names of fields; ``[]`` for the items of a list and ``{}`` for the values of a map."""
+
+KINDS = (
+    "GatewayClass", "Gateway", "ListenerSet", "TLSRoute", "TCPRoute", "UDPRoute",
+    "BackendTLSPolicy", "ReferenceGrant",
+)  # fmt: skip
+"""Kinds whose fields are tested."""
+
+UNTESTED_KINDS = frozenset(
+    {
+        "HTTPRoute", "GRPCRoute", "AuthenticationFilter", "ClientSettingsPolicy",
+        "ExternalLoadBalancer", "GatewayParameters", "HostedAPIServer", "NginxProxy",
+        "ObservabilityPolicy", "PayloadProcessor", "ProxySettingsPolicy", "RateLimitCondition",
+        "RateLimitPolicy", "SnippetsFilter", "SnippetsPolicy", "UpstreamCluster",
+        "UpstreamSettingsPolicy", "WAFPolicy", "XBackend", "XBackendTrafficPolicy", "XMesh",
+    }
+)  # fmt: skip
+"""Kinds whose fields are not tested yet. No kind may be added."""
+
+EXCEPTIONS = Path(__file__).with_name("served_fields.json")
+
+HEAD = """The table has each field of `spec` of these kinds that has no fields below it. A test
+changes each one in objects that are served, and compares configuration and conditions.
+
+| NGINX, Envoy | meaning |
+| --- | --- |
+| `served` | the configuration of the data plane follows the field |
+| `reported` | a condition follows the field, and the configuration does not |
+| `none` | the field has no effect on a data plane; the note has the reason |
+| `fixed` | no other value is valid without a change of another field |
+"""
+
+
+class FieldSupport(NamedTuple):
+    """Effect of a field on each proxy, and the reason if it is not served."""
+
+    nginx: str = "served"
+    envoy: str = "served"
+    note: str = ""
+
+
+@cache
+def schemas() -> dict[str, Schema]:
+    """Return the schema of ``spec`` of each kind of the bundled CRDs."""
+    return {
+        crd["spec"]["names"]["kind"]: spec
+        for crd in bundled()
+        for version in crd["spec"]["versions"]
+        if version["storage"]
+        and (spec := version["schema"]["openAPIV3Schema"]["properties"].get("spec"))
+    }
+
+
+def leaves(schema: Schema, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Schema]]:
+    """Yield the path and the schema of each value that has no fields of its own."""
+    if schema.get("properties"):
+        for name, inner in schema["properties"].items():
+            yield from leaves(inner, (*path, name))
+    elif schema.get("type") == "array":
+        yield from leaves(schema.get("items", {}), (*path, "[]"))
+    elif isinstance(schema.get("additionalProperties"), dict):
+        yield from leaves(schema["additionalProperties"], (*path, "{}"))
+    else:
+        yield path, schema
+
+
+def shown(path: FieldPath) -> str:
+    """Return a path as documents show it."""
+    return re.sub(r"\.(\[\]|\{\})", r"\1", ".".join(("spec", *path)))
+
+
+@cache
+def exceptions() -> dict[tuple[str, str], FieldSupport]:
+    """Return the fields that are not served on both proxies, by kind and path."""
+    entries: list[list[str]] = json.loads(EXCEPTIONS.read_text("utf-8"))
+    return {(kind, path): FieldSupport(*support) for kind, path, *support in entries}
+
+
+def supports(kind: str) -> dict[str, FieldSupport]:
+    """Return the effects of each field of a kind, by its path."""
+    paths = [shown(path) for path, _ in leaves(schemas()[kind])]
+    return {path: exceptions().get((kind, path), FieldSupport()) for path in paths}
+
+
+def page(note: str) -> str:
+    """Return the page."""
+    lines = ["# Served fields", "", note, "", HEAD]
+    for kind in KINDS:
+        lines += [f"## {kind}", "", "| field | NGINX | Envoy | note |", "| --- | --- | --- | --- |"]
+        for path, support in supports(kind).items():
+            lines.append(f"| `{path}` | {' | '.join(support)} |".replace("|  |", "| |"))
+        lines.append("")
+    return "\n".join(lines)

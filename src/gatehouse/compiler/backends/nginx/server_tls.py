@@ -23,7 +23,7 @@ from gatehouse.dataplane.origin import NO_ORIGIN
 
 NEWEST = TLS_VERSIONS[-1]
 
-DEFAULTS = ((), (DEFAULT_TLS,))
+DEFAULT_SETTINGS = ((), (DEFAULT_TLS,))
 """Settings of ports whose servers need no directive."""
 
 

@@ -98,7 +98,7 @@ def write_server(
     named = (*(location for item in served for location in item.locations), *_fixed())
     reached = _reached([*definitions, *blocks, *fixed], [*subrequests, *named])
     inner = [
-        *(_tls(port, host, context) if port.tls not in server_tls.DEFAULTS else ()),
+        *(_tls(port, host, context) if port.tls not in server_tls.DEFAULT_SETTINGS else ()),
         *_status_zone(port, host, context.capabilities),
         *_clients(port),
         *_misdirected(port, host),

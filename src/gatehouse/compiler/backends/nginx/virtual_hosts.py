@@ -111,7 +111,7 @@ def _server_file(ask: Ask, which: tuple[GatewaySource, PortHostname]) -> Fragmen
     file = File.make(names.server_file(number, hostname), generated.text)
     served = [route for route in host.routes if route.name in generated.served]
     unsupported = generated.unsupported
-    if port.tls not in server_tls.DEFAULTS and not context.capabilities.versions_by_sni:
+    if port.tls not in server_tls.DEFAULT_SETTINGS and not context.capabilities.versions_by_sni:
         settings = server_tls.unsupported_versions(number, port.tls)
         origin = gateway_origin(gateway.name)
         unsupported += tuple(served_without(origin, setting) for setting in settings)

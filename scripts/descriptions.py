@@ -309,6 +309,26 @@ TOP_LEVEL = {
 }
 
 
+KINDS = {
+    "AuthenticationFilter": "Filter of rules that admits only authenticated requests.",
+    "ClientSettingsPolicy": "Limits and timeouts of clients of a Gateway or route.",
+    "ExternalLoadBalancer": "Load balancer outside the cluster, with its hosts and upstreams.",
+    "GatewayParameters": "Parameters of the data plane of a Gateway or GatewayClass.",
+    "HostedAPIServer": "Hosted kube-apiserver, with its hostnames and backends.",
+    "NginxProxy": "Parameters of the NGINX data plane of a Gateway or GatewayClass.",
+    "ObservabilityPolicy": "Tracing of the requests of routes.",
+    "PayloadProcessor": "Processing of payloads, which Gatehouse does not support.",
+    "ProxySettingsPolicy": "Buffers and timeouts of requests to backends.",
+    "RateLimitCondition": "Limits of an UpstreamCluster that one instance uses now.",
+    "RateLimitPolicy": "Limits of the request rate of a Gateway or route.",
+    "SnippetsFilter": "Filter of rules with raw NGINX configuration.",
+    "SnippetsPolicy": "Raw NGINX configuration of a Gateway.",
+    "UpstreamCluster": "Upstream kube-apiserver, with its servers, limits and policies.",
+    "UpstreamSettingsPolicy": "Connections and load balancing of Services as backends.",
+    "WAFPolicy": "Web application firewall, which Gatehouse does not support.",
+}
+
+
 def _common(path: str) -> str:
     """Return the description of a field that several objects have. Raises KeyError."""
     head, _, rest = path.partition("patches")
@@ -358,8 +378,8 @@ def _default(schema: Mapping[str, Any]) -> str:
     return f" Default: {str(default).lower() if isinstance(default, bool) else default}."
 
 
-def top_level(schema: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """Return the schema of an object with descriptions of its top-level fields.
+def top_level(kind: str, schema: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """Return the schema of an object with descriptions of itself and its top-level fields.
 
     ``version``: group and version.
     """
@@ -369,4 +389,4 @@ def top_level(schema: Mapping[str, Any], version: str) -> dict[str, Any]:
         name: field_schema if name == "metadata" else {**field_schema, "description": texts[name]}
         for name, field_schema in schema["properties"].items()
     }
-    return {**schema, "properties": properties}
+    return {"description": KINDS[kind], **schema, "properties": properties}

@@ -348,7 +348,7 @@ def _definition(
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": descriptions.top_level(schema, f"{group}/v1alpha1")},
+        "schema": {"openAPIV3Schema": descriptions.top_level(kind, schema, f"{group}/v1alpha1")},
     }
     names = {
         "kind": kind,

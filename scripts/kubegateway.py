@@ -254,7 +254,7 @@ def definition(kind: str, spec: Schema, status: Schema, needed: str, short: str)
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": COLUMNS[kind],
-        "schema": {"openAPIV3Schema": top_level(schema, f"{GROUP}/v1alpha1")},
+        "schema": {"openAPIV3Schema": top_level(kind, schema, f"{GROUP}/v1alpha1")},
     }
     names = {
         "kind": kind,

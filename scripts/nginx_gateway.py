@@ -560,6 +560,7 @@ def definition(kind: str) -> Schema:
                     "additionalPrinterColumns": columns,
                     "schema": {
                         "openAPIV3Schema": descriptions.top_level(
+                            kind,
                             fields(
                                 "spec",
                                 apiVersion=STRING,

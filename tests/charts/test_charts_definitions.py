@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -21,3 +22,9 @@ def test_bundled_definitions_match_the_output_of_their_script(script: str, tmp_p
     assert written
     for path in written:
         assert (BUNDLED / path.name).read_text() == path.read_text(), path.name
+
+
+@pytest.mark.parametrize("path", sorted(BUNDLED.iterdir()), ids=lambda path: str(path.stem))
+def test_bundled_kind_has_a_description(path: Path) -> None:
+    for version in json.loads(path.read_text())["spec"]["versions"]:
+        assert version["schema"]["openAPIV3Schema"].get("description")

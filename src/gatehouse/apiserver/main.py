@@ -103,10 +103,7 @@ class ApiServer:
         authorizer = Authorizer()
         custom_resources.serve_crds(store, registry, admission)
         rbac.register_authorizer(store, authorizer, admission)
-        data_planes.register_check(authorizer, admission)
-        register_name_checks(store, admission)
-        register_gate_check(admission)
-        register_status_check(authorizer, admission)
+        _register_checks(store, authorizer, admission)
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).validate
         ServiceIPAllocator(store, admission, ipaddress.ip_network(options.service_cidr))
@@ -215,6 +212,14 @@ class ApiServer:
     async def _is_started(self) -> None:
         if not self._started:
             raise RuntimeError("not complete")
+
+
+def _register_checks(store: ObjectStore, authorizer: Authorizer, admission: Admission) -> None:
+    """Register the checks of kinds of Gatehouse."""
+    data_planes.register_check(authorizer, admission)
+    register_name_checks(store, admission)
+    register_gate_check(admission)
+    register_status_check(authorizer, admission)
 
 
 async def run_api_server(

@@ -23,7 +23,7 @@ from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.storage.store import ObjectStore
 
-VERSIONS = ("policy/v1", "policy/v1beta1")
+EVICTION_VERSIONS = ("policy/v1", "policy/v1beta1")
 """Versions of an Eviction. Clients up to Kubernetes 1.21 send the older one."""
 
 MAX_DISRUPTED_PODS = 2000
@@ -99,8 +99,8 @@ class Evictions:
 async def _eviction(request: web.BaseRequest, target: RequestTarget) -> Object:
     """Return the Eviction of a request. Raises StatusError 400."""
     body: Any = await requests.object_body(request, target)
-    kind, version = body.get("kind", "Eviction"), body.get("apiVersion", VERSIONS[0])
-    if kind != "Eviction" or version not in VERSIONS:
+    kind, version = body.get("kind", "Eviction"), body.get("apiVersion", EVICTION_VERSIONS[0])
+    if kind != "Eviction" or version not in EVICTION_VERSIONS:
         raise errors.bad_request(f"the object provided is {kind} of {version}: must be an Eviction")
     body = typed_bodies.check_types(body, kind, typed_bodies.of_kind("policy.v1.Eviction"))
     name = (body.get("metadata") or {}).get("name")

@@ -25,8 +25,13 @@ def literal_values(route: ir.Route) -> list[UnsupportedSetting]:
     holders: list[ir.Route | ir.Backend] = [route]
     if isinstance(route.action, ir.Forward):
         holders += route.action.backends
-    if all(holder.request_headers == _NONE == holder.response_headers for holder in holders):
-        return []
+    for holder in holders:
+        if holder.request_headers != _NONE or holder.response_headers != _NONE:
+            return _literal_values(holders)
+    return []
+
+
+def _literal_values(holders: list[ir.Route | ir.Backend]) -> list[UnsupportedSetting]:
     edits = [("request", holder.request_headers) for holder in holders]
     edits += [("response", holder.response_headers) for holder in holders]
     return [

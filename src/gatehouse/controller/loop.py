@@ -323,14 +323,14 @@ class Loop:
             if self._quarantines.reported(key):
                 self._changed()
             self._store_capabilities(key, result.gateways[key].controller)
-            generation, first = self._first_publications[key]
-            report = self._publisher.report(_name(key))
+            (generation, first), name = self._first_publications[key], _name(key)
+            report = self._publisher.report(name)
             state = programmed_condition.evaluate_programmed(
                 self._programmed.get(key),
                 report,
                 generation,
                 self._provisioning_errors.get(key),
-                served=self._publisher.confirmed_number(_name(key)) >= first,
+                served=self._publisher.confirmed_number(name) >= first,
                 left_out=self._quarantines.message(key),
             )
             self._programmed[key] = state
@@ -340,7 +340,7 @@ class Loop:
             if self._limit_use.update(key, report):
                 self._changed()
             unready = report.unready_servers
-            inputs = {gateway_api.unready_servers_key(key, name): unready[name] for name in unready}
+            inputs = {gateway_api.unready_servers_key(key, one): unready[one] for one in unready}
             if self._unready_servers.update(key, inputs):
                 self._changed()
 
@@ -367,9 +367,12 @@ class Loop:
         def served(key: Key) -> int | None:
             return self._publisher.served_number(_name(key)) if key in result.gateways else None
 
+        overdue, changed = self._overdue, self._changed_gateways
+        released = [*self._deferred_statuses.release_ready(changed, served, now)]
+        if not released and not overdue:
+            return
         waiting = counted(self._publisher.waiting, result.gateways)
-        overdue, changed, deferred = self._overdue, self._changed_gateways, self._deferred_statuses
-        for key, status, awaited in deferred.release_ready(changed, served, now):
+        for key, status, awaited in released:
             self._statuses.set_desired(key, overdue.released(key, status, awaited, waiting))
         for key, status in overdue.caught_up(changed, waiting):
             self._statuses.set_desired(key, status)

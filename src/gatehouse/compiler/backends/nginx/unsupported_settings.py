@@ -14,20 +14,19 @@ from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 def unsupported_settings(context: NginxRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the unsupported settings of a route and of its clusters."""
-    clusters = [
-        context.clusters[name] for name in sorted(route.clusters) if name in context.clusters
-    ]
+    known, capabilities = context.clusters, context.capabilities
+    clusters = [known[name] for name in sorted(route.clusters) if name in known]
     return [
-        *traffic_settings.unsupported_traffic(route.settings, context.capabilities),
+        *traffic_settings.unsupported_traffic(route.settings, capabilities),
         *unsupported_session(route.action),
         *_of_action(route.action),
         *headers.unsupported_response_headers(route.response_headers),
         *literal_values(route),
-        *traces.unsupported_tracing(route.settings.tracing, context.capabilities),
+        *traces.unsupported_tracing(route.settings.tracing, capabilities),
         *(
             why
             for cluster in clusters
-            for why in upstreams.unsupported_upstream(cluster.settings, context.capabilities)
+            for why in upstreams.unsupported_upstream(cluster.settings, capabilities)
         ),
     ]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.one_route import BACKEND, GATEWAY, engine
 from gatehouse.compiler.backends import envoy, nginx
@@ -33,18 +34,19 @@ def to_envoy(gateway: ir.GatewayConfiguration) -> tuple[Unsupported, ...]:
 
 
 def compiled(rules: list[dict[str, Any]]) -> ir.GatewayConfiguration:
-    engine_with_route = engine("HTTPRoute", rules)
-    metadata = {
-        "name": "s-1", "namespace": "n", "labels": {"kubernetes.io/service-name": "s"},
-    }  # fmt: skip
-    endpoint_slice = {
-        "metadata": metadata,
-        "addressType": "IPv4",
-        "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}],
-        "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}],
-    }
-    value = gateway_api.decode_gateway_api_object("EndpointSlice", endpoint_slice)
-    engine_with_route.commit({("EndpointSlice", "n", "s-1"): value})
+    """Return the configuration of a route. The Services ``s`` and ``t`` have an endpoint."""
+    ports = {"ports": [{"name": "p", "port": 80, "protocol": "TCP"}]}
+    engine_with_route = engine("HTTPRoute", rules, (("Service", "n", "t"), ports))
+    for service in ("s", "t"):
+        labels = {"kubernetes.io/service-name": service}
+        endpoint_slice = {
+            "metadata": {"name": f"{service}-1", "namespace": "n", "labels": labels},
+            "addressType": "IPv4",
+            "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}],
+            "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}],
+        }
+        value = gateway_api.decode_gateway_api_object("EndpointSlice", endpoint_slice)
+        engine_with_route.commit({("EndpointSlice", "n", f"{service}-1"): value})
     with engine_with_route.compile() as ask:
         gateway = ask(gateway_api.compile_gateway, GATEWAY)
     assert gateway is not None
@@ -96,3 +98,17 @@ def test_lone_surrogate_is_a_finding_about_its_route(generate: Generate) -> None
     assert {finding.origin for finding in findings} == {
         Origin("HTTPRoute", "n", "r", "rules[0].matches[0]")
     }
+
+
+@pytest.mark.parametrize(
+    "generator", [nginx.NginxGenerator(NGINX), envoy.EnvoyGenerator(ENVOY)], ids=["nginx", "envoy"]
+)
+def test_backend_that_leaves_a_route_is_no_failure(
+    generator: nginx.NginxGenerator | envoy.EnvoyGenerator,
+) -> None:
+    """At the end of a canary the common upstream goes together with the cluster of one backend."""
+    canary = [{**BACKEND, "weight": 2}, {"name": "t", "port": 80, "weight": 1}]
+    with capture_logs() as logs:
+        for backends in (canary, [BACKEND], canary):
+            generator.generate(compiled([{"backendRefs": backends}]))
+    assert logs == []

@@ -193,9 +193,12 @@ def shared_upstream_files(ask: Ask, gateway: GatewaySource) -> Table[Need, Fragm
     return ask.map_keys(_shared_upstream_files, shared_upstreams, gateway, failed_fragment)
 
 
-def _shared_upstream_files(ask: Ask, which: tuple[GatewaySource, Need]) -> Fragment[File]:
+def _shared_upstream_files(ask: Ask, which: tuple[GatewaySource, Need]) -> Fragment[File] | None:
     gateway, (_, name, upstream) = which
     clusters = Clusters(ask, gateway)
+    if any(cluster not in clusters for cluster, _ in upstream.shares):
+        # The change that removes a cluster removes this upstream, too.
+        return None
     shares = [(clusters[cluster], weight) for cluster, weight in upstream.shares]
     return Fragment(upstreams.upstream_files(capabilities(ask, gateway), name, shares, upstream.by))
 

@@ -126,13 +126,15 @@ async def test_mirrored_slices_follow_updates_and_deletion(client: kube.Client) 
 
 
 async def test_mirrored_slices_follow_the_service(client: kube.Client) -> None:
-    """Endpoints before the Service, a selector, and the deletion of the Service."""
+    """Endpoints before the Service, a selector, whose Pods then determine the Endpoints, and the
+    deletion of the Service."""
     await client.create(ENDPOINTS, endpoints("app", "192.0.2.1"))
     await client.create(SERVICES, service("app"))
     await until(client, "app", bool)
     await client.patch(SERVICES, "app", {"spec": {"selector": {"app": "x"}}}, "default")
     await until(client, "app", lambda entries: not entries)
     await client.patch(SERVICES, "app", {"spec": {"selector": None}}, "default")
+    await client.update(ENDPOINTS, endpoints("app", "192.0.2.2"))
     await until(client, "app", bool)
     await client.delete(SERVICES, "app", "default")
     await until(client, "app", lambda entries: not entries)

@@ -140,7 +140,7 @@ class World:
             "api_listeners": (
                 ir.ApiListener(
                     PORT, tuple(sorted(clusters, key=lambda c: c.name)), ("default.test",),
-                    more.pop("counter", ""),
+                    counter=more.pop("counter", ""),
                 ),
             ),
             "certificates": (own, certificate),

@@ -235,12 +235,12 @@ def _cases_of_listeners() -> list[CauseCase]:
         CauseCase("section", "404: HTTPRoute default/section is not served here: parentRefs[0]: "
                   "listener with sectionName nowhere not found", [section]),
         CauseCase("foreign", "404: HTTPRoute other/foreign is not served here: parentRefs[0]: "
-                  "listener http, calls, https, other, tls, tcp, nosecret does not allow HTTPRoute "
-                  "from namespace other", [foreign]),
+                  "listener http, https, other, nosecret does not allow HTTPRoute from namespace "
+                  "other", [foreign]),
         CauseCase("tlsonly", "404: HTTPRoute default/tlsonly is not served here: parentRefs[0]: "
                   "hostnames: no hostname matches listener https", [tls_only]),
         CauseCase("kinds", "404: HTTPRoute default/calls is not served here: parentRefs[0]: "
-                  "listener calls does not allow HTTPRoute from namespace default", [calls],
+                  "listener calls does not allow routes of kind HTTPRoute, only GRPCRoute", [calls],
                   (f"http://x.calls.test:{HTTP_PORT}/",)),
         CauseCase("noport", "no answer: no listener on port 8099", [],
                   ("http://noport.example:8099/",)),

@@ -124,7 +124,7 @@ def _unescaped(text: str) -> str:
 def _matches(pattern: str, value: str) -> re.Match[str] | None:
     """NGINX's expressions match bytes, and name groups as Perl does."""
     text = pattern.replace("(?<gh", "(?P<gh").encode().decode("latin-1")
-    return re.search(text, value.encode().decode("latin-1"))
+    return re.search(text.replace(r"\z", r"\Z"), value.encode().decode("latin-1"))
 
 
 def _linear(candidates: list[Candidate], variables: dict[str, str], otherwise: str) -> str:

@@ -94,11 +94,11 @@ async def test_views_show_objects_safely(client: kube.Client, console: RunningCo
 async def check_document(page: Page, console: RunningConsole) -> None:
     """Follow the link of a problem to its section, and return."""
     link = "document.querySelector('.problem a[href$=\"conditions.md\"]')"
-    await page.evaluate(f"{link}.click()")
+    await page.click(link)
     await page.until("document.querySelector('main.document h1')?.innerText.length > 0")
     await page.until("document.querySelectorAll('table').length > 1")
     await check_axe(page, "document")
-    await page.evaluate("document.querySelector('header a').click()")
+    await page.click("document.querySelector('header a')")
     await page.until("document.getElementById('connection')?.textContent === 'live'")
 
 

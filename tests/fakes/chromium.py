@@ -25,6 +25,10 @@ _FLAGS = (
 )
 
 
+_NAVIGATED = "Inspected target navigated"
+"""Text of the error of an expression whose document is replaced meanwhile."""
+
+
 class Page:
     """A tab."""
 
@@ -51,12 +55,25 @@ class Page:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    async def _evaluate_in_document(self, expression: str) -> Any:
+        """Return the value of an expression; None while one document replaces another."""
+        try:
+            return await self.evaluate(expression)
+        except AssertionError as error:
+            if _NAVIGATED not in str(error):
+                raise
+            return None
+
+    async def click(self, element: str) -> None:
+        """Click an element, also a link to another document."""
+        await self._evaluate_in_document(f"{element}.click()")
+
     async def until(self, expression: str, seconds: float = 20.0) -> Any:
         """Return the value of an expression when it is true."""
         value = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not (value := await self.evaluate(expression)):
+                while not (value := await self._evaluate_in_document(expression)):
                     await asyncio.sleep(0.05)
         assert value, (expression, await self.evaluate("document.body.innerText"))
         return value

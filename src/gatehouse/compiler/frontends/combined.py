@@ -167,7 +167,7 @@ def gateways_of_attached(ask: Ask, key: Key) -> tuple[Key, ...] | None:
 def deadlines(ask: Ask, key: Key) -> tuple[int, ...] | None:
     """Return the points in time (Unix seconds) at which the status of an object changes."""
     kind = KINDS.by_name[key[0]]
-    return None if kind.deadlines is None else kind.deadlines(ask, key)
+    return (kind.deadlines(ask, key) or None) if kind.deadlines is not None else None
 
 
 def merge_combined_status(

@@ -150,6 +150,7 @@ def manager(
     ``log``: how the access log names the listener; None: nothing is logged. ``owner``: Gateway and
     port, for traces. ``counts``: true if the agent counts requests.
     """
+    slashes = _Manager.UNESCAPE_AND_FORWARD if edge.merge_slashes else _Manager.KEEP_UNCHANGED
     proto = _Manager(
         codec_type=_Manager.AUTO if edge.http2 else _Manager.HTTP1,
         stat_prefix=f"http_{port}",
@@ -159,9 +160,7 @@ def manager(
         normalize_path=truth(True),
         merge_slashes=edge.merge_slashes,
         strip_trailing_host_dot=True,
-        path_with_escaped_slashes_action=_Manager.UNESCAPE_AND_FORWARD
-        if edge.merge_slashes
-        else _Manager.KEEP_UNCHANGED,
+        path_with_escaped_slashes_action=slashes,
         generate_request_id=truth(False),
         preserve_external_request_id=True,
         max_request_headers_kb=wrap_number(HEADERS_KB),

@@ -56,16 +56,9 @@ def mirror_directives(
     if not targets:
         return Copies()
     claims = [(name, f'"${{{variable}}}"') for name, variable in guarded.claim_headers]
+    changes = edit, rewrite.hostname, claims, context.removed_headers, guarded.cookie
     # NGINX ends the connection of the client if the backend of a copy changes the protocol.
-    request = headers.request_headers(
-        "proxy",
-        edit,
-        rewrite.hostname,
-        claims,
-        context.removed_headers,
-        guarded.cookie,
-        upgrades=False,
-    )
+    request = headers.request_headers("proxy", *changes, upgrades=False)
     directives: list[Directive] = []
     maps: list[Directive] = []
     locations: list[Directive] = []
@@ -78,11 +71,7 @@ def mirror_directives(
         inner: list[DirectiveNode] = [simple_directive("internal")]
         if steps < SHARE_STEPS:
             variable = names.variable(scope, "mirror", str(number))
-            # A smaller share than NGINX distinguishes is the smallest one.
-            copied = max(1, steps)
-            rows = split_rows((('"1"', copied), ('""', SHARE_STEPS - copied)))
-            key = f'"${{request_id}}{number}"'
-            maps.append(block("split_clients", (key, f"${variable}"), rows))
+            maps.append(_share(variable, number, steps))
             inner.append(
                 block("if", (f"(${variable}", "=", '"")'), (simple_directive("return", "204"),))
             )
@@ -99,6 +88,14 @@ def mirror_directives(
         locations.append(block("location", ("=", path), inner))
     before = (functions.set_argument(_PATH, "$uri"),) if locations and rewrite.path else ()
     return Copies(tuple(directives), before, tuple(maps), tuple(locations))
+
+
+def _share(variable: str, number: int, steps: int) -> Directive:
+    """Return the map to a value for requests that are copied, and to an empty one for others."""
+    # A smaller share than NGINX distinguishes is the smallest one.
+    copied = max(1, steps)
+    rows = split_rows((('"1"', copied), ('""', SHARE_STEPS - copied)))
+    return block("split_clients", (f'"${{request_id}}{number}"', f"${variable}"), rows)
 
 
 def _rewritten(rewrite: ir.PathRewrite | None, path_match: ir.PathMatch) -> list[Directive]:

@@ -15,7 +15,7 @@ from gatehouse.compiler.ir.server_tls import ENVOY_SUITES, TLS_VERSIONS, ServerT
 PROTOCOLS_KEY = "nginx.org/ssl-protocols"
 CIPHERS_KEY = "nginx.org/ssl-ciphers"
 PREFERENCE_KEY = "nginx.org/ssl-prefer-server-ciphers"
-KEYS = (PROTOCOLS_KEY, CIPHERS_KEY, PREFERENCE_KEY)
+TLS_OPTION_KEYS = (PROTOCOLS_KEY, CIPHERS_KEY, PREFERENCE_KEY)
 """Served keys."""
 
 OLD_VERSIONS = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.1")
@@ -56,8 +56,8 @@ def tls_options(listener: gateway.ListenerSpec, controller: str) -> TlsOptions:
     tls = ServerTls()
     for key, value in sorted(options.items()):
         where = f"tls.options[{key}]"
-        if key not in KEYS:
-            notes.append(f"{where}: must be one of {', '.join(KEYS)}")
+        if key not in TLS_OPTION_KEYS:
+            notes.append(f"{where}: must be one of {', '.join(TLS_OPTION_KEYS)}")
             continue
         try:
             tls, messages = _with_option(tls, key, value, controller)

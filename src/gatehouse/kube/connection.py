@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import yarl
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import CredentialError
 from gatehouse.kube.errors import ApiError, Unauthorized, Unavailable, error_from_response
+from gatehouse.kube.sockets import Sockets
 
 log = structlog.get_logger("gatehouse.kube")
 
@@ -33,6 +33,7 @@ class Connection:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
 
     @property
     def server(self) -> str:
@@ -44,7 +45,7 @@ class Connection:
         context = self._configuration.ssl_context()
         # No limit: every watch holds one connection for as long as it runs.
         connector = aiohttp.TCPConnector(
-            limit=0, ssl=context if context else True, socket_factory=_socket
+            limit=0, ssl=context if context else True, socket_factory=self._sockets
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -53,9 +54,10 @@ class Connection:
         )
 
     async def close(self) -> None:
-        """Close all connections, including those of running watches."""
+        """Close all connections, including those of running watches and those that are closing."""
         if self._session is not None:
             await self._session.close()
+            await self._sockets.close()
             self._session = None
 
     async def request(
@@ -189,22 +191,6 @@ class Connection:
         for warning in response.headers.getall("Warning", ()):
             log.warning("server warning", method=method, path=path, warning=warning)
         return response
-
-
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Create a socket with TCP keep-alive, which detects a lost peer within a minute.
-
-    A watch may be silent for minutes, so that a read timeout cannot detect a dead connection.
-    """
-    family, kind, protocol, _, _ = address
-    result = socket.socket(family, kind, protocol)
-    result.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    result.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        # Not every system has these options; defaults of hours are better than nothing.
-        if hasattr(socket, option):
-            result.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return result
 
 
 def unreachable(server: str, error: Exception) -> Unavailable:

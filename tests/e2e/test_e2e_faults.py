@@ -51,9 +51,8 @@ async def test_traffic_continues_while_a_process_of_the_installation_is_killed(
             return record is not None and record != before
 
         await until(restarted)
-        fresh = await installation.client()
-        await _assert_change_is_served(fresh, where, f"/after-{part}")
-        await fresh.__aexit__(None, None, None)
+        async with installation.client() as fresh:
+            await _assert_change_is_served(fresh, where, f"/after-{part}")
     assert answers.keys() == {"200"}
     assert (installation.agent(), installation.nginx()) == (agent, nginx)
 
@@ -108,9 +107,8 @@ async def test_traffic_survives_a_killed_up_and_the_next_up_adopts_processes(
         installation.process.kill()
         installation.process.wait()
         installation.start()
-        fresh = await installation.client()
-        await _assert_change_is_served(fresh, where, "/after-up")
-        await fresh.__aexit__(None, None, None)
+        async with installation.client() as fresh:
+            await _assert_change_is_served(fresh, where, "/after-up")
     assert answers.keys() == {"200"}
     assert (installation.agent(), installation.nginx()) == (agent, nginx)
 
@@ -126,10 +124,9 @@ async def test_restart_keeps_objects_and_addresses_and_stops_all_processes(
     assert not agent.alive()
     assert process_records.start_time(nginx) is None
     installation.start()
-    fresh = await installation.client()
-    await until(lambda: _reachable(where))
-    assert await address(fresh) == where
-    await fresh.__aexit__(None, None, None)
+    async with installation.client() as fresh:
+        await until(lambda: _reachable(where))
+        assert await address(fresh) == where
 
 
 async def _reachable(where: str) -> bool:

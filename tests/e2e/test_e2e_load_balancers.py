@@ -229,13 +229,10 @@ async def test_servers_of_service_deleted_while_controller_is_stopped_are_remove
         alone.stop()
         assert len(held(fake, "http/web")) == 2
         installation.start()
-        again = await installation.client()
-        try:
+        async with installation.client() as again:
             await holds(fake, "http/web")
             assert held(fake, "http/human") == ["192.0.2.1:80"]
             await again.delete(resources.EXTERNAL_LOAD_BALANCERS, "away", "balanced")
-        finally:
-            await again.__aexit__(None, None, None)
 
 
 async def test_load_balancer_example_is_applied_and_shown(

@@ -82,17 +82,19 @@ class Installation:
         (pid,) = self.state.glob("node/pods/*/volumes/run/nginx.pid")
         return int(pid.read_text())
 
-    async def client(self) -> kube.Client:
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(Exception):
-                    async with contextlib.AsyncExitStack() as stack:
-                        client = kube.Client.from_kubeconfig(self.kubeconfig)
-                        await stack.enter_async_context(client)
-                        await client.list(resources.GATEWAYS)
-                        stack.pop_all()
-                        return client
-                await asyncio.sleep(0.1)
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[kube.Client]:
+        """Yield a client of a cluster administrator, as soon as the API server serves."""
+        await until(self._is_served, 60)
+        async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
+            yield client
+
+    async def _is_served(self) -> bool:
+        with contextlib.suppress(Exception):
+            async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
+                await client.list(resources.GATEWAYS)
+                return True
+        return False
 
 
 def hello(gateway_class: str = "gatehouse-nginx") -> list[dict[str, Any]]:

@@ -34,9 +34,8 @@ def installation(options: tuple[str, ...]) -> Iterator[Installation]:
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
     """Return a client of a cluster administrator."""
-    result = await installation.client()
-    yield result
-    await result.__aexit__(None, None, None)
+    async with installation.client() as result:
+        yield result
 
 
 @pytest.fixture

@@ -152,31 +152,29 @@ async def test_unedited_object_is_left_out_beside_a_serving_envoy(
 
 
 async def _replaced_generator(up: Up, new: Build, case: Case) -> None:
-    client = await up.installation.client()
-    await apply(client, with_exact_route(hello("gatehouse-envoy")))
-    await apply(client, [route(f"good-{number}", f"/good-{number}") for number in range(GOOD)])
-    await apply(client, case.objects)
-    where = await address(client)
-    await until_answered(where, "/")
-    for name in ("bad", *(f"good-{number}" for number in range(GOOD))):
-        await holds(client, "HTTPRoute", name, "Accepted")
-    assert await status(where, "/bad") == case.before
-    await client.__aexit__(None, None, None)
+    async with up.installation.client() as client:
+        await apply(client, with_exact_route(hello("gatehouse-envoy")))
+        await apply(client, [route(f"good-{number}", f"/good-{number}") for number in range(GOOD)])
+        await apply(client, case.objects)
+        where = await address(client)
+        await until_answered(where, "/")
+        for name in ("bad", *(f"good-{number}" for number in range(GOOD))):
+            await holds(client, "HTTPRoute", name, "Accepted")
+        assert await status(where, "/bad") == case.before
     proxies = up.proxies("envoy")
     assert proxies
     load = Load(where, PORT)
     async with load.running():
         assert await asyncio.to_thread(up.leave) == 0
         up.start(new)
-        client = await up.installation.client()
-        await add_route(client, where, "/later")
-        await _is_left_out(client, case.kind)
-        await add_route(client, where, "/last")
-        await _is_left_out(client, case.kind)
-        for number in range(GOOD):
-            assert await status(where, f"/good-{number}") == 200
-        assert await status(where, "/bad") == case.after
-        await client.__aexit__(None, None, None)
+        async with up.installation.client() as client:
+            await add_route(client, where, "/later")
+            await _is_left_out(client, case.kind)
+            await add_route(client, where, "/last")
+            await _is_left_out(client, case.kind)
+            for number in range(GOOD):
+                assert await status(where, f"/good-{number}") == 200
+            assert await status(where, "/bad") == case.after
     print(dict(load.answered), dict(load.failed), load.refused_unprocessed)
     assert not load.failed
     assert min(load.answered[kind] for kind in ("new", "kept", "h2")) > 100

@@ -44,10 +44,11 @@ SECONDS = float(os.environ.get("FAULT_SECONDS", "30"))
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    result = await installation.client()
-    async with echo.serve_echo({BACKEND: "app", REVISED: "revised"}):
+    async with (
+        installation.client() as result,
+        echo.serve_echo({BACKEND: "app", REVISED: "revised"}),
+    ):
         yield result
-    await result.__aexit__(None, None, None)
 
 
 async def reloads(where: str) -> int:

@@ -54,9 +54,8 @@ def clusters() -> Iterator[Estate]:
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    result = await installation.client()
-    yield result
-    await result.__aexit__(None, None, None)
+    async with installation.client() as result:
+        yield result
 
 
 class Front:

@@ -145,9 +145,7 @@ async def without_controller(installation: Installation) -> AsyncIterator[None]:
 async def test_owner_keeps_live_hostname_when_older_cluster_claims_it_while_controller_is_killed(
     installation: Installation, tmp_path: Path
 ) -> None:
-    client = await installation.client()
-    async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_exit(client)
+    async with installation.client() as client:
         owners = Owners(client, tmp_path)
         await apply(client, [gateway("envoy"), secret(ca())])
         await client.create(resources.UPSTREAM_CLUSTERS, owners.spec(OLD))

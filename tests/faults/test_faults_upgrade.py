@@ -87,11 +87,10 @@ async def test_up_upgrade_keeps_proxies_running(
 
 
 async def _upgrade_up(up: Up, new: Build, gateway_class: str, proxy: str) -> None:
-    client = await up.installation.client()
-    await apply(client, with_exact_route(hello(gateway_class)))
-    where = await address(client)
-    await until_answered(where, "/")
-    await client.__aexit__(None, None, None)
+    async with up.installation.client() as client:
+        await apply(client, with_exact_route(hello(gateway_class)))
+        where = await address(client)
+        await until_answered(where, "/")
     masters = up.proxies(proxy)
     assert masters
     load = Load(where, PORT)
@@ -100,16 +99,15 @@ async def _upgrade_up(up: Up, new: Build, gateway_class: str, proxy: str) -> Non
         before = load.answered.total()
         await until(lambda: _more(load, before + 100))
         up.start(new)
-        client = await up.installation.client()
+        async with up.installation.client() as client:
 
-        async def upgraded() -> bool:
-            with contextlib.suppress(AssertionError):
-                return up.agent_build().startswith(str(new.directory))
-            return False
+            async def upgraded() -> bool:
+                with contextlib.suppress(AssertionError):
+                    return up.agent_build().startswith(str(new.directory))
+                return False
 
-        await until(upgraded)
-        await add_route(client, where, "/after-upgrade")
-        await client.__aexit__(None, None, None)
+            await until(upgraded)
+            await add_route(client, where, "/after-upgrade")
     print(dict(load.answered), dict(load.failed), load.refused_unprocessed)
     assert not load.failed
     assert masters & up.proxies(proxy)

@@ -89,9 +89,8 @@ def status(pid: int) -> dict[str, str]:
 async def running(installation: Installation) -> AsyncIterator[kube.Client]:
     installation.start()
     try:
-        client = await installation.client()
-        yield client
-        await client.__aexit__(None, None, None)
+        async with installation.client() as client:
+            yield client
     finally:
         installation.stop()
 
@@ -308,10 +307,9 @@ async def test_data_plane_of_an_earlier_version_serves_as_root_until_its_pod_is_
 ) -> None:
     installation = Installation(state, "--data-plane-users", "none")
     installation.start()
-    client = await installation.client()
-    await apply(client, gateway("nginx"))
-    await serving(client, "nginx")
-    await client.__aexit__(None, None, None)
+    async with installation.client() as client:
+        await apply(client, gateway("nginx"))
+        await serving(client, "nginx")
     before = agents(installation)
     assert status(before["nginx"])["Uid"].split()[0] == "0"
     assert installation.process is not None

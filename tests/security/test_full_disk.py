@@ -366,8 +366,11 @@ async def test_installation_on_a_full_disk_keeps_processes_and_traffic(tmp_path:
         # Logs of the control plane are on the same disk.
         installation.start()
         try:
-            client = await installation.client()
-            async with echo.serve_echo({BACKEND: "app"}), traffic_ready(client) as where:
+            async with (
+                installation.client() as client,
+                echo.serve_echo({BACKEND: "app"}),
+                traffic_ready(client) as where,
+            ):
                 parts = {name: installation.part(name).pid for name in PARTS}
                 parts["agent"] = installation.agent().pid
                 async with traffic(where) as statuses:
@@ -382,7 +385,6 @@ async def test_installation_on_a_full_disk_keeps_processes_and_traffic(tmp_path:
                 after = {name: installation.part(name).pid for name in PARTS}
                 assert after | {"agent": installation.agent().pid} == parts
                 assert statuses.keys() == {"200"}
-            await client.__aexit__(None, None, None)
         finally:
             installation.stop()
     shutil.rmtree(directory, ignore_errors=True)

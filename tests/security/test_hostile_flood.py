@@ -170,9 +170,8 @@ async def flood(installation: Installation, gateway_class: str) -> Outcome:
     hostile, count = hostile_flood.objects(OBJECTS + OBJECTS // 50, SEED)
     connector = aiohttp.TCPConnector(force_close=True)
     timeout = aiohttp.ClientTimeout(total=2)
-    client = await installation.client()
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_exit(client)
+        client = await stack.enter_async_context(installation.client())
         await stack.enter_async_context(echo.serve_echo({BACKEND: "app", REVISED: "revised"}))
         session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         await stack.enter_async_context(session)

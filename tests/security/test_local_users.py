@@ -317,10 +317,9 @@ async def test_no_file_of_a_running_installation_is_open_to_other_users(tmp_path
     installation.output = tmp_path / "up.log"
     installation.start()
     try:
-        client = await installation.client()
-        await apply(client, hello())
-        await address(client)
-        await client.__aexit__(None, None, None)
+        async with installation.client() as client:
+            await apply(client, hello())
+            await address(client)
         await until(functools.partial(asyncio.to_thread, is_complete, state))
         users = parse_range(DEFAULT_RANGE)
         assert users is not None

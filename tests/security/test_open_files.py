@@ -81,8 +81,8 @@ async def test_processes_may_open_as_many_files_as_the_system_allows(tmp_path: P
     )
     started.start()
     try:
-        client = await started.client()
-        await client.__aexit__(None, None, None)
+        async with started.client():
+            pass
 
         async def raised() -> bool:
             return all(limits(started, part) == (HARD, HARD) for part in PARTS)

@@ -80,7 +80,7 @@ STAGES = (
         for proxy in ("nginx", "envoy")
     ),
     Stage("one fault of each kind", "smoke-faults", repeat="file"),
-    Stage("faults", "faults", decides=False, repeat="file"),
+    Stage("faults", "faults", decides=False, options=("-m", "not smoke"), repeat="file"),
     Stage("long", "long", {"CHANGE_SECONDS": "120"}, decides=False, repeat="file"),
     Stage("peers", "peers-available", decides=False, repeat="file"),
     # Advisories come from the package registry. Packages that it does not know are skipped.

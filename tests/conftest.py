@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import os
 import random
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from fakes.kube_apiserver import kube_apiserver
 from fakes.peer_report import PeerReport
@@ -37,7 +38,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=SLOW,
 )
-"""Other examples in every run; the seed is in the header of pytest's report."""
+"""Other examples in every run, in another order; the seed is in the header of pytest's report."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
@@ -116,13 +117,16 @@ def pytest_report_header(config: pytest.Config) -> str:
     if profile != "random":
         return f"hypothesis: profile {profile}"
     return (
-        f"hypothesis: profile random; the same examples again: "
+        f"hypothesis: profile random; the same examples and order again: "
         f"HYPOTHESIS_PROFILE=random pytest --hypothesis-seed={config.option.hypothesis_seed}"
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject a test whose own settings would make a run differ from the next one."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Reject a test whose own settings would make a run differ from the next one.
+
+    A random run also has its property tests in another order.
+    """
     chosen = settings.get_profile(settings.get_current_profile_name())
     for item in items:
         test = getattr(item, "obj", None)
@@ -131,6 +135,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         if used.derandomize != chosen.derandomize or used.database is not None:
             raise pytest.UsageError(f"{item.nodeid}: @settings override the Hypothesis profile")
+    if _profile(config) == "random":
+        _shuffle_property_tests(items, config.option.hypothesis_seed)
+
+
+def _shuffle_property_tests(items: list[pytest.Item], seed: object) -> None:
+    """Exchange the places of the property tests of each file, in the same way for the same seed."""
+    places = collections.defaultdict(list)
+    for place, item in enumerate(items):
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            places[item.path].append(place)
+    for own in places.values():
+        shuffled = [items[place] for place in own]
+        random.Random(str(seed)).shuffle(shuffled)
+        for place, item in zip(own, shuffled, strict=True):
+            items[place] = item
 
 
 def _profile(config: pytest.Config) -> str:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.test_agent_endpoints import Backends, forwarding
-from agent.test_agent_killed import assert_tidy, connected
-from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
-from fakes.crashing_agent import dying_agent
+from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, connected
+from fakes.crashing_agent import assert_tidy, dying_agent
 from fakes.load import Load
 from fakes.nginx_agent import get, until
 from fakes.small_disk import SmallDisk, small_disk

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from fakes.process import SECONDS
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.server import AgentServer, Denied, Identity
@@ -48,6 +49,10 @@ def write_certificate(directory: Path) -> tuple[Path, Path]:
         )
     )
     return cert_path, key_path
+
+
+def connected(report: DataPlaneReport) -> bool:
+    return bool(report.instances)
 
 
 async def authenticate(token: str) -> Identity:
@@ -100,7 +105,7 @@ class ControlPlane:
         await self.start()
 
     async def until(
-        self, condition: Callable[[DataPlaneReport], bool], seconds: float = 20.0
+        self, condition: Callable[[DataPlaneReport], bool], seconds: float = SECONDS
     ) -> DataPlaneReport:
         """Wait for a report that fulfils ``condition``."""
         async with asyncio.timeout(seconds), self._changed:

@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from fakes.process import SECONDS
 from gatehouse.agent.nginx import main
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.apply_steps import ApplyStep
 from gatehouse.agent.nginx.paths import NginxPaths
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.runtime import procfs
 
 
@@ -48,7 +50,7 @@ class CrashingAgent:
     async def died(self) -> None:
         """Wait until it has."""
         assert self.process is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             assert await asyncio.to_thread(self.process.wait) == -signal.SIGKILL
 
     def kill_nginx(self) -> None:
@@ -96,6 +98,17 @@ def dying_agent(environ: dict[str, str], directory: Path) -> Iterator[CrashingAg
         raise
     finally:
         agent.end()
+
+
+def assert_tidy(root: Path) -> None:
+    """Assert that the disk has the served revision, the previous one, and their contents only."""
+    assert not [path for path in root.rglob(".*") if path.parent.parent in (root, root.parent)]
+    store = RevisionStore(root)
+    numbers = store.numbers()
+    assert len(numbers) <= 2
+    assert store.current() == numbers[-1]
+    named = {entry.digest for number in numbers for entry in store.manifest(number).entries}
+    assert {path.name for path in (root / "objects").iterdir()} == named
 
 
 def _on_step(step: ApplyStep) -> None:

@@ -21,7 +21,7 @@ from cryptography import x509
 
 from fakes.authority import Authority
 from fakes.machines import Machine, join, resolving
-from fakes.process import Process
+from fakes.process import SECONDS, Process
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port
 
@@ -203,7 +203,7 @@ class NodeProxy:
             self.process.wait(40)
 
 
-def wait_until(holds: Callable[[], Any], why: Callable[[], str], seconds: float = 30) -> None:
+def wait_until(holds: Callable[[], Any], why: Callable[[], str], seconds: float = SECONDS) -> None:
     """Wait until something holds; ``why`` tells what there is instead."""
     end = time.monotonic() + seconds
     while not holds():

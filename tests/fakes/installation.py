@@ -17,6 +17,7 @@ import yaml
 
 from fakes.kinds import resource_of
 from fakes.loopback import loopback_network
+from fakes.process import SECONDS
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
@@ -65,7 +66,7 @@ class Installation:
     def stop(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(SECONDS)
 
     def part(self, name: str) -> process_records.ProcessRecord:
         result = process_records.recorded(self.state / "run" / f"{name}.json")
@@ -85,7 +86,7 @@ class Installation:
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[kube.Client]:
         """Yield a client of a cluster administrator, as soon as the API server serves."""
-        await until(self._is_served, 60)
+        await until(self._is_served)
         async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
             yield client
 
@@ -112,7 +113,7 @@ async def apply(client: kube.Client, manifests: list[dict[str, Any]]) -> None:
             await client.patch(resource, metadata["name"], manifest, metadata["namespace"])
 
 
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = SECONDS) -> Any:
     async with asyncio.timeout(seconds):
         while True:
             result = await condition()

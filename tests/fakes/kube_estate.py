@@ -286,7 +286,7 @@ def running(directory: Path) -> Iterator[Estate]:
 async def http_proxy_to(address: str) -> AsyncIterator[str]:
     """Run an HTTP proxy that leads every name to the gateway. Yield its URL."""
 
-    tunnels: set[asyncio.Task[None]] = set()
+    tunnels: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -295,33 +295,36 @@ async def http_proxy_to(address: str) -> AsyncIterator[str]:
                 await writer.drain()
             writer.write_eof()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ends = [writer]
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+    async def serve(reader: asyncio.StreamReader, ends: list[asyncio.StreamWriter]) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
             there, onward = await asyncio.open_connection(address, PORT)
             ends.append(onward)
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await asyncio.gather(pump(reader, onward), pump(there, writer))
-        for end in ends:
-            end.transport.abort()
-        for end in ends:
-            with contextlib.suppress(OSError):
-                await end.wait_closed()
+            ends[0].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await asyncio.gather(pump(reader, onward), pump(there, ends[0]))
 
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(serve(reader, writer))
-        tunnels.add(task)
-        task.add_done_callback(tunnels.discard)
+        ends = [writer]
+        task = asyncio.create_task(serve(reader, ends))
+        tunnels[task] = ends
+        task.add_done_callback(end)
+
+    def end(task: asyncio.Task[None]) -> None:
+        for writer in tunnels.pop(task):
+            writer.transport.abort()
 
     server = await asyncio.start_server(begin, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         server.close()
-        running = [*tunnels]
+        # A task may be cancelled before it runs at all.
+        running = dict(tunnels)
         for task in running:
             task.cancel()
-        await asyncio.gather(*running)
+        await asyncio.gather(*running, return_exceptions=True)
+        for writer in (writer for ends in running.values() for writer in ends):
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 async def put_in_front(

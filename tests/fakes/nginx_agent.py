@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
+from fakes.process import SECONDS
 from gatehouse.agent.nginx import main
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.paths import NginxPaths
@@ -38,7 +39,7 @@ def master_pid(directory: Path) -> int:
     return pid
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.02)

@@ -23,12 +23,34 @@ def test_draws(number):
     assert {assertion}
 """
 
+ORDERED = """
+import pytest
+from hypothesis import given, strategies as st
+
+def run(name):
+    with open("drawn", "a") as file:
+        print(name, file=file)
+
+@pytest.mark.parametrize("name", range(8))
+@given(st.just(1))
+def test_property(name, number):
+    run(name)
+
+def test_other():
+    run("other")
+"""
+
 
 def run(
-    directory: Path, profile: str = "", *options: str, decorator: str = "", assertion: str = "True"
+    directory: Path,
+    profile: str = "",
+    *options: str,
+    text: str = DRAWING,
+    decorator: str = "",
+    assertion: str = "True",
 ) -> tuple[str, str]:
-    """Run a property test in its own process. Return its examples and the report."""
-    text = DRAWING.format(decorator=decorator, assertion=assertion)
+    """Run property tests in their own process. Return what they wrote and the report."""
+    text = text.format(decorator=decorator, assertion=assertion)
     (directory / "test_drawing.py").write_text(text)
     drawn = directory / "drawn"
     drawn.unlink(missing_ok=True)
@@ -68,6 +90,19 @@ def test_random_runs_differ_and_report_their_seed(
     seed = re.search(r"--hypothesis-seed=\d+", report)
     assert seed is not None
     assert run(tmp_path, "random", seed[0])[0] == first
+
+
+def test_random_runs_have_the_order_of_their_seed(tmp_path: Path) -> None:
+    inorder = [*map(str, range(8)), "other"]
+    assert run(tmp_path, text=ORDERED)[0].split() == inorder
+    orders = [
+        run(tmp_path, "random", f"--hypothesis-seed={seed}", text=ORDERED)[0].split()
+        for seed in (1, 1, 2)
+    ]
+    assert orders[0] == orders[1]
+    assert inorder not in orders
+    assert orders[1] != orders[2]
+    assert all(sorted(order) == inorder and order[-1] == "other" for order in orders)
 
 
 @pytest.mark.parametrize("override", ["derandomize=False", "database=InMemoryExampleDatabase()"])

@@ -7,6 +7,8 @@ import contextlib
 import resource
 import ssl
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -279,3 +281,15 @@ def test_every_server_has_all_limits(options: tuple[tuple[str, int], ...]) -> No
     assert 0 < limits["grpc.max_receive_message_length"] <= 32 << 20
     assert 0 < limits["grpc.max_concurrent_streams"] <= 1000
     assert len(options) == len(limits), "a later option would override a limit"
+
+
+def test_connections_follow_the_files_that_a_server_may_open() -> None:
+    """Systems start processes with 1,024 files, and a server raises this limit after its import."""
+    code = (
+        "from gatehouse.transports.server import _OPTIONS; "
+        "from gatehouse.runtime.open_files import raise_limit; "
+        "print(dict(_OPTIONS)['grpc.max_allowed_incoming_connections'], raise_limit())"
+    )
+    command = ["prlimit", "--nofile=64:400", sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["300", "400"]

@@ -47,6 +47,10 @@ def server_options(max_message_bytes: int, max_streams: int) -> Options:
 
 
 def _max_connections() -> int:
-    """Return three quarters of the file descriptors, so that the process itself has the rest."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft * 3 // 4)
+    """Return three quarters of the file descriptors, so that the process itself has the rest.
+
+    The hard limit counts: a process raises its soft limit to it when it starts, and options are
+    computed before that.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if hard == resource.RLIM_INFINITY else max(16, hard * 3 // 4)

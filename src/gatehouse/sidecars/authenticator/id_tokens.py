@@ -8,6 +8,7 @@ from typing import Any
 
 import jwt
 
+from gatehouse.dataplane.key_sizes import verification_key
 from gatehouse.sidecars.authenticator.config import Party
 
 ALGORITHMS = (
@@ -87,7 +88,7 @@ def _matching_keys(
         if key.get("use", "sig") != "sig" or key.get("alg", algorithm) != algorithm:
             continue
         try:
-            matching.append(jwt.PyJWK(dict(key), algorithm))
+            matching.append(jwt.PyJWK(verification_key(key), algorithm))
         except (jwt.PyJWTError, ValueError, TypeError, KeyError):
             # A key of an unsupported type.
             continue

@@ -208,7 +208,7 @@ def _decoded(status: int, body: bytes, kind: type[_Value], url: str) -> _Value:
         raise ProviderUnavailableError(f"{url}: unexpected status {status}")
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ProviderUnavailableError(f"{url}: {error}") from error
 
 

@@ -136,7 +136,7 @@ def test_rsa_key_that_proxies_reject_is_a_finding() -> None:
         key.private_bytes(pem, *plain),
     )
     crt, private = (base64.b64encode(content).decode() for content in contents)
-    problem = "Secret ns/s: tls.crt: the RSA key must have at least 2048 bits"
+    problem = "Secret ns/s: tls.crt: the RSA key must have 2048 to 8192 bits"
     assert compiled_certificate(crt, private) == problem
 
 

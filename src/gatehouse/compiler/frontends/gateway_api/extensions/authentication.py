@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from typing import Any
 
 import jwt
 import msgspec
@@ -15,7 +16,11 @@ from gatehouse.apis import nginx_authentication as api
 from gatehouse.compiler.frontends import pem
 from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
-from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values, oidc
+from gatehouse.compiler.frontends.gateway_api.extensions import (
+    nginx_values,
+    oidc,
+    password_costs,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     FILTERS,
@@ -30,6 +35,7 @@ from gatehouse.compiler.ir.authentication import (
     Requirement,
 )
 from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
+from gatehouse.dataplane.key_sizes import verification_key
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
@@ -201,32 +207,31 @@ def _fetched(ask: Ask, namespace: str, spec: api.JwtAuth) -> bytes:
 
 
 def _usable_keys(content: bytes, place: str) -> bytes:
-    """Return the JSON Web Key Set with only its supported, complete keys (RFC 7517, section 5).
+    """Return the JSON Web Key Set with only its supported, complete keys (RFC 7517, section 5), and
+    of these only what verifies signatures.
 
     Raises ValueProblem if there is none.
     """
     try:
         listed = json.loads(content)["keys"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         listed = None
-    usable = (
-        [candidate for candidate in listed if _usable(candidate)]
-        if isinstance(listed, list)
-        else []
-    )
+    candidates = map(_usable_key, listed if isinstance(listed, list) else ())
+    usable = [key for key in candidates if key is not None]
     if not usable:
         raise ValueProblem(f"{place}: must be a JSON Web Key Set with a supported key")
     return json.dumps({"keys": usable}, sort_keys=True).encode()
 
 
-def _usable(key: object) -> bool:
+def _usable_key(key: object) -> dict[str, Any] | None:
     if not isinstance(key, dict) or key.get("kty") not in ("oct", "RSA", "EC"):
-        return False
+        return None
     try:
-        jwt.PyJWK(key)
+        usable = verification_key(key)
+        jwt.PyJWK(usable)
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-        return False
-    return True
+        return None
+    return usable
 
 
 def _secret(ask: Ask, namespace: str, name: str, place: str) -> SecretFile:
@@ -254,8 +259,11 @@ def _named(content: bytes, origin: Origin) -> SecretFile:
 
 
 def _check_users(content: bytes) -> None:
+    """Check a password file. Raises ValueProblem."""
+    place = "spec.basic.secretRef: data[auth]"
     lines = [line for line in content.splitlines() if line.strip() and line[:1] != b"#"]
     if not lines or any(b":" not in line for line in lines):
-        raise ValueProblem(
-            "spec.basic.secretRef: data[auth] must have a line name:hash for each user"
-        )
+        raise ValueProblem(f"{place} must have a line name:hash for each user")
+    for number, line in enumerate(lines, 1):
+        if problem := password_costs.cost_problem(line.split(b":")[1]):
+            raise ValueProblem(f"{place}: user {number}: {problem}")

@@ -9,11 +9,11 @@ from typing import Literal
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 from gatehouse.apis import core, gateway
-from gatehouse.compiler.frontends import pem
+from gatehouse.compiler.frontends import pem, rsa_keys
 from gatehouse.compiler.frontends.certificate_names import dns_names, validity_of
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
@@ -21,9 +21,6 @@ from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference,
 from gatehouse.compiler.ir.gateway import Certificate, SecretBytes
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
-
-MIN_RSA_BITS = 2048
-"""Minimum size of RSA keys that Envoy and, on its default security level, NGINX accept."""
 
 
 def key_pair_of_secret(ask: Ask, name: tuple[str, str]) -> Certificate | str:
@@ -61,15 +58,19 @@ def key_pair(
         certified = public.public_bytes(der, spki)
     except pem.MALFORMED:
         return f"{names[0]} must be a PEM certificate with a supported key type"
+    if problem := rsa_keys.size_problem(public):
+        return f"{names[0]}: {problem}"
     try:
-        private = serialization.load_pem_private_key(key, password=None)
+        private = serialization.load_pem_private_key(
+            key, password=None, unsafe_skip_rsa_key_validation=True
+        )
         own = private.public_key().public_bytes(der, spki)
     except pem.MALFORMED:
         return f"{names[1]} must be an unencrypted PEM key of a supported type"
     if certified != own:
         return f"{names[1]} does not match the first certificate of {names[0]}"
-    if isinstance(public, RSAPublicKey) and public.key_size < MIN_RSA_BITS:
-        return f"{names[0]}: the RSA key must have at least {MIN_RSA_BITS} bits"
+    if isinstance(private, RSAPrivateKey) and not rsa_keys.is_consistent(private.private_numbers()):
+        return f"{names[1]} must be a valid key"
     chain, key = pem.encode_certificates(parsed), pem.encode_private_key(private)
     digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
     names_of_leaf = dns_names(parsed[0])

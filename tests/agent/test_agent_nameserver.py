@@ -205,6 +205,37 @@ async def test_large_response_is_fetched_over_tcp() -> None:
         assert len(servers(whole)) == 700
 
 
+async def test_silent_connections_take_no_file_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process of the machine can connect to the name server."""
+    async with serving(web=ONE) as server, asyncio.timeout(30):
+        opened = [
+            await asyncio.open_connection(nameserver.HOST, server.port)
+            for _ in range(nameserver.MAX_STREAMS + 1)
+        ]
+        with contextlib.suppress(ConnectionError):
+            assert await opened[0][0].read() == b""
+        query = dns.message.make_query("_endpoints._tcp.web.gatehouse.", "SRV")
+        whole = await dns.asyncquery.tcp(query, nameserver.HOST, timeout=5, port=server.port)
+        assert len(servers(whole)) == 1
+        monkeypatch.setattr(nameserver, "STREAM_SECONDS", 0.1)
+        late, half = await asyncio.open_connection(nameserver.HOST, server.port)
+        half.write(b"\0")
+        with contextlib.suppress(ConnectionError):
+            assert await late.read() == b""
+        for _, writer in [*opened, (late, half)]:
+            writer.close()
+
+
+async def test_queries_from_many_sockets_take_bounded_memory() -> None:
+    async with serving(web=ONE) as server:
+        query = dns.message.make_query("_endpoints._tcp.web.gatehouse.", "SRV").to_wire()
+        answered: list[bytes] = []
+        for port in range(nameserver.MAX_SOCKETS + 100):
+            server.handle_query(query, (nameserver.HOST, port), answered.append)
+        assert len(answered) == nameserver.MAX_SOCKETS + 100
+        assert len(server._limits) == nameserver.MAX_SOCKETS
+
+
 async def test_upstream_without_endpoints_is_nxdomain() -> None:
     async with serving(web=()) as server:
         response = await ask(server, "_endpoints._tcp.web.gatehouse.", "SRV")

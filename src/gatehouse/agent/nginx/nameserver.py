@@ -41,6 +41,15 @@ NGINX may query thousands of names at once and repeats a lost query after 5 s.
 MAX_CLIENTS = 16
 """Maximum number of clients remembered for a name. A reload adds clients, and old ones linger."""
 
+MAX_SOCKETS = 256
+"""Maximum number of sockets whose responses have a rate limit. A worker has one."""
+
+MAX_STREAMS, STREAM_SECONDS = 64, 10.0
+"""Maximum number of TCP connections, and the timeout of one in seconds.
+
+Every process of the machine can connect. A worker opens one connection for each large response.
+"""
+
 BURST, PACE = 100, 0.05
 """Maximum number of responses to one client per interval, and the interval in seconds.
 
@@ -150,7 +159,8 @@ class Nameserver:
         self._limits: dict[object, _RateLimit] = {}
         self._datagrams: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._streams: set[asyncio.StreamWriter] = set()
+        self._streams: dict[asyncio.StreamWriter, None] = {}
+        """Open TCP connections, oldest first."""
 
     async def start(self, port: int) -> None:
         """Listen on `port`, or on another port if it is not available. Raises OSError."""
@@ -299,7 +309,7 @@ class Nameserver:
 
         def send_in_turn() -> None:
             client.delayed = None
-            self._limits.setdefault(source, _RateLimit()).send(send)
+            self._limit(source).send(send)
 
         client.send = send_in_turn
         if client.sent_version == name.version:
@@ -307,20 +317,36 @@ class Nameserver:
         else:
             send_in_turn()
 
+    def _limit(self, source: object) -> _RateLimit:
+        limit = self._limits.get(source)
+        if limit is None:
+            if len(self._limits) >= MAX_SOCKETS:
+                self._limits.pop(next(iter(self._limits))).stop()
+            limit = self._limits[source] = _RateLimit()
+        return limit
+
     async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def respond(data: bytes) -> None:
             writer.write(struct.pack("!H", len(data)) + data)
 
-        self._streams.add(writer)
+        self._streams[writer] = None
+        if len(self._streams) > MAX_STREAMS:
+            oldest = next(iter(self._streams))
+            del self._streams[oldest]
+            oldest.transport.abort()
         try:
-            while True:
-                (length,) = struct.unpack("!H", await reader.readexactly(2))
-                self.handle_query(await reader.readexactly(length), None, respond)
-                await writer.drain()
+            async with asyncio.timeout(STREAM_SECONDS):
+                while True:
+                    (length,) = struct.unpack("!H", await reader.readexactly(2))
+                    self.handle_query(await reader.readexactly(length), None, respond)
+                    await writer.drain()
+        except TimeoutError:
+            # A client that reads nothing would delay an orderly close.
+            writer.transport.abort()
         except (asyncio.IncompleteReadError, OSError):
             pass
         finally:
-            self._streams.discard(writer)
+            self._streams.pop(writer, None)
             writer.close()
 
 

@@ -295,6 +295,33 @@ def test_envoy_reads_configuration_of_privileged_port(tmp_path: Path) -> None:
     assert "read by envoy/" in accepted.output
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("gateway_class", CLASSES)
+def test_proxy_reads_configuration_of_every_protocol(tmp_path: Path, gateway_class: str) -> None:
+    """Two UDP listeners, as Envoy opens the ports of such listeners even in a test."""
+    every = gateway(gateway_class)
+    every["spec"]["listeners"] += [
+        {"name": "tcp", "port": 8445, "protocol": "TCP"},
+        {"name": "dns", "port": 8446, "protocol": "UDP"},
+        {"name": "syslog", "port": 8447, "protocol": "UDP"},
+        {"name": "tls", "port": 8444, "protocol": "TLS", "tls": {"mode": "Passthrough"}},
+    ]
+    service = request_causes.service("datagrams", 53, protocol="UDP")
+    routes = [
+        route(section, request_causes.to(name, port), kind=kind,
+              parentRefs=[{"name": "web", "sectionName": section}])
+        for kind, name, port, section in (
+            ("TCPRoute", "app", 80, "tcp"), ("UDPRoute", "datagrams", 53, "dns"),
+            ("TLSRoute", "app", 80, "tls"),
+        )
+    ]  # fmt: skip
+    syslog = route("syslog", request_causes.to("datagrams", 53), kind="UDPRoute",
+                   parentRefs=[{"name": "web", "sectionName": "syslog"}])  # fmt: skip
+    path = write(tmp_path, every, SERVICE, service, *routes, syslog)
+    accepted = run("-f", str(path), "--proxy-test")
+    assert accepted.exit_code == 0, (accepted.output, accepted.exception)
+
+
 def test_missing_proxy_is_an_error_only_if_requested(tmp_path: Path) -> None:
     path = str(write(tmp_path, *copy.deepcopy(GOOD)))
     result = run("-f", path, "--nginx", "/nowhere/nginx")

@@ -263,11 +263,18 @@ class EnvoyTest:
 
 
 def _without_ports(resources: ResourceSet) -> ResourceSet:
-    """Return resources whose listeners open no port."""
+    """Return resources whose listeners open no port.
+
+    Envoy always opens the ports of UDP listeners. They are replaced by free loopback ports.
+    """
     result = []
     for name, resource in resources.by_type.get(LISTENER_TYPE_URL, {}).items():
         listener = listener_pb2.Listener.FromString(resource.body)
-        listener.bind_to_port.value = False
+        if listener.HasField("udp_listener_config"):
+            socket = listener.address.socket_address
+            socket.address, socket.port_value, socket.ipv4_compat = "127.0.0.1", 0, False
+        else:
+            listener.bind_to_port.value = False
         body = listener.SerializeToString(deterministic=True)
         result.append(XdsResource.make(LISTENER_TYPE_URL, name, body, origins=resource.origins))
     return resources.changed(result)

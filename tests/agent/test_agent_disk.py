@@ -212,6 +212,16 @@ def test_revisions_share_contents_and_obsolete_contents_are_removed(
     assert (tmp_path / "current" / "gatehouse" / "c").read_bytes() == b"c"
 
 
+def test_previous_revision_has_other_files(store: RevisionStore) -> None:
+    """The agent applies a configuration a second time to remove seeds."""
+    numbers = []
+    for version in ("v1", "v2", "v2", "v2"):
+        numbers.append(stage(store, version, {"gatehouse/a": version.encode()}))
+        store.activate(numbers[-1])
+        store.keep(numbers[-1])
+    assert store.numbers() == [numbers[0], numbers[-1]]
+
+
 def contents(directory: Path) -> dict[str, object]:
     """Return the content of a revision, without the version in its manifest."""
     return {
@@ -255,9 +265,8 @@ def test_revision_built_from_spare_equals_new_revision(
                 changed = {**files, "other/d": b"4"}
                 store.put(entry("other/d", b"4"), b"4")
                 store.update_in_place(number, Manifest(f"{turn} amended", _entries(changed)))
-            previous = store.current()
             store.activate(number)
-            store.keep(number, previous)
+            store.keep(number)
             named = {
                 manifest_entry.digest
                 for n in store.numbers()
@@ -290,10 +299,9 @@ def test_revision_with_one_changed_file_writes_one_file(
 ) -> None:
     files = {f"gatehouse/{number}": b"same" for number in range(1000)}
     for version in ("one", "two"):
-        previous = store.current()
         number = stage(store, version, files | {"gatehouse/x": version.encode()})
         store.activate(number)
-        store.keep(number, previous)
+        store.keep(number)
     links, link = list[Any](), os.link
 
     def noted(source: Path, target: Path) -> None:

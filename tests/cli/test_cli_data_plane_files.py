@@ -85,6 +85,21 @@ def test_previous_revision_is_found_where_the_agent_keeps_it(data: Path, place: 
     assert list(configuration_diff(stored.served, stored.served, ("p", "p"))) == []
 
 
+def test_previous_configuration_differs_in_more_than_seeds(data: Path) -> None:
+    """An agent adds seeds of endpoints to a revision, and removes them by another one."""
+    again = data / "generations" / "11"
+    revision(again, "new;\n", "not shown")
+    seeds = data / "generations" / "10" / "seeds" / "web"
+    seeds.mkdir(parents=True)
+    (seeds / "servers.conf").write_text("server 127.0.0.1:9;\n")
+    (data / "current").unlink()
+    (data / "current").symlink_to("generations/11")
+    stored = stored_in(data)
+    assert stored.previous is not None
+    assert stored.previous.texts["gatehouse/http.conf"] == "old;\n"
+    assert list(stored.served.texts) == ["gatehouse/http.conf", "gatehouse/secret"]
+
+
 def test_first_revision_has_no_previous_one(data: Path) -> None:
     (data / "generations" / "9" / "gatehouse" / "http.conf").unlink()
     assert stored_in(data).previous is None

@@ -11,6 +11,7 @@ import msgspec
 
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.revision_store import MANIFEST
+from gatehouse.agent.nginx.seed_files import SEEDS
 from gatehouse.cli.secret_digest import SecretDigest
 from gatehouse.runtime.printable import printable
 
@@ -46,17 +47,15 @@ class StoredConfigurations(msgspec.Struct, frozen=True):
     served: DataPlaneConfiguration
     previous: DataPlaneConfiguration | None = None
     """Configuration before that one; None if it is not stored. Agents keep one earlier revision of
-    NGINX, and none of Envoy."""
+    NGINX with other files, and none of Envoy."""
 
 
 def read_stored(data: Path, digest: SecretDigest) -> StoredConfigurations | None:
     """Return the configurations in a directory; None if it has none. Raises OSError."""
     if (data / _CURRENT).is_dir():
-        previous = _previous_revision(data)
-        return StoredConfigurations(
-            _revision(data / _CURRENT, digest),
-            _revision(previous, digest) if previous is not None else None,
-        )
+        served = _revision(data / _CURRENT, digest)
+        earlier = (_revision(path, digest) for path in _other_revisions(data))
+        return StoredConfigurations(served, next((item for item in earlier if item != served), None))
     if (data / _RESOURCES).is_file():
         # Imported here because an NGINX image lacks Envoy's messages.
         from gatehouse.cli import envoy_config
@@ -69,7 +68,8 @@ def read_stored(data: Path, digest: SecretDigest) -> StoredConfigurations | None
     return None
 
 
-def _previous_revision(data: Path) -> Path | None:
+def _other_revisions(data: Path) -> Iterator[Path]:
+    """Yield the revisions that are not served, the newest first."""
     current = (data / _CURRENT).resolve()
     numbered = sorted(
         (path for path in (data / _REVISIONS).glob("[0-9]*") if path.is_dir()),
@@ -78,8 +78,7 @@ def _previous_revision(data: Path) -> Path | None:
     )
     for path in ((data / _GOOD).resolve(), *numbered, data / _SPARE):
         if path.is_dir() and path != current and any(path.rglob("*.conf")):
-            return path
-    return None
+            yield path
 
 
 def _revision(directory: Path, digest: SecretDigest) -> DataPlaneConfiguration:
@@ -87,6 +86,9 @@ def _revision(directory: Path, digest: SecretDigest) -> DataPlaneConfiguration:
     texts = {}
     for path in sorted(directory.rglob("*.conf")):
         name = str(path.relative_to(directory))
+        if name.startswith(f"{SEEDS}/"):
+            # The agent adds and removes them at any time. The endpoints are in other files.
+            continue
         if name not in entries or not entries[name].secret:
             text = path.read_text(encoding="utf-8", errors="replace")
             texts[name] = _without_secret_headers(text, digest)

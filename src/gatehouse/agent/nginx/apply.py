@@ -107,8 +107,7 @@ class Applier:
         with contextlib.suppress(UpdateRejectedError):
             await self._push_endpoints(manifest)
         log.info("serving", version=manifest.version)
-        older = [number for number in self._revisions.numbers() if number < current]
-        await asyncio.to_thread(self._revisions.keep, current, *older[-1:])
+        await asyncio.to_thread(self._revisions.keep, current)
         if manifest.nameserver != self._upstreams.port:
             # Another process has the port that its upstreams query.
             await self._reload(manifest)
@@ -305,7 +304,7 @@ class Applier:
             self._load_seconds = self.steps.seconds[ApplyStep.ANSWERED]
             self.seen, self.confirmed = version, None
             await self._sidecars.update()
-            await asyncio.to_thread(self._revisions.keep, staged, previous)
+            await asyncio.to_thread(self._revisions.keep, staged)
             self.steps.reached(ApplyStep.SWEPT)
             log.info("configuration applied", version=version, seconds=self.steps.seconds)
             return ApplyResult("Config apply successful")

@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -321,8 +321,8 @@ class RevisionStore:
         """Remove a revision that is not going to be served."""
         self.sweep(other for other in self.numbers() if other != number)
 
-    def keep(self, good: int, *others: int | None) -> None:
-        """Record `good` as the last known good revision. Remove all except it and `others`.
+    def keep(self, good: int) -> None:
+        """Record `good` as the last known good revision. Remove all except it and the previous one.
 
         If the disk cannot be written to, the previous record stays.
         """
@@ -331,7 +331,19 @@ class RevisionStore:
                 self._write_link(self._good, good)
         except OSError as error:
             log.warning("last known good revision not recorded", revision=good, error=str(error))
-        self.sweep({good, *others})
+        self.sweep(self._with_previous(good))
+
+    def _with_previous(self, number: int) -> Iterator[int]:
+        """Yield a revision, and the newest one before it that has other files.
+
+        Revisions of the same files differ only in what the agent adds to them, such as seeds.
+        """
+        yield number
+        manifest = self.manifest(number)
+        for other in reversed(self.numbers()):
+            if other < number and not self.manifest(other).same(manifest):
+                yield other
+                return
 
     def _sweep(self, keep: Set[int | None]) -> None:
         for number in self.numbers():

@@ -19,7 +19,7 @@ from gatehouse.apis import resources
 from gatehouse.cli import status_rendering
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.object_source import read_cluster
-from gatehouse.cli.status import StatusView, select_objects, status
+from gatehouse.cli.status import StatusView, select_objects, status, with_ancestors
 from gatehouse.cli.status_watch import changed_lines, watch_status
 from gatehouse.inspection.object_set import ObjectSet
 from gatehouse.inspection.status_report import ReportedObject, report_status
@@ -128,6 +128,57 @@ def test_tree_has_class_gateway_listener_route_service(report: tuple[ReportedObj
     assert lines.index("  HTTPRoute default/orphan orphan.example") > lines.index("no Gateway")
 
 
+def test_tree_has_listeners_of_listener_sets_with_their_routes() -> None:
+    listener = {"name": "extra", "port": 8091, "protocol": "HTTP"}
+    more = {
+        "kind": "ListenerSet", "metadata": request_causes.metadata("more"),
+        "spec": {"parentRef": {"name": "web"}, "listeners": [listener]},
+        "status": {"listeners": [{"name": "extra", "attachedRoutes": 2,
+                                  "conditions": [condition("Programmed")]}]},
+    }  # fmt: skip
+    parent = {"name": "more", "kind": "ListenerSet", "group": "gateway.networking.k8s.io"}
+    routes = [
+        route("all", "app", *GOOD, parentRefs=[parent]),
+        route("one", "app", *GOOD, parentRefs=[{**parent, "sectionName": "extra"}]),
+    ]
+    every = report_status(ObjectSet([CLASS, programmed("web"), more, *routes], [], ()))
+    lines = [line for line in status_rendering.tree_lines(every) if "! " not in line]
+    assert lines == [
+        "GatewayClass gatehouse-nginx (gatehouse.dev/nginx)",
+        "  Gateway default/web: Programmed True",
+        "    listener http 8080/HTTP: Programmed True, routes 1",
+        "    listener default/more/extra 8091/HTTP: Programmed True, routes 2",
+        "      HTTPRoute default/one one.example",
+        "    HTTPRoute default/all all.example",
+    ]
+    assert {item.name for item in select_objects(every, "", ("web",))} == {"web", "all", "one"}
+
+
+def test_tree_of_selected_objects_has_their_gateway_and_class(
+    report: tuple[ReportedObject, ...],
+) -> None:
+    of_gateway = with_ancestors(select_objects(report, "", ("web",)), report)
+    lines = list(status_rendering.tree_lines(of_gateway))
+    assert lines[0] == "GatewayClass gatehouse-nginx (gatehouse.dev/nginx)"
+    assert "    HTTPRoute default/fine fine.example" in lines
+    of_route = with_ancestors(select_objects(report, "", ("fine",)), report)
+    assert list(status_rendering.tree_lines(of_route))[1:4] == [
+        "  Gateway default/web: Programmed True",
+        "    listener http 8080/HTTP: Programmed True, routes 1",
+        "    HTTPRoute default/fine fine.example",
+    ]
+
+
+def test_table_of_selected_objects_does_not_claim_that_there_are_no_others(
+    report: tuple[ReportedObject, ...],
+) -> None:
+    route_only = select_objects(report, "", ("fine",))
+    lines = [*status_rendering.status_lines(route_only, wide=False, selected=True)]
+    assert lines[0].startswith("ROUTE ")
+    nothing = [*status_rendering.status_lines((), wide=False)]
+    assert nothing == ["GATEWAY: none", "", "ROUTE: none"]
+
+
 def test_structured_outputs_agree(report: tuple[ReportedObject, ...]) -> None:
     document = json.loads(status_rendering.structured_status(report, "json"))
     assert yaml.safe_load(status_rendering.structured_status(report, "yaml")) == document
@@ -142,7 +193,9 @@ def test_structured_outputs_agree(report: tuple[ReportedObject, ...]) -> None:
 
 def test_objects_are_selected_by_namespace_and_name(report: tuple[ReportedObject, ...]) -> None:
     assert {item.name for item in select_objects(report, "other", ())} == {"gatehouse-nginx"}
-    assert [item.name for item in select_objects(report, "", ("default/web",))] == ["web"]
+    web = select_objects(report, "", ("default/web",))
+    assert {item.kind for item in web} == {"Gateway", "HTTPRoute"}
+    assert [item.name for item in select_objects(report, "", ("fine",))] == ["fine"]
     assert [item.kind for item in select_objects(report, "default", ("foreign",))] == [
         "Gateway",
         "HTTPRoute",

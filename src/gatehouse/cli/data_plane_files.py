@@ -55,7 +55,9 @@ def read_stored(data: Path, digest: SecretDigest) -> StoredConfigurations | None
     if (data / _CURRENT).is_dir():
         served = _revision(data / _CURRENT, digest)
         earlier = (_revision(path, digest) for path in _other_revisions(data))
-        return StoredConfigurations(served, next((item for item in earlier if item != served), None))
+        return StoredConfigurations(
+            served, next((item for item in earlier if item != served), None)
+        )
     if (data / _RESOURCES).is_file():
         # Imported here because an NGINX image lacks Envoy's messages.
         from gatehouse.cli import envoy_config

@@ -142,10 +142,11 @@ class StatusView(msgspec.Struct, frozen=True):
 
     def render(self, objects: ObjectSet) -> tuple[tuple[ReportedObject, ...], str]:
         """Return the selected objects and the output."""
-        reported = select_objects(report_status(objects), self.namespace, self.names)
+        every = report_status(objects)
+        reported = select_objects(every, self.namespace, self.names)
         if self.problems:
             reported = tuple(item for item in reported if item.problems)
-        return reported, self._text(reported)
+        return reported, self._text(with_ancestors(reported, every) if self.tree else reported)
 
     def _text(self, reported: Sequence[ReportedObject]) -> str:
         if self.structured:
@@ -158,8 +159,10 @@ class StatusView(msgspec.Struct, frozen=True):
                 for part in status_rendering.wrapped(line, self.width)
             ]
             return "\n".join(lines) or "no problems"
-        wide = self.output == "wide"
-        return "\n".join(status_rendering.status_lines(reported, wide=wide, width=self.width))
+        wide, selected = self.output == "wide", bool(self.names)
+        return "\n".join(
+            status_rendering.status_lines(reported, wide=wide, width=self.width, selected=selected)
+        )
 
 
 def select_objects(
@@ -167,17 +170,39 @@ def select_objects(
 ) -> tuple[ReportedObject, ...]:
     """Return the objects of a namespace with one of the names, given as NAME or NAMESPACE/NAME.
 
-    GatewayClasses, which have no namespace, stay without names. Raises CLIError for a name that no
-    object has.
+    A Gateway selects its routes and data planes, too. GatewayClasses, which have no namespace, stay
+    without names. Raises CLIError for a name that no object has.
     """
     result = [item for item in reported if item.namespace in (namespace, "") or not namespace]
     for name in names:
         if not any(name in (item.name, item.full_name) for item in result):
             place = f" in namespace {namespace}" if namespace else ""
             raise CLIError(f"no Gateway, route or data plane {name}{place}")
+    if not names:
+        return tuple(result)
+    selection = {*names}
+    gateways = {
+        item.full_name
+        for item in result
+        if item.kind == "Gateway" and {item.name, item.full_name} & selection
+    }
     return tuple(
-        item for item in result if not names or item.name in names or item.full_name in names
+        item
+        for item in result
+        if {item.name, item.full_name} & selection or {item.gateway, *item.gateways} & gateways
     )
+
+
+def with_ancestors(
+    selected: Sequence[ReportedObject], every: Sequence[ReportedObject]
+) -> tuple[ReportedObject, ...]:
+    """Return selected objects with the Gateways of the routes, and the classes of the Gateways."""
+    keys = {(item.kind, item.full_name) for item in selected}
+    keys |= {("Gateway", name) for item in selected for name in item.gateways}
+    keys |= {
+        ("GatewayClass", item.class_name) for item in every if (item.kind, item.full_name) in keys
+    }
+    return tuple(item for item in every if (item.kind, item.full_name) in keys)
 
 
 @status.command("load-balancers")

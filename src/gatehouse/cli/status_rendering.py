@@ -34,17 +34,22 @@ def structured_status(objects: Sequence[ReportedObject], output: str) -> str:
     return str(yaml.safe_dump(list(document), sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
-def status_lines(objects: Sequence[ReportedObject], *, wide: bool, width: int = 0) -> Iterator[str]:
+def status_lines(
+    objects: Sequence[ReportedObject], *, wide: bool, width: int = 0, selected: bool = False
+) -> Iterator[str]:
     """Yield the tables. Problems of an object follow its row.
 
-    ``width``: columns of the terminal; 0: unlimited, as in pipes.
+    ``width``: columns of the terminal; 0: unlimited, as in pipes. ``selected``: the objects are
+    some of several, so that a missing kind means nothing.
     """
-    for number, (title, kinds) in enumerate(_SECTIONS):
+    separated = False
+    for title, kinds in _SECTIONS:
         rows = [item for item in objects if item.kind in kinds]
         if title == "OTHER OBJECTS":
             rows = [item for item in objects if item.kind not in _SHOWN and item.problems]
-        if title in ("GATEWAY", "ROUTE") or rows:
-            yield from ([""] if number else [])
+        if rows or (title in ("GATEWAY", "ROUTE") and not selected):
+            yield from ([""] if separated else [])
+            separated = True
             yield from _table(title, rows, wide=wide, width=width)
 
 
@@ -200,27 +205,28 @@ def tree_lines(objects: Sequence[ReportedObject]) -> Iterator[str]:
             if gateway.class_name == name:
                 yield from _gateway_tree(gateway, routes)
     names = {gateway.full_name for gateway in gateways}
-    orphans = [route for route in routes if not _gateways_of(route) & names]
+    orphans = [route for route in routes if not names & {*route.gateways}]
     if orphans:
         yield "no Gateway"
         yield from (line for route in orphans for line in _route_tree(route, _GAP))
 
 
-def _gateways_of(route: ReportedObject) -> set[str]:
-    return {"/".join(parent.split("/")[:2]) for parent in route.parents}
-
-
 def _gateway_tree(gateway: ReportedObject, routes: Iterable[ReportedObject]) -> Iterator[str]:
     yield printable(f"  Gateway {gateway.full_name}: Programmed {gateway.state['Programmed']}")
     yield from (f"    ! {printable(_own(gateway, problem))}" for problem in gateway.problems)
-    own = [route for route in routes if gateway.full_name in _gateways_of(route)]
+    own = [route for route in routes if gateway.full_name in route.gateways]
+    places = set()
     for listener in gateway.listeners:
         yield f"    {_listener(listener)}"
+        name = listener["name"]
+        place = name if "/" in name else f"{gateway.full_name}/{name}"
+        places.add(place)
         for route in own:
-            if f"{gateway.full_name}/{listener['name']}" in route.parents:
+            if place in route.parents:
                 yield from _route_tree(route, _GAP * 3)
     for route in own:
-        if gateway.full_name in route.parents:
+        pairs = zip(route.parents, route.gateways, strict=True)
+        if any(owner == gateway.full_name and place not in places for place, owner in pairs):
             yield from _route_tree(route, _GAP * 2)
 
 

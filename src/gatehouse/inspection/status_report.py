@@ -95,10 +95,13 @@ class ReportedObject(msgspec.Struct, frozen=True, rename="camel"):
     """Status of the main conditions, by type."""
     addresses: tuple[str, ...] = ()
     listeners: tuple[Mapping[str, str], ...] = ()
-    """Name, port, protocol, hostname, number of routes and `Programmed` of each listener."""
+    """Name, port, protocol, hostname, number of routes and `Programmed` of each listener. Those of
+    ListenerSets follow, with the name ``namespace/name/listener``."""
     hostnames: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
-    """``namespace/name`` of Gateways, with ``/listener`` if the route names one."""
+    """``namespace/name`` of Gateways and ListenerSets, with ``/listener`` if a route names one."""
+    gateways: tuple[str, ...] = ()
+    """``namespace/name`` of the Gateway of each parent, in the same order."""
     backends: tuple[ReportedBackend, ...] = ()
     problems: tuple[str, ...] = ()
     details: tuple[ReportedProblem, ...] = ()
@@ -120,12 +123,15 @@ def report_status(objects: ObjectSet) -> tuple[ReportedObject, ...]:
     slices = tuple(objects.of_kind("EndpointSlice"))
     endpoints, ports = _endpoints(slices), ServicePorts(slices)
     services = {_name_of(item): item for item in objects.of_kind("Service")}
+    sets = tuple(objects.of_kind("ListenerSet"))
     result = [_class(item) for item in objects.of_kind("GatewayClass")]
-    result += [_gateway(item) for item in objects.of_kind("Gateway")]
+    result += [_gateway(item, sets) for item in objects.of_kind("Gateway")]
+    owners = {"/".join(_name_of(item)): _owner(item) for item in sets}
     for kind in LISTED_ROUTE_KINDS:
         for item in objects.of_kind(kind):
             backends = _backends(item, services, endpoints, ports)
-            result.append(_route(item, orphans.get(object_name(item), ""), tuple(backends)))
+            orphan = orphans.get(object_name(item), "")
+            result.append(_route(item, orphan, tuple(backends), owners))
     known = {"GatewayClass", "Gateway", *LISTED_ROUTE_KINDS}
     others = [resource.kind for resource in combined.KINDS.with_status]
     for kind in (*others, "UpstreamCluster", "ExternalLoadBalancer"):
@@ -185,27 +191,24 @@ def _class(item: Object) -> ReportedObject:
     )
 
 
-def _gateway(item: Object) -> ReportedObject:
+def _owner(listener_set: Object) -> str:
+    """Return the ``namespace/name`` of the Gateway of a ListenerSet."""
+    parent, namespace = listener_set["spec"]["parentRef"], _name_of(listener_set)[0]
+    return f"{parent.get('namespace') or namespace}/{parent['name']}"
+
+
+def _gateway(item: Object, sets: Iterable[Object]) -> ReportedObject:
     status = item.get("status") or {}
     problems = _conditions(item)
     if condition_status(status.get("conditions"), "Programmed")[0] == "Unknown" and not problems:
         class_name = item["spec"].get("gatewayClassName")
         text = f"{object_name(item)}: no status yet: no controller manages {class_name}"
         problems = [_problem(text, NO_CONTROLLER)]
-    states = {entry["name"]: entry for entry in status.get("listeners") or ()}
-    listeners = []
-    for listener in item["spec"].get("listeners") or ():
-        own = states.get(listener["name"], {})
-        listeners.append(
-            {
-                "name": listener["name"],
-                "port": str(listener["port"]),
-                "protocol": listener["protocol"],
-                "hostname": listener.get("hostname", ""),
-                "routes": str(own.get("attachedRoutes", "")),
-                **_state(own.get("conditions"), "Programmed"),
-            }
-        )
+    name = "/".join(_name_of(item))
+    listeners = [*_listeners(item, "")]
+    for listener_set in sets:
+        if _owner(listener_set) == name:
+            listeners += _listeners(listener_set, f"{'/'.join(_name_of(listener_set))}/")
     return _reported(
         item,
         problems,
@@ -216,7 +219,27 @@ def _gateway(item: Object) -> ReportedObject:
     )
 
 
-def _route(item: Object, orphan: str, backends: tuple[ReportedBackend, ...]) -> ReportedObject:
+def _listeners(item: Object, prefix: str) -> Iterable[Mapping[str, str]]:
+    """Yield the listeners of a Gateway or ListenerSet. ``prefix``: start of their names."""
+    states = {entry["name"]: entry for entry in (item.get("status") or {}).get("listeners") or ()}
+    for listener in item["spec"].get("listeners") or ():
+        own = states.get(listener["name"], {})
+        yield {
+            "name": f"{prefix}{listener['name']}",
+            "port": str(listener["port"]),
+            "protocol": listener["protocol"],
+            "hostname": listener.get("hostname", ""),
+            "routes": str(own.get("attachedRoutes", "")),
+            **_state(own.get("conditions"), "Programmed"),
+        }
+
+
+def _route(
+    item: Object,
+    orphan: str,
+    backends: tuple[ReportedBackend, ...],
+    owners: Mapping[str, str],
+) -> ReportedObject:
     namespace = item["metadata"].get("namespace", "")
     entries = (item.get("status") or {}).get("parents") or [{}]
     state: dict[str, str] = {}
@@ -233,27 +256,33 @@ def _route(item: Object, orphan: str, backends: tuple[ReportedBackend, ...]) -> 
         for entry in backends
         if entry.problem
     ]
+    parents = _parents(item, namespace)
     return _reported(
         item,
         problems,
         state=state,
         hostnames=item["spec"].get("hostnames") or (),
-        parents=_parents(item, namespace),
+        parents=[*parents],
+        gateways=[owners.get(name, name) if of_set else name for name, of_set in parents.values()],
         backends=msgspec.to_builtins(backends),
     )
 
 
-def _parents(item: Object, namespace: str) -> list[str]:
-    """Return the parents that a route names, and the default Gateways that claimed it."""
+def _parents(item: Object, namespace: str) -> dict[str, tuple[str, bool]]:
+    """Return the parents that a route names, and the default Gateways that claimed it.
+
+    Each has its ``namespace/name``, and whether it is a ListenerSet.
+    """
     references = [*(item["spec"].get("parentRefs") or ())]
     if item["spec"].get("useDefaultGateways") == DEFAULT_SCOPE:
         entries = (item.get("status") or {}).get("parents") or ()
         references += (entry["parentRef"] for entry in entries)
-    names = (
-        (parent.get("namespace", namespace), parent["name"], parent.get("sectionName"))
-        for parent in references
-    )
-    return list(dict.fromkeys("/".join(filter(None, parts)) for parts in names))
+    result = {}
+    for parent in references:
+        name = f"{parent.get('namespace', namespace)}/{parent['name']}"
+        place = "/".join(filter(None, (name, parent.get("sectionName"))))
+        result[place] = (name, parent.get("kind") == "ListenerSet")
+    return result
 
 
 def _backends(

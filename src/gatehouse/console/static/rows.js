@@ -64,7 +64,7 @@ function group(items, keyOf) {
 function byGateway(routes) {
   const result = new Map();
   for (const route of routes) {
-    const names = new Set(route.parents.map((parent) => parent.split("/").slice(0, 2).join("/")));
+    const names = new Set(route.gateways);
     for (const name of names.size ? names : [""]) {
       if (!result.has(name)) result.set(name, []);
       result.get(name).push(route);
@@ -82,19 +82,19 @@ function leaf(item, parent) {
 
 function gatewayNode(gateway, routes, pods, planes) {
   const name = fullName(gateway);
+  const placeOf = (listener) => listener.name.includes("/") ? listener.name : `${name}/${listener.name}`;
+  const places = new Set(gateway.listeners.map(placeOf));
   const listeners = gateway.listeners.map((listener) => ({
     id: `listener ${name} ${listener.name}`, kind: "listener", text: listener.name,
     more: `${listener.port}/${listener.protocol} ${listener.hostname}`,
     good: listener.Programmed === "True", open: true,
     facts: Object.entries(listener),
-    children: routes.filter((route) => route.parents.includes(`${name}/${listener.name}`))
-      .map((route) => routeNode(route, `${name}/${listener.name}`)),
+    children: routes.filter((route) => route.parents.includes(placeOf(listener)))
+      .map((route) => routeNode(route, `${name} ${placeOf(listener)}`)),
   }));
-  const whole = routes.filter((route) => route.parents.includes(name)).map((route) => routeNode(route, name));
-  const rest = routes.filter((route) => !route.parents.includes(name) &&
-    !gateway.listeners.some((listener) => route.parents.includes(`${name}/${listener.name}`)))
-    .map((route) => routeNode(route, `${name} rest`));
-  const children = [...pods.map((pod) => podNode(pod, planes)), ...listeners, ...whole, ...rest];
+  const whole = routes.filter((route) => route.parents.some((parent, index) =>
+    route.gateways[index] === name && !places.has(parent))).map((route) => routeNode(route, name));
+  const children = [...pods.map((pod) => podNode(pod, planes)), ...listeners, ...whole];
   return { id: `gateway ${name}`, kind: "Gateway", text: name, object: gateway, good: good(gateway),
     more: gateway.addresses.join(", "), children: children.filter(Boolean), open: true };
 }

@@ -52,7 +52,7 @@ class DataPlaneReader:
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         command = ("gatehouse", COMMAND, DIGEST_KEY_OPTION, self._digest.key)
         try:
-            result = await self._client.exec_in_pod(namespace, name, _container(pod), command)
+            result = await self._client.exec_in_pod(namespace, name, proxy_container(pod), command)
         except kube.Forbidden as error:
             raise UnreadableError(
                 f"{namespace}/{name}: {error}. The command needs the permission to get and create "
@@ -74,7 +74,8 @@ def data_directory(node: Path, namespace: str, pod: str) -> Path:
     return pods.directory(node, namespace, pod) / "volumes" / "data"
 
 
-def _container(pod: Object) -> str:
+def proxy_container(pod: Object) -> str:
+    """Return the name of the container that runs the agent and its proxy."""
     names = [str(container["name"]) for container in pod["spec"]["containers"]]
     return next((name for name in names if name in _CONTAINERS), names[0])
 

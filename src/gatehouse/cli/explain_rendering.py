@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from gatehouse.cli.logged_request import LoggedRequest
 from gatehouse.cli.request_sender import SentResponse
 from gatehouse.compiler.evaluation.explanation import (
     ExplainedBackend,
@@ -38,6 +39,8 @@ def _lines(explanation: Explanation, sent: SentResponse | None) -> Iterator[str]
     yield explanation.answer.cause
     if sent is not None:
         yield f"{'Sent:':<11}{sent.text}"
+        if isinstance(sent.logged, LoggedRequest):
+            yield f"{'Logged:':<11}{sent.logged.text}"
     yield ""
     yield f"{'Request:':<11}{explanation.request}"
     kind = explanation.controller.rpartition("/")[2]

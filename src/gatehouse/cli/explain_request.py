@@ -8,15 +8,21 @@ from pathlib import Path
 import click
 import msgspec
 
-from gatehouse.cli import explain_rendering, request_sender
+from gatehouse.apis.objects import Object
+from gatehouse.cli import explain_rendering, logged_request, request_sender
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.object_source import read_cluster, read_manifests
 from gatehouse.cli.parameters import PATH, kubeconfig_of, kubeconfig_option, output_option
 from gatehouse.compiler.evaluation.explanation import ExplainedDataPlane, Explanation
+from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.inspection.data_plane_metrics import MetricsReader
 from gatehouse.inspection.data_plane_versions import explain_data_planes
 from gatehouse.inspection.object_set import ObjectSet, pods_of_gateway
-from gatehouse.inspection.request_explanation import explain_target, parse_request_target
+from gatehouse.inspection.request_explanation import (
+    ExplainedTarget,
+    explain_target,
+    parse_request_target,
+)
 from gatehouse.kube import client as kube
 
 EXIT_NOT_FORWARDED, EXIT_DIFFERENT = 3, 4
@@ -76,15 +82,35 @@ def request(
     if not filenames:
         planes = asyncio.run(_data_planes(path, resolved, explanation.gateway))
         explanation = msgspec.structs.replace(explanation, data_planes=planes)
-    sent = None
-    if send:
-        sent = request_sender.exchange_request(target.subject, target.host, explanation)
+    sent = _sent(path, resolved, target, explanation) if send else None
     if output == "json":
         click.echo(explain_rendering.as_json(explanation, sent))
     else:
         for line in explain_rendering.explanation_lines(explanation, sent):
             click.echo(line)
     context.exit(_exit_status(explanation, sent))
+
+
+def _sent(
+    kubeconfig: Path, objects: ObjectSet, target: ExplainedTarget, explanation: Explanation
+) -> request_sender.SentResponse:
+    """Send a request. If its answer is an error, add its entry in the access log."""
+    subject, request_id = target.subject, ""
+    if isinstance(subject, HttpRequest):
+        subject, request_id = logged_request.identified(subject)
+    sent = request_sender.exchange_request(subject, target.host, explanation)
+    if not request_sender.is_error(sent, explanation.answer):
+        return sent
+    pods = pods_of_gateway(objects.pods, explanation.gateway)
+    logged = asyncio.run(_logged(kubeconfig, pods, request_id))
+    return sent.explained(logged, explanation.answer)
+
+
+async def _logged(
+    kubeconfig: Path, pods: list[Object], request_id: str
+) -> logged_request.LoggedRequest:
+    async with kube.Client.from_kubeconfig(kubeconfig) as client:
+        return await logged_request.read_logged_request(client, pods, request_id)
 
 
 async def _data_planes(

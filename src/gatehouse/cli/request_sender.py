@@ -11,6 +11,7 @@ import msgspec
 from yarl import URL
 
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.logged_request import LoggedRequest
 from gatehouse.compiler.evaluation.explanation import ExpectedResponse, Explanation
 from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.compiler.evaluation.l4_matching import L4Connection
@@ -18,6 +19,8 @@ from gatehouse.compiler.evaluation.l4_matching import L4Connection
 _TIMEOUT_SECONDS = 15.0
 _GATEWAY_STATUSES = (502, 503, 504)
 """Statuses that tell that no backend answered, if one was expected to."""
+
+AGREES, DIFFERS = "as expected", "unlike the expected answer"
 
 _UNAVAILABLE = 14
 _GRPC_STATUSES = {204: 2, 400: 13, 401: 16, 403: 7, 404: 12, 421: 2}
@@ -35,6 +38,17 @@ class SentResponse(msgspec.Struct, frozen=True, rename="camel"):
     text: str
     status: int | None = None
     """Status of HTTP, or of gRPC for a gRPC call; None if there was no response."""
+    logged: LoggedRequest | msgspec.UnsetType = msgspec.UNSET
+    """Access log entry of the request, if the data plane may have answered itself."""
+
+    def explained(self, logged: LoggedRequest, expected: ExpectedResponse) -> SentResponse:
+        """Return the answer with its entry in the access log.
+
+        An answer of the data plane itself is unlike that of a backend.
+        """
+        agrees = self.agrees and not (logged.reason and expected.verdict == "forwarded")
+        text = self.text if agrees == self.agrees else self.text.replace(AGREES, DIFFERS)
+        return msgspec.structs.replace(self, agrees=agrees, text=text, logged=logged)
 
 
 def exchange_request(
@@ -55,6 +69,13 @@ def exchange_request(
             raise CLIError("--send: gRPC calls over TLS cannot be sent, only over http")
         return asyncio.run(_call(subject, address, explanation.answer))
     return asyncio.run(_exchange(subject, address, explanation.answer))
+
+
+def is_error(sent: SentResponse, expected: ExpectedResponse) -> bool:
+    """Return whether a response may be an error of the data plane that was not expected."""
+    if sent.status is None or (sent.agrees and expected.verdict != "forwarded"):
+        return False
+    return not sent.agrees or sent.status >= 400 or (expected.grpc and sent.status != 0)
 
 
 async def _exchange(request: HttpRequest, address: str, expected: ExpectedResponse) -> SentResponse:
@@ -81,8 +102,8 @@ async def _exchange(request: HttpRequest, address: str, expected: ExpectedRespon
     except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
         text = f"no answer ({type(error).__name__}: {error})"
         if expected.verdict == "no-answer":
-            return SentResponse(True, f"{text}, as expected")
-        return SentResponse(False, f"{text}, unlike the expected answer")
+            return SentResponse(True, f"{text}, {AGREES}")
+        return SentResponse(False, f"{text}, {DIFFERS}")
 
 
 async def _call(request: HttpRequest, address: str, expected: ExpectedResponse) -> SentResponse:
@@ -116,7 +137,7 @@ def compare_grpc_status(number: int, name: str, expected: ExpectedResponse) -> S
     agrees = number in {_GRPC_STATUSES.get(status, _UNAVAILABLE) for status in expected.statuses}
     if expected.verdict in ("forwarded", "mixed"):
         agrees = agrees or number != _UNAVAILABLE
-    verdict = "as expected" if agrees else "unlike the expected answer"
+    verdict = AGREES if agrees else DIFFERS
     return SentResponse(agrees, f"gRPC status {name}, {verdict}", number)
 
 
@@ -132,5 +153,5 @@ def compare_response(status: int, location: str, expected: ExpectedResponse) -> 
     if expected.location and agrees:
         agrees = location == expected.location
     text = f"{status}{f' to {location}' if location else ''}"
-    verdict = "as expected" if agrees else "unlike the expected answer"
+    verdict = AGREES if agrees else DIFFERS
     return SentResponse(agrees, f"{text}, {verdict}", status)

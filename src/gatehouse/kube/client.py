@@ -337,6 +337,16 @@ class Client:
             "utf-8", "replace"
         )
 
+    async def pod_log(
+        self, namespace: str, name: str, container: str, seconds: int, lines: int
+    ) -> str:
+        """Return the last lines of a container's log (``pods/log``), of the last seconds only."""
+        query = {"container": container, "sinceSeconds": str(seconds), "tailLines": str(lines)}
+        path = paths.object_path(PODS, namespace, name, "log")
+        return (await self._connection.request("GET", path, query=query, accept="*/*")).decode(
+            "utf-8", "replace"
+        )
+
     async def exec_in_pod(
         self, namespace: str, name: str, container: str, command: Sequence[str]
     ) -> CommandResult:

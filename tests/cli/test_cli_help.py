@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.shell_completion import BashComplete
 
+from gatehouse.cli.default_command import GroupWithDefault
 from gatehouse.cli.durations import Duration
 from gatehouse.cli.main import command
 
@@ -98,6 +100,35 @@ def test_summary_of_subcommand_is_not_cut(name: str) -> None:
         "..."
         not in COMMANDS[name].get_help(click.Context(COMMANDS[name])).partition("Commands:")[2]
     )
+
+
+def completions(*words: str) -> set[str]:
+    """Return what a shell proposes for the last word."""
+    shell = BashComplete(command, {}, "gatehouse", "_GATEHOUSE_COMPLETE")
+    return {item.value for item in shell.get_completions([*words[:-1]], words[-1])}
+
+
+@pytest.mark.parametrize("name", ["status", "explain"])
+def test_help_and_completion_of_a_group_have_options_of_its_default_command(name: str) -> None:
+    group = COMMANDS[f"gatehouse {name}"]
+    assert isinstance(group, GroupWithDefault)
+    options = [
+        option.opts[0]
+        for option in group.commands[group.default].params
+        if isinstance(option, click.Option)
+    ]
+    text = group.get_help(click.Context(group))
+    assert not [option for option in options if option not in text]
+    assert completions(name, "--") >= {option for option in options if option.startswith("--")}
+    assert completions(name, "") >= {*group.commands}
+
+
+def test_shell_completes_commands_options_and_values() -> None:
+    assert completions("sta") == {"status"}
+    assert completions("explain", "kube") == {"kube-request"}
+    assert completions("status", "-n", "shop", "--pro") == {"--problems"}
+    assert completions("status", "-o", "w") == {"wide"}
+    assert completions("config", "--diff-") == {"--diff-with"}
 
 
 def test_help_lists_commands_whose_packages_are_not_installed() -> None:

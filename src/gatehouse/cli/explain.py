@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import click
 
+from gatehouse.cli.default_command import GroupWithDefault
 from gatehouse.cli.explain_kube_request import kube_request
 from gatehouse.cli.explain_request import request
 
 
-class _RequestByDefault(click.Group):
+class _RequestByDefault(GroupWithDefault):
     """Group whose subcommand is `request` unless another one is named.
 
     `--cluster` selects `kube-request`: so the command line of earlier versions stays valid.
     """
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the name of the subcommand."""
-        own_help = not args or args[0] in ctx.help_option_names
-        if not own_help and args[0] not in self.commands:
-            clustered = any(word.partition("=")[0] == "--cluster" for word in args)
-            args = ["kube-request" if clustered else "request", *args]
-        return super().parse_args(ctx, args)
+    default = "request"
+
+    def with_command(self, args: list[str]) -> list[str]:
+        """Return the arguments with the name of a command in front, if the user named none."""
+        if not args or args[0] in self.commands:
+            return args
+        clustered = any(word.partition("=")[0] == "--cluster" for word in args)
+        return ["kube-request" if clustered else self.default, *args]
 
 
 @click.group(cls=_RequestByDefault, context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,7 +36,8 @@ def explain() -> None:
     gatehouse explain -f manifests/ GET http://shop.example/
     gatehouse explain kube-request --cluster prod --verb list --resource pods
 
-    The first line of the output is the expected answer and its cause.
+    The first line of the output is the expected answer and its cause. These are the options of
+    `gatehouse explain request`.
     """
 
 

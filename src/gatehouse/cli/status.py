@@ -14,6 +14,7 @@ import msgspec
 from rich.console import Console
 
 from gatehouse.cli import logs, status_load_balancers, status_rendering
+from gatehouse.cli.default_command import GroupWithDefault
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.object_source import read_cluster
 from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option
@@ -27,15 +28,14 @@ EXIT_PROBLEMS = 3
 """Exit status of `--problems` if there are any."""
 
 
-class _StatusByDefault(click.Group):
+class _StatusByDefault(GroupWithDefault):
     """Group with short names, whose subcommand is `objects` unless another one is named."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the name of the subcommand."""
-        own_help = any(word in ctx.help_option_names for word in args[:1])
-        if not own_help and not {*self.commands, *_SHORT_NAMES} & {*args}:
-            args = ["objects", *args]
-        return super().parse_args(ctx, args)
+    default = "objects"
+
+    def with_command(self, args: list[str]) -> list[str]:
+        """Return the arguments with the name of a command in front, if the user named none."""
+        return args if {*self.commands, *_SHORT_NAMES} & {*args} else [self.default, *args]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a full or short name."""
@@ -56,7 +56,8 @@ def status(context: click.Context, kubeconfig: Path | None) -> None:
     gatehouse status -n shop web
     gatehouse status --problems
     gatehouse status --tree
-    gatehouse status objects --help
+
+    These are the options of `gatehouse status objects`.
     """
     context.obj = kubeconfig
 
@@ -93,7 +94,7 @@ def show_objects(
     output: str,
     kubeconfig: Path | None,
 ) -> None:
-    """Show Gateways, routes and data planes.
+    """Show Gateways, routes and data planes. The name of a Gateway selects what belongs to it.
 
     \b
     gatehouse status objects -n shop web

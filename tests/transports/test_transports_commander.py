@@ -401,7 +401,8 @@ async def test_ongoing_download_extends_deadline() -> None:
     assert isinstance(request, Apply)
     services = CommanderServices(fleet, Known(identity))
     download = services._download(
-        sdk.DownloadRequest(meta=messages.build_meta(request.correlation)), cast(Any, None)
+        sdk.DownloadRequest(meta=messages.build_meta(request.correlation)).SerializeToString(),
+        cast(Any, None),
     )
     pieces = 0
     async for _ in download:

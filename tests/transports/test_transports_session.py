@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatehouse.dataplane.agent_limits import MAX_ERROR_CHARACTERS, MAX_UNMANAGED_FILES
 from gatehouse.transports.agents.session import (
     AGENT_RETRIES,
-    MAX_ERROR_CHARACTERS,
     MAX_MISSED_DEADLINES,
     MAX_UNANSWERED_REQUESTS,
-    MAX_UNMANAGED_FILES,
     AgentEvent,
     AgentSession,
     ApplyResponse,

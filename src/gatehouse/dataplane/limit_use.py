@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from google.protobuf import struct_pb2
 
+from gatehouse.dataplane.agent_limits import MAX_TEXT_CHARACTERS
+
 LimitUse = Mapping[str, Mapping[str, int]]
 """Requests in flight that a data plane needs, by name of the UpstreamCluster and of the schema."""
 
@@ -28,7 +30,8 @@ def parse_limit_use(proto: struct_pb2.Struct) -> tuple[str, dict[str, dict[str, 
     count = 0
     for cluster, value in sorted(proto.fields[_USE].struct_value.fields.items()):
         for schema, number in sorted(value.struct_value.fields.items()):
-            if count < MAX_LIMITS and 0 <= number.number_value < 2**31:
+            possible = max(len(cluster), len(schema)) <= MAX_TEXT_CHARACTERS
+            if possible and count < MAX_LIMITS and 0 <= number.number_value < 2**31:
                 result.setdefault(cluster, {})[schema] = int(number.number_value)
                 count += 1
-    return proto.fields[_INSTANCE].string_value, result
+    return proto.fields[_INSTANCE].string_value[:MAX_TEXT_CHARACTERS], result

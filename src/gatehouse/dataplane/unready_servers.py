@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from google.protobuf import struct_pb2
 
+from gatehouse.dataplane.agent_limits import MAX_TEXT_CHARACTERS
+
 UnreadyServers = Mapping[str, Mapping[str, str]]
 """Reason by server (host and port), by name of the UpstreamCluster."""
 
@@ -34,8 +36,8 @@ def parse_unready_servers(proto: struct_pb2.Struct) -> dict[str, dict[str, str]]
     for cluster, value in sorted(proto.fields.items()):
         for server, reason in sorted(value.struct_value.fields.items()):
             if count < MAX_SERVERS:
-                result.setdefault(cluster, {})[server[:MAX_UNREADY_REASON_CHARACTERS]] = (
-                    reason.string_value[:MAX_UNREADY_REASON_CHARACTERS]
-                )
+                result.setdefault(cluster[:MAX_TEXT_CHARACTERS], {})[
+                    server[:MAX_UNREADY_REASON_CHARACTERS]
+                ] = reason.string_value[:MAX_UNREADY_REASON_CHARACTERS]
                 count += 1
     return result

@@ -7,10 +7,11 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
 from fakes.envoy_model import make_resource
+from gatehouse.dataplane.agent_limits import MAX_NACK_REASON_CHARACTERS
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_messages import AdsRequest, Response
 from gatehouse.dataplane.xds.ads_session import CLUSTER_WARMING_SECONDS, AdsSession
-from gatehouse.dataplane.xds.nacks import MAX_NACK_REASON_CHARACTERS, Nack, reasons_in
+from gatehouse.dataplane.xds.nacks import Nack, reasons_in
 from gatehouse.dataplane.xds.resources import (
     CLUSTER_TYPE_URL,
     ENDPOINTS_TYPE_URL,

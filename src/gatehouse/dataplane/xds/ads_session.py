@@ -186,8 +186,15 @@ class AdsSession:
         """Return the subscription to a type, or None if the client has not requested the type."""
         return self._types.get(type_url)
 
+    @property
+    def requested_bytes(self) -> int:
+        """Estimated memory of what the client requested and reported."""
+        return sum(state.requested_bytes for state in self._types.values())
+
     def receive(self, request: AdsRequest) -> None:
-        """Process one request or acknowledgement."""
+        """Process one request or acknowledgement. Those of unknown types are ignored."""
+        if request.type_url not in TYPE_ORDER:
+            return
         state = self._types.get(request.type_url)
         if state is None:
             # Envoy acknowledges a rejected secret when it gets it again, so that the first NACK
@@ -197,7 +204,8 @@ class AdsSession:
             self._types[request.type_url] = state
         if request.nonce:
             accepted = state.on_response(request.nonce, request.nack)
-            if request.type_url == ENDPOINTS_TYPE_URL and int(request.nonce) > self._start_nonce:
+            endpoints = request.type_url == ENDPOINTS_TYPE_URL
+            if endpoints and accepted and int(request.nonce) > self._start_nonce:
                 self._pending_endpoints -= accepted
             if request.type_url == SCOPE_TYPE_URL:
                 self.tests.answered(request.nonce, state)
@@ -332,8 +340,9 @@ class AdsSession:
     def _next_response(self) -> Response | None:
         if self._number < 0:
             return None
-        for type_url in sorted(self._types, key=_rank):
-            if _rank(type_url) >= TYPE_ORDER[LISTENER_TYPE_URL] and self._dependencies_pending():
+        for type_url in sorted(self._types, key=TYPE_ORDER.__getitem__):
+            late = TYPE_ORDER[type_url] >= TYPE_ORDER[LISTENER_TYPE_URL]
+            if late and self._dependencies_pending():
                 return None
             state = self._types[type_url]
             if state.in_flight is None:
@@ -342,7 +351,7 @@ class AdsSession:
                     return self._send(state, resources, removed)
         if self._busy() or self._dependencies_pending():
             return None
-        for type_url in sorted(self._types, key=_removal_rank):
+        for type_url in sorted(self._types, key=REMOVE_ORDER.index):
             state = self._types[type_url]
             if state.in_flight is None and (gone := state.next_removals()):
                 return self._send(state, (), gone)
@@ -388,11 +397,3 @@ class AdsSession:
             endpoints.resend(changed)
         state.sent(response.nonce, resources, removed)
         return response
-
-
-def _rank(type_url: str) -> int:
-    return TYPE_ORDER.get(type_url, -1)
-
-
-def _removal_rank(type_url: str) -> int:
-    return REMOVE_ORDER.index(type_url) if type_url in TYPE_ORDER else len(REMOVE_ORDER)

@@ -11,6 +11,12 @@ from google.protobuf import struct_pb2
 from google.rpc import status_pb2
 
 from gatehouse.dataplane import features
+from gatehouse.dataplane.agent_limits import (
+    MAX_ERROR_CHARACTERS,
+    MAX_NACK_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    cut_texts,
+)
 from gatehouse.dataplane.limit_use import LimitUse, parse_limit_use
 from gatehouse.dataplane.unready_servers import (
     UnreadyServers,
@@ -49,9 +55,11 @@ def node_info(node: base_pb2.Node) -> NodeInfo:
     version = node.user_agent_build_version.version
     number = f"{version.major_number}.{version.minor_number}.{version.patch}"
     return NodeInfo(
-        proxy=f"{node.user_agent_name or 'unknown'}/{node.user_agent_version or number}",
-        extensions=tuple(sorted({extension.name for extension in node.extensions})),
-        features=frozenset(node.client_features),
+        proxy=f"{node.user_agent_name or 'unknown'}/{node.user_agent_version or number}"[
+            :MAX_TEXT_CHARACTERS
+        ],
+        extensions=cut_texts(sorted({extension.name for extension in node.extensions})),
+        features=frozenset(cut_texts(node.client_features)),
     )
 
 
@@ -62,7 +70,8 @@ def nack_of(status: status_pb2.Status) -> Nack:
     for detail in status.details:
         if detail.Unpack(by_name):
             reasons.update({name: value.string_value for name, value in by_name.fields.items()})
-    return Nack(status.message or "the client gave no reason", reasons)
+    message = status.message[:MAX_NACK_CHARACTERS] or "the client gave no reason"
+    return Nack(message, reasons)
 
 
 def status_of(nack: Nack) -> status_pb2.Status:
@@ -142,6 +151,14 @@ class DeltaStream:
     """An ADS session that uses the delta variant."""
 
     Message = discovery_pb2.DeltaDiscoveryRequest
+    list_fields = frozenset(
+        {
+            Message.RESOURCE_NAMES_SUBSCRIBE_FIELD_NUMBER,
+            Message.RESOURCE_NAMES_UNSUBSCRIBE_FIELD_NUMBER,
+            Message.INITIAL_RESOURCE_VERSIONS_FIELD_NUMBER,
+        }
+    )
+    """Numbers of the fields that are lists of names."""
 
     def __init__(self, publication: SnapshotCache, drains: ListenerDrains | None = None) -> None:
         self.conversation = AdsSession(publication, drains)
@@ -153,7 +170,7 @@ class DeltaStream:
             self.conversation.names_rejections = True
         self.conversation.knows_trials |= features.ENVOY_TRIALS in message.node.client_features
         if message.type_url == _HEALTH:
-            self.conversation.unhealthy = message.error_detail.message
+            self.conversation.unhealthy = message.error_detail.message[:MAX_ERROR_CHARACTERS]
             self.conversation.unready_servers = _unready_servers(message.error_detail)
             self.conversation.limit_use = _limit_use(message.error_detail)
             return

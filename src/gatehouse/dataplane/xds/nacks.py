@@ -7,10 +7,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from gatehouse.dataplane.agent_limits import MAX_NACK_REASON_CHARACTERS
 from gatehouse.dataplane.xds.resources import SECRET_TYPE_URL, XdsResource
-
-MAX_NACK_REASON_CHARACTERS = 2048
-"""Maximum length of a reason in characters. Envoy may quote a whole resource."""
 
 _QUOTED = re.compile(r"[\n{]|-----BEGIN")
 """Start of a resource that Envoy quotes in a reason."""

@@ -10,7 +10,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.dataplane.xds import protobuf_wire
 from gatehouse.dataplane.xds.ads_messages import AdsRequest, Response
-from gatehouse.dataplane.xds.ads_session import AdsSession
+from gatehouse.dataplane.xds.ads_session import TYPE_ORDER, AdsSession
 from gatehouse.dataplane.xds.delta import nack_of
 from gatehouse.dataplane.xds.resources import XdsResource
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
@@ -23,6 +23,8 @@ class SotwStream:
     """An ADS session that uses the SotW variant."""
 
     Message = discovery_pb2.DiscoveryRequest
+    list_fields = frozenset({Message.RESOURCE_NAMES_FIELD_NUMBER})
+    """Numbers of the fields that are lists of names."""
 
     def __init__(self, publication: SnapshotCache) -> None:
         self.conversation = AdsSession(publication)
@@ -35,8 +37,10 @@ class SotwStream:
         """Changed resources in the newest response of each type."""
 
     def receive(self, message: discovery_pb2.DiscoveryRequest) -> None:
-        """Process a request."""
+        """Process a request. Those of unknown types are ignored."""
         type_url = message.type_url
+        if type_url not in TYPE_ORDER:
+            return
         first = type_url not in self._named
         if message.response_nonce != self._nonces.get(type_url, "") and not first:
             return

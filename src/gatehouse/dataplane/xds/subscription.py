@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 
 import msgspec
 
+from gatehouse.dataplane.agent_limits import entry_bytes
 from gatehouse.dataplane.xds.nacks import Nack, RejectedResource, reasons_in, rejected_resource
 from gatehouse.dataplane.xds.resources import (
     ENDPOINTS_TYPE_URL,
@@ -61,6 +62,8 @@ class Subscription:
         self.type_url, self._one_by_one = type_url, one_by_one
         self.wildcard = False
         self.names: set[str] = set()
+        self.requested_bytes = 0
+        """Estimated memory of what the client requested and reported."""
         self.client_versions: dict[str, str] = {}
         """Versions that the client has, by name."""
         self.rejected: dict[str, RejectedResource] = {}
@@ -109,6 +112,9 @@ class Subscription:
         if self._fresh:
             self.wildcard = not requested and self.type_url not in NON_WILDCARD
             self.client_versions.update(versions)
+            self.requested_bytes += sum(map(entry_bytes, versions)) + sum(
+                map(len, versions.values())
+            )
             self.mark(versions)
         if WILDCARD in requested:
             del requested[WILDCARD]
@@ -117,6 +123,7 @@ class Subscription:
             if not (self._fresh and name in versions):
                 # A client that subscribes to a name again has lost the resource.
                 self._reset(name)
+        self.requested_bytes += sum(entry_bytes(name) for name in requested.keys() - self.names)
         self.names.update(requested)
         self.mark(requested)
         self._fresh = False
@@ -127,9 +134,12 @@ class Subscription:
             if name == WILDCARD:
                 self.wildcard = False
                 lost = self.client_versions.keys() - self.names
-            else:
+            elif name in self.names:
                 self.names.discard(name)
+                self.requested_bytes -= entry_bytes(name)
                 lost = {name}
+            else:
+                lost = {name} if name in self.client_versions or name in self._expecting else set()
             for resource_name in lost:
                 self._reset(resource_name)
                 # Names still covered by the wildcard are sent again.

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
 import msgspec
 import structlog
 
+from gatehouse.dataplane.agent_limits import MessageRefused, parse_message
 from gatehouse.transports.agents import certificate_auth
 from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.stream import Apply, Stream
@@ -33,6 +34,8 @@ RECHECK_SECONDS = 300.0
 
 REPORT_DELAY_SECONDS = 0.1
 """Delay in seconds between a response and the search for the Gateway that has the data."""
+
+MessageT = TypeVar("MessageT")
 
 CallContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -153,6 +156,32 @@ class CallAuthorizer:
         )
         self._on_trespass(request)
 
+    async def receive(
+        self, context: CallContext, parse: Callable[[bytes], MessageT], message: bytes
+    ) -> tuple[Identity, MessageT]:
+        """Return the identity of the caller and the parsed request of its call.
+
+        A message is parsed only for a known caller, because it takes much more memory than its
+        bytes.
+        """
+        identity = await self.identify(context)
+        try:
+            return identity, parse_message(parse, message)
+        except MessageRefused as refused:
+            await self.abort_refused(context, identity, str(refused))
+
+    async def abort_refused(
+        self, context: CallContext, identity: Identity, reason: str
+    ) -> NoReturn:
+        """Abort a call whose message exceeds the limits of agents."""
+        log.warning(
+            "message of an agent refused",
+            gateway=identity.gateway,
+            instance=identity.instance,
+            reason=reason,
+        )
+        await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+
     async def abort_not_found(
         self,
         context: CallContext,
@@ -191,6 +220,14 @@ async def abort(context: CallContext, code: grpc.StatusCode, why: str) -> NoRetu
     raise AssertionError("abort raises")
 
 
+async def parsed(
+    parse: Callable[[bytes], MessageT], messages: AsyncIterator[bytes]
+) -> AsyncIterator[MessageT]:
+    """Yield the parsed messages of a stream. Raises MessageRefused."""
+    async for message in messages:
+        yield parse_message(parse, message)
+
+
 async def serve_stream(
     callers: CallAuthorizer,
     fleet: AgentFleet,
@@ -208,12 +245,16 @@ async def serve_stream(
         await abort(
             context, grpc.StatusCode.UNAVAILABLE, "too many streams of this instance are still open"
         )
+    # Sent at once: an up-to-date agent gets no other message for a long time.
+    await context.send_initial_metadata(())
     reading = asyncio.create_task(read(stream))
     writing = asyncio.create_task(_write(stream, context, encode))
     stream.on_end = writing.cancel
     try:
         async with callers.until_revoked(identity, context, stream.end):
             await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+        if reading.done() and isinstance(refused := reading.exception(), MessageRefused):
+            await callers.abort_refused(context, identity, str(refused))
         if writing.done():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "stream ended by the server")
     finally:
@@ -224,8 +265,6 @@ async def serve_stream(
 
 
 async def _write(stream: Stream, context: CallContext, encode: Callable[[Apply], bytes]) -> None:
-    # Sent at once: an up-to-date agent gets no other message for a long time.
-    await context.send_initial_metadata(())
     while True:
         message = await stream.next()
         await context.write(message if isinstance(message, bytes) else encode(message))

@@ -7,6 +7,13 @@ from collections.abc import Callable
 import msgspec
 
 from gatehouse.dataplane import features
+from gatehouse.dataplane.agent_limits import (
+    MAX_ERROR_CHARACTERS,
+    MAX_PATH_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    cut_paths,
+    cut_texts,
+)
 
 
 class SeparateEndpoints(msgspec.Struct, frozen=True):
@@ -51,6 +58,24 @@ class Register(msgspec.Struct, frozen=True, tag=True):
         nginx_agent = features.ENDPOINTS not in self.features
         calls_api = features.API_ACTION in self.features
         return nginx_agent and calls_api and "nginx-plus" in self.proxy
+
+    @property
+    def limited(self) -> Register:
+        """The description within the limits of agents. An NGINX whose identifier or path is too
+        long counts as not found, because requests could not name it."""
+        usable = (
+            len(self.nginx_id) <= MAX_TEXT_CHARACTERS and len(self.main_file) <= MAX_PATH_CHARACTERS
+        )
+        return Register(
+            self.nginx_id if usable else "",
+            self.proxy[:MAX_TEXT_CHARACTERS],
+            cut_texts(self.modules),
+            frozenset(cut_texts(self.features)),
+            self.main_file if usable else "",
+            self.problem[:MAX_ERROR_CHARACTERS],
+            cut_texts(self.loadable_modules),
+            self.reports_files,
+        )
 
 
 class Reconnected(msgspec.Struct, frozen=True, tag=True):
@@ -128,6 +153,26 @@ AgentEvent = (
     | FileFetched
     | Elapsed
 )
+
+
+def limited(event: AgentEvent) -> AgentEvent:
+    """Return an event with what may be stored of the texts and lists that an agent sent."""
+    match event:
+        case Register():
+            return event.limited
+        case Reconnected(about):
+            return Reconnected(about.limited)
+        case Restarted(about):
+            return Restarted(about.limited)
+        case HasVersion(version):
+            return HasVersion(version if len(version) <= MAX_TEXT_CHARACTERS else "")
+        case HasFiles(paths):
+            return HasFiles(cut_paths(paths))
+        case Health(problem):
+            return Health(problem[:MAX_ERROR_CHARACTERS])
+        case ApplyResponse(correlation, error, rejected):
+            return ApplyResponse(correlation, error[:MAX_ERROR_CHARACTERS], rejected)
+    return event
 
 
 class Send(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gatehouse.dataplane.agent_limits import cut_paths
 from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.transports.agents.events import (
     AgentEvent,
@@ -30,6 +31,7 @@ from gatehouse.transports.agents.events import (
     SeparateEndpoints,
     StreamClosed,
     StreamOpen,
+    limited,
 )
 
 __all__ = [
@@ -60,16 +62,9 @@ MAX_MISSED_DEADLINES = 5
 """Maximum response time of an instance that keeps fetching files, in deadlines. When thousands of
 instances fetch at once, each takes longer."""
 
-MAX_ERROR_CHARACTERS = 8192
-"""Maximum length of a stored error. An agent may send as much as a message can hold."""
-
-
 FILE_REPORT_TIMEOUT_SECONDS = 5.0
 """Time in seconds before the first request in which an agent may report its files. NGINX Agent v3
 reports them one second after it connects, but not on later connections."""
-
-MAX_UNMANAGED_FILES = 4096
-"""Maximum number of remembered files of one instance that are not Gatehouse's."""
 
 MAX_UNANSWERED_REQUESTS = 5
 """Number of consecutive unanswered requests after which the stream is ended, because unread
@@ -160,11 +155,11 @@ class AgentSession:
         """Process one event and return its effects in order."""
         effects: list[Effect] = []
         before = self.problem
-        match event:
-            case Publish():
-                self._publish(event)
-            case Register():
-                self._register(event, now)
+        match limited(event):
+            case Publish() as publish:
+                self._publish(publish)
+            case Register() as about:
+                self._register(about, now)
             case Health(problem):
                 self._health = problem
             case HasFiles(paths):
@@ -272,8 +267,8 @@ class AgentSession:
 
     def _has_files(self, paths: tuple[str, ...]) -> None:
         # A restarted container has the files of its image again, so no path is forgotten.
-        known = sorted(self.unmanaged.union(paths))
-        self.unmanaged, self._files_known = frozenset(known[:MAX_UNMANAGED_FILES]), True
+        known = cut_paths(sorted(self.unmanaged.union(paths)))
+        self.unmanaged, self._files_known = frozenset(known), True
 
     def _restarted(self, about: Register) -> None:
         self.about, self._reported_version, self._health = about, "", ""
@@ -330,7 +325,7 @@ class AgentSession:
             if error:
                 if rejected and not request.part:
                     self.rejected_version = request.version
-                    self.rejection = error[:MAX_ERROR_CHARACTERS]
+                    self.rejection = error
                 self._reject(request, error, now)
             else:
                 self._confirm(request)
@@ -365,7 +360,7 @@ class AgentSession:
         if request.version != self.desired:
             return
         where = f"upstream {request.part}: " if request.part else ""
-        self.error = f"{where}{error}"[:MAX_ERROR_CHARACTERS]
+        self.error = f"{where}{error}"
         if not self._deferred:
             self._retry_at = now + self._backoff.failed()
         self._deferred.add(request.part)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from gatehouse.dataplane.agent_limits import MAX_TEXT_CHARACTERS
 from gatehouse.transports.agents.rejection import quotes_nginx
 from gatehouse.transports.agents.session import (
-    MAX_ERROR_CHARACTERS,
     ApplyResponse,
     Health,
     Register,
@@ -29,7 +29,7 @@ _WITHOUT_REASON = "the agent gave no reason"
 
 def build_meta(message_id: str) -> commander_pb2.Metadata:
     """Build message metadata with the current time."""
-    head = commander_pb2.Metadata(message_id=message_id)
+    head = commander_pb2.Metadata(message_id=message_id[:MAX_TEXT_CHARACTERS])
     head.timestamp.GetCurrentTime()
     return head
 
@@ -46,7 +46,9 @@ def request_upload(system_id: str, nginx_id: str) -> bytes:
     An agent uploads each configuration that the response to its registration names, and accepts
     such a response at any time.
     """
-    named = commander_pb2.ConfigDescriptor(system_id=system_id, nginx_id=nginx_id)
+    named = commander_pb2.ConfigDescriptor(
+        system_id=system_id[:MAX_TEXT_CHARACTERS], nginx_id=nginx_id[:MAX_TEXT_CHARACTERS]
+    )
     return _connect_response(str(uuid.uuid4()), commander_pb2.ConfigReport(configs=[named]))
 
 
@@ -143,7 +145,7 @@ def _problem_of_health(
 
 
 def _unhealthy(reason: str) -> str:
-    return f"NGINX is not healthy: {reason}"[:MAX_ERROR_CHARACTERS]
+    return f"NGINX is not healthy: {reason}"
 
 
 def apply_response(correlation: str, error: str) -> ApplyResponse:

@@ -9,7 +9,13 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2
 
-from gatehouse.transports.agents.call_auth import CallAuthorizer, CallContext, serve_stream
+from gatehouse.dataplane.agent_limits import MessageRefused
+from gatehouse.transports.agents.call_auth import (
+    CallAuthorizer,
+    CallContext,
+    parsed,
+    serve_stream,
+)
 from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.session import Restarted
 from gatehouse.transports.agents.stream import Apply, Stream
@@ -25,21 +31,19 @@ class CommanderServices:
     def __init__(self, fleet: AgentFleet, callers: CallAuthorizer) -> None:
         self._fleet = fleet
         self._callers = callers
+        self._uploading: set[tuple[str, str]] = set()
+        """Gateways and instances whose upload is in progress and kept in memory."""
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the handlers of both services."""
         commander: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "CommandChannel": grpc.stream_stream_rpc_method_handler(
-                self._channel, request_deserializer=commander_pb2.Command.FromString
-            ),
+            "CommandChannel": grpc.stream_stream_rpc_method_handler(self._channel),
             "Download": grpc.unary_stream_rpc_method_handler(
                 self._download,
-                request_deserializer=commander_pb2.DownloadRequest.FromString,
                 response_serializer=commander_pb2.DataChunk.SerializeToString,
             ),
             "Upload": grpc.stream_unary_rpc_method_handler(
                 self._upload,
-                request_deserializer=commander_pb2.DataChunk.FromString,
                 response_serializer=commander_pb2.UploadStatus.SerializeToString,
             ),
         }
@@ -58,9 +62,7 @@ class CommanderServices:
             grpc.method_handlers_generic_handler(f"{_PACKAGE}.MetricsService", metrics),
         ]
 
-    async def _channel(
-        self, commands: AsyncIterator[commander_pb2.Command], context: CallContext
-    ) -> None:
+    async def _channel(self, commands: AsyncIterator[bytes], context: CallContext) -> None:
         identity = await self._callers.identify(context)
         await serve_stream(
             self._callers,
@@ -73,11 +75,9 @@ class CommanderServices:
             ),
         )
 
-    async def _read_commands(
-        self, stream: Stream, commands: AsyncIterator[commander_pb2.Command]
-    ) -> None:
+    async def _read_commands(self, stream: Stream, commands: AsyncIterator[bytes]) -> None:
         upload_requested = False
-        async for command in commands:
+        async for command in parsed(commander_pb2.Command.FromString, commands):
             match command.WhichOneof("data"):
                 case "agent_connect_request":
                     self._register(stream, command)
@@ -101,9 +101,10 @@ class CommanderServices:
         self._fleet.receive(stream.identity, Restarted(about))
 
     async def _download(
-        self, request: commander_pb2.DownloadRequest, context: CallContext
+        self, message: bytes, context: CallContext
     ) -> AsyncIterator[commander_pb2.DataChunk]:
-        identity = await self._callers.identify(context)
+        parse = commander_pb2.DownloadRequest.FromString
+        identity, request = await self._callers.receive(context, parse, message)
         correlation = request.meta.message_id
         apply = self._fleet.request(identity, correlation)
         if apply is None:
@@ -123,15 +124,25 @@ class CommanderServices:
             yield chunk
 
     async def _upload(
-        self, chunks: AsyncIterator[commander_pb2.DataChunk], context: CallContext
+        self, chunks: AsyncIterator[bytes], context: CallContext
     ) -> commander_pb2.UploadStatus:
         # After each apply, an agent uploads its configuration and retries until it succeeds.
         identity = await self._callers.identify(context)
+        instance = (identity.gateway, identity.instance)
+        is_first = instance not in self._uploading
+        self._uploading.add(instance)
         message_id, uploaded = "", bytearray()
-        async for chunk in chunks:
-            message_id = message_id or chunk.header.meta.message_id
-            if not self._fleet.knows(identity) and len(uploaded) < payload.MAX_UPLOAD_BYTES:
-                uploaded += chunk.data.data
+        try:
+            async for chunk in parsed(commander_pb2.DataChunk.FromString, chunks):
+                message_id = message_id or chunk.header.meta.message_id
+                needed = is_first and not self._fleet.knows(identity)
+                if needed and len(uploaded) < payload.MAX_UPLOAD_BYTES:
+                    uploaded += chunk.data.data
+        except MessageRefused as refused:
+            await self._callers.abort_refused(context, identity, str(refused))
+        finally:
+            if is_first:
+                self._uploading.discard(instance)
         about = (
             main_file.read_description(payload.uploaded_head(bytes(uploaded))) if uploaded else None
         )

@@ -14,7 +14,7 @@ from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import main_file
 from gatehouse.transports.agents.call_auth import OWNER_LABEL
 from gatehouse.transports.agents.rejection import quotes_nginx
-from gatehouse.transports.agents.session import MAX_ERROR_CHARACTERS, HasFiles, Health, Register
+from gatehouse.transports.agents.session import HasFiles, Health, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
@@ -221,7 +221,7 @@ def health_of(about: Register, healths: Iterable[command_pb2.InstanceHealth]) ->
         match health.instance_health_status:
             case _HEALTH.INSTANCE_HEALTH_STATUS_UNHEALTHY:
                 why = health.description or "the agent gave no reason"
-                return Health(f"NGINX is not healthy: {why}"[:MAX_ERROR_CHARACTERS])
+                return Health(f"NGINX is not healthy: {why}")
             case _HEALTH.INSTANCE_HEALTH_STATUS_HEALTHY | _HEALTH.INSTANCE_HEALTH_STATUS_DEGRADED:
                 return Health("")
     return None

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
 import structlog
 
+from gatehouse.dataplane.agent_limits import (
+    MAX_ERROR_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    MessageRefused,
+)
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import downloads, session
-from gatehouse.transports.agents.call_auth import CallAuthorizer, CallContext, serve_stream
+from gatehouse.transports.agents.call_auth import (
+    CallAuthorizer,
+    CallContext,
+    parsed,
+    serve_stream,
+)
 from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.agents.stream import Apply, Stream
@@ -32,38 +42,29 @@ class MpiServices:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the handlers of both services."""
-        command = {
-            "CreateConnection": _unary(
+        command: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "CreateConnection": self._unary(
                 self._create_connection, command_pb2.CreateConnectionRequest
             ),
-            "UpdateDataPlaneStatus": _unary(
+            "UpdateDataPlaneStatus": self._unary(
                 self._update_status, command_pb2.UpdateDataPlaneStatusRequest
             ),
-            "UpdateDataPlaneHealth": _unary(
+            "UpdateDataPlaneHealth": self._unary(
                 self._update_health, command_pb2.UpdateDataPlaneHealthRequest
             ),
-            "Subscribe": grpc.stream_stream_rpc_method_handler(
-                self._subscribe,
-                request_deserializer=command_pb2.DataPlaneResponse.FromString,
-            ),
+            "Subscribe": grpc.stream_stream_rpc_method_handler(self._subscribe),
         }
-        file = {
-            "GetOverview": grpc.unary_unary_rpc_method_handler(
-                self._get_overview, request_deserializer=files_pb2.GetOverviewRequest.FromString
-            ),
-            "UpdateOverview": _unary(self._update_overview, files_pb2.UpdateOverviewRequest),
-            "GetFile": grpc.unary_unary_rpc_method_handler(
-                self._get_file, request_deserializer=files_pb2.GetFileRequest.FromString
-            ),
-            "UpdateFile": _unary(self._update_file, files_pb2.UpdateFileRequest),
+        file: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "GetOverview": self._unary(self._get_overview, files_pb2.GetOverviewRequest),
+            "UpdateOverview": self._unary(self._update_overview, files_pb2.UpdateOverviewRequest),
+            "GetFile": self._unary(self._get_file, files_pb2.GetFileRequest),
+            "UpdateFile": self._unary(self._update_file, files_pb2.UpdateFileRequest),
             "GetFileStream": grpc.unary_stream_rpc_method_handler(
                 self._get_file_stream,
-                request_deserializer=files_pb2.GetFileRequest.FromString,
                 response_serializer=files_pb2.FileDataChunk.SerializeToString,
             ),
             "UpdateFileStream": grpc.stream_unary_rpc_method_handler(
                 self._update_file_stream,
-                request_deserializer=files_pb2.FileDataChunk.FromString,
                 response_serializer=files_pb2.UpdateFileResponse.SerializeToString,
             ),
         }
@@ -72,17 +73,15 @@ class MpiServices:
             grpc.method_handlers_generic_handler("mpi.v1.FileService", file),
         ]
 
-    async def _identify(self, context: CallContext) -> Identity:
-        return await self._callers.identify(context)
+    def _unary(
+        self, function: Callable[..., Awaitable[Any]], request: Any
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        async def serve(message: bytes, context: CallContext) -> bytes:
+            identity, content = await self._callers.receive(context, request.FromString, message)
+            response = await function(identity, content, context)
+            return response if isinstance(response, bytes) else response.SerializeToString()
 
-    async def _identify_resource(
-        self, resource: command_pb2.Resource, context: CallContext
-    ) -> Identity:
-        """Return the identity of a caller that describes itself as ``resource``."""
-        identity = await self._identify(context)
-        owners = messages.claimed_owners(resource.instances)
-        await self._callers.check_owner(context, identity, owners)
-        return identity
+        return grpc.unary_unary_rpc_method_handler(serve)
 
     def _overview(self, published: Published, files: FileSet, config_dir: str) -> bytes:
         key = ("overview", files is published.file_set, config_dir)
@@ -96,10 +95,17 @@ class MpiServices:
             return published.derive(key, lambda: write(files.files.values()))
         return published.derive(key, lambda: b"".join(published.by_chunk(key, files, write)))
 
+    async def _check_owner(
+        self, identity: Identity, resource: command_pb2.Resource, context: CallContext
+    ) -> None:
+        """Abort the call of a caller that describes itself as part of another Gateway."""
+        owners = messages.claimed_owners(resource.instances)
+        await self._callers.check_owner(context, identity, owners)
+
     async def _create_connection(
-        self, request: command_pb2.CreateConnectionRequest, context: CallContext
+        self, identity: Identity, request: command_pb2.CreateConnectionRequest, context: CallContext
     ) -> command_pb2.CreateConnectionResponse:
-        identity = await self._identify_resource(request.resource, context)
+        await self._check_owner(identity, request.resource, context)
         self._fleet.on_connect(identity, messages.nginx_of_instances(request.resource.instances))
         status = common_pb2.CommandResponse.CommandStatus.COMMAND_STATUS_OK
         return command_pb2.CreateConnectionResponse(
@@ -107,34 +113,34 @@ class MpiServices:
         )
 
     async def _update_status(
-        self, request: command_pb2.UpdateDataPlaneStatusRequest, context: CallContext
+        self,
+        identity: Identity,
+        request: command_pb2.UpdateDataPlaneStatusRequest,
+        context: CallContext,
     ) -> command_pb2.UpdateDataPlaneStatusResponse:
-        identity = await self._identify_resource(request.resource, context)
+        await self._check_owner(identity, request.resource, context)
         self._fleet.receive(identity, messages.nginx_of_instances(request.resource.instances))
         return command_pb2.UpdateDataPlaneStatusResponse()
 
     async def _update_health(
-        self, request: command_pb2.UpdateDataPlaneHealthRequest, context: CallContext
+        self,
+        identity: Identity,
+        request: command_pb2.UpdateDataPlaneHealthRequest,
+        _context: CallContext,
     ) -> command_pb2.UpdateDataPlaneHealthResponse:
-        identity = await self._identify(context)
         health = messages.health_of(self._fleet.about(identity), request.instance_healths)
         if health is not None:
             self._fleet.receive(identity, health)
-        states = command_pb2.InstanceHealth.InstanceHealthStatus
-        for instance_health in request.instance_healths:
             log.info(
                 "instance health",
                 gateway=identity.gateway,
                 instance=identity.instance,
-                health=states.Name(instance_health.instance_health_status),
-                description=instance_health.description,
+                problem=health.problem[:MAX_ERROR_CHARACTERS],
             )
         return command_pb2.UpdateDataPlaneHealthResponse()
 
-    async def _subscribe(
-        self, answers: AsyncIterator[command_pb2.DataPlaneResponse], context: CallContext
-    ) -> None:
-        identity = await self._identify(context)
+    async def _subscribe(self, answers: AsyncIterator[bytes], context: CallContext) -> None:
+        identity = await self._callers.identify(context)
         await serve_stream(
             self._callers,
             self._fleet,
@@ -155,10 +161,8 @@ class MpiServices:
         shared = self._overview(apply.published, apply.files, config_dir)
         return messages.apply_request(shared, apply)
 
-    async def _read_answers(
-        self, stream: Stream, answers: AsyncIterator[command_pb2.DataPlaneResponse]
-    ) -> None:
-        async for answer in answers:
+    async def _read_answers(self, stream: Stream, answers: AsyncIterator[bytes]) -> None:
+        async for answer in parsed(command_pb2.DataPlaneResponse.FromString, answers):
             error = messages.mpi_error(answer.command_response)
             if error is not None:
                 correlation = answer.message_meta.correlation_id
@@ -167,9 +171,8 @@ class MpiServices:
                 self._fleet.receive(stream.identity, event)
 
     async def _get_overview(
-        self, request: files_pb2.GetOverviewRequest, context: CallContext
+        self, identity: Identity, request: files_pb2.GetOverviewRequest, context: CallContext
     ) -> bytes:
-        identity = await self._identify(context)
         current = self._fleet.desired(identity)
         version = request.config_version.version
         if current is None or version not in ("", current.file_set.version):
@@ -189,9 +192,8 @@ class MpiServices:
         return messages.overview_response(shared, request.config_version)
 
     async def _update_overview(
-        self, request: files_pb2.UpdateOverviewRequest, context: CallContext
+        self, identity: Identity, request: files_pb2.UpdateOverviewRequest, _context: CallContext
     ) -> files_pb2.UpdateOverviewResponse:
-        identity = await self._identify(context)
         version = request.overview.config_version.version
         self._fleet.receive(identity, session.HasVersion(version))
         files = messages.files_of(self._fleet.about(identity), request.overview)
@@ -199,8 +201,9 @@ class MpiServices:
             self._fleet.receive(identity, files)
         return files_pb2.UpdateOverviewResponse()
 
-    async def _file(self, request: files_pb2.GetFileRequest, context: CallContext) -> File:
-        identity = await self._identify(context)
+    async def _file(
+        self, identity: Identity, request: files_pb2.GetFileRequest, context: CallContext
+    ) -> File:
         digest = request.file_meta.hash
         file = self._fleet.find(identity, digest) or self._main_file(identity, request)
         if file is None:
@@ -209,7 +212,7 @@ class MpiServices:
                 identity,
                 "a file",
                 lambda: self._fleet.owner_of(lambda publication: publication.find(digest)),
-                f"{request.file_meta.name}: no file with this hash",
+                f"{request.file_meta.name[:MAX_TEXT_CHARACTERS]}: no file with this hash",
             )
         if len(file.content) > downloads.SMALL_DOWNLOAD_BYTES:
             await self._downloads.admit(identity, context)
@@ -222,37 +225,35 @@ class MpiServices:
         main = messages.main_file_of(apply) if apply is not None else None
         return main if main is not None and main.digest == request.file_meta.hash else None
 
-    async def _get_file(self, request: files_pb2.GetFileRequest, context: CallContext) -> bytes:
-        return messages.file_response(await self._file(request, context))
+    async def _get_file(
+        self, identity: Identity, request: files_pb2.GetFileRequest, context: CallContext
+    ) -> bytes:
+        return messages.file_response(await self._file(identity, request, context))
 
     async def _get_file_stream(
-        self, request: files_pb2.GetFileRequest, context: CallContext
+        self, message: bytes, context: CallContext
     ) -> AsyncIterator[files_pb2.FileDataChunk]:
-        file = await self._file(request, context)
+        parse = files_pb2.GetFileRequest.FromString
+        identity, request = await self._callers.receive(context, parse, message)
+        file = await self._file(identity, request, context)
         for chunk in messages.file_chunks(file, self._config_dir):
             yield chunk
 
     async def _update_file(
-        self, request: files_pb2.UpdateFileRequest, context: CallContext
+        self, _identity: Identity, request: files_pb2.UpdateFileRequest, _context: CallContext
     ) -> files_pb2.UpdateFileResponse:
         # Uploads are not requested, but an agent that sends one must not fail.
-        await self._identify(context)
         return files_pb2.UpdateFileResponse(file_meta=request.file.file_meta)
 
     async def _update_file_stream(
-        self, chunks: AsyncIterator[files_pb2.FileDataChunk], context: CallContext
+        self, chunks: AsyncIterator[bytes], context: CallContext
     ) -> files_pb2.UpdateFileResponse:
-        await self._identify(context)
+        identity = await self._callers.identify(context)
         about = files_pb2.FileMeta()
-        async for chunk in chunks:
-            if chunk.HasField("header"):
-                about = chunk.header.file_meta
+        try:
+            async for chunk in parsed(files_pb2.FileDataChunk.FromString, chunks):
+                if chunk.HasField("header"):
+                    about = chunk.header.file_meta
+        except MessageRefused as refused:
+            await self._callers.abort_refused(context, identity, str(refused))
         return files_pb2.UpdateFileResponse(file_meta=about)
-
-
-def _unary(function: Callable[..., Any], request: Any) -> grpc.RpcMethodHandler[Any, Any]:
-    return grpc.unary_unary_rpc_method_handler(
-        function,
-        request_deserializer=request.FromString,
-        response_serializer=lambda message: message.SerializeToString(),
-    )

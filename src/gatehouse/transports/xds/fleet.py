@@ -9,6 +9,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
+from gatehouse.dataplane.agent_limits import (
+    MAX_ERROR_CHARACTERS,
+    MAX_SUBSCRIPTION_BYTES,
+    MessageRefused,
+)
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
 from gatehouse.dataplane.limit_use import LimitUse
 from gatehouse.dataplane.xds import delta
@@ -16,7 +21,6 @@ from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS
-from gatehouse.transports.agents.session import MAX_ERROR_CHARACTERS
 from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
@@ -24,10 +28,16 @@ log = structlog.get_logger("gatehouse.envoys")
 RequestT = TypeVar("RequestT", contravariant=True)
 
 
+TOO_MANY_NAMES = "the stream requests too many names"
+"""Reason of the end of a stream beyond MAX_SUBSCRIPTION_BYTES."""
+
+
 class Dialogue(Protocol[RequestT]):
     """An ADS session in one variant of the protocol."""
 
     conversation: AdsSession
+    list_fields: frozenset[int]
+    """Numbers of the fields of a request that are lists of names."""
 
     def receive(self, message: RequestT) -> None:
         """Process a request."""
@@ -44,11 +54,25 @@ class AdsStream(Generic[RequestT]):
         self.dialogue = dialogue
         self.node = delta.NodeInfo()
         self.ended = False
+        self.refusal = ""
+        """Reason why a request was refused, which ends the stream."""
         self.woken = asyncio.Event()
         """Set when there may be a response to send."""
         self.report = InstanceReport(identity.instance)
         self.on_end: Callable[[], object] = lambda: None
         """Called to end the stream, even if its client reads nothing."""
+
+    def receive(self, message: RequestT) -> None:
+        """Process a request. Raises MessageRefused if the stream requests too much."""
+        self.dialogue.receive(message)
+        if self.dialogue.conversation.requested_bytes > MAX_SUBSCRIPTION_BYTES:
+            raise MessageRefused(TOO_MANY_NAMES)
+        self.woken.set()
+
+    def release(self) -> None:
+        """Drop the state of the session: only the end of the call is still to be sent."""
+        del self.dialogue
+        self.on_end = lambda: None
 
     def end(self) -> None:
         """End the stream."""
@@ -193,14 +217,14 @@ def _instance_report(stream: AnyStream) -> InstanceReport:
         desired=session.target_version if tests is None else tests.version,
         confirmed=session.confirmed if tests is None else tests.version,
         # A rejection without an origin cannot be reported on an object, so it is reported here.
-        error="; ".join(sorted(without_origin)),
+        error="; ".join(sorted(without_origin))[:MAX_ERROR_CHARACTERS],
         proxy=stream.node.proxy,
         modules=stream.node.extensions,
         features=stream.node.features,
         rejected=tuple(
             sorted(rejections, key=lambda rejection: (rejection.origins, rejection.reason))
         ),
-        unhealthy=unhealthy[:MAX_ERROR_CHARACTERS],
+        unhealthy=unhealthy,
         unready_servers=session.unready_servers,
         limit_use=_limit_use(session, stream.identity.instance),
         serving=session.serving,

@@ -1,0 +1,361 @@
+"""Attacks of an agent with a valid token on the memory and the time of the control plane.
+
+Each attack runs against the real gRPC server. What the server keeps of it is counted in the state
+of the attacker's stream or instance, and an agent of another Gateway gets its configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import weakref
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import structlog
+from envoy.config.core.v3 import base_pb2
+from envoy.service.discovery.v3 import discovery_pb2
+from google.rpc import status_pb2
+
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.agent_wire import answer, nginx_agent_resource, wire_agent
+from gatehouse.dataplane import agent_limits
+from gatehouse.dataplane.file_set import File, FileSet
+from gatehouse.dataplane.xds.delta import DELTA_METHOD, DeltaStream, health_request
+from gatehouse.dataplane.xds.resources import (
+    ADD_ORDER,
+    CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
+    ResourceSet,
+    XdsResource,
+)
+from gatehouse.dataplane.xds.sotw import SOTW_METHOD, SotwStream
+from gatehouse.dataplane.xds.subscription import Subscription
+from gatehouse.transports.agents.session import Register
+from gatehouse.transports.agents.token_auth import Identity
+from gatehouse.transports.commander import main_file, messages, payload
+from gatehouse.transports.xds.fleet import TOO_MANY_NAMES, AnyStream
+from gatehouse.transports.xds.services import ADS_SERVICE, TOO_LARGE_HEAD
+
+ATTACKER, OTHER = "good:evil", "shop/other"
+UNLIMITED = (("grpc.max_send_message_length", -1),)
+MANY = 100_000
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    control_plane = ControlPlane(tmp_path)
+    await control_plane.start()
+    yield control_plane
+    await control_plane.server.stop(0.1)
+
+
+@contextlib.asynccontextmanager
+async def channel(plane: ControlPlane) -> AsyncIterator[grpc.aio.Channel]:
+    trusted = grpc.ssl_channel_credentials(plane.cert.read_bytes())
+    options = (("grpc.ssl_target_name_override", "control.plane"), *UNLIMITED)
+    async with grpc.aio.secure_channel(f"127.0.0.1:{plane.port}", trusted, options) as opened:
+        yield opened
+
+
+def ads(opened: grpc.aio.Channel, token: str, method: str = DELTA_METHOD) -> Any:
+    """Open an ADS stream of raw messages."""
+    call: Any = opened.stream_stream(f"/{ADS_SERVICE}/{method}")
+    return call(metadata=(("authorization", token),))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds on the server, which runs in this process."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def attackers_stream(plane: ControlPlane) -> AnyStream:
+    """Return what the server has of the attacker's stream."""
+    return plane.server.envoys.fleet._gateways[GATEWAY].streams["evil"]
+
+
+def requested_bytes(plane: ControlPlane) -> int:
+    data_plane = plane.server.envoys.fleet._gateways.get(GATEWAY)
+    stream = data_plane.streams.get("evil") if data_plane else None
+    return stream.dialogue.conversation.requested_bytes if stream else 0
+
+
+def subscriptions(stream: AnyStream) -> dict[str, Subscription]:
+    return stream.dialogue.conversation._types
+
+
+async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
+    """Return the status of a call and its message."""
+    return await call.code(), await call.details()
+
+
+async def assert_other_gateway_is_served(plane: ControlPlane) -> None:
+    """Serve an Envoy of another Gateway."""
+    cluster = XdsResource.make(CLUSTER_TYPE_URL, "web", b"cluster")
+    plane.server.envoys.publish(OTHER, ResourceSet([cluster]))
+    async with channel(plane) as opened:
+        call = ads(opened, f"good:pod-1@{OTHER}")
+        request = discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER_TYPE_URL)
+        await call.write(request.SerializeToString())
+        response = discovery_pb2.DeltaDiscoveryResponse.FromString(await call.read())
+        assert [resource.name for resource in response.resources] == ["web"]
+        call.cancel()
+
+
+@pytest.mark.parametrize("delta", [True, False])
+async def test_made_up_types_are_ignored(plane: ControlPlane, delta: bool) -> None:
+    """60 types that do not exist, with many names: nothing of them is kept."""
+    async with channel(plane) as opened:
+        call = ads(opened, ATTACKER, DELTA_METHOD if delta else SOTW_METHOD)
+        for number in range(60):
+            names = [f"name-{number}-{index}" for index in range(1000)]
+            url = f"type.googleapis.com/evil.Type{number}"
+            request = (
+                DeltaStream.Message(type_url=url, resource_names_subscribe=names)
+                if delta
+                else SotwStream.Message(type_url=url, resource_names=names)
+            )
+            await call.write(request.SerializeToString())
+        known = CLUSTER_TYPE_URL
+        await call.write(
+            (DeltaStream.Message if delta else SotwStream.Message)(
+                type_url=known
+            ).SerializeToString()
+        )
+        await until(lambda: known in subscriptions(attackers_stream(plane)))
+        assert subscriptions(attackers_stream(plane)).keys() == {known}
+        await assert_other_gateway_is_served(plane)
+        call.cancel()
+
+
+@pytest.mark.parametrize("delta", [True, False])
+async def test_made_up_names_end_the_stream_and_free_its_memory(
+    plane: ControlPlane, delta: bool
+) -> None:
+    """Many names of every known type: the stream ends before its state exceeds the limit, and
+    nothing of the stream is kept, although its client reads nothing."""
+    with structlog.testing.capture_logs() as logs:
+        await _request_made_up_names(plane, logs, delta=delta)
+    await assert_other_gateway_is_served(plane)
+
+
+async def _request_made_up_names(plane: ControlPlane, logs: list[Any], *, delta: bool) -> None:
+    async with channel(plane) as opened:
+        call = ads(opened, ATTACKER, DELTA_METHOD if delta else SOTW_METHOD)
+        state: weakref.ref[Any] | None = None
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            for number, url in enumerate(ADD_ORDER):
+                names = [f"name-{number}-{index}" for index in range(MANY)]
+                request = (
+                    DeltaStream.Message(type_url=url, resource_names_subscribe=names)
+                    if delta
+                    else SotwStream.Message(type_url=url, resource_names=names)
+                )
+                await call.write(request.SerializeToString())
+                if state is None:
+                    await until(lambda: bool(requested_bytes(plane)))
+                    conversation = attackers_stream(plane).dialogue.conversation
+                    assert conversation.requested_bytes > MANY * agent_limits.ENTRY_BYTES
+                    assert conversation.requested_bytes < agent_limits.MAX_SUBSCRIPTION_BYTES
+                    state = weakref.ref(conversation)
+                    del conversation
+        assert state is not None
+        # gRPC's client reports an error of its own for a write to a call that has ended.
+        await until(lambda: any(log.get("reason") == TOO_MANY_NAMES for log in logs))
+        gc.collect()
+        await until(lambda: state() is None)
+
+
+def empty_parts(field: int, size: int) -> bytes:
+    """Return a message of empty parts: each takes two bytes, and many more once parsed."""
+    return bytes([field << 3 | 2, 0]) * (size // 2)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "reason"),
+    [
+        (empty_parts(3, 30 << 20), TOO_MANY_NAMES),
+        (empty_parts(5, 30 << 20), TOO_MANY_NAMES),
+        (empty_parts(8, 30 << 20), TOO_LARGE_HEAD),
+        (
+            DeltaStream.Message(
+                node=base_pb2.Node(client_features=["x" * 1000] * 2000)
+            ).SerializeToString(),
+            TOO_LARGE_HEAD,
+        ),
+        (DeltaStream.Message(response_nonce="1" * (2 << 20)).SerializeToString(), TOO_LARGE_HEAD),
+        (
+            DeltaStream.Message(
+                error_detail=status_pb2.Status(message="x" * (2 << 20))
+            ).SerializeToString(),
+            TOO_LARGE_HEAD,
+        ),
+        (b"\x1a\xff\xff\xff", "the message is not valid protobuf: truncated message"),
+    ],
+    ids=["names", "versions", "locators", "node", "nonce", "error", "invalid"],
+)
+async def test_oversized_ads_request_is_refused_before_it_is_parsed(
+    plane: ControlPlane, request_bytes: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message that would take up to 1.5 GB once parsed."""
+    parsed: list[object] = []
+    monkeypatch.setattr(DeltaStream, "receive", lambda _stream, message: parsed.append(message))
+    async with channel(plane) as opened:
+        call = ads(opened, ATTACKER)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await call.write(request_bytes)
+        assert await refusal(call) == (grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+    assert not parsed
+
+
+def test_names_and_versions_are_counted_once_and_given_back() -> None:
+    state = Subscription(ENDPOINTS_TYPE_URL)
+    state.subscribe(["a", "b"], {"old": "v" * 30})
+    counted = state.requested_bytes
+    assert counted == 3 * agent_limits.ENTRY_BYTES + len("abold") + 30
+    state.subscribe(["b", "a"], {})
+    assert state.requested_bytes == counted
+    state.unsubscribe(["a", "b", "made-up"])
+    assert state.requested_bytes == counted - 2 * agent_limits.ENTRY_BYTES - 2
+    assert "made-up" not in state._dirty
+
+
+async def test_ads_texts_and_lists_are_cut(plane: ControlPlane) -> None:
+    """Node and health of an Envoy's agent, as large as a message may be."""
+    node = base_pb2.Node(
+        user_agent_name="envoy",
+        user_agent_version="9" * 100_000,
+        client_features=[f"{number:04}" * 10 for number in range(5000)],
+        extensions=[base_pb2.Extension(name=f"{number:04}" * 10) for number in range(5000)],
+    )
+    first = DeltaStream.Message(type_url=CLUSTER_TYPE_URL, node=node)
+    unready = {"cluster" * 100: {"server" * 100: "reason" * 1000}}
+    async with channel(plane) as opened:
+        call = ads(opened, ATTACKER)
+        await call.write(first.SerializeToString())
+        await call.write(health_request("sick " * 10_000, unready).SerializeToString())
+        fleet = plane.server.envoys
+        await until(lambda: any(one.unhealthy for one in fleet.report(GATEWAY).instances))
+        (report,) = fleet.report(GATEWAY).instances
+        assert len(report.proxy) == agent_limits.MAX_TEXT_CHARACTERS
+        assert len(report.modules) == len(report.features) == agent_limits.MAX_LISTED
+        conversation = attackers_stream(plane).dialogue.conversation
+        assert len(conversation.unhealthy) == agent_limits.MAX_ERROR_CHARACTERS
+        for cluster, servers in conversation.unready_servers.items():
+            texts = (cluster, *servers, *servers.values())
+            assert max(map(len, texts)) <= agent_limits.MAX_TEXT_CHARACTERS
+        call.cancel()
+
+
+async def test_nginx_agent_texts_and_lists_are_cut(plane: ControlPlane) -> None:
+    """Everything that NGINX Agent v3 may report, as large as a message may be."""
+    plane.server.publish(GATEWAY, FileSet([File.make("gatehouse/http.conf", "own")]))
+    resource = nginx_agent_resource()
+    nginx = resource.instances[0]
+    nginx.instance_meta.version = "9" * 1_000_000
+    runtime = nginx.instance_runtime.nginx_runtime_info
+    runtime.dynamic_modules.extend(f"module-{number}" * 40 for number in range(5000))
+    runtime.loadable_modules.extend(f"module-{number}" for number in range(5000))
+    features = (f"feature-{number}" for number in range(5000))
+    nginx.instance_config.agent_config.features.extend(features)
+    async with wire_agent(plane, ATTACKER) as agent:
+        await agent.create_connection(resource)
+        call = agent.subscribe()
+        request = await call.read()
+        correlation = request.message_meta.correlation_id
+        await call.write(answer(correlation, "broken " * 100_000))
+        report = await plane.until(lambda report: bool(report.error))
+        (instance,) = report.instances
+        assert len(instance.error) == agent_limits.MAX_ERROR_CHARACTERS
+        assert len(instance.proxy) == agent_limits.MAX_TEXT_CHARACTERS
+        assert len(instance.modules) == len(instance.features) == agent_limits.MAX_LISTED
+        assert max(map(len, instance.modules)) == agent_limits.MAX_TEXT_CHARACTERS
+        await agent.update_overview(*(f"/etc/{number}" for number in range(10_000)))
+        await agent.send_served_version("v" * 1_000_000)
+        session = plane.server._fleet._gateways[GATEWAY].peers["evil"].session
+        assert session._reported_version == ""
+        assert len(session.unmanaged) <= agent_limits.MAX_UNMANAGED_FILES
+        call.cancel()
+
+
+UNARY = {
+    "connection": "/mpi.v1.CommandService/CreateConnection",
+    "status": "/mpi.v1.CommandService/UpdateDataPlaneStatus",
+    "overview": "/mpi.v1.FileService/UpdateOverview",
+    "file": "/mpi.v1.FileService/GetFile",
+}
+STREAMS = {
+    "v3": "/mpi.v1.CommandService/Subscribe",
+    "v3-upload": "/mpi.v1.FileService/UpdateFileStream",
+    "v2": "/f5.nginx.agent.sdk.Commander/CommandChannel",
+    "v2-upload": "/f5.nginx.agent.sdk.Commander/Upload",
+}
+TOO_LARGE = f"the message has more than {agent_limits.MAX_MESSAGE_BYTES} bytes"
+
+
+@pytest.mark.parametrize("path", UNARY.values(), ids=UNARY)
+async def test_oversized_request_of_an_nginx_agent_is_refused(
+    plane: ControlPlane, path: str
+) -> None:
+    """Only a known caller's request is looked at, and not if it is too large."""
+    message = bytes(agent_limits.MAX_MESSAGE_BYTES + 1)
+    async with channel(plane) as opened:
+        method: Any = opened.unary_unary(path)
+        for token, code in (
+            (ATTACKER, grpc.StatusCode.RESOURCE_EXHAUSTED),
+            ("unknown", grpc.StatusCode.UNAUTHENTICATED),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await method(message, metadata=(("authorization", token),))
+            assert refused.value.code() is code
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await method(b"\xff", metadata=(("authorization", ATTACKER),))
+        assert refused.value.details() == "the message is not valid protobuf"
+
+
+@pytest.mark.parametrize("path", STREAMS.values(), ids=STREAMS)
+async def test_oversized_message_ends_the_stream_of_an_nginx_agent(
+    plane: ControlPlane, path: str
+) -> None:
+    async with channel(plane) as opened:
+        method: Any = opened.stream_stream(path)
+        call = method(metadata=(("authorization", ATTACKER),))
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await call.write(bytes(agent_limits.MAX_MESSAGE_BYTES + 1))
+        assert await refusal(call) == (grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_LARGE)
+
+
+def description_chunks() -> list[bytes]:
+    """Return the messages of an upload whose main file describes an NGINX."""
+    about = Register("id", "nginx/1.31.3", main_file="/etc/nginx/nginx.conf")
+    main = main_file.build(about, FileSet([]))
+    packed = payload.archive(FileSet([]), main)
+    document = payload.document(FileSet([]), packed, main, about)
+    head = messages.build_meta("upload")
+    chunks = payload.payload_chunks(document, head)
+    return [chunk.SerializeToString() for chunk in chunks]
+
+
+async def test_one_upload_of_an_instance_is_kept_at_a_time(plane: ControlPlane) -> None:
+    """Agent v2, with uploads at the same time: one is kept in memory, others are only read."""
+    chunks = description_chunks()
+    identity = Identity(GATEWAY, "evil")
+    async with channel(plane) as opened:
+        method: Any = opened.stream_unary(STREAMS["v2-upload"])
+        metadata = (("authorization", ATTACKER),)
+        first = method(metadata=metadata)
+        await first.write(chunks[0])
+        await first.wait_for_connection()
+        await method(iter(chunks), metadata=metadata)
+        assert not plane.server._fleet.knows(identity)
+        for chunk in chunks[1:]:
+            await first.write(chunk)
+        await first.done_writing()
+        await first
+        assert plane.server._fleet.knows(identity)

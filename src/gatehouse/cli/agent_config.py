@@ -13,6 +13,7 @@ import msgspec
 from gatehouse.agent.options import KEYS
 from gatehouse.cli.data_plane_files import read_stored
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.cli.secret_digest import SecretDigest
 
 COMMAND = "agent-config"
@@ -47,7 +48,7 @@ def agent_config(state_dir: Path, digest_key: str) -> None:
         raise CLIError(str(error)) from error
     if stored is None:
         raise CLIError(f"{state_dir} has no configuration yet")
-    click.echo(msgspec.json.encode(stored))
+    show(msgspec.json.encode(stored).decode())
 
 
 COMMANDS = (agent_config,)

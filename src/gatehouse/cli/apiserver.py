@@ -21,6 +21,7 @@ from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import StorageAddressError, UnavailableError
 from gatehouse.cli import option_values, run
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH
 from gatehouse.standalone.node import pods
 
@@ -210,7 +211,7 @@ def backup(storage: str, target: Path) -> None:
     async def work() -> None:
         revision, records = await transfer.read_backup(storage)
         transfer.dump_backup(target, revision, records)
-        click.echo(f"{len(records)} objects of revision {revision} written to {target}")
+        show(f"{len(records)} objects of revision {revision} written to {target}")
 
     _run(work)
 
@@ -224,7 +225,7 @@ def restore(storage: str, source: Path) -> None:
     async def work() -> None:
         revision, records = transfer.load_backup(source)
         count = await transfer.restore_objects(storage, revision, records)
-        click.echo(f"{count} objects restored into {storage}")
+        show(f"{count} objects restored into {storage}")
 
     _run(work)
 
@@ -250,7 +251,7 @@ def migrate(source: str, target: str) -> None:
     async def work() -> None:
         revision, records = await transfer.read_backup(source)
         count = await transfer.restore_objects(target, revision, records)
-        click.echo(f"{count} objects copied to {target}")
+        show(f"{count} objects copied to {target}")
 
     _run(work)
 
@@ -258,7 +259,7 @@ def migrate(source: str, target: str) -> None:
 @apiserver.command("generate-encryption-key")
 def generate_encryption_key() -> None:
     """Print a new line for --encryption-key-file. The first line of that file encrypts."""
-    click.echo(encryption.generate_key())
+    show(encryption.generate_key())
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

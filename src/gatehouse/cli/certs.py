@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from gatehouse.apis import resources
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH
+from gatehouse.cli.terminal import ObjectTable, show_coloured
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane.machine_identity import MachineIdentity
 from gatehouse.kube import client as kube
@@ -145,10 +145,13 @@ def _require_one_target(directory: Path | None, secret: str) -> None:
 
 
 def _show(expiries: Mapping[str, datetime]) -> None:
-    table = Table("File", "Valid until")
+    if not expiries:
+        show("Nothing to renew.")
+        return
+    table = ObjectTable("Certificates", "File", "Valid until")
     for file, end in expiries.items():
-        table.add_row(file, f"{end:%Y-%m-%d %H:%M} UTC")
-    Console().print(table if expiries else "Nothing to renew.")
+        table.add_values(file, f"{end:%Y-%m-%d %H:%M} UTC")
+    show_coloured(table)
 
 
 async def _by_secret(

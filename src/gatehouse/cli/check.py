@@ -22,6 +22,7 @@ from gatehouse.cli.check_rendering import CheckReport, report_json, report_lines
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.manifest_files import read_manifest_files
 from gatehouse.cli.object_source import ASSUMED_TIME, read_cluster
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of, output_option
 from gatehouse.cli.shared_options import front_end_options, front_end_settings
 from gatehouse.compiler.evaluation.traffic import TrafficChange, compare_traffic
@@ -122,7 +123,7 @@ def check_manifests(
     report = check_report(admitted, findings, changes, tests)
     lines = [report_json(report)] if output == "json" else report_lines(report)
     for line in lines:
-        click.echo(line)
+        show(line)
     context.exit(EXIT_FINDINGS if report.findings else 0)
 
 

@@ -16,6 +16,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.cli.data_plane_files import DataPlaneConfiguration, configuration_diff
 from gatehouse.cli.data_plane_reader import DataPlaneReader, UnreadableError
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of
 from gatehouse.inspection.condition_summary import condition_status
 from gatehouse.kube import client as kube
@@ -136,7 +137,7 @@ async def _data_planes(
             stored = await reader.read(pod)
         except UnreadableError as error:
             problems.append(str(error))
-            click.echo(f"not read: {printable(str(error))}", err=True)
+            show(f"not read: {printable(str(error))}", err=True)
             continue
         yield DataPlane(f"{namespace}/{pod['metadata']['name']}", stored.served, stored.previous)
     if len(problems) == len(pods):
@@ -149,8 +150,8 @@ def _print(plane: DataPlane, gateway: str) -> None:
     for name, text in plane.served.texts.items():
         is_resources = name.endswith(".yaml")
         if not is_resources:
-            click.echo(f"# {name}")
-        click.echo(text, nl=not is_resources)
+            show(f"# {name}")
+        show(text, nl=not is_resources)
 
 
 def _print_change(first: DataPlane, others: list[DataPlane], gateway: str) -> None:
@@ -172,7 +173,7 @@ def _print_diff(before: DataPlane, after: DataPlane) -> None:
     labels = (before.label, after.label)
     lines = list(configuration_diff(before.served, after.served, labels))
     for line in lines or ["no difference"]:
-        click.echo(line)
+        show(line)
 
 
 def _missing_data_plane_reason(gateway: Object) -> str:

@@ -16,6 +16,7 @@ import click
 
 from gatehouse.cli import logs, run
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option
 from gatehouse.console.object_feed import ReadScope
 from gatehouse.console.server import serve_console
@@ -67,8 +68,8 @@ def console(
             kube.Client(configuration) as client,
             serve_console(client, scope, port) as running,
         ):
-            click.echo(f"Console of {client.server}: {running.login_link}")
-            click.echo("The link works once. Ctrl-C ends the console.", err=True)
+            show(f"Console of {client.server}: {running.login_link}")
+            show("The link works once. Ctrl-C ends the console.", err=True)
             sys.stdout.flush()
             with _page(running.login_link) as page:
                 if sys.stdout.isatty() and not no_browser and _has_display():

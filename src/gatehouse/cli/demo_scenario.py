@@ -17,12 +17,13 @@ from typing import Any
 import aiohttp
 import msgspec
 import yaml
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.table import Table
+from rich.text import Text
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
+from gatehouse.cli.output import show
+from gatehouse.cli.terminal import ObjectTable, coloured, show_coloured, wide_console
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo, pki, up
 from gatehouse.standalone.state_directory import State
@@ -35,8 +36,7 @@ SPLIT = 400
 DEMO_TIMEOUT_SECONDS = 60.0
 """Seconds until the demonstration gives up waiting."""
 
-_terminal = Console()
-console = _terminal if _terminal.is_terminal else Console(width=160)
+console = wide_console()
 
 
 class DemoError(Exception):
@@ -140,7 +140,7 @@ async def _show(
     if not once:
         # A single run ends here, and the state directory goes with it.
         _print_addresses(state, address)
-        console.print("Serving. Ctrl-C ends it.")
+        show("Serving. Ctrl-C ends it.")
         await stop.wait()
     return right
 
@@ -321,12 +321,14 @@ async def _send(session: aiohttp.ClientSession, expectation: Expectation) -> Dem
         )
 
 
+def _verdict(*, right: bool) -> Text:
+    return coloured("✓", "green") if right else coloured("✗", "red")
+
+
 async def _requests(address: str, state: State) -> bool:
-    table = Table(title="Requests")
-    for column in ("Request", "Matched route", "Backend", "Status", "Latency", ""):
-        table.add_column(
-            column, justify="right" if column == "Latency" else "left", overflow="fold"
-        )
+    table = ObjectTable(
+        "Requests", "Request", "Matched route", "Backend", "Status", "Latency", "Result"
+    )
     right = True
     async with _session(address, state) as session:
         for expectation in EXPECTATIONS:
@@ -337,26 +339,27 @@ async def _requests(address: str, state: State) -> bool:
                 expectation.location,
             )
             right &= good
-            table.add_row(
+            table.add_values(
                 f"{expectation.method} {expectation.url}",
                 expectation.route,
                 answer.backend or (f"-> {answer.location}" if answer.location else "-"),
                 str(answer.status),
                 f"{answer.milliseconds:.1f} ms",
-                "[green]✓" if good else "[red]✗",
+                _verdict(right=good),
             )
         shares, milliseconds, sound = await _split(session)
         right &= sound
-        table.add_row(
+        table.add_values(
             f"GET {HTTP_BASE}/coffee  x {SPLIT}",
             "coffee: 90/10 split",
             ", ".join(f"{name} {count / SPLIT:.0%}" for name, count in shares.most_common()),
             "200" if sum(shares.values()) == SPLIT else "some failed",
             f"{milliseconds:.1f} ms",
-            "[green]✓" if sound else "[red]✗",
+            _verdict(right=sound),
         )
-    console.print(table)
-    console.print("[green]Every answer was right." if right else "[red]Some answers were wrong.")
+    show_coloured(table, console)
+    text, colour = ("Every answer was right.", "green") if right else ("Some were wrong.", "red")
+    show_coloured(coloured(text, colour), console)
     return right
 
 
@@ -380,4 +383,4 @@ def _print_addresses(state: State, address: str) -> None:
         f"--cacert {state.pki.ca().cert} {HTTPS_BASE}/tea",
     )
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False)
+        show(line)

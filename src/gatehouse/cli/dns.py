@@ -13,6 +13,7 @@ from gatehouse.apis import resources
 from gatehouse.apis.objects import ReadOnlyObject
 from gatehouse.apis.resources import Resource
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of
 from gatehouse.compiler.frontends import hosted_apiserver
 from gatehouse.compiler.frontends.hosted_apiserver.dns import DnsRecord, dns_records_for
@@ -91,7 +92,7 @@ class _Zone:
         self._last = records
         text = hosted_apiserver.zone_file(self._origin, records, self._top())
         if self._output is None:
-            click.echo(text, nl=False)
+            show(text, nl=False)
             return
         fresh = self._output.with_name(f".{self._output.name}.new")
         fresh.write_text(text, encoding="utf-8")

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
 
 from gatehouse.apis import meta, resources
 from gatehouse.apis.objects import Object
@@ -17,8 +16,9 @@ from gatehouse.apis.request_info import RequestError, RequestInfo, parse_request
 from gatehouse.apis.upstream_clusters import UpstreamCluster
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.manifest_files import read_manifest_files
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of, kubeconfig_option
-from gatehouse.cli.terminal import ObjectTable, coloured
+from gatehouse.cli.terminal import ObjectTable, coloured, show_coloured
 from gatehouse.compiler.frontends import upstream_cluster
 from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies
 from gatehouse.compiler.frontends.upstream_cluster.dispatch import (
@@ -128,7 +128,7 @@ def kube_request(
         raw = _fetched(kubeconfig_of(kubeconfig), cluster)
     explanation = explained(raw, request, who)
     if output == "json":
-        click.echo(json.dumps(explanation, indent=2))
+        show(json.dumps(explanation, indent=2))
     else:
         _print(explanation)
 
@@ -273,7 +273,6 @@ def _from_files(paths: tuple[Path, ...], name: str) -> Object:
 
 
 def _print(explanation: Object) -> None:
-    console = Console()
     columns = ("Policy", "Rule", "Matches", "Reason")
     table = ObjectTable(f"Policies of {explanation['cluster']}", *columns)
     for mismatch in explanation["mismatches"]:
@@ -285,7 +284,7 @@ def _print(explanation: Object) -> None:
     if explanation["policy"] is not None:
         yes = coloured("yes", "green")
         table.add_values(str(explanation["policy"]), str(explanation["rule"]), yes, "")
-    console.print(table)
+    show_coloured(table)
     lines = [
         f"Outcome: {explanation['outcome']}",
         f"Schema:  {_limit(explanation['schema'])}",
@@ -295,7 +294,7 @@ def _print(explanation: Object) -> None:
         *(f"Unlike KubeGateway: {difference}" for difference in explanation["differences"]),
     ]
     for line in lines:
-        console.print(printable(line), markup=False)
+        show(printable(line))
 
 
 def _limit(schema: Object | None) -> str:

@@ -12,6 +12,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.cli import explain_rendering, logged_request, request_sender
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.object_source import read_cluster, read_manifests
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of, kubeconfig_option, output_option
 from gatehouse.compiler.evaluation.explanation import ExplainedDataPlane, Explanation
 from gatehouse.compiler.evaluation.http_request import HttpRequest
@@ -84,10 +85,10 @@ def request(
         explanation = msgspec.structs.replace(explanation, data_planes=planes)
     sent = _sent(path, resolved, target, explanation) if send else None
     if output == "json":
-        click.echo(explain_rendering.as_json(explanation, sent))
+        show(explain_rendering.as_json(explanation, sent))
     else:
         for line in explain_rendering.explanation_lines(explanation, sent):
-            click.echo(line)
+            show(line)
     context.exit(_exit_status(explanation, sent))
 
 

@@ -11,6 +11,7 @@ import click
 
 import gatehouse
 from gatehouse.cli import logs
+from gatehouse.cli.output import show
 from gatehouse.inspection.errors import InspectionError
 from gatehouse.runtime.printable import printable
 
@@ -111,13 +112,13 @@ def main() -> None:
         sys.exit(130)
     except InspectionError as error:
         message = printable(str(error), keep="\n\t")
-        click.echo(f"gatehouse: {message}", err=True)
+        show(f"gatehouse: {message}", err=True)
         sys.exit(1)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "gatehouse":
             raise
         extras = ", ".join(metadata("gatehouse").get_all("Provides-Extra") or ())
-        click.echo(
+        show(
             f"gatehouse: the Python package {error.name!r} is not installed; install the extra of "
             f"this command, such as 'gatehouse[standalone]' (extras: {extras})",
             err=True,

@@ -13,6 +13,7 @@ import yaml
 from gatehouse.cli import run as running
 from gatehouse.cli.durations import Duration
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.nodeproxy import coredns, main
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.manifests import Installation, manifests
@@ -184,7 +185,7 @@ def _once(
     except CommandError as error:
         raise CLIError(str(error)) from error
     for line in changes or [nothing]:
-        click.echo(line)
+        show(line)
 
 
 @node_proxy.command("manifests")
@@ -232,7 +233,7 @@ def print_manifests(
             domain=domain,
         ),
     )
-    click.echo(yaml.safe_dump_all(objects, sort_keys=False), nl=False)
+    show(yaml.safe_dump_all(objects, sort_keys=False), nl=False)
 
 
 @node_proxy.command("zone")
@@ -247,7 +248,7 @@ def print_manifests(
 def print_zone(addresses: tuple[str, ...], domain: str) -> None:
     """Print the CoreDNS zone file for kubernetes.default.svc."""
     try:
-        click.echo(coredns.service_zone(parse_addresses(addresses), domain), nl=False)
+        show(coredns.service_zone(parse_addresses(addresses), domain), nl=False)
     except NodeProxyOptionsError as error:
         raise CLIError(str(error)) from error
 

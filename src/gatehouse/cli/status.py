@@ -11,14 +11,15 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
 
 from gatehouse.cli import logs, status_load_balancers, status_rendering
 from gatehouse.cli.default_command import GroupWithDefault
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.object_source import read_cluster
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option
 from gatehouse.cli.status_watch import watch_status
+from gatehouse.cli.terminal import show_coloured
 from gatehouse.inspection.object_set import REPORTED_RESOURCES, ObjectSet
 from gatehouse.inspection.status_report import ReportedObject, report_status
 from gatehouse.kube import client as kube
@@ -113,11 +114,11 @@ def show_objects(
     view = StatusView(namespace, names, problems, tree, output, width)
     objects = read_cluster(path, REPORTED_RESOURCES)
     reported, text = view.render(objects)
-    click.echo(text)
+    show(text)
     if watch:
         # Informers log kinds that do not exist.
         logs.configure("warning", "auto")
-        _run(watch_status(path, text, view.text_of, click.echo, whole=view.structured))
+        _run(watch_status(path, text, view.text_of, show, whole=view.structured))
     context.exit(EXIT_PROBLEMS if problems and reported else 0)
 
 
@@ -229,7 +230,7 @@ def _run(looking: Coroutine[Any, Any, None]) -> None:
 async def _load_balancers(kubeconfig: Path, nlk_namespace: str) -> None:
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
         balancers = await status_load_balancers.read_load_balancers(client, nlk_namespace)
-    Console().print(status_load_balancers.hosts_table(balancers))
+    show_coloured(status_load_balancers.hosts_table(balancers))
 
 
 COMMANDS = (status,)

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of
 from gatehouse.cli.support_collection import Collection, collect_support
 from gatehouse.kube import client as kube
@@ -79,8 +80,8 @@ def support(target: Path | None, state_dir: Path | None, kubeconfig: Path | None
     except OSError as error:
         raise CLIError(f"{target}: {error.strerror or error}") from error
     for problem in collection.problems:
-        click.echo(f"missing: {problem}", err=True)
-    click.echo(f"{target}: {len(collection.files)} files; look through it before you send it")
+        show(f"missing: {problem}", err=True)
+    show(f"{target}: {len(collection.files)} files; look through it before you send it")
 
 
 def write_bundle(target: Path, collection: Collection, now: datetime) -> None:

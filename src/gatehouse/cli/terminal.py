@@ -1,17 +1,29 @@
-"""Text of objects on a terminal.
+"""Coloured output of commands.
 
 Values of objects are hostile: an escape sequence could hide or forge lines, and markup of Rich in a
-message could do the same or raise an error.
+message could do the same or raise an error. No other module uses tables and consoles of Rich.
 """
 
 from __future__ import annotations
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gatehouse.runtime.printable import printable
 
 COLOURS = {"True": "green", "False": "red"}
+
+
+def wide_console() -> Console:
+    """Return a console that breaks no table if the output is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+def show_coloured(content: ObjectTable | Text, console: Console | None = None) -> None:
+    """Write a table or a coloured text to standard output."""
+    (console or Console()).print(content)
 
 
 def coloured(value: str, colour: str = "") -> Text:

@@ -15,7 +15,9 @@ import msgspec
 
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import PODS
+from gatehouse.cli import output
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option, output_option
 from gatehouse.cli.status_rendering import column_widths, row_lines
 from gatehouse.inspection.connection_rates import ConnectionRate
@@ -26,9 +28,6 @@ from gatehouse.inspection.traffic_report import TrafficMeter, TrafficReport
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
-
-_CLEAR = "\x1b[H\x1b[2J"
-"""Moves the cursor to the start of a terminal and clears it."""
 
 
 def _selected(pod: Object, gateways: Sequence[str], namespace: str) -> bool:
@@ -184,7 +183,7 @@ def top(
         async with kube.Client.from_kubeconfig(kubeconfig_of(kubeconfig)) as client:
             async for report in _reports(client, by, gateways, namespace, interval):
                 if output == "json":
-                    click.echo(json.dumps(msgspec.to_builtins(report)))
+                    show(json.dumps(msgspec.to_builtins(report)))
                 else:
                     _show(report, by, limit, clear=watch)
                 if not watch:
@@ -199,10 +198,11 @@ def top(
 
 
 def _show(report: TrafficReport, by: str, limit: int, *, clear: bool) -> None:
-    terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal else 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     lines = "\n".join(top_lines(report, by, limit, width))
-    click.echo(f"{_CLEAR if clear and terminal else ''}{lines}")
+    if clear:
+        output.clear()
+    show(lines)
 
 
 COMMANDS = (top,)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from gatehouse.cli import local_options, logs, option_values, run
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH
 from gatehouse.cli.shared_options import forwarded_arguments, shared_options
 from gatehouse.standalone import up as installation
@@ -137,7 +138,7 @@ def up(
 def _banner(state: State, server: str) -> None:
     health = state.stored_addresses().health
     metrics = f"  metrics of the controller: http://{health}/metrics\n" if health else ""
-    click.echo(
+    show(
         f"Gatehouse is up: {server}\n"
         f"{metrics}"
         f"  export KUBECONFIG={state.kubeconfig}\n"

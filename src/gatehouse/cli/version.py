@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import gatehouse
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import DEPLOYMENTS, PODS, Resource
+from gatehouse.cli.output import show
 from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option, output_option
 from gatehouse.inspection.condition_summary import condition_status
 from gatehouse.inspection.data_plane_metrics import MetricsReader, metrics_url
@@ -230,10 +231,10 @@ def show_versions(output: str, kubeconfig: Path | None) -> None:
     """
     versions = asyncio.run(read_versions(kubeconfig_of(kubeconfig)))
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(versions), indent=2))
+        show(json.dumps(msgspec.to_builtins(versions), indent=2))
         return
     for line in version_lines(versions):
-        click.echo(line)
+        show(line)
 
 
 COMMANDS = (show_versions,)

@@ -13,7 +13,10 @@ def printable(text: str, keep: str = "") -> str:
 
     ``keep``: control characters that stay.
     """
-    if text.isprintable():
+    rest = text
+    for character in keep:
+        rest = rest.replace(character, "")
+    if rest.isprintable():
         return text
     return "".join(
         character

@@ -218,15 +218,15 @@ async def test_rejected_resource_is_named_and_previous_version_is_served(
 async def test_rejected_certificate_is_named_and_previous_one_is_served(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
-    port, secure = free_port(), free_port()
+    port, secure, later = free_port(), free_port(), free_port()
     cert, key = plane.cert.read_bytes(), plane.key.read_bytes()
     other = tmp_path / "other"
     other.mkdir()
     _, foreign = write_certificate(other)
-    url = f"https://127.0.0.1:{secure}/"
     trust = ssl.create_default_context(cafile=str(plane.cert))
 
-    async def fetched() -> str:
+    async def fetched(port: int = secure) -> str:
+        url = f"https://127.0.0.1:{port}/"
         async with aiohttp.ClientSession() as client, client.get(url, ssl=trust) as response:
             return await response.text()
 
@@ -243,6 +243,30 @@ async def test_rejected_certificate_is_named_and_previous_one_is_served(
         assert "key" in refused.reason.lower()
         assert "BEGIN" not in refused.reason
         assert await fetched() == "two"
+        # Envoy keeps the rejected certificate for new users, until it gets the previous one again.
+        more = listener("later", later, "http", "pair")
+        report = await plane.served(website(port, two, tls, more, bad))
+        assert report.instances[0].rejected == (refused,)
+        assert await fetched(later) == "two"
+
+
+async def test_endpoints_beside_rejected_ones_are_served(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port, names = free_port(), [f"c{number}" for number in range(12)]
+    hosts = routes("http", *((name, name) for name in names), ("*", "web"))
+    clusters = [cluster(name) for name in names]
+    async with backend("one") as one, backend("two") as two, running(options(plane, tmp_path)):
+        await plane.served(
+            website(port, one, hosts, *clusters, *(endpoints(n, one) for n in names))
+        )
+        addresses = {name: ("no-address", 1) if name in ("c3", "c8") else two for name in names}
+        changed = [endpoints(name, address) for name, address in addresses.items()]
+        plane.publish(website(port, two, hosts, *clusters, *changed))
+        report = await plane.until(lambda report: report.programmed)
+        assert report.instances[0].error.count("ClusterLoadAssignment") == 2
+        answers = [await get(port, name) for name in names if name not in ("c3", "c8")]
+        assert answers == [(200, "two")] * 10
 
 
 async def test_rejected_new_certificate_is_named_and_valid_one_is_served(

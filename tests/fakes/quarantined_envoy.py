@@ -44,8 +44,11 @@ def route(name: str, action: ir.Action = GOOD) -> ir.Route:
     return ir.Route(f"shop/{name}/0/0", match, action, origin=origin)
 
 
-def with_invalid_redirects(resources: ResourceSet) -> ResourceSet:
-    """Return resources in which redirects of :data:`BAD` have a status that Envoy rejects."""
+def with_invalid_redirects(resources: ResourceSet, *, late: bool = False) -> ResourceSet:
+    """Return resources in which redirects of :data:`BAD` have a status that Envoy rejects.
+
+    ``late``: instead, a path that Envoy rejects after it has processed other resources.
+    """
     result = []
     for kind, named in resources.by_type.items():
         for resource in named.values():
@@ -55,7 +58,9 @@ def with_invalid_redirects(resources: ResourceSet) -> ResourceSet:
             scope = scoped_route_pb2.ScopedRouteConfiguration.FromString(resource.body)
             for host in scope.route_configuration.virtual_hosts:
                 for entry in host.routes:
-                    if entry.redirect.host_redirect == "rejected.example":
+                    if entry.redirect.host_redirect == "rejected.example" and late:
+                        entry.match.safe_regex.regex = "/("
+                    elif entry.redirect.host_redirect == "rejected.example":
                         # Envoy accepts only the values of the enumeration.
                         entry.redirect.response_code = 99  # type: ignore[assignment]
             body = scope.SerializeToString()
@@ -76,6 +81,8 @@ class Controller:
         """Ports of further listeners."""
         self.rejects_redirects = True
         """True if the generator writes redirects of :data:`BAD` that Envoy rejects."""
+        self.rejects_late = False
+        """True if Envoy rejects them after it has processed other resources of the response."""
         self.trials = 0
         """Number of trials that were published."""
         self._environment = plane.environment(directory)
@@ -154,7 +161,7 @@ class Controller:
             gateway = self.inputs.without_held_back(KEY, compiled)
             output = self.queries.run(gateway)
             if self.rejects_redirects:
-                content = with_invalid_redirects(output.content)
+                content = with_invalid_redirects(output.content, late=self.rejects_late)
                 output = msgspec.structs.replace(output, content=content)
             trial = self.inputs.is_trial(KEY)
             self.trials += trial

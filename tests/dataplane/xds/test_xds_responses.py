@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from envoy.config.core.v3 import base_pb2
+from envoy.config.route.v3 import scoped_route_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
 from fakes.envoy_model import make_resource
@@ -17,6 +18,7 @@ from gatehouse.dataplane.xds.resources import (
     ENDPOINTS_TYPE_URL,
     LISTENER_TYPE_URL,
     ROUTES_TYPE_URL,
+    SCOPE_TYPE_URL,
     SECRET_TYPE_URL,
     ResourceSet,
     XdsResource,
@@ -352,6 +354,8 @@ def test_rejection_ends_when_previous_version_is_published_again() -> None:
     assert client.conversation.next() is None
     assert client.conversation.confirmed == ResourceSet([A2]).version
     client.publish(A)
+    assert client.hears() == (["a"], [])
+    client.accept()
     assert client.conversation.next() is None
     assert client.reasons() == {}
     assert client.conversation.confirmed == ResourceSet([A]).version
@@ -372,6 +376,67 @@ def test_nack_without_names_is_narrowed_down_by_halves() -> None:
     subscription = client.conversation.subscription(CLUSTER_TYPE_URL)
     assert subscription is not None
     assert len(subscription.client_versions) == 998
+
+
+def test_resource_of_a_rejected_response_is_sent_again_when_it_reverts() -> None:
+    """The client may have applied the rejected version in part."""
+    client = Client(A, B)
+    client.ask(CLUSTER_TYPE_URL)
+    client.hears()
+    client.accept()
+    client.publish(A2, B)
+    assert client.hears() == (["a"], [])
+    client.refuse("something")
+    client.publish(A, B)
+    assert client.hears() == (["a"], [])
+    client.accept()
+    assert client.hears() == ([], [])
+
+
+def test_resource_of_a_rejected_response_is_removed_when_it_vanishes() -> None:
+    client = Client(A, B)
+    client.ask(CLUSTER_TYPE_URL)
+    for names in (["a", "b"], ["a"], ["b"]):
+        assert client.hears() == (names, [])
+        client.refuse("something")
+    client.publish()
+    assert client.hears() == ([], ["a", "b"])
+    client.accept()
+    assert client.hears() == ([], [])
+
+
+def _scope(text: str = "") -> XdsResource:
+    proto = scoped_route_pb2.ScopedRouteConfiguration(name="s")
+    proto.route_configuration.name = text
+    return XdsResource.make(SCOPE_TYPE_URL, "s", proto.SerializeToString())
+
+
+def test_scope_is_never_sent_twice_with_the_same_content() -> None:
+    """Envoy would skip it, though its workers may not have it. Its version stays the same."""
+    bodies = []
+    for _stream in range(2):
+        client = Client(_scope("first"))
+        client.ask(SCOPE_TYPE_URL)
+        for text in ("first", "second", "first"):
+            client.publish(_scope(text))
+            assert client.hears() == (["s"], [])
+            client.refuse("something")
+            assert client.last is not None
+            (sent,) = client.last.resources
+            proto = scoped_route_pb2.ScopedRouteConfiguration.FromString(sent.body)
+            assert proto.route_configuration.name == text
+            assert sent.version == _scope(text).version
+            bodies.append(sent.body)
+    assert len(set(bodies)) == 6
+
+
+def test_relay_gets_scopes_unchanged() -> None:
+    client = Client(_scope())
+    client.conversation.names_rejections = True
+    client.ask(SCOPE_TYPE_URL)
+    client.hears()
+    assert client.last is not None
+    assert client.last.resources == (_scope(),)
 
 
 def test_nack_with_reasons_acknowledges_other_resources() -> None:

@@ -366,7 +366,7 @@ class Relay:
     def _has(self, state: Subscription, name: str, held: XdsResource | None) -> bool:
         """Return whether Envoy has what is held for a name, which may be nothing."""
         if held is not None:
-            return state.client_versions.get(name) == held.version
+            return state.has(name, held.version)
         unknown = self.cache.unknown(state.type_url, name)
         return not unknown and not state.client_versions.get(name) and state.settled(name)
 

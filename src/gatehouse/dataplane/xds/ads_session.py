@@ -27,6 +27,7 @@ import msgspec
 from gatehouse.dataplane.limit_use import LimitUse
 from gatehouse.dataplane.unready_servers import UnreadyServers
 from gatehouse.dataplane.xds.ads_messages import AdsRequest, Response
+from gatehouse.dataplane.xds.distinct_scopes import DistinctScopes
 from gatehouse.dataplane.xds.listener_drains import ListenerDrains
 from gatehouse.dataplane.xds.nacks import RejectedResource, is_bind_error
 from gatehouse.dataplane.xds.resources import (
@@ -60,7 +61,6 @@ them."""
 CLUSTER_WARMING_SECONDS = 20.0
 """Maximum time in seconds that new clusters delay other types. Envoy waits 15 s for missing
 endpoints and secrets; health checks may take any time."""
-
 
 LISTENER_RETRY_SECONDS = 10.0
 """Time in seconds after which a listener is sent again whose port was in use."""
@@ -117,6 +117,7 @@ class AdsSession:
         """True if the resources of the earlier stream are a trial."""
         self._port_retries = 0
         """Number of times that listeners were sent again because their port was in use."""
+        self._scopes = DistinctScopes()
         self._overdue = ""
         """Nonce of the response with clusters that do not get warm in time."""
 
@@ -386,7 +387,8 @@ class AdsSession:
         self, state: Subscription, resources: tuple[XdsResource, ...], removed: tuple[str, ...]
     ) -> Response:
         self._nonce += 1
-        response = Response(state.type_url, str(self._nonce), resources, removed)
+        copies = resources if self.names_rejections else self._scopes.copies(resources)
+        response = Response(state.type_url, str(self._nonce), copies, removed)
         endpoints = self._types.get(ENDPOINTS_TYPE_URL)
         if state.type_url == CLUSTER_TYPE_URL and endpoints is not None:
             # Envoy warms a changed cluster like a new one but does not request its endpoints again.

@@ -67,6 +67,9 @@ class Subscription:
         self.client_versions: dict[str, str] = {}
         """Versions that the client has, by name."""
         self.rejected: dict[str, RejectedResource] = {}
+        self.uncertain: set[str] = set()
+        """Names of which the client may have a part of a rejected response. ``client_versions`` has
+        their earlier versions."""
         self._retrying: set[str] = set()
         """Names of rejected resources that the next response contains again unchanged."""
         self.in_flight: PendingResponse | None = None
@@ -92,6 +95,10 @@ class Subscription:
         """True if no response is pending or in flight."""
         pending = (self.in_flight, self._dirty, self._removals, self._bisect_queue)
         return not any(pending)
+
+    def has(self, name: str, version: str) -> bool:
+        """Return whether the client certainly has this version."""
+        return self.client_versions.get(name) == version and name not in self.uncertain
 
     def settled(self, name: str) -> bool:
         """Return whether no response about this name is pending or in flight."""
@@ -163,6 +170,7 @@ class Subscription:
         self.rejected.pop(name, None)
         self._removals.pop(name, None)
         self._expecting.discard(name)
+        self.uncertain.discard(name)
 
     def next_resources(
         self, lookup: Lookup, publication: SnapshotCache
@@ -201,7 +209,7 @@ class Subscription:
         rejection = self.rejected.get(name)
         retrying = name in self._retrying
         self._retrying.discard(name)
-        if self.client_versions.get(name) == resource.version:
+        if self.has(name, resource.version):
             self.rejected.pop(name, None)
             return False
         return retrying or rejection is None or rejection.resource.version != resource.version
@@ -218,7 +226,7 @@ class Subscription:
         if not publication.is_absent(self.type_url, name):
             return False
         version = self.client_versions.get(name)
-        if version:
+        if version or name in self.uncertain:
             self._removals[name] = None
         return version is None and name in self.names
 
@@ -260,6 +268,10 @@ class Subscription:
             elif certain:
                 self.client_versions[resource.name] = resource.version
                 self.rejected.pop(resource.name, None)
+        if named or nack is None:
+            self.uncertain -= expecting
+        else:
+            self.uncertain |= expecting.intersection(names)
         if certain or not names:
             self._set_absent(expecting.intersection(response.removed))
         else:

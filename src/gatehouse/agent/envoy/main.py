@@ -34,6 +34,7 @@ from gatehouse.agent.envoy.limit_use_monitor import LimitUseMonitor
 from gatehouse.agent.envoy.metrics import CONVERTED, ENVOY_PAGE, FAMILIES, page, raw_page
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.envoy.resource_store import ResourceStore
+from gatehouse.agent.envoy.served_check import ServedCheck
 from gatehouse.agent.envoy.server_health import ServerHealthMonitor
 from gatehouse.agent.envoy.sidecar_manager import SidecarManager
 from gatehouse.agent.envoy.supervisor import EnvoySupervisor
@@ -99,6 +100,11 @@ class EnvoyAgent:
         self.server_health = ServerHealthMonitor(
             self.admin, lambda: self.relay.held, self._report_servers
         )
+        self._differing = ""
+        """Difference between the resources of Envoy and those that it confirmed; empty if none."""
+        self.served_check = ServedCheck(
+            self.admin, self.relay, self.downstream.wake, self._report_differing
+        )
         self.limit_use = LimitUseMonitor(
             self.admin,
             lambda: self.relay.held,
@@ -145,7 +151,12 @@ class EnvoyAgent:
 
     def _report_health(self) -> None:
         running = self.supervisor.running
-        self._report(unhealthy=self.liveness.unhealthy if running else "Envoy is not running")
+        unhealthy = self.liveness.unhealthy if running else "Envoy is not running"
+        self._report(unhealthy=unhealthy or self._differing)
+
+    def _report_differing(self, text: str) -> None:
+        self._differing = text
+        self._report_health()
 
     def _wake(self) -> None:
         self.downstream.wake()
@@ -238,6 +249,9 @@ class EnvoyAgent:
         yield Sample(f"{name}_resources", "Resources held for Envoy.", len(self.relay.held))
         text = "Envoy processes that died."
         yield Sample(f"{name}_envoy_restarts", text, self.supervisor.restarts, "counter")
+        text = "Resources that Envoy had in another version than confirmed."
+        number = self.served_check.mismatches
+        yield Sample(f"{name}_config_mismatches", text, number, "counter")
         yield from self.supervisor.access_log.samples()
         yield from self.requests.samples()
         yield from self.connections.samples()
@@ -308,3 +322,4 @@ async def _run_tasks(agent: EnvoyAgent) -> None:
         group.create_task(agent.configuration.run())
         group.create_task(agent.server_health.run())
         group.create_task(agent.limit_use.run())
+        group.create_task(agent.served_check.run())

@@ -354,8 +354,7 @@ class Relay:
         has = {(state.type_url, name): state.client_versions.get(name, "") for name in reasons}
         self.cache.on_nack(has)
         if response := self._unanswered.get(state.type_url):
-            named = {name: reason for name, reason in reasons.items() if name in response.names}
-            response.rejected.update(named)
+            response.rejected |= {name: reasons[name] for name in response.names & reasons.keys()}
 
     def _answer(self, type_url: str, nonce: str, reasons: Mapping[str, str]) -> None:
         request = DeltaRequest(type_url=type_url, response_nonce=nonce)
@@ -367,8 +366,9 @@ class Relay:
         """Return whether Envoy has what is held for a name, which may be nothing."""
         if held is not None:
             return state.has(name, held.version)
+        sure = state.settled(name) and name not in state.uncertain
         unknown = self.cache.unknown(state.type_url, name)
-        return not unknown and not state.client_versions.get(name) and state.settled(name)
+        return sure and not unknown and not state.client_versions.get(name)
 
     def _drop_unsubscribed(self) -> None:
         """Drop what Envoy does not subscribe to, once it has everything that may refer to it."""

@@ -137,6 +137,15 @@ class ResourceCache:
         ]
         self._hold(restored, has.keys() - {resource.key for resource in restored})
 
+    def reopen(self, type_url: str, names: Collection[str], confirmed: Mapping[str, str]) -> None:
+        """Record that Envoy may lack what it has `confirmed`, or have what it should not have."""
+        self.open[type_url].update(names)
+        self.publication.mark_absent(
+            (type_url, name)
+            for name in names
+            if self.get(type_url, name) is None and not confirmed.get(name)
+        )
+
     def drop(self, keys: Collection[ResourceKey]) -> None:
         """Drop held and accepted resources that Envoy does not subscribe to."""
         self._close(keys)

@@ -117,7 +117,7 @@ class AdsSession:
         """True if the resources of the earlier stream are a trial."""
         self._port_retries = 0
         """Number of times that listeners were sent again because their port was in use."""
-        self._scopes = DistinctScopes()
+        self.scopes = DistinctScopes()
         self._overdue = ""
         """Nonce of the response with clusters that do not get warm in time."""
 
@@ -387,7 +387,7 @@ class AdsSession:
         self, state: Subscription, resources: tuple[XdsResource, ...], removed: tuple[str, ...]
     ) -> Response:
         self._nonce += 1
-        copies = resources if self.names_rejections else self._scopes.copies(resources)
+        copies = resources if self.names_rejections else self.scopes.copies(resources)
         response = Response(state.type_url, str(self._nonce), copies, removed)
         endpoints = self._types.get(ENDPOINTS_TYPE_URL)
         if state.type_url == CLUSTER_TYPE_URL and endpoints is not None:

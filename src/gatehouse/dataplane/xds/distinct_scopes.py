@@ -11,38 +11,51 @@ from __future__ import annotations
 import itertools
 import secrets
 
+import msgspec
 from envoy.config.route.v3 import scoped_route_pb2
 
 from gatehouse.dataplane.xds.resources import SCOPE_TYPE_URL, XdsResource
 
-_METADATA, _FIELD = "gatehouse", "copy"
-"""Place of the number of a copy in the metadata of its route configuration."""
+METADATA = "gatehouse"
+"""Place of a :class:`ScopeCopy` in the metadata of a route configuration."""
+
+
+class ScopeCopy(msgspec.Struct, frozen=True):
+    """Identity of a copy, which Envoy shows in its configuration."""
+
+    version: str
+    """Version of the resource."""
+    response: str
+    """Response with the copy. No other response, of any stream, has the same value."""
 
 
 class DistinctScopes:
-    """Copies of scopes for one stream. They differ from those of every other stream, too."""
+    """Copies of scopes for one stream."""
 
     def __init__(self) -> None:
         stream = secrets.token_hex(6)
-        self._marks = (f"{stream}/{number}" for number in itertools.count())
+        self._responses = (f"{stream}/{number}" for number in itertools.count())
+        self.sent: dict[str, str] = {}
+        """Newest response with each scope, by name."""
 
     def copies(self, resources: tuple[XdsResource, ...]) -> tuple[XdsResource, ...]:
         """Return the resources of a response as they are sent. Versions stay the same."""
         if not resources or resources[0].type_url != SCOPE_TYPE_URL:
             return resources
-        proto = scoped_route_pb2.ScopedRouteConfiguration()
-        metadata = proto.route_configuration.metadata.filter_metadata[_METADATA]
-        metadata.update({_FIELD: next(self._marks)})
-        # Fields after the end of a serialised message are merged into it.
-        end = proto.SerializeToString()
-        return tuple(_with_end(resource, end) for resource in resources)
+        response = next(self._responses)
+        self.sent.update((resource.name, response) for resource in resources)
+        return tuple(_copy(resource, response) for resource in resources)
 
 
-def _with_end(resource: XdsResource, end: bytes) -> XdsResource:
+def _copy(resource: XdsResource, response: str) -> XdsResource:
+    proto = scoped_route_pb2.ScopedRouteConfiguration()
+    metadata = proto.route_configuration.metadata.filter_metadata[METADATA]
+    metadata.update(msgspec.to_builtins(ScopeCopy(resource.version, response)))
     return XdsResource(
         resource.type_url,
         resource.name,
-        resource.body + end,
+        # A message after the end of a serialised message is merged into it.
+        resource.body + proto.SerializeToString(),
         resource.version,
         resource.origins,
         resource.secret,

@@ -70,6 +70,9 @@ class Subscription:
         self.uncertain: set[str] = set()
         """Names of which the client may have a part of a rejected response. ``client_versions`` has
         their earlier versions."""
+        self.doubted: set[str] = set()
+        """Names in responses that were rejected without reasons by name. The caller removes them
+        after it has compared what the client has."""
         self._retrying: set[str] = set()
         """Names of rejected resources that the next response contains again unchanged."""
         self.in_flight: PendingResponse | None = None
@@ -99,6 +102,10 @@ class Subscription:
     def has(self, name: str, version: str) -> bool:
         """Return whether the client certainly has this version."""
         return self.client_versions.get(name) == version and name not in self.uncertain
+
+    def certain(self, name: str) -> bool:
+        """Return whether the client accepted what it has, or has none, and nothing is pending."""
+        return name not in self.uncertain and name not in self.rejected and self.settled(name)
 
     def settled(self, name: str) -> bool:
         """Return whether no response about this name is pending or in flight."""
@@ -272,6 +279,7 @@ class Subscription:
             self.uncertain -= expecting
         else:
             self.uncertain |= expecting.intersection(names)
+            self.doubted |= self.uncertain
         if certain or not names:
             self._set_absent(expecting.intersection(response.removed))
         else:

@@ -1,0 +1,213 @@
+"""Comparison of what Envoy confirmed with what its admin interface shows.
+
+Resources of rejected responses, and those of an Envoy that connects again, are compared soon. The
+others are compared at random. A query names a limited number of resources, and all but scopes are
+shown without their content. Envoy's main thread answers; its workers are not involved. Endpoints
+have no versions there and are not compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from gatehouse.agent.envoy.admin import AdminClient
+from gatehouse.agent.envoy.relay import Relay
+from gatehouse.dataplane.xds.delta import DeltaStream
+from gatehouse.dataplane.xds.distinct_scopes import METADATA
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER_TYPE_URL,
+    LISTENER_TYPE_URL,
+    SCOPE_TYPE_URL,
+    SECRET_TYPE_URL,
+    ResourceKey,
+)
+from gatehouse.dataplane.xds.subscription import Subscription
+
+log = structlog.get_logger("gatehouse.agent")
+
+POLL_SECONDS = 5.0
+"""Interval in seconds between two comparisons of resources in doubt."""
+
+RANDOM_SECONDS = (180.0, 420.0)
+"""Minimum and maximum interval in seconds between two comparisons at random."""
+
+_MAX_NAMES = 100
+"""Maximum number of resources of a type in one query."""
+
+_MAX_BYTES = 1 << 20
+"""Maximum size of the resources of a type in one query, unless there is one resource only."""
+
+_MAX_REPORTED = 3
+"""Maximum number of resources that a report names."""
+
+_QUERIES: Mapping[str, tuple[str, ...]] = {
+    CLUSTER_TYPE_URL: (
+        "resource=dynamic_active_clusters&mask=version_info,cluster.name",
+        "resource=dynamic_warming_clusters&mask=version_info,cluster.name",
+    ),
+    LISTENER_TYPE_URL: (
+        "resource=dynamic_listeners&mask=name,active_state.version_info,warming_state.version_info",
+    ),
+    SECRET_TYPE_URL: ("resource=dynamic_active_secrets&mask=name,version_info",),
+    SCOPE_TYPE_URL: ("resource=dynamic_scoped_route_configs",),
+}
+"""Queries of each type that is compared."""
+
+_Versions = dict[str, set[str]]
+"""Versions that Envoy shows, by name: of a cluster or listener, also of the one that gets warm."""
+
+
+class ServedCheck:
+    """Compares, repairs and reports. ``report`` gets a text, or an empty one if nothing differs."""
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        relay: Relay,
+        wake: Callable[[], None],
+        report: Callable[[str], None],
+    ) -> None:
+        """``wake`` is called when there is something to send to Envoy again."""
+        self._admin, self._relay, self._wake, self._report = admin, relay, wake, report
+        self._stream: DeltaStream | None = None
+        self._next_random = 0.0
+        self._reported: set[ResourceKey] = set()
+        """Resources that differed when they were last compared."""
+        self.mismatches = 0
+        """Number of resources that differed so far."""
+
+    async def run(self) -> None:
+        """Compare until cancelled."""
+        self._plan()
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            at_random = time.monotonic() >= self._next_random
+            if at_random:
+                self._plan()
+            await self.check(at_random=at_random)
+
+    async def check(self, *, at_random: bool) -> None:
+        """Compare resources in doubt, and others ``at_random``, if Envoy has no open response."""
+        stream = self._relay.stream
+        if stream is None or not stream.conversation.is_idle:
+            return
+        states = {kind: state for kind in _QUERIES if (state := self._subscription(kind))}
+        if stream is not self._stream:
+            self._stream = stream
+            for state in states.values():
+                state.doubted.update(state.client_versions)
+        try:
+            for state in states.values():
+                await self._compare(stream, state, _sample(state) if at_random else [])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            log.warning("resources of envoy not compared", error=str(error))
+
+    async def _compare(self, stream: DeltaStream, state: Subscription, more: list[str]) -> None:
+        names = self._batch(state.type_url, [*state.doubted, *more])
+        if not names:
+            return
+        expected = {name: self._expected(state, name) for name in names}
+        versions = await self._query(state.type_url, names)
+        if self._relay.stream is not stream:
+            return
+        state.doubted.difference_update(names)
+        # The others have changed meanwhile.
+        compared = {
+            name
+            for name in names
+            if state.certain(name) and self._expected(state, name) == expected[name]
+        }
+        differing = {name for name in compared if expected[name] not in versions.get(name, {""})}
+        state.doubted.update(differing, (set(names) - compared) & state.uncertain)
+        self._finish(state, compared, differing)
+
+    def _finish(self, state: Subscription, compared: set[str], differing: set[str]) -> None:
+        """Repair and report what differs."""
+        self.mismatches += len(differing)
+        if differing:
+            state.uncertain |= differing
+            state.mark(differing)
+            self._relay.cache.reopen(state.type_url, differing, state.client_versions)
+            self._wake()
+            log.error(
+                "envoy has other resources than confirmed",
+                number=len(differing),
+                names=sorted(differing)[:_MAX_REPORTED],
+            )
+        keys = {(state.type_url, name) for name in compared}
+        reported = (self._reported - keys) | {(state.type_url, name) for name in differing}
+        if reported != self._reported:
+            self._reported = reported
+            names = [f"{kind.rpartition('.')[2]} {name}" for kind, name in sorted(reported)]
+            listed = ", ".join(names[:_MAX_REPORTED])
+            more = f" and {len(names) - _MAX_REPORTED} more" if len(names) > _MAX_REPORTED else ""
+            self._report(f"it has other versions than confirmed: {listed}{more}" if names else "")
+
+    def _subscription(self, type_url: str) -> Subscription | None:
+        stream = self._relay.stream
+        return stream.conversation.subscription(type_url) if stream is not None else None
+
+    def _plan(self) -> None:
+        self._next_random = time.monotonic() + random.uniform(*RANDOM_SECONDS)  # noqa: S311 -- no secret
+
+    def _expected(self, state: Subscription, name: str) -> str:
+        """Return the version that Envoy has confirmed of a resource; empty if it has none."""
+        version = state.client_versions.get(name, "")
+        assert self._relay.stream is not None
+        response = self._relay.stream.conversation.scopes.sent.get(name, "")
+        return f"{version} {response}" if version and response else version
+
+    def _batch(self, type_url: str, candidates: list[str]) -> list[str]:
+        """Return the first candidates, in number and size limited."""
+        names: list[str] = []
+        size = 0
+        for name in dict.fromkeys(candidates):
+            held = self._relay.cache.get(type_url, name)
+            size += len(name) + (len(held.body) if held is not None else 0)
+            if names and (size > _MAX_BYTES or len(names) >= _MAX_NAMES):
+                break
+            names.append(name)
+        return names
+
+    async def _query(self, type_url: str, names: list[str]) -> _Versions:
+        """Return what Envoy shows of these resources. Raises OSError, or others for odd replies."""
+        pattern = quote(f"^({'|'.join(map(re.escape, names))})$", safe="")
+        result: _Versions = defaultdict(set)
+        for query in _QUERIES[type_url]:
+            status, text = await self._admin.get(f"/config_dump?{query}&name_regex={pattern}")
+            if status != 200:
+                raise OSError(f"status {status}: {text[:200].strip()}")
+            for entry in json.loads(text).get("configs", ()):
+                _add_versions(entry, result)
+        return result
+
+
+def _sample(state: Subscription) -> list[str]:
+    names = list(state.client_versions)
+    return random.sample(names, min(len(names), _MAX_NAMES))
+
+
+def _add_versions(entry: Mapping[str, Any], result: _Versions) -> None:
+    """Add what one entry of a configuration dump shows."""
+    if "scoped_route_configs" in entry:
+        for scope in entry["scoped_route_configs"]:
+            metadata = scope["route_configuration"].get("metadata", {}).get("filter_metadata", {})
+            copy = metadata.get(METADATA, {})
+            # The response matters for scopes that the agent has sent on this stream.
+            version = copy.get("version", "")
+            result[scope["name"]] |= {version, f"{version} {copy.get('response', '')}"}
+        return
+    name = entry.get("name") or entry.get("cluster", {}).get("name", "")
+    for state in (entry, entry.get("active_state", {}), entry.get("warming_state", {})):
+        if version := state.get("version_info"):
+            result[name].add(version)

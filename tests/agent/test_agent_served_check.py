@@ -1,0 +1,266 @@
+"""Comparison of what Envoy confirmed with what its admin interface shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from envoy.config.route.v3 import scoped_route_pb2
+from envoy.service.discovery.v3 import discovery_pb2
+from google.protobuf import json_format
+
+from fakes.envoy_model import make_resource
+from fakes.envoy_running import EnvoyControlPlane, backend, get, listener, website
+from gatehouse.agent.envoy import served_check
+from gatehouse.agent.envoy.admin import AdminClient
+from gatehouse.agent.envoy.main import run_envoy_agent
+from gatehouse.agent.envoy.relay import Relay
+from gatehouse.agent.envoy.served_check import ServedCheck
+from gatehouse.agent.options import options_from_environment
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds.ads_messages import Response
+from gatehouse.dataplane.xds.distinct_scopes import DistinctScopes
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER_TYPE_URL,
+    LISTENER_TYPE_URL,
+    SCOPE_TYPE_URL,
+    ResourceSet,
+    XdsResource,
+)
+from gatehouse.standalone.free_ports import free_port
+
+Ask = discovery_pb2.DeltaDiscoveryRequest
+Reply = discovery_pb2.DeltaDiscoveryResponse
+
+
+def scope(name: str, text: str = "") -> XdsResource:
+    proto = scoped_route_pb2.ScopedRouteConfiguration(name=name)
+    proto.route_configuration.name = text
+    return XdsResource.make(SCOPE_TYPE_URL, name, proto.SerializeToString())
+
+
+class FakeEnvoy(AdminClient):
+    """An Envoy that accepts what its relay sends, and shows it."""
+
+    def __init__(self) -> None:
+        self.relay = Relay(ResourceSet())
+        self.clusters: dict[str, str] = {}
+        """Versions by name."""
+        self.scopes: dict[str, Any] = {}
+        """Messages by name."""
+        self.queries: list[str] = []
+        self.reports: list[str] = []
+        self.check = ServedCheck(self, self.relay, self.exchange, self.reports.append)
+        self.relay.opened()
+        for type_url in (CLUSTER_TYPE_URL, SCOPE_TYPE_URL, LISTENER_TYPE_URL):
+            ask = Ask(type_url=type_url)
+            ask.node.id = "fake"
+            self.relay.receive(ask)
+
+    def publish(self, *resources: XdsResource, gone: tuple[str, ...] = ()) -> None:
+        """Send a response of the control plane."""
+        type_url = resources[0].type_url
+        response = Response(type_url, "n", resources, gone)
+        self.relay.on_message(Reply.FromString(delta.encode_delta_response(response, "v")))
+        self.exchange()
+
+    def exchange(self, error: str = "") -> None:
+        """Receive all that the relay sends, and accept it or reject one response for ``error``."""
+        while (message := self.relay.next()) is not None:
+            reply = Reply.FromString(message)
+            answer = Ask(type_url=reply.type_url, response_nonce=reply.nonce)
+            if error:
+                answer.error_detail.message = error
+                error = ""
+            else:
+                self._take(reply)
+            self.relay.receive(answer)
+
+    def _take(self, reply: Reply) -> None:
+        for resource in reply.resources:
+            if reply.type_url == CLUSTER_TYPE_URL:
+                self.clusters[resource.name] = resource.version
+            elif reply.type_url == SCOPE_TYPE_URL:
+                message = scoped_route_pb2.ScopedRouteConfiguration()
+                resource.resource.Unpack(message)
+                self.scopes[resource.name] = json_format.MessageToDict(
+                    message, preserving_proto_field_name=True
+                )
+        for name in reply.removed_resources:
+            self.clusters.pop(name, None)
+            self.scopes.pop(name, None)
+
+    async def get(self, path: str, *, post: bool = False) -> tuple[int, str]:
+        query = parse_qs(path.partition("?")[2])
+        self.queries.append(path)
+        configs: list[Any] = []
+        (kind,), (pattern,) = query["resource"], query["name_regex"]
+        if kind == "dynamic_scoped_route_configs":
+            scopes = [value for name, value in self.scopes.items() if _names(pattern, name)]
+            configs = [{"name": "scopes", "scoped_route_configs": scopes}]
+        elif kind == "dynamic_active_clusters":
+            configs = [
+                {"cluster": {"name": name}, "version_info": version}
+                for name, version in self.clusters.items()
+                if _names(pattern, name)
+            ]
+        return 200, json.dumps({"configs": configs})
+
+
+def _names(pattern: str, name: str) -> bool:
+    return name in pattern.strip("^()$").replace("\\", "").split("|")
+
+
+@pytest.fixture
+def envoy() -> FakeEnvoy:
+    return FakeEnvoy()
+
+
+CLUSTERS = tuple(make_resource(CLUSTER_TYPE_URL, f"c{number}", "one") for number in range(3))
+
+
+async def test_all_resources_are_compared_once_and_others_only_at_random(envoy: FakeEnvoy) -> None:
+    envoy.publish(*CLUSTERS)
+    envoy.publish(scope("s"))
+    for at_random, queries in ((False, 3), (False, 0), (True, 3)):
+        envoy.queries.clear()
+        await envoy.check.check(at_random=at_random)
+        assert len(envoy.queries) == queries
+    assert (envoy.reports, envoy.check.mismatches) == ([], 0)
+
+
+async def test_lost_resource_is_reported_and_sent_again(envoy: FakeEnvoy) -> None:
+    envoy.publish(*CLUSTERS)
+    del envoy.clusters["c1"]
+    await envoy.check.check(at_random=False)
+    assert envoy.reports == ["it has other versions than confirmed: Cluster c1"]
+    assert envoy.clusters["c1"] == CLUSTERS[1].version
+    await envoy.check.check(at_random=False)
+    assert envoy.reports[1:] == [""]
+    assert envoy.check.mismatches == 1
+
+
+async def test_resource_of_another_version_is_sent_again(envoy: FakeEnvoy) -> None:
+    envoy.publish(*CLUSTERS)
+    await envoy.check.check(at_random=False)
+    envoy.clusters["c2"] = "other"
+    await envoy.check.check(at_random=False)
+    assert envoy.reports == []
+    await envoy.check.check(at_random=True)
+    assert envoy.reports == ["it has other versions than confirmed: Cluster c2"]
+    assert envoy.clusters["c2"] == CLUSTERS[2].version
+
+
+async def test_scope_of_a_rejected_response_is_sent_again(envoy: FakeEnvoy) -> None:
+    """Its version is right, but Envoy's workers may lack it."""
+    envoy.publish(scope("s", "one"))
+    earlier = envoy.scopes["s"]
+    state = envoy.relay.stream.conversation.subscription(SCOPE_TYPE_URL)  # type: ignore[union-attr]
+    assert state is not None
+    state.resend(["s"])
+    envoy.exchange()
+    accepted, envoy.scopes["s"] = envoy.scopes["s"], earlier
+    assert accepted != earlier
+    await envoy.check.check(at_random=False)
+    assert envoy.reports == ["it has other versions than confirmed: ScopedRouteConfiguration s"]
+    assert envoy.scopes["s"] not in (accepted, earlier)
+    await envoy.check.check(at_random=False)
+    assert envoy.reports[1:] == [""]
+
+
+async def test_resource_left_after_a_rejection_is_removed(envoy: FakeEnvoy) -> None:
+    envoy.publish(*CLUSTERS)
+    await envoy.check.check(at_random=False)
+    bad = make_resource(CLUSTER_TYPE_URL, "bad", "bad")
+    envoy.relay.on_message(
+        Reply.FromString(delta.encode_delta_response(Response(CLUSTER_TYPE_URL, "n", (bad,)), "v"))
+    )
+    envoy.exchange("no reason")
+    envoy.publish(CLUSTERS[0], gone=("bad",))
+    envoy.clusters["bad"] = "left"
+    await envoy.check.check(at_random=False)
+    assert envoy.reports == ["it has other versions than confirmed: Cluster bad"]
+    assert "bad" not in envoy.clusters
+    await envoy.check.check(at_random=False)
+    assert envoy.reports[1:] == [""]
+    assert not any(envoy.relay.cache.open.values())
+
+
+async def test_query_names_a_limited_number_of_resources(envoy: FakeEnvoy) -> None:
+    envoy.publish(*(make_resource(CLUSTER_TYPE_URL, f"c{number}", "one") for number in range(250)))
+    envoy.clusters.clear()
+    for _ in range(10):
+        await envoy.check.check(at_random=False)
+    assert all(query.count("%7C") < 100 for query in envoy.queries)
+    assert len(envoy.clusters) == 250
+    assert envoy.check.mismatches == 250
+
+
+async def test_large_scopes_are_compared_one_by_one(envoy: FakeEnvoy) -> None:
+    envoy.publish(scope("a", "x" * 700_000))
+    envoy.publish(scope("b", "x" * 700_000))
+    for _ in range(2):
+        envoy.queries.clear()
+        await envoy.check.check(at_random=False)
+        (query,) = envoy.queries
+        assert len(query.partition("name_regex=")[2]) == len("%5E%28a%29%24")
+
+
+async def test_odd_replies_change_nothing(
+    envoy: FakeEnvoy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    envoy.publish(*CLUSTERS)
+    for reply in ((503, "busy"), (200, "no JSON"), (200, "[]"), (200, '{"configs": [1]}')):
+
+        async def answer(_path: str, reply: tuple[int, str] = reply) -> tuple[int, str]:
+            return reply
+
+        monkeypatch.setattr(envoy, "get", answer)
+        await envoy.check.check(at_random=False)
+    assert (envoy.reports, envoy.check.mismatches) == ([], 0)
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
+    (tmp_path / "control-plane").mkdir()
+    plane = EnvoyControlPlane(tmp_path / "control-plane")
+    await plane.start()
+    yield plane
+    await plane.server.stop(0.1)
+
+
+@pytest.mark.process
+async def test_listener_that_a_real_envoy_lacks_is_reported_and_served(
+    plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_check, "POLL_SECONDS", 1.0)
+    monkeypatch.setattr(served_check, "RANDOM_SECONDS", (0.0, 0.0))
+    copies, lost = DistinctScopes.copies, {"lost"}
+
+    def lose(self: DistinctScopes, resources: tuple[XdsResource, ...]) -> tuple[XdsResource, ...]:
+        sent = tuple(resource for resource in resources if resource.name not in lost)
+        if sent != resources:
+            lost.clear()
+        return copies(self, sent)
+
+    monkeypatch.setattr(DistinctScopes, "copies", lose)
+    port, more = free_port(), free_port()
+    stop = asyncio.Event()
+    agent = asyncio.create_task(
+        run_envoy_agent(options_from_environment(plane.environment(tmp_path)), stop)
+    )
+    async with backend("one") as one:
+        await plane.served(website(port, one))
+        plane.publish(website(port, one, listener("lost", more, "http")))
+        report = await plane.until(lambda report: bool(report.unhealthy))
+        assert report.unhealthy.endswith("other versions than confirmed: Listener lost")
+        await plane.until(lambda report: report.programmed and not report.unhealthy)
+        assert await get(port) == (200, "one")
+        assert await get(more) == (200, "one")
+        stop.set()
+        await agent

@@ -205,15 +205,16 @@ def _claim(claim: ir.Claim) -> rbac_pb2.Principal:
         return _metadata(claim, value_pb2.ValueMatcher(present_match=True))
     matchers = []
     for value in claim.values:
-        for matcher in _values(value, regex=claim.regex):
+        for matcher in _values(value, claim):
             list_matcher = value_pb2.ListMatcher(one_of=matcher)
             matchers += [matcher, value_pb2.ValueMatcher(list_match=list_matcher)]
     return _combined([_metadata(claim, value_matcher) for value_matcher in matchers], every=False)
 
 
-def _values(value: str, *, regex: bool) -> list[value_pb2.ValueMatcher]:
-    if regex:
-        text = string_pb2.StringMatcher(safe_regex=quoting.regex_matcher(value))
+def _values(value: str, claim: ir.Claim) -> list[value_pb2.ValueMatcher]:
+    if claim.regex:
+        matcher = quoting.regex_matcher(value, f"claim {claim.name}")
+        text = string_pb2.StringMatcher(safe_regex=matcher)
         return [value_pb2.ValueMatcher(string_match=text)]
     exact = string_pb2.StringMatcher(exact=quoting.check_text(value))
     matchers = [value_pb2.ValueMatcher(string_match=exact)]

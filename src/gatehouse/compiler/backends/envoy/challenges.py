@@ -49,6 +49,6 @@ def apply_challenge(proto: components.Route, authentication: ir.Authentication |
             scheme = "Bearer"
         case _:
             return
-    quoted = re.sub(r'(["\\])', r"\\\1", quoting.check_text(realm))
+    quoted = re.sub(r'(["\\])', r"\\\1", quoting.check_text(realm, "realm"))
     value = f'{scheme} realm="{quoted}"'
     proto.metadata.filter_metadata[_METADATA].update({"value": value})

@@ -9,6 +9,7 @@ import re2
 from envoy.type.matcher.v3 import regex_pb2
 from google.protobuf import duration_pb2
 
+from gatehouse.compiler.backends import expressions
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.dataplane.xds.runtime_limits import MAX_PROGRAM_SIZE
 
@@ -32,24 +33,24 @@ MAX_PARAMETER_NAME_BYTES = 1024
 MAX_SERVER_NAME_BYTES = 255
 """Maximum bytes of the SNI sent to a server; a rule of Envoy's API."""
 
-_MAX_SECONDS = 315_576_000.0
-"""Maximum time in seconds, ten years."""
+_MAX_SECONDS = 3_155_760_000.0
+"""Maximum time in seconds, a hundred years: twice the longest duration of the Gateway API."""
 
 
-def check_text(value: str) -> str:
-    """Check a text that Envoy uses unchanged."""
+def check_text(value: str, what: str = "value") -> str:
+    """Check a text that Envoy uses unchanged. ``what``: the field, for errors."""
     if _CONTROL.search(value):
-        raise InvalidValueError("value contains control characters")
+        raise InvalidValueError(f"{what} contains control characters")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValueError("value is not valid Unicode") from error
+        raise InvalidValueError(f"{what} is not valid Unicode") from error
     return value
 
 
 def limited(value: str, maximum: int, what: str) -> str:
     """Check that a value has at most ``maximum`` bytes; ``what`` names it in the error."""
-    size = len(check_text(value).encode())
+    size = len(check_text(value, what).encode())
     if size > maximum:
         raise InvalidValueError(f"{what} has {size} bytes: Envoy supports at most {maximum}")
     return value
@@ -70,9 +71,12 @@ def check_lines(value: str) -> str:
     return "".join(f"{check_text(line)}\n" for line in value.splitlines())
 
 
-def escape_percent(value: str) -> str:
-    """Escape a value where Envoy expands text between percent signs."""
-    return check_text(value).replace("%", "%%")
+def escape_percent(value: str, what: str = "value") -> str:
+    """Escape a value where Envoy expands text between percent signs.
+
+    ``what``: the field, for errors. Raises InvalidValueError.
+    """
+    return check_text(value, what).replace("%", "%%")
 
 
 def check_hostname(value: str) -> str:
@@ -100,31 +104,32 @@ def changed_header(name: str) -> str:
 def duration_of(value: float) -> duration_pb2.Duration:
     """Convert seconds to a duration. Raises InvalidValueError."""
     if not 0 <= value <= _MAX_SECONDS:
-        raise InvalidValueError("duration must be between 0 and ten years")
+        raise InvalidValueError("duration must be between 0 and a hundred years")
     proto = duration_pb2.Duration()
     proto.FromNanoseconds(round(value * 1000) * 1_000_000)
     return proto
 
 
-def regex_matcher(value: str) -> regex_pb2.RegexMatcher:
-    """Check a user's regular expression. Return the matcher for a whole value."""
+def regex_matcher(value: str, what: str) -> regex_pb2.RegexMatcher:
+    """Check a user's regular expression. Return the matcher for a whole value.
+
+    ``what``: the field, for errors. Raises InvalidValueError.
+    """
     if len(value) > _MAX_PATTERN_CHARACTERS:
         raise InvalidValueError(
-            f"regular expression is longer than {_MAX_PATTERN_CHARACTERS} characters"
+            f"{what}: regular expression is longer than {_MAX_PATTERN_CHARACTERS} characters"
         )
-    return regex(check_text(value))
+    expressions.check_expression(check_text(value, f"{what}: regular expression"), what)
+    return regex(value, what)
 
 
-def regex(value: str) -> regex_pb2.RegexMatcher:
-    """Return the matcher of a regular expression for a whole value. Raises InvalidValueError."""
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        compiled = re2.compile(value, options)
-    except re2.error as error:
-        raise InvalidValueError("regular expression is not valid for RE2") from error
-    if compiled.programsize > MAX_PROGRAM_SIZE:
-        raise InvalidValueError("regular expression is too large when compiled")
+def regex(value: str, what: str = "value") -> regex_pb2.RegexMatcher:
+    """Return the matcher of a regular expression for a whole value.
+
+    ``what``: the field, for errors. Raises InvalidValueError.
+    """
+    if expressions.compile_expression(value, what).programsize > MAX_PROGRAM_SIZE:
+        raise InvalidValueError(f"{what}: regular expression is too large when compiled")
     return regex_pb2.RegexMatcher(regex=value)
 
 
@@ -165,7 +170,7 @@ def path(value: str) -> str:
     """Percent-encode the characters of a path that are not permitted in one."""
     if "?" in value or "#" in value:
         raise InvalidValueError("path must not contain a question mark or a hash")
-    escaped = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", check_text(value))
+    escaped = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", check_text(value, "path"))
     return quote(escaped, safe="/%:@!$&'()*+,;=~-._")
 
 

@@ -68,7 +68,7 @@ def _regex(pattern: str) -> string_pb2.StringMatcher:
 def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
     match path_match:
         case ir.PathExact(value):
-            path = decode_path(quoting.check_text(value))
+            path = decode_path(quoting.check_text(value, "path"))
             if path == "/":
                 # Envoy keeps two slashes if the path has nothing else.
                 proto.safe_regex.CopyFrom(quoting.regex("//?"))
@@ -77,7 +77,7 @@ def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
             else:
                 proto.safe_regex.CopyFrom(quoting.regex(quoting.encoded_path(path)))
         case ir.PathPrefix(value):
-            path = decode_path(quoting.check_text(value)).rstrip("/")
+            path = decode_path(quoting.check_text(value, "path")).rstrip("/")
             if not path:
                 proto.prefix = "/"
             elif is_plain(path):
@@ -85,15 +85,19 @@ def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
             else:
                 proto.safe_regex.CopyFrom(quoting.regex(f"{quoting.encoded_path(path)}(?:/.*)?"))
         case ir.PathRegex(value):
-            proto.safe_regex.CopyFrom(quoting.regex_matcher(value))
+            proto.safe_regex.CopyFrom(quoting.regex_matcher(value, "path"))
 
 
 def _header(item: ir.ValueMatch) -> list[components.HeaderMatcher]:
     name = client_headers.matched_name(item.name)
     if not item.regex:
-        exact = string_pb2.StringMatcher(exact=quoting.check_text(item.value))
+        exact = string_pb2.StringMatcher(
+            exact=quoting.check_text(item.value, f"header {item.name}")
+        )
         return [components.HeaderMatcher(name=name, string_match=exact)]
-    matcher = string_pb2.StringMatcher(safe_regex=quoting.regex_matcher(item.value))
+    matcher = string_pb2.StringMatcher(
+        safe_regex=quoting.regex_matcher(item.value, f"header {item.name}")
+    )
     header = components.HeaderMatcher(name=name, string_match=matcher)
     return [header, present(name)] if quoting.matches_nothing(item.value) else [header]
 
@@ -101,7 +105,7 @@ def _header(item: ir.ValueMatch) -> list[components.HeaderMatcher]:
 def _parameter(proto: components.RouteMatch, item: ir.ValueMatch) -> None:
     if item.regex:
         # An empty value counts as absent.
-        quoting.regex_matcher(item.value)
+        quoting.regex_matcher(item.value, f"query parameter {item.name}")
         pattern = item.value
     else:
         pattern = quoting.encoded_pattern(quoting.check_text(item.value), space="+")

@@ -117,10 +117,12 @@ def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> S
 
 def _redirect(route: ir.Route, action: ir.Redirect) -> Body:
     scheme = action.scheme or "$scheme"
-    host = quoting.quote_text_literal(action.hostname)[1:-1] if action.hostname else "$host"
+    host = quoting.quote_text_literal(action.hostname or "", "hostname of a redirect")[1:-1]
     port = f":{action.port}" if action.port is not None else ""
     path = rewriting.redirect_location(action.path, route.match.path)
-    url = f'"{scheme}://{host}{port}{path.inner}"'
+    url = quoting.fitting(
+        f'"{scheme}://{host or "$host"}{port}{path.inner}"', "Location of a redirect"
+    )
     body = _plain(route, simple_directive("return", str(action.status), url))
     return msgspec.structs.replace(body, inner=(*path.directives, *body.inner))
 

@@ -23,7 +23,9 @@ def authentication_directives(
         case ir.Basic(realm, users, _):
             return Guard(
                 (
-                    simple_directive("auth_basic", quoting.quote_text_literal(realm)),
+                    simple_directive(
+                        "auth_basic", quoting.quote_text_literal(realm, "basic.realm")
+                    ),
                     simple_directive("auth_basic_user_file", names.secret_file(users)),
                 )
             )
@@ -53,7 +55,9 @@ class _Tokens:
 
     def guard(self, authentication: ir.Jwt) -> Guard:
         directives = [
-            simple_directive("auth_jwt", quoting.quote_text_literal(authentication.realm)),
+            simple_directive(
+                "auth_jwt", quoting.quote_text_literal(authentication.realm, "jwt.realm")
+            ),
             simple_directive("auth_jwt_key_file", names.secret_file(authentication.keys)),
         ]
         if authentication.leeway:
@@ -118,8 +122,7 @@ class _Tokens:
     def _pattern(claim: ir.Claim, value: str) -> str:
         if not claim.regex:
             return regex.escape_regex(value)
-        regex.whole(value)
-        return value
+        return regex.checked(value, f"claim {claim.name}")
 
     def _combined(self, path: str, clauses: list[_Clause]) -> str:
         """Return the variable that is "1" if one clause holds, or all clauses of one variable."""

@@ -76,6 +76,14 @@ CORS_DEFINITIONS = _definitions()
 """Directives of ``http`` that locations with a CORS policy need."""
 
 
+_FIELDS = {
+    "Allow-Methods": "allowMethods",
+    "Allow-Headers": "allowHeaders",
+    "Expose-Headers": "exposeHeaders",
+}
+"""Fields of the filter by the header that they set."""
+
+
 def shared(cors: ir.Cors | None) -> Sharing:
     """Return the CORS directives of a route's location. Raises InvalidValueError."""
     if cors is None:
@@ -94,7 +102,12 @@ def shared(cors: ir.Cors | None) -> Sharing:
     # Browsers treat * as a wildcard only for requests without credentials.
     expose = [name for name in cors.expose if name != "*" or not cors.credentials]
     if expose:
-        always.append(text("Expose-Headers", quoting.quote_text_literal(", ".join(expose))))
+        always.append(
+            text(
+                "Expose-Headers",
+                quoting.quote_text_literal(", ".join(expose), f"cors.{_FIELDS['Expose-Headers']}"),
+            )
+        )
     lists = [
         ("Allow-Methods", cors.methods, "$http_access_control_request_method"),
         ("Allow-Headers", cors.headers, "$http_access_control_request_headers"),
@@ -102,7 +115,11 @@ def shared(cors: ir.Cors | None) -> Sharing:
     preflight = [*always, text("Max-Age", f'"{cors.max_age}"')]
     for kind, listed, echo in lists:
         if listed:
-            value = echo if "*" in listed else quoting.quote_text_literal(", ".join(listed))
+            value = (
+                echo
+                if "*" in listed
+                else quoting.quote_text_literal(", ".join(listed), f"cors.{_FIELDS[kind]}")
+            )
             preflight.append(text(kind, value))
     inside = [*(_header(pair) for pair in preflight), simple_directive("return", "204")]
     return Sharing(
@@ -127,7 +144,9 @@ def _origin(cors: ir.Cors) -> tuple[str, tuple[Directive, ...]]:
         return default, ()
     variable = names.variable("cors", repr(cors.origins))
     rows = [
-        simple_directive(quoting.quote_literal(f"~*^{_pattern(origin)}$"), "$http_origin")
+        simple_directive(
+            quoting.quote_literal(f"~*^{_pattern(origin)}$", "cors.allowOrigins"), "$http_origin"
+        )
         for origin in origins
     ]
     rows.append(simple_directive("default", default))

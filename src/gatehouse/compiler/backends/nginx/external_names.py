@@ -32,12 +32,19 @@ def resolver_directives(shares: Sequence[tuple[ir.Cluster, int]]) -> list[Direct
     return directives
 
 
+def are_supported(
+    capabilities: NginxCapabilities, shares: Iterable[tuple[ir.Cluster, int]]
+) -> bool:
+    """Return whether this NGINX can resolve the external names of an upstream, if it has any."""
+    return capabilities.external_names or all(cluster.resolution is None for cluster, _ in shares)
+
+
 def check_external_names(capabilities: NginxCapabilities, clusters: Iterable[ir.Cluster]) -> None:
     """Raise InvalidValueError if this NGINX cannot serve a cluster with an external name."""
     for cluster in clusters:
         if cluster.resolution is None:
             continue
-        if not capabilities.external_names:
+        if not are_supported(capabilities, [(cluster, 1)]):
             raise InvalidValueError("ExternalName Services require NGINX 1.27.3 or newer")
         if tls_connectors.needs_connector(cluster):
             raise InvalidValueError(

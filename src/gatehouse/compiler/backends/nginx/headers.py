@@ -107,9 +107,9 @@ def request_headers(
     for name in edit.remove:
         headers[name.lower()] = (name, '""')
     for item in edit.set:
-        headers[item.name.lower()] = (item.name, quoting.quote_text_literal(item.value))
+        headers[item.name.lower()] = (item.name, _value(item))
     if hostname is not None:
-        headers["host"] = ("Host", quoting.quote_text_literal(hostname))
+        headers["host"] = ("Host", quoting.quote_text_literal(hostname, "hostname"))
     arguments: list[Directive] = []
     for item in edit.add:
         headers[item.name.lower()] = (item.name, _appended(item, headers, arguments))
@@ -128,15 +128,17 @@ def _appended(
 ) -> str:
     """Return the header value with ``item`` appended, without a comma if it was empty."""
     name = item.name.lower()
-    value = quoting.quote_text_literal(item.value)
+    value = _value(item)
     if name in headers and headers[name][1] != '""':
         before = headers[name][1]
         inner = before[1:-1] if before.startswith('"') else f"${{{before[1:]}}}"
-        return f'"{inner},{value[1:-1]}"'
+        return quoting.fitting(f'"{inner},{value[1:-1]}"', f"value of header {item.name}")
     if name in headers:
         return value
     if not is_known_name(name):
-        raise InvalidValueError("name of an added header contains characters that NGINX ignores")
+        raise InvalidValueError(
+            f"name of added header {item.name} contains characters that NGINX ignores"
+        )
     # Named by the header, because a mirror sets the variables of the mirrored request.
     before = names.variable("before", name)
     arguments += [
@@ -146,12 +148,16 @@ def _appended(
     return f'"${{{before}}}{value[1:-1]}"'
 
 
+def _value(item: ir.HeaderValue) -> str:
+    return quoting.quote_text_literal(item.value, f"value of header {item.name}")
+
+
 def _checked_name(module: str, name: str) -> str:
     """Check the name of a header in a directive of a module. Raises InvalidValueError."""
     if module == "grpc" and len(name) > _MAX_GRPC_NAME_CHARACTERS:
         raise InvalidValueError(
-            f"name of a header is longer than {_MAX_GRPC_NAME_CHARACTERS} characters, which NGINX "
-            "does not support for gRPC"
+            f"name of header {name} is longer than {_MAX_GRPC_NAME_CHARACTERS} characters, which "
+            "NGINX does not support for gRPC"
         )
     return quoting.checked_header_name(name)
 
@@ -171,7 +177,7 @@ def added(edit: ir.HeaderEdit) -> list[Directive]:
         simple_directive(
             "add_header",
             quoting.checked_header_name(item.name),
-            quoting.quote_text_literal(item.value),
+            _value(item),
             "always",
         )
         for item in (*edit.set, *edit.add)

@@ -17,6 +17,9 @@ from gatehouse.compiler.backends.nginx.match_conditions import MatchCondition
 _COMPARED = "$gh_compared"
 """Values of the variables that one ``if`` compares, separated by line feeds."""
 
+_LINE = len(r"${}\n")
+"""Bytes that a line of a compared text has beside its value or the name of its variable."""
+
 _HELD = "$gh_held"
 """One digit for each condition of a candidate that holds."""
 
@@ -70,9 +73,13 @@ def _split(
     """Return the conditions that one comparison of text decides, and all others."""
     literals, patterns, size = list[MatchCondition](), list[MatchCondition](), 0
     for condition in conditions:
-        size += len(quoting.quote_text_literal(condition.value).encode())
-        if condition.value and not condition.encoded and size < quoting.MAX_TOKEN_BYTES:
+        # Each value and each variable is a part of one token.
+        added = _LINE + max(
+            quoting.text_literal_bytes(condition.value), len(condition.variable.encode())
+        )
+        if condition.value and not condition.encoded and size + added < quoting.MAX_TOKEN_BYTES:
             literals.append(condition)
+            size += added
         else:
             patterns.append(condition)
     return literals, patterns

@@ -39,8 +39,8 @@ def locations(
 
     ``targets`` are in evaluation order. Raises InvalidValueError.
     """
-    exact = {_decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathExact)}
-    prefixes = {_decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathPrefix)}
+    exact = {decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathExact)}
+    prefixes = {decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathPrefix)}
     # NGINX would redirect from a path without its trailing slash to the one with it.
     exact |= {value.rstrip("/") for value in exact if value.endswith("/")} - {""}
     places: list[tuple[tuple[str, ...], list[LocationTarget]]] = []
@@ -135,15 +135,15 @@ def _may_match(path: ir.PathMatch, value: str, *, exactly: bool) -> bool:
     """Return whether a request in the location of ``value`` may match ``path``."""
     match path:
         case ir.PathExact(expected):
-            return exactly and _decoded(expected) == value
+            return exactly and decoded(expected) == value
         case ir.PathPrefix(expected):
-            prefix = _decoded(expected).rstrip("/")
+            prefix = decoded(expected).rstrip("/")
             return value == prefix or value.startswith(f"{prefix}/")
         case ir.PathRegex():
             return True
 
 
-def _decoded(value: str) -> str:
+def decoded(value: str) -> str:
     """Return a path as NGINX compares it: decoded, with single slashes."""
     text = unquote(value)
     while "//" in text:

@@ -143,7 +143,8 @@ def _any_of(cases: Iterable[tuple[MatchCondition, str]]) -> list[str]:
     for condition, _ in cases:
         if (
             patterns
-            and len(patterns[-1].encode()) + len(condition.pattern.encode()) < MAX_PATTERN_BYTES
+            and quoting.literal_bytes(patterns[-1]) + quoting.literal_bytes(condition.pattern)
+            < MAX_PATTERN_BYTES
         ):
             patterns[-1] += f"|{condition.pattern}"
         else:

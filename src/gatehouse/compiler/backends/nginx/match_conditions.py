@@ -30,7 +30,7 @@ class MatchCondition(msgspec.Struct, frozen=True):
 _REJECTED_METHODS = ("CONNECT", "TRACE")
 
 MAX_PATTERN_BYTES = 3000
-"""Maximum bytes of one pattern; a longer value is compared in parts."""
+"""Maximum bytes of one pattern with its escapes; a longer value is compared in parts."""
 
 
 def match_conditions(match: ir.Match) -> tuple[MatchCondition, ...]:
@@ -40,20 +40,27 @@ def match_conditions(match: ir.Match) -> tuple[MatchCondition, ...]:
         raise InvalidValueError(f"method {match.method}: NGINX answers it with status 405")
     if match.method:
         pattern = f"^{regex.escape_regex(match.method)}$"
-        result.append(MatchCondition("request_method", pattern, value=match.method))
+        result.append(
+            _checked(MatchCondition("request_method", pattern, value=match.method), "method")
+        )
+    # Raises here, so that only this match is reported.
     for item in match.headers:
-        result += _header(item)
+        result += (_checked(condition, f"header {item.name}") for condition in _header(item))
     for item in match.query:
-        result += _query(item)
-    for condition in result:
-        # Raises here, so that only this match is reported.
-        quoting.quote_literal(f"~{condition.pattern}")
+        what = f"query parameter {item.name}"
+        result += (_checked(condition, what) for condition in _query(item, what))
     return tuple(result)
 
 
 def path_condition(path: ir.PathRegex) -> MatchCondition:
     """Return the condition for a path's regular expression."""
-    return MatchCondition("uri", regex.whole(path.value))
+    return _checked(MatchCondition("uri", regex.whole(path.value, "path")), "path")
+
+
+def _checked(condition: MatchCondition, what: str) -> MatchCondition:
+    """Return a condition that NGINX can read. Raises InvalidValueError."""
+    quoting.quote_literal(f"~{condition.pattern}", f"value of {what}")
+    return condition
 
 
 def _header(item: ir.ValueMatch) -> list[MatchCondition]:
@@ -62,14 +69,14 @@ def _header(item: ir.ValueMatch) -> list[MatchCondition]:
         raise InvalidValueError(f"header {item.name!r} cannot be matched: NGINX ignores such names")
     variable = f"http_{item.name.replace('-', '_')}"
     if item.regex:
-        return [MatchCondition(variable, regex.whole(item.value))]
+        return [MatchCondition(variable, regex.whole(item.value, f"header {item.name}"))]
     parts = _equals(variable, [regex.escape_regex(character) for character in item.value])
     if len(parts) > 1:
         return parts
     return [msgspec.structs.replace(parts[0], value=item.value)]
 
 
-def _query(item: ir.ValueMatch) -> list[MatchCondition]:
+def _query(item: ir.ValueMatch, what: str) -> list[MatchCondition]:
     variable = names.variable("query", item.name)
     # $arg_name takes only names of letters, digits and _, and any case; the first one counts.
     pattern = f"~(?:^|&){regex.percent_encoded(item.name)}=(?<gh_value>[^&]*)"
@@ -77,12 +84,12 @@ def _query(item: ir.ValueMatch) -> list[MatchCondition]:
         "map",
         ("$args", f"${variable}"),
         (
-            simple_directive(quoting.quote_literal(pattern), "$gh_value"),
+            simple_directive(quoting.quote_literal(pattern, f"name of {what}"), "$gh_value"),
             simple_directive("default", '""'),
         ),
     )
     if item.regex:
-        return [MatchCondition(variable, regex.whole(item.value), definition)]
+        return [MatchCondition(variable, regex.whole(item.value, what), definition)]
     first, *others = _equals(variable, regex.encodings(item.value))
     # With these characters, one text may be a spelling of two values.
     plain = "" if others or {"+", "%"} & set(item.value) else item.value
@@ -97,9 +104,12 @@ def _equals(variable: str, letters: list[str]) -> list[MatchCondition]:
     captured and compared by the next.
     """
     parts: list[str] = [""]
+    size = 0
     for letter in letters:
-        if len(parts[-1].encode()) + len(letter.encode()) > MAX_PATTERN_BYTES:
+        size += quoting.literal_bytes(letter)
+        if size > MAX_PATTERN_BYTES:
             parts.append("")
+            size = quoting.literal_bytes(letter)
         parts[-1] += letter
     result: list[MatchCondition] = []
     for number, part in enumerate(parts):

@@ -12,7 +12,11 @@ _HEADER = re.compile(r"[A-Za-z0-9_.!#%&'*+^`|~-]+")
 _MAP_WORDS = ("default", "include", "hostnames", "volatile")
 
 MAX_TOKEN_BYTES = 4000
-"""Bytes; NGINX reads its configuration through a buffer of 4,096, which a token must fit."""
+"""Maximum bytes of a value with its escapes. NGINX reads its configuration through a buffer of
+4,096, which a token must fit."""
+
+_DOLLAR = "${gh_dollar}"
+"""A literal dollar sign where NGINX expands variables: it has no escape."""
 
 
 def word(text: str) -> str:
@@ -21,23 +25,43 @@ def word(text: str) -> str:
     return text
 
 
-def quote_text_literal(value: str) -> str:
-    """Quote a literal where NGINX expands variables, including ``$``, which has no escape."""
-    return _quote(value).replace("$", "${gh_dollar}")
+def quote_text_literal(value: str, what: str = "value") -> str:
+    """Quote a literal where NGINX expands variables. ``what``: the field, for errors.
+
+    Raises InvalidValueError.
+    """
+    quoted = _quote(value, what)
+    return fitting(quoted.replace("$", _DOLLAR), what) if "$" in quoted else quoted
 
 
-def quote_literal(value: str) -> str:
-    """Quote a literal where NGINX expands nothing: patterns, map keys, names."""
-    return _quote(value)
+def quote_literal(value: str, what: str = "value") -> str:
+    """Quote a literal where NGINX expands nothing: patterns, map keys, names.
+
+    ``what``: the field, for errors. Raises InvalidValueError.
+    """
+    return _quote(value, what)
 
 
-def quote_template(*parts: str | tuple[str]) -> str:
-    """Quote a text of literals (str) and variables (a tuple of the name without ``$``)."""
+def quote_template(*parts: str | tuple[str], what: str = "value") -> str:
+    """Quote a text of literals (str) and variables (a tuple of the name without ``$``).
+
+    ``what``: the field, for errors. Raises InvalidValueError.
+    """
     inner = "".join(
-        f"${{{word(part[0])}}}" if isinstance(part, tuple) else quote_text_literal(part)[1:-1]
+        f"${{{word(part[0])}}}" if isinstance(part, tuple) else quote_text_literal(part, what)[1:-1]
         for part in parts
     )
-    return f'"{inner}"'
+    return fitting(f'"{inner}"', what)
+
+
+def literal_bytes(value: str) -> int:
+    """Return the bytes of a literal where NGINX expands nothing, without quotation marks."""
+    return len(value.encode("utf-8", "surrogatepass")) + value.count("\\") + value.count('"')
+
+
+def text_literal_bytes(value: str) -> int:
+    """Return the bytes of a literal where NGINX expands variables, without quotation marks."""
+    return literal_bytes(value) + value.count("$") * (len(_DOLLAR) - 1)
 
 
 def name_pattern(value: str) -> str:
@@ -55,19 +79,31 @@ def map_key(value: str) -> str:
 def checked_header_name(name: str) -> str:
     """Check the name of a header. Raises :class:`InvalidValueError`."""
     if not _HEADER.fullmatch(name):
-        raise InvalidValueError("header name contains characters that NGINX does not support")
+        raise InvalidValueError(
+            f"header name {name} contains characters that NGINX does not support"
+        )
     return _quote(name)
 
 
-def _quote(value: str) -> str:
+def _quote(value: str, what: str = "value") -> str:
     if _CONTROL.search(value):
-        raise InvalidValueError("value contains control characters")
-    if len(value.encode("utf-8", "surrogatepass")) > MAX_TOKEN_BYTES:
-        raise InvalidValueError(f"value is longer than {MAX_TOKEN_BYTES} bytes")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidValueError("value is not valid Unicode") from error
+        raise InvalidValueError(f"{what} contains control characters")
     # A quoted token also un-escapes \t, \r and \n, so that every backslash is doubled.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return fitting(f'"{escaped}"', what)
+
+
+def fitting(token: str, what: str) -> str:
+    """Check the length of a quoted token, such as one joined of several. Return it.
+
+    ``what``: the field, for errors. Raises InvalidValueError.
+    """
+    try:
+        size = len(token.encode()) - 2
+    except UnicodeEncodeError as error:
+        raise InvalidValueError(f"{what} is not valid Unicode") from error
+    if size > MAX_TOKEN_BYTES:
+        raise InvalidValueError(
+            f"{what} is longer than {MAX_TOKEN_BYTES} bytes with its escapes in NGINX's syntax"
+        )
+    return token

@@ -24,7 +24,11 @@ def _zone_directive(limit: ir.RateLimit) -> Directive:
     parts = [(part.name,) if isinstance(part, ir.Attribute) else part for part in limit.key]
     where = f"zone={_zone(limit)}:{limit.memory}"
     rate = f"rate={limit.rate}r/{'s' if limit.per == 'second' else 'm'}"
-    return simple_directive("limit_req_zone", quoting.quote_template(*parts), where, rate)
+    try:
+        key = quoting.quote_template(*parts, what="key")
+    except InvalidValueError as error:
+        raise InvalidValueError(str(error), limit.origin) from error
+    return simple_directive("limit_req_zone", key, where, rate)
 
 
 def _zone(limit: ir.RateLimit) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pcre2
-import re2
 
+from gatehouse.compiler.backends.expressions import check_expression
 from gatehouse.compiler.backends.failures import InvalidValueError
 
 _MAX_PATTERN_CHARACTERS = 1024
@@ -14,6 +14,7 @@ _MAX_PATTERN_CHARACTERS = 1024
 paths."""
 
 _FOREIGN = re.compile(r"(?<!\\)(?:\\\\)*(\(\?[=!<>P#&R0-9+|(-]|\(\*|\\[1-9gkKGQE])")
+_CODE_POINT = re.compile(r"\\(?:x\{0*([0-9A-Fa-f]{1,2})\}|.)", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_/-]")
 
 
@@ -42,36 +43,42 @@ def _byte(byte: int) -> str:
     return f"(?:{escape_regex(chr(byte))}|{code})"
 
 
-def whole(pattern: str) -> str:
+def whole(pattern: str, what: str) -> str:
     """Return the pattern that matches if an RE2 expression matches a whole, non-empty value.
 
-    Raises InvalidValueError for syntax that RE2 does not support (look-around, back-references,
-    named groups) and for invalid expressions.
+    ``what``: the field, for errors. Raises InvalidValueError.
+    """
+    # A dollar sign would also match before a line end, which a decoded path may have.
+    return rf"^(?=.)(?:{checked(pattern, what)})\z"
+
+
+def checked(pattern: str, what: str) -> str:
+    """Return an RE2 expression as PCRE reads it: a group of a larger pattern.
+
+    ``what``: the field, for errors. Raises InvalidValueError for syntax that RE2 does not support
+    (look-around, back-references, named groups) and for invalid expressions.
     """
     if len(pattern) > _MAX_PATTERN_CHARACTERS:
         raise InvalidValueError(
-            f"regular expression is longer than {_MAX_PATTERN_CHARACTERS} characters"
+            f"{what}: regular expression is longer than {_MAX_PATTERN_CHARACTERS} characters"
         )
     if _FOREIGN.search(pattern):
-        raise InvalidValueError("regular expression uses syntax that RE2 does not support")
+        raise InvalidValueError(f"{what}: regular expression uses syntax that RE2 does not support")
+    check_expression(pattern, what)
+    if "\\" in pattern:
+        # The tested library reads the braces as text.
+        pattern = _CODE_POINT.sub(_two_digits, pattern)
+    # Twice in one pattern: other versions of PCRE may need more of their memory and nesting.
+    written = f"^(?=.)(?:(?:{pattern})(?:{pattern}))\\z"
     try:
-        re2.compile(pattern, _quiet())
-    except re2.error as error:
-        (problem,) = error.args
-        text = problem.decode(errors="replace") if isinstance(problem, bytes) else str(problem)
-        raise InvalidValueError(f"regular expression is not valid for RE2: {text}") from error
-    except UnicodeError as error:
-        raise InvalidValueError("regular expression is not valid Unicode") from error
-    # A dollar sign would also match before a line end, which a decoded path may have.
-    written = rf"^(?=.)(?:{pattern})\z"
-    try:
-        pcre2.compile(written.encode("utf-8", "surrogatepass"), pcre2.NOOPT)
+        # As text of one character for each byte: NGINX compiles without UTF.
+        pcre2.compile(written.encode().decode("latin-1"), pcre2.NOOPT)
     except (pcre2.PatternError, pcre2.LibraryError) as error:
-        raise InvalidValueError(f"regular expression is not valid for NGINX: {error}") from error
-    return written
+        raise InvalidValueError(
+            f"{what}: regular expression is not valid for NGINX: {error}"
+        ) from error
+    return pattern
 
 
-def _quiet() -> re2.Options:
-    options = re2.Options()
-    options.log_errors = False
-    return options
+def _two_digits(escape: re.Match[str]) -> str:
+    return f"\\x{escape[1]:0>2}" if escape[1] else escape[0]

@@ -27,6 +27,9 @@ from gatehouse.dataplane.origin import NO_ORIGIN
 MAX_RETRIES_WITH_BACKOFF = 4
 """Maximum number of retries with back-off."""
 
+_CLIENT_CLOSED = 499
+"""Status code for which NGINX has no ``error_page``."""
+
 FAILURES = (502, 504)
 """Status codes of NGINX for a failed connection and a timeout."""
 
@@ -45,7 +48,7 @@ def attempts(
         return Body((*inner, sent))
     if retry.backoff and not context.capabilities.auth_request:
         raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
-    codes = [str(code) for code in sorted({*retry.codes, *FAILURES})]
+    codes = [str(code) for code in sorted({*retry.codes, *FAILURES} - {_CLIENT_CLOSED})]
     destinations = [
         names.route(context.scope, f"{route.name}/{backend.cluster}/retry", number + 1)
         for number in range(_served_attempts(retry))
@@ -78,8 +81,11 @@ def attempts(
 
 
 def unsupported_retry(retry: ir.Retry) -> list[UnsupportedSetting]:
-    """Return the finding that fewer retries are served than the route has."""
-    return [] if _served_attempts(retry) == retry.attempts else [_TOO_MANY]
+    """Return the settings of a retry that NGINX does not serve."""
+    return [
+        *([] if _served_attempts(retry) == retry.attempts else [_TOO_MANY]),
+        *([_NOT_CAUGHT] if _CLIENT_CLOSED in retry.codes else []),
+    ]
 
 
 def _served_attempts(retry: ir.Retry) -> int:
@@ -89,6 +95,11 @@ def _served_attempts(retry: ir.Retry) -> int:
 _TOO_MANY = UnsupportedSetting(
     NO_ORIGIN,
     f"retry.attempts: NGINX supports at most {MAX_RETRIES_WITH_BACKOFF} with retry.backoff",
+)
+
+
+_NOT_CAUGHT = UnsupportedSetting(
+    NO_ORIGIN, f"retry.codes: NGINX does not retry after status {_CLIENT_CLOSED}"
 )
 
 

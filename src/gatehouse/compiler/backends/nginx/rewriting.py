@@ -17,6 +17,8 @@ _NO_DOTS = r"(?![^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$))"
 _REDIRECTED = "gh_redirected"
 """Variable with the path of a redirect."""
 
+_REDIRECT_PATH = "path of a redirect"
+
 
 class Location(msgspec.Struct, frozen=True):
     """Path of a redirect as the content of a token, and the directives that set its variable."""
@@ -55,14 +57,16 @@ def _rewrite(pattern: str, replacement: str) -> Directive:
 def _path(value: str) -> str:
     if "?" in value:
         raise InvalidValueError("path of a rewrite must not contain a question mark")
-    return quoting.quote_text_literal(value)
+    return quoting.quote_text_literal(value, "path of a rewrite")
 
 
 def redirect_location(rewrite: ir.PathRewrite | None, path: ir.PathMatch) -> Location:
     """Return the path and query of a redirect."""
     match rewrite:
         case ir.FullPath(value):
-            return Location(f"{quoting.quote_text_literal(value)[1:-1]}$is_args$args")
+            return Location(
+                f"{quoting.quote_text_literal(value, _REDIRECT_PATH)[1:-1]}$is_args$args"
+            )
         case ir.PrefixPath(value):
             return _prefix_location(value.rstrip("/"), _matched(path))
     return Location("$request_uri")
@@ -74,7 +78,7 @@ def _prefix_location(base: str, prefix: str) -> Location:
     Dot segments would be resolved against the new path. In this case the rest is sent as NGINX
     resolved it, unless it has characters that would have to be encoded again.
     """
-    inner = quoting.quote_text_literal(base)[1:-1]
+    inner = quoting.quote_text_literal(base, _REDIRECT_PATH)[1:-1]
     resolved = f"^{regex.escape_regex(prefix)}(?<gh_tail>/{_SAFE}*)$"
     before = regex.percent_encoded(prefix).replace(_SLASH, f"{_SLASH}+")
     written = f"^{_NO_DOTS}{before}(?<gh_tail>/[^?]*)"

@@ -29,7 +29,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.locations import LocationTarget, locations
+from gatehouse.compiler.backends.nginx.locations import LocationTarget, decoded, locations
 from gatehouse.compiler.backends.nginx.match_conditions import (
     MatchCondition,
     match_conditions,
@@ -237,7 +237,7 @@ def _check(path: ir.PathMatch) -> MatchCondition | str:
     """Raise InvalidValueError for a path that cannot be generated."""
     if isinstance(path, ir.PathRegex):
         return path_condition(path)
-    return quoting.quote_literal(path.value)
+    return quoting.quote_literal(decoded(path.value), "path")
 
 
 def _unique(directives: Iterable[Directive]) -> list[Directive]:

@@ -48,9 +48,12 @@ def session_directives(persistence: ir.Persistence | None) -> tuple[Directive, .
         name = persistence.name
     else:
         lifetime = f"; Max-Age={persistence.lifetime}" if persistence.lifetime else ""
-        text = quoting.quote_text_literal(persistence.name)
-        path = quoting.quote_text_literal(persistence.path)
-        cookie = f'"{text[1:-1]}=${{{SESSION}}}; Path={path[1:-1]}; HttpOnly{lifetime}"'
+        text = quoting.quote_text_literal(persistence.name, "sessionPersistence: cookie name")
+        path = quoting.quote_text_literal(persistence.path, "sessionPersistence.cookie.path")
+        cookie = quoting.fitting(
+            f'"{text[1:-1]}=${{{SESSION}}}; Path={path[1:-1]}; HttpOnly{lifetime}"',
+            "sessionPersistence: cookie",
+        )
         arguments = {_NAME: text, _SOURCE: "$gh_session_cookie", _TEXT: cookie}
         name = "Set-Cookie"
     added = ("add_header", quoting.checked_header_name(name), "$gh_session_begun", "always")
@@ -80,7 +83,8 @@ def chooser(persistence: ir.Persistence) -> tuple[str, tuple[Directive, ...]]:
 def _check(persistence: ir.Persistence) -> None:
     if not _HEADER.fullmatch(persistence.name):
         raise InvalidValueError(
-            f"session header {persistence.name!r} cannot be read: NGINX ignores such names"
+            f"sessionPersistence: header {persistence.name!r} cannot be read: NGINX ignores such "
+            "names"
         )
 
 

@@ -65,7 +65,12 @@ def upstream(capabilities: NginxCapabilities, name: str, shares: Shares, *, by: 
 def upstream_files(
     capabilities: NginxCapabilities, name: str, shares: Shares, by: str = ""
 ) -> tuple[File, ...]:
-    """Return the files of an upstream; arguments as of :func:`upstream`."""
+    """Return the files of an upstream; arguments as of :func:`upstream`.
+
+    There are none if NGINX is too old for its external name: no route leads to it.
+    """
+    if not external_names.are_supported(capabilities, shares):
+        return ()
     text = upstream(capabilities, name, shares, by=by)
     endpoints = endpoints_files(capabilities, name, shares)
     label = ""

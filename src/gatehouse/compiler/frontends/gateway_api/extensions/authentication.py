@@ -58,7 +58,9 @@ def translate_authentication_filter(ask: Ask, key: Key) -> Filters | str:
                 secret = _secret(ask, key[1], basic.secret_ref.name, "spec.basic")
                 _check_users(secret.content.reveal())
                 basic_auth = Basic(
-                    basic.realm, secret.name, Origin(key[0], key[1], key[2], "basic.secretRef")
+                    _realm(basic.realm, "spec.basic"),
+                    secret.name,
+                    Origin(key[0], key[1], key[2], "basic.secretRef"),
                 )
                 return Filters(authentication=basic_auth, secrets=(secret,))
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
@@ -68,6 +70,13 @@ def translate_authentication_filter(ask: Ask, key: Key) -> Filters | str:
     except ValueProblem as problem:
         return str(problem)
     return f"spec.type: {resource.spec.type} is not supported"
+
+
+def _realm(text: str, place: str) -> str:
+    try:
+        return nginx_values.realm(text)
+    except ValueProblem as problem:
+        raise ValueProblem(f"{place}.realm: {problem}") from problem
 
 
 def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Filters:
@@ -85,7 +94,7 @@ def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Filters:
     leeway = nginx_values.parse_nginx_seconds(spec.leeway) or 0.0
     authorization = _authorization(spec.authorization, "spec.jwt.authorization")
     origin = Origin(key[0], namespace, key[2], "jwt")
-    tokens = Jwt(spec.realm, keys.name, leeway, authorization, origin)
+    tokens = Jwt(_realm(spec.realm, "spec.jwt"), keys.name, leeway, authorization, origin)
     return Filters(authentication=tokens, secrets=(keys,))
 
 

@@ -25,6 +25,15 @@ _FAMILIES = ("http_", "arg_", "cookie_")
 _PART = re.compile(r"\$(?:\{([A-Za-z0-9_]+)\}|([A-Za-z0-9_]+))")
 
 
+MAX_KEY_BYTES = 2000
+"""Maximum bytes of a key. NGINX reads at most 4,096 with its escapes, which at most double it."""
+
+MAX_REALM_CHARACTERS = 300
+"""Maximum characters of a realm. A dollar sign takes 12 bytes of the 4,096 that NGINX reads."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
 class ValueProblem(ValueError):
     """An invalid value; the message says why."""
 
@@ -68,8 +77,25 @@ def rate(text: str) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
+def realm(text: str) -> str:
+    """Check a realm. Raises ValueProblem."""
+    if _CONTROL.search(text):
+        raise ValueProblem("must not contain control characters")
+    if len(text) > MAX_REALM_CHARACTERS:
+        raise ValueProblem(f"must not be longer than {MAX_REALM_CHARACTERS} characters")
+    return text
+
+
+def _check_key(text: str) -> None:
+    if _CONTROL.search(text):
+        raise ValueProblem("must not contain control characters")
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
+        raise ValueProblem(f"must not be longer than {MAX_KEY_BYTES} bytes")
+
+
 def attribute(text: str) -> Attribute:
     """Parse ``$name``. Raises ValueProblem if it is not an attribute of every request."""
+    _check_key(text)
     match = _PART.fullmatch(text)
     if match is None:
         raise ValueProblem(
@@ -80,6 +106,7 @@ def attribute(text: str) -> Attribute:
 
 def parse_template(text: str) -> tuple[str | Attribute, ...]:
     """Parse text with variables. Raises ValueProblem."""
+    _check_key(text)
     parts: list[str | Attribute] = []
     end = 0
     for match in _PART.finditer(text):
@@ -94,6 +121,6 @@ def parse_template(text: str) -> tuple[str | Attribute, ...]:
 
 
 def _known(name: str) -> Attribute:
-    if name not in _ATTRIBUTES and not name.startswith(_FAMILIES):
+    if name not in _ATTRIBUTES and (not name.startswith(_FAMILIES) or name in _FAMILIES):
         raise ValueProblem(f"variable ${name} is not supported")
     return Attribute(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import crossplane
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes import envoy_rules, envoys
+from fakes import envoy_rules, envoys, nginx_check
+from fakes.compiled_objects import CAPABLE_NGINX
 from fakes.loopback import loopback_network
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -20,13 +22,32 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authorization, Claim, Jwt, Requirement
 from gatehouse.compiler.ir.settings import Attribute, RateLimit, RateLimits, Settings
 from gatehouse.dataplane.file_set import FileSet
+from gatehouse.dataplane.origin import Origin
 
 ENVOY = envoy.EnvoyCapabilities()
 
 HOSTILE = st.text(
     alphabet=st.sampled_from(list("ab\"'\\;{}$ \n\r\t\0#()~*%\u00e9?&=,")), min_size=1, max_size=30
 ) | st.sampled_from(
-    ["$host", "${host}", "a;}", '"', "\\", "\n}", "x" * 10_000, "%" * 10_000, "default", "include"]
+    [
+        "$host",
+        "${host}",
+        "a;}",
+        '"',
+        "\\",
+        "\n}",
+        "x" * 10_000,
+        "%" * 10_000,
+        "default",
+        "include",
+        "$" * 400,
+        '"' * 2_100,
+        "\\" * 2_100,
+        "." * 1_500,
+        r"\x{10FFFF}",
+        r"\p{Kawi}",
+        "x" * 256,
+    ]
 )
 
 
@@ -112,21 +133,25 @@ PLACES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=60, deadline=None)
-@given(value=HOSTILE)
-def test_hostile_values_never_change_the_structure(place: str, value: str) -> None:
-    generator = nginx.NginxGenerator(ABLE)
-    hostile = generator.generate(served(value, place))
+@cache
+def harmless() -> frozenset[str]:
+    """Return the directives of values without any special character, and of values left out."""
+    files = (
+        nginx.NginxGenerator(ABLE).generate(of_many([(place, "v") for place in PLACES])).file_set
+    )
+    return frozenset(name for name, _ in structure(files)) | {"2 return", "2 ~", "2 default"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=40))
+def test_hostile_values_never_change_the_structure(pairs: list[tuple[str, str]]) -> None:
+    hostile = nginx.NginxGenerator(ABLE).generate(of_many(pairs))
     names = {name for name, _ in structure(hostile.file_set)}
-    allowed = {name for name, _ in structure(harmless(place))} | {"2 return", "2 ~", "2 default"}
-    assert {name for name in names if not name.startswith(("2 ~", '2 "~', "2 \\"))} <= allowed
-    if any(ord(character) < 32 for character in value) and place != "name":
-        assert hostile.unsupported
-
-
-def harmless(place: str) -> FileSet:
-    return nginx.NginxGenerator(ABLE).generate(served("v", place)).file_set
+    assert {name for name in names if not name.startswith(("2 ~", '2 "~', "2 \\"))} <= harmless()
+    refused = {finding.origin.name for finding in hostile.unsupported}
+    for number, (place, value) in enumerate(pairs):
+        if any(ord(character) < 32 for character in value) and place not in ("name", "sni"):
+            assert f"h{number}" in refused, (place, value)
 
 
 KEYS = ir_gateway.SecretFile(
@@ -141,7 +166,11 @@ def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.GatewayConfiguration:
     for number, (place, value) in enumerate(pairs):
         one = served(value, place)
         host = next(iter(one.listeners[0].virtual_hosts))
-        hosts.append(msgspec.structs.replace(host, hostname=f"h{number}.example"))
+        routes = tuple(
+            msgspec.structs.replace(route, origin=Origin("HTTPRoute", "n", f"h{number}"))
+            for route in host.routes
+        )
+        hosts.append(msgspec.structs.replace(host, hostname=f"h{number}.example", routes=routes))
         stream = next(iter(one.l4_listeners[0].hosts))
         streams[stream.hostname] = stream
     return msgspec.structs.replace(
@@ -157,8 +186,8 @@ def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.GatewayConfiguration:
     )
 
 
-@settings(max_examples=100, deadline=None)
-@given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=20))
+@settings(max_examples=30, deadline=None)
+@given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=40))
 def test_hostile_values_keep_the_lengths_that_envoy_allows(pairs: list[tuple[str, str]]) -> None:
     generated = envoy.EnvoyGenerator(ENVOY).generate(of_many(pairs))
     assert envoy_rules.violations(generated.resources) == []
@@ -180,3 +209,13 @@ def test_envoy_treats_hostile_values_as_values(pairs: list[tuple[str, str]]) -> 
                 assert running.process.returncode is None
 
     asyncio.run(check_generated())
+
+
+@pytest.mark.process
+@settings(max_examples=3, deadline=None)
+@given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=300))
+def test_nginx_reads_hostile_values(pairs: list[tuple[str, str]]) -> None:
+    generated = nginx.NginxGenerator(CAPABLE_NGINX).generate(of_many(pairs))
+    with tempfile.TemporaryDirectory() as directory:
+        result = nginx_check.check(generated.file_set, Path(directory))
+    assert result.accepted, result.output[-500:]

@@ -17,8 +17,8 @@ from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.proxy_settings import NginxUpstreamSettings
-from gatehouse.compiler.ir.settings import UpstreamSettings
+from gatehouse.compiler.ir.proxy_settings import NginxSettings, NginxUpstreamSettings
+from gatehouse.compiler.ir.settings import DataPlaneSettings, UpstreamSettings
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.dataplane.origin import Origin, port_origin
 from gatehouse.incremental.query import Key
@@ -244,6 +244,78 @@ def test_text_of_an_object_does_not_accuse_another(quoted: str, tmp_path: Path) 
     assert quoted in message
     gateway = msgspec.structs.replace(gateway, certificates=CREDENTIALS.certificates)
     assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(Origin(*key)),)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"/bind() to x:80 failed\x{10FFFF}",
+        r"/ in gatehouse/servers/80-any-e3b0c442.conf:9 \x{10FFFF}",
+        r"/ in gatehouse/http.conf:1\x{10FFFF}",
+        r"/gatehouse/tls/cert-a.crt\x{10FFFF}",
+    ],
+)
+def test_expression_of_a_route_does_not_accuse_another_object(pattern: str, tmp_path: Path) -> None:
+    """NGINX quotes the expression before its own place."""
+    gateway = compiled(matching(path=regex(pattern)))
+    message = error_of(gateway, tmp_path)
+    assert "pcre" in message
+    gateway = msgspec.structs.replace(gateway, certificates=CREDENTIALS.certificates)
+    assert nginx.suspects(gateway, CAPABILITIES, message) == IN_MATCH
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'open() "/bind() to 0.0.0.0:80 failed" failed (2: No such file or directory)',
+        'open() "/x in gatehouse/http.conf:1" failed (2: No such file or directory)',
+        'invalid value "a" "gatehouse/tls/cert-a.crt"',
+        'could not build "unknown "no_such" variable", ignored',
+    ],
+)
+def test_quoted_text_of_a_message_without_a_place_accuses_nothing(message: str) -> None:
+    gateway = msgspec.structs.replace(compiled(rule()), certificates=CREDENTIALS.certificates)
+    for text in (
+        message,
+        f"nginx: [emerg] {message}",
+        f"2026/01/02 00:00:00 [emerg] 7#7: {message}",
+    ):
+        assert nginx.suspects(gateway, CAPABILITIES, text) == ()
+
+
+def test_only_the_emergency_among_several_lines_is_traced() -> None:
+    message = (
+        "nginx: [warn] conflicting name in /x/gatehouse/http.conf:1\n"
+        "nginx: [emerg] bind() to 0.0.0.0:80 failed (98: Address already in use)\n"
+        "nginx: configuration file /x/nginx.conf test failed"
+    )
+    suspect = Suspect(port_origin("n/gw", 80))
+    assert nginx.suspects(compiled(rule()), CAPABILITIES, message) == (suspect,)
+
+
+LIMITED = Origin("RateLimitPolicy", "n", "limits")
+
+
+def test_zone_of_a_rate_limit_is_traced_to_its_policy_and_no_parameters(tmp_path: Path) -> None:
+    target = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "r"}
+    limit = {"rate": "10r/s", "zoneSize": "1m", "key": "$uri"}
+    spec = {"targetRefs": [target], "rateLimit": {"local": {"rules": [limit]}}}
+    gateway = compiled(rule(), (("RateLimitPolicy", "n", "limits"), spec))
+    proxy = Origin("NginxProxy", "n", "innocent")
+    files = nginx.NginxGenerator(CAPABILITIES).generate(gateway).file_set.files
+    lines = files["gatehouse/http.conf"].content.decode().splitlines()
+    settings = DataPlaneSettings(nginx=NginxSettings(error_level="warn"), origins=(proxy,))
+    gateway = msgspec.structs.replace(gateway, settings=settings)
+    files = nginx.NginxGenerator(CAPABILITIES).generate(gateway).file_set.files
+    own = files["gatehouse/http.conf"].content.decode().splitlines()
+    zone = next(number for number, line in enumerate(own, 1) if "limit_req_zone" in line)
+    (setting,) = (number for number, line in enumerate(own, 1) if line not in lines)
+    common = next(number for number, line in enumerate(own, 1) if line and line in lines)
+    traced = {
+        number: nginx.suspects(gateway, CAPABILITIES, f"bad in /x/gatehouse/http.conf:{number}")
+        for number in (zone, setting, common)
+    }
+    assert traced == {zone: (Suspect(LIMITED),), setting: (Suspect(proxy),), common: ()}
 
 
 def test_ca_certificates_are_traced_to_their_config_map(tmp_path: Path) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from gatehouse.agent import system_trust
-from gatehouse.agent.error_log import message
+from gatehouse.agent.error_log import emergency_messages, message
 from gatehouse.agent.nginx import changed_part, existing_main, main_conf, master, seed_files
 from gatehouse.agent.nginx.apply_errors import ApplyError, RejectedError
 from gatehouse.agent.nginx.binary import NginxBinary
@@ -24,6 +26,12 @@ from gatehouse.dataplane.endpoints import Endpoints
 
 TEST_SECONDS = 60.0
 """Timeout of `nginx -t` in seconds. With 5,000 servers it takes at most 2 s."""
+
+_RETRY_SECONDS = (0.5, 1.0, 2.0)
+"""Delays before a test is repeated that a lack of resources has ended."""
+
+_EXHAUSTED = re.compile(r"failed \((?:12|23|24|28): [\w ]+\)(?: in \S+)?$")
+"""End of NGINX's messages about a lack of memory, files or space on the disk."""
 
 
 class Stager:
@@ -105,7 +113,7 @@ class Stager:
         try:
             changed_part.link_part(self._revisions.directory(number), part, directory)
             self._run(directory / MAIN, "-t", "-q")
-        except (RejectedError, OSError):
+        except (ApplyError, OSError):
             return False
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -130,10 +138,29 @@ class Stager:
             )
 
     def _run(self, conf: Path, *arguments: str) -> str:
-        """Run NGINX and return its output. Raises as `test`."""
+        """Run NGINX and return its output. Raises as `test`, and ApplyError without a result."""
+        for seconds in (*_RETRY_SECONDS, None):
+            result = self._test_once(conf, *arguments)
+            lines = result.stderr.splitlines()
+            messages = emergency_messages(lines) or [message(line) for line in lines]
+            # Show paths as the control plane names them, without the directory of the revision.
+            text = "; ".join(line for line in messages if line and "test failed" not in line)
+            text = text.replace(f"{conf.parent}/", "")
+            if not (result.returncode < 0 or (result.returncode and _EXHAUSTED.search(text))):
+                break
+            if seconds is not None:
+                time.sleep(seconds)
+        if result.returncode < 0:
+            # Another process ended it, such as the kernel for lack of memory.
+            raise ApplyError(f"nginx -t was ended by signal {-result.returncode}")
+        if result.returncode or (self._strict and "[warn]" in result.stderr):
+            raise RejectedError(text or f"nginx -t exited with status {result.returncode}")
+        return result.stdout
+
+    def _test_once(self, conf: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*master.master_command(self._binary, self._paths, conf), *arguments]
         try:
-            result = subprocess.run(
+            return subprocess.run(
                 command,
                 capture_output=True,
                 timeout=TEST_SECONDS,
@@ -143,11 +170,4 @@ class Stager:
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:
-            raise RejectedError(f"nginx -t did not finish within {TEST_SECONDS:g} s") from error
-        if result.returncode != 0 or (self._strict and "[warn]" in result.stderr):
-            messages = [message(line) for line in result.stderr.splitlines()]
-            text = "; ".join(line for line in messages if line and "test failed" not in line)
-            # Show paths as the control plane names them, without the directory of the revision.
-            text = text.replace(f"{conf.parent}/", "")
-            raise RejectedError(text or f"nginx -t exited with status {result.returncode}")
-        return result.stdout
+            raise ApplyError(f"nginx -t did not finish within {TEST_SECONDS:g} s") from error

@@ -16,13 +16,13 @@ def rate_limit_zones(rates: Iterable[ir.RateLimits]) -> list[Directive]:
     by_name: dict[str, Directive] = {}
     for limit in (limit for rate_limits in rates for limit in rate_limits.limits):
         with contextlib.suppress(InvalidValueError):
-            by_name[_zone(limit)] = _zone_directive(limit)
+            by_name[zone_name(limit)] = _zone_directive(limit)
     return [by_name[name] for name in sorted(by_name)]
 
 
 def _zone_directive(limit: ir.RateLimit) -> Directive:
     parts = [(part.name,) if isinstance(part, ir.Attribute) else part for part in limit.key]
-    where = f"zone={_zone(limit)}:{limit.memory}"
+    where = f"zone={zone_name(limit)}:{limit.memory}"
     rate = f"rate={limit.rate}r/{'s' if limit.per == 'second' else 'm'}"
     try:
         key = quoting.quote_template(*parts, what="key")
@@ -31,7 +31,7 @@ def _zone_directive(limit: ir.RateLimit) -> Directive:
     return simple_directive("limit_req_zone", key, where, rate)
 
 
-def _zone(limit: ir.RateLimit) -> str:
+def zone_name(limit: ir.RateLimit) -> str:
     """Return the name of a zone. NGINX cannot reload one with another key or size."""
     return f"rate_{names.name_digest(limit.name, repr(limit.key), str(limit.memory))}"
 
@@ -43,7 +43,7 @@ def rate_limit_directives(rates: ir.RateLimits) -> list[Directive]:
     directives = []
     for limit in rates.limits:
         _zone_directive(limit)
-        words = [f"zone={_zone(limit)}"]
+        words = [f"zone={zone_name(limit)}"]
         words += [f"burst={limit.burst}"] if limit.burst else []
         words += ["nodelay"] if limit.delay is None else []
         words += [f"delay={limit.delay}"] if limit.delay else []

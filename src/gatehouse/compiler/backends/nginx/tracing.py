@@ -12,44 +12,61 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import names
+from gatehouse.compiler.backends.nginx import names, rate_limits
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.generator import NginxGenerator
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
-from gatehouse.compiler.ir.settings import ClientSettings, ProxySettings, RateLimits, Settings
+from gatehouse.compiler.ir.settings import (
+    ClientSettings,
+    DataPlaneSettings,
+    ProxySettings,
+    RateLimits,
+    Settings,
+)
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin, port_origin
 
-_MAX_FILE = 512
-"""Characters of the name of a generated file. Limits the search in a message of an agent."""
-_PLACE = re.compile(rf" in (?:\S*/)?({names.ROOT}/\S{{1,{_MAX_FILE}}}?\.conf):(\d{{1,9}})\b")
-"""The last place is NGINX's own. Values of objects, which it may quote, stand before it."""
+_MAX_PLACE = 1024
+"""Characters at the end of a message in which NGINX names a file and line."""
+_PLACE = re.compile(rf"(?:\S*/)?({names.ROOT}/\S+\.conf):(\d{{1,9}})")
 _SHARED = (f"{names.ROOT}/http.conf", names.MAIN_SNIPPETS, names.HTTP_SNIPPETS, names.TRACE_EXPORT)
 """Files that all virtual hosts share."""
-_BIND = re.compile(r"\bbind\(\) to \S*:(\d{1,5}) failed")
-_VARIABLE = re.compile(r'unknown "(\w+)" variable\s*$', re.MULTILINE)
-_CREDENTIAL = re.compile(rf"\b{names.ROOT}/(?:tls|secrets)/([a-z0-9-]+)")
+_EMERGENCY = re.compile(r"^(?:.{0,64}?\[emerg\] )?(?:\d+#\d+: )?(?:config apply error: )?")
+"""What precedes NGINX's own text in a line."""
+_BIND = re.compile(r"bind\(\) to \S{0,64}:(\d{1,5}) failed")
+_VARIABLE = re.compile(r'unknown "(\w+)" variable')
+_CREDENTIAL = re.compile(
+    rf'[^"]{{0,200}}?"?[^"\s]{{0,500}}?{names.ROOT}/(?:tls|secrets)/([a-z0-9-]+)'
+)
 
 
 def suspects(
     gateway: ir.GatewayConfiguration, capabilities: NginxCapabilities, message: str
 ) -> tuple[Suspect, ...]:
-    """Return the parts of ``gateway`` that an error message is about; empty if unknown."""
-    places = _PLACE.findall(message)
-    if places:
-        path, number = places[-1]
-        return _at(gateway, capabilities, path, int(number))
-    if bind := _BIND.search(message):
+    """Return the parts of ``gateway`` that an error message may be about; empty if unknown.
+
+    A message quotes values of objects, so that only its beginning and its end are read.
+    """
+    first, last = _own_text(message)
+    place = _PLACE.fullmatch(last[-_MAX_PLACE:].rpartition(" in ")[2])
+    if place is not None:
+        return _at(gateway, capabilities, place[1], int(place[2]))
+    if bind := _BIND.match(first):
         return _of_port(gateway, int(bind[1]))
-    if variable := _VARIABLE.search(message):
+    if variable := _VARIABLE.fullmatch(last):
         return _using(gateway, variable[1])
-    held = {credential.name: credential for credential in gateway.credentials}
-    named = (held.get(name) for name in _CREDENTIAL.findall(message))
-    rejected = next((candidate for candidate in named if candidate is not None), None)
-    if rejected is None:
-        return ()
-    return tuple(Suspect(origin, credential=rejected.name) for origin in rejected.origins[:1])
+    named = _CREDENTIAL.match(first)
+    held = [entry for entry in gateway.credentials if named and entry.name == named[1]]
+    return tuple(Suspect(entry.origins[0], credential=entry.name) for entry in held[:1])
+
+
+def _own_text(message: str) -> tuple[str, str]:
+    """Return the first and the last line that NGINX wrote about the error that ended it."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    severe = [line for line in lines if "[emerg]" in line]
+    lines = severe or [line for line in lines if not line.startswith("rollback error: ")] or [""]
+    return _EMERGENCY.sub("", lines[0], count=1), _EMERGENCY.sub("", lines[-1], count=1)
 
 
 def _of_port(gateway: ir.GatewayConfiguration, port: int) -> tuple[Suspect, ...]:
@@ -91,22 +108,28 @@ def _at(
     if path not in _SHARED:
         return ()
     line = _line(_text(gateway, capabilities, path), number)
-    return tuple(dict.fromkeys(map(Suspect, _shared(gateway, line)))) if line else ()
+    if line is None:
+        return ()
+    origins = tuple(dict.fromkeys(_shared(gateway, line[1])))
+    if not origins:
+        plain = msgspec.structs.replace(gateway, settings=DataPlaneSettings())
+        if line not in _lines(_text(plain, capabilities, path)):
+            origins = gateway.settings.origins
+    return tuple(map(Suspect, origins))
 
 
-def _shared(gateway: ir.GatewayConfiguration, line: LineInBlock) -> Iterator[Origin]:
-    """Yield the origins of a line of a file that all virtual hosts share."""
+def _shared(gateway: ir.GatewayConfiguration, line: str) -> Iterator[Origin]:
+    """Yield the filters and policies that produce a line that all virtual hosts share."""
     for snippet in gateway.snippets:
-        if line[1] in map(str.strip, snippet.text.splitlines()):
+        if line in map(str.strip, snippet.text.splitlines()):
             yield snippet.origin
             return
-    for listener in gateway.listeners:
-        for host in listener.virtual_hosts:
-            for route in host.routes:
-                for limit in route.settings.rates.limits:
-                    if line[1].startswith("limit_req_zone") and limit.name in line[1]:
-                        yield limit.origin.whole
-    yield from gateway.settings.origins
+    if line.startswith("limit_req_zone "):
+        hosts = (host for listener in gateway.listeners for host in listener.virtual_hosts)
+        rates = (route.settings.rates for host in hosts for route in host.routes)
+        for limit in (limit for settings in rates for limit in settings.limits):
+            if f"zone={rate_limits.zone_name(limit)}:" in line:
+                yield limit.origin.whole
 
 
 LineInBlock = tuple[str, str]

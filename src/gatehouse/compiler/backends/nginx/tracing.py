@@ -33,7 +33,7 @@ _PLACE = re.compile(rf"(?:\S*/)?({names.ROOT}/\S+\.conf):(\d{{1,9}})")
 _SHARED = (f"{names.ROOT}/http.conf", names.MAIN_SNIPPETS, names.HTTP_SNIPPETS, names.TRACE_EXPORT)
 """Files that all virtual hosts share."""
 _EMERGENCY = re.compile(r"^(?:.{0,64}?\[emerg\] )?(?:\d+#\d+: )?(?:config apply error: )?")
-"""What precedes NGINX's own text in a line."""
+"""Time, level and process at the start of a line."""
 _BIND = re.compile(r"bind\(\) to \S{0,64}:(\d{1,5}) failed")
 _VARIABLE = re.compile(r'unknown "(\w+)" variable')
 _CREDENTIAL = re.compile(
@@ -110,12 +110,12 @@ def _at(
     line = _line(_text(gateway, capabilities, path), number)
     if line is None:
         return ()
-    origins = tuple(dict.fromkeys(_shared(gateway, line[1])))
-    if not origins:
+    shared = tuple(dict.fromkeys(_shared(gateway, line[1])))
+    if not shared:
         plain = msgspec.structs.replace(gateway, settings=DataPlaneSettings())
         if line not in _lines(_text(plain, capabilities, path)):
-            origins = gateway.settings.origins
-    return tuple(map(Suspect, origins))
+            shared = gateway.settings.origins
+    return tuple(map(Suspect, shared))
 
 
 def _shared(gateway: ir.GatewayConfiguration, line: str) -> Iterator[Origin]:

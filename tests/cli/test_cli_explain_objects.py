@@ -95,6 +95,63 @@ def test_policies_are_named_with_the_field_that_applies() -> None:
     ]
 
 
+def test_fields_of_the_rule_and_filters_of_backends_are_named() -> None:
+    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "app", "port": 80}}}
+    rule = {
+        **request_causes.to("app", filters=[mirror]),
+        "timeouts": {"request": "2s", "backendRequest": "1s"},
+        "retry": {"attempts": 3, "codes": [502, 503]},
+        "sessionPersistence": {"type": "Cookie"},
+    }
+    objects = request_causes.base("gatehouse-nginx", ("127.0.0.1", 9000), _secret())
+    route = request_causes.http_route("a", rule)
+    result = explained([*objects, route], "http://a.example:8080/")
+    place = "HTTPRoute default/a: spec.rules[0]"
+    assert [(item.type, item.source, item.detail) for item in result.applied] == [
+        ("RequestMirror", f"{place}.backendRefs[0].filters[0]", ""),
+        ("timeouts", f"{place}.timeouts", "request 2s, backendRequest 1s"),
+        ("retry", f"{place}.retry", "attempts 3, codes 502 503"),
+        ("sessionPersistence", f"{place}.sessionPersistence", "Cookie"),
+    ]
+
+
+def test_policy_that_traces_a_route_is_named() -> None:
+    owner = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "a"}
+    policy = {
+        "apiVersion": "gateway.nginx.org/v1alpha2", "kind": "ObservabilityPolicy",
+        "metadata": request_causes.metadata("traces"),
+        "spec": {"targetRefs": [owner], "tracing": {"strategy": "ratio", "ratio": 10}},
+    }  # fmt: skip
+    endpoint = {"exporter": {"endpoint": "collector.default.svc:4317"}}
+    parameters = {
+        "apiVersion": "gatehouse.dev/v1alpha1", "kind": "GatewayParameters",
+        "metadata": request_causes.metadata("traces"), "spec": {"telemetry": endpoint},
+    }  # fmt: skip
+    objects = request_causes.base("gatehouse-envoy", ("127.0.0.1", 9000), _secret())
+    objects[1]["spec"]["infrastructure"] = {
+        "parametersRef": {"group": "gatehouse.dev", "kind": "GatewayParameters", "name": "traces"}
+    }
+    route = request_causes.http_route("a", request_causes.to("app"))
+    collector = request_causes.service("collector", 4317)
+    result = explained([*objects, collector, policy, parameters, route], "http://a.example:8080/")
+    assert [(item.type, item.source) for item in result.applied] == [
+        ("ObservabilityPolicy", "ObservabilityPolicy default/traces")
+    ]
+
+
+def test_gateway_with_the_port_for_kube_apiservers_is_chosen() -> None:
+    port = {"name": "api", "port": 6443, "protocol": "gatehouse.dev/KubeAPIServer"}
+    apis = {
+        "apiVersion": request_causes.API, "kind": "Gateway",
+        "metadata": request_causes.metadata("zz-apis"),
+        "spec": {"gatewayClassName": "gatehouse-envoy", "listeners": [port]},
+    }  # fmt: skip
+    objects = request_causes.base("gatehouse-nginx", ("127.0.0.1", 9000), _secret())
+    result = explained([*objects, apis], "https://api.prod.example:6443/api/v1/pods")
+    assert result.gateway == "default/zz-apis"
+    assert result.answer.cause.endswith("see gatehouse explain kube-request")
+
+
 def _secret() -> Object:
     return {"kind": "Secret", "metadata": {"name": "tls", "namespace": "default"}}
 

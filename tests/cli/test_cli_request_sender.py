@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
+
+import aiohttp
 import pytest
 
-from gatehouse.cli.request_sender import compare_grpc_status
+from gatehouse.cli.request_sender import compare_grpc_status, failure_text
 from gatehouse.compiler.evaluation.explanation import ExpectedResponse
 
 FORWARDED = ExpectedResponse("forwarded", "", (), "", grpc=True)
@@ -25,3 +28,13 @@ FORWARDED = ExpectedResponse("forwarded", "", (), "", grpc=True)
 )
 def test_grpc_status_is_compared(number: int, expected: ExpectedResponse, agrees: bool) -> None:
     assert compare_grpc_status(number, "NAME", expected).agrees is agrees
+
+
+async def test_missing_answer_has_its_reason() -> None:
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectorError) as refused:
+            await session.get("https://127.0.0.1:1/", ssl=ssl.create_default_context())
+    assert failure_text(refused.value).startswith("Connect call failed")
+    assert "object at" not in failure_text(refused.value)
+    assert failure_text(TimeoutError()) == "TimeoutError"
+    assert failure_text(ConnectionResetError(104, "reset by peer")) == "reset by peer"

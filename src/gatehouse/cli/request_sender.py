@@ -100,10 +100,19 @@ async def _exchange(request: HttpRequest, address: str, expected: ExpectedRespon
         ):
             return compare_response(response.status, response.headers.get("Location", ""), expected)
     except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
-        text = f"no answer ({type(error).__name__}: {error})"
+        text = f"no answer ({failure_text(error)})"
         if expected.verdict == "no-answer":
             return SentResponse(True, f"{text}, {AGREES}")
         return SentResponse(False, f"{text}, {DIFFERS}")
+
+
+def failure_text(error: Exception) -> str:
+    """Return why a request has no response, without addresses of objects in memory."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 async def _call(request: HttpRequest, address: str, expected: ExpectedResponse) -> SentResponse:

@@ -8,13 +8,13 @@ import msgspec
 
 from gatehouse.apis import routes
 from gatehouse.compiler.evaluation.backend_facts import (
-    applied_filters,
+    applied_rule,
     applied_settings,
     applied_tls_policies,
     empty_clusters,
     explain_backends,
 )
-from gatehouse.compiler.evaluation.explaining import RULE_PLACE, parent_problem
+from gatehouse.compiler.evaluation.explaining import HTTP_KINDS, RULE_PLACE, parent_problem
 from gatehouse.compiler.evaluation.explanation import AppliedSource, ExplainedBackend
 from gatehouse.compiler.evaluation.traffic import action_text, l4_text, match_text
 from gatehouse.compiler.frontends import combined
@@ -218,21 +218,13 @@ def _rules(
         )
         backends = explain_backends(ask, (gateway, key), references, where, empty)
         applied = (
-            *applied_filters(key, getattr(rule, "filters", ()), where),
-            *_backend_filters(key, references, where),
+            *(applied_rule(key, rule, where) if key[0] in HTTP_KINDS else ()),
             *settings,
             *applied_tls_policies(ask, (gateway, key), references),
         )
         label = f"{key[1]}/{key[2]}/{number}"
         with_labels = tuple(_with_labels(key, references, backends))
         yield ServedRule(compiled.name, number, label, applied, with_labels)
-
-
-def _backend_filters(
-    key: Key, references: Iterable[routes.BackendRef], where: str
-) -> Iterator[AppliedSource]:
-    for index, reference in enumerate(references):
-        yield from applied_filters(key, reference.filters, f"{where}.backendRefs[{index}]")
 
 
 def _with_labels(

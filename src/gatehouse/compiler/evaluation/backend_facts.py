@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gatehouse.apis import core, routes
 from gatehouse.compiler.evaluation.explanation import (
@@ -124,18 +124,45 @@ def empty_clusters(
     )
 
 
-def applied_filters(
-    key: Key, filters: Sequence[routes.Filter], where: str
+def applied_rule(
+    key: Key, rule: routes.RouteRule | routes.GrpcRule, where: str
 ) -> tuple[AppliedSource, ...]:
-    """Return the filters of a rule or backend with their places."""
-    result = []
+    """Return the filters of a rule and of its backends, and its other fields, with their places."""
+    result = [*_filters(key, rule.filters, where)]
+    for index, reference in enumerate(rule.backend_refs):
+        result += _filters(key, reference.filters, f"{where}.backendRefs[{index}]")
+    for name, value in _rule_fields(rule):
+        result.append(AppliedSource(name, str(object_of(key).field(f"{where}.{name}")), value))
+    return tuple(result)
+
+
+def _filters(key: Key, filters: Sequence[routes.Filter], where: str) -> Iterator[AppliedSource]:
     for index, item in enumerate(filters):
         source, detail = str(object_of(key).field(f"{where}.filters[{index}]")), ""
         if item.extension_ref is not None:
             reference = item.extension_ref
             detail = f"{reference.kind} {key[1]}/{reference.name}"
-        result.append(AppliedSource(item.type, source, detail))
-    return tuple(result)
+        yield AppliedSource(item.type, source, detail)
+
+
+def _rule_fields(rule: routes.RouteRule | routes.GrpcRule) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a rule that change how requests are forwarded, each with its values."""
+    if isinstance(rule, routes.RouteRule):
+        times = rule.timeouts or routes.Timeouts()
+        timeouts = {"request": times.request, "backendRequest": times.backend_request}
+        if any(timeouts.values()):
+            yield "timeouts", _values(timeouts)
+        if rule.retry is not None:
+            attempts = str(rule.retry.attempts or "")
+            codes = " ".join(map(str, rule.retry.codes))
+            fields = {"attempts": attempts, "codes": codes, "backoff": rule.retry.backoff}
+            yield "retry", _values(fields)
+    if rule.session_persistence is not None:
+        yield "sessionPersistence", rule.session_persistence.type
+
+
+def _values(fields: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in fields.items() if value)
 
 
 def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[AppliedSource, ...]:
@@ -147,6 +174,8 @@ def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[A
     origins = [origin for entry in sourced for _, origin in entry.sources]
     origins += [limit.origin for limit in route.settings.rates.limits]
     origins += [snippet.origin for snippet in route.snippets]
+    if route.settings.tracing is not None:
+        origins.append(route.settings.tracing.origin)
     known = dict.fromkeys(origin for origin in origins if origin != NO_ORIGIN)
     return tuple(AppliedSource(origin.kind, str(origin)) for origin in known)
 

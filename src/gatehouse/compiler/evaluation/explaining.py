@@ -10,7 +10,7 @@ import msgspec
 from gatehouse.apis import gateway, routes
 from gatehouse.compiler.evaluation import answers, causes
 from gatehouse.compiler.evaluation.backend_facts import (
-    applied_filters,
+    applied_rule,
     applied_settings,
     applied_tls_policies,
     empty_clusters,
@@ -288,7 +288,7 @@ def _matched(
         base,
         match=str(route.origin),
         applied=(
-            *applied_filters(owner, spec_rule.filters, where),
+            *applied_rule(owner, spec_rule, where),
             *applied_settings(route, compiled),
             *tls,
         ),

@@ -35,13 +35,14 @@ def choose_explanation(explanations: Sequence[Explanation], address: str) -> Exp
     """Return the explanation of the Gateway that the client probably means. At least one is given.
 
     ``address``: host of the URL, which may be an address of a Gateway. A Gateway with a matching
-    route precedes one with the hostname only, and this one with the port only.
+    route, or with the port for kube-apiservers, precedes one with the hostname only, and this one
+    with the port only.
     """
     return max(
         explanations,
         key=lambda entry: (
             address in entry.addresses,
-            bool(entry.match),
+            bool(entry.match) or entry.answer.verdict == "forwarded",
             bool(entry.hostname),
             bool(entry.unattached),
             entry.listener is not None,

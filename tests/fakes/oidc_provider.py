@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import http.server
 import json
@@ -29,6 +30,14 @@ Answer = tuple[int, dict[str, str], bytes]
 CLIENT, SECRET = "shop:web", "a secret of +tests/ & more"
 
 
+def _rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+_first_key = functools.cache(_rsa_key)
+"""Return the key that all providers of this process have at first: it takes long to draw one."""
+
+
 class OidcProvider:
     """Its attributes may be changed; it remembers what it was asked."""
 
@@ -49,19 +58,22 @@ class OidcProvider:
         self.asked: list[str] = []
         self.authorized: list[dict[str, str]] = []
         self.logouts: list[dict[str, str]] = []
-        self.rotate()
+        self._publish("RS256", _first_key())
         self._codes: dict[str, dict[str, str]] = {}
         self._refresh: dict[str, str] = {}
 
     def rotate(self, kind: str = "RS256") -> None:
         """Sign with another key from now on, and publish no other."""
-        self.algorithm, self.kid = kind, secrets.token_hex(4)
         if kind == "RS256":
-            self.key: Any = rsa.generate_private_key(65537, 2048)
-            public = jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key())
+            self._publish(kind, _rsa_key())
         else:
-            self.key = ec.generate_private_key(ec.SECP256R1())
-            public = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key())
+            self._publish(kind, ec.generate_private_key(ec.SECP256R1()))
+
+    def _publish(self, kind: str, key: Any) -> None:
+        self.algorithm, self.kid, self.key = kind, secrets.token_hex(4), key
+        algorithms = jwt.algorithms
+        of_key = algorithms.RSAAlgorithm if kind == "RS256" else algorithms.ECAlgorithm
+        public = of_key.to_jwk(key.public_key())
         self.keys = {"keys": [{**json.loads(public), "kid": self.kid, "use": "sig"}]}
 
     def revocations(self, *, its_own: bool) -> str:

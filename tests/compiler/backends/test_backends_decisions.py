@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections.abc import Iterable
@@ -123,8 +124,13 @@ def _unescaped(text: str) -> str:
 
 def _matches(pattern: str, value: str) -> re.Match[str] | None:
     """NGINX's expressions match bytes, and name groups as Perl does."""
+    return _compiled(pattern).search(value.encode().decode("latin-1"))
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
     text = pattern.replace("(?<gh", "(?P<gh").encode().decode("latin-1")
-    return re.search(text.replace(r"\z", r"\Z"), value.encode().decode("latin-1"))
+    return re.compile(text.replace(r"\z", r"\Z"))
 
 
 def _linear(candidates: list[Candidate], variables: dict[str, str], otherwise: str) -> str:
@@ -182,6 +188,7 @@ def test_plan_selects_first_matching_candidate() -> None:
     for _ in range(300):
         candidates = _candidates(rng)
         chain_plan = first_match_chain("scope", candidates, "@none")
+        ifs = first_match_ifs(candidates, names.NOT_FOUND)
         named = {e.variable for candidate in candidates for e in candidate.conditions} - {
             "request_method"
         }
@@ -199,7 +206,6 @@ def test_plan_selects_first_matching_candidate() -> None:
             expected = _linear(candidates, dict(variables), "@none")
             assert nginx.value(chain_plan.destination) == expected, (candidates, variables)
             assert nginx.deepest <= MAX_CHAIN_DEPTH
-            ifs = first_match_ifs(candidates, names.NOT_FOUND)
             variables["args"] = f"p=v&q={variables.get(QUERY, '')}&q=other"
             assert IfProgram(variables).destination(ifs) == expected
             hits += expected != "@none"

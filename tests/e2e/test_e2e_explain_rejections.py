@@ -101,7 +101,7 @@ async def test_match_that_nginx_lacks_is_not_explained_as_forwarded(
     url = "http://pattern.example:8080/deepx"
     answer = "Sent:      404, as expected"
     result = await first_line(installation, "not valid for NGINX", url, "--send", sent=answer)
-    assert result.output.startswith("500, 404: rules[0]: regular expression is not valid")
+    assert result.output.startswith("500, 404: rules[0]: path: regular expression is not valid")
 
 
 @pytest.fixture

@@ -222,17 +222,19 @@ _NGINX = {
         "pattern: deeply nested groups",
         "pattern: more deeply nested groups",
         "pattern: nested plain groups",
+        "pattern: longest of four bytes",
         "pattern: spaces in a repetition",
         "pattern: repetition without minimum and large",
         "pattern: double repetition without minimum",
         "pattern: class pairs repeated often",
         "path: encoded null",
     ),
-    "value of path": ("pattern: longest of four bytes",),
-    "header x-a": ("pattern of a header: long",),
+    "header x-a": (
+        "pattern of a header: long",
+        "header match: tab",
+    ),
     "header 'x.a'": ("header match: name with dot",),
-    "value of header x-a": ("header match: tab",),
-    "value of header X-A": (
+    "header X-A": (
         "request header set: quotes",
         "request header set: quotes below the limit",
         "request header set: backslashes",
@@ -266,7 +268,7 @@ _NGINX = {
         "request header set: name with signs",
         "response header set: name with signs",
     ),
-    "value of header X-Forwarded-For": ("request header add: to X-Forwarded-For",),
+    "header X-Forwarded-For": ("request header add: to X-Forwarded-For",),
     "name of added header x.a": ("request header add: dot",),
     "header name !#$%&'*+.^_`|~-": (
         "request header remove: signs",

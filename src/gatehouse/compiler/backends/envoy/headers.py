@@ -100,7 +100,7 @@ def _options(items: Iterable[ir.HeaderValue], *, append: bool) -> list[base_pb2.
     return [
         option(
             quoting.changed_header(item.name),
-            quoting.escape_percent(item.value, f"value of header {item.name}"),
+            quoting.escape_percent(item.value, f"header {item.name}: value"),
             append=append,
             keep_empty=True,
         )

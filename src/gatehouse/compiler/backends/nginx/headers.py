@@ -132,7 +132,7 @@ def _appended(
     if name in headers and headers[name][1] != '""':
         before = headers[name][1]
         inner = before[1:-1] if before.startswith('"') else f"${{{before[1:]}}}"
-        return quoting.fitting(f'"{inner},{value[1:-1]}"', f"value of header {item.name}")
+        return quoting.fitting(f'"{inner},{value[1:-1]}"', f"header {item.name}: value")
     if name in headers:
         return value
     if not is_known_name(name):
@@ -149,7 +149,7 @@ def _appended(
 
 
 def _value(item: ir.HeaderValue) -> str:
-    return quoting.quote_text_literal(item.value, f"value of header {item.name}")
+    return quoting.quote_text_literal(item.value, f"header {item.name}: value")
 
 
 def _checked_name(module: str, name: str) -> str:

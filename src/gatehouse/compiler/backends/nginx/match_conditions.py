@@ -59,7 +59,7 @@ def path_condition(path: ir.PathRegex) -> MatchCondition:
 
 def _checked(condition: MatchCondition, what: str) -> MatchCondition:
     """Return a condition that NGINX can read. Raises InvalidValueError."""
-    quoting.quote_literal(f"~{condition.pattern}", f"value of {what}")
+    quoting.quote_literal(f"~{condition.pattern}", f"{what}: value")
     return condition
 
 

@@ -20,31 +20,36 @@ FieldPath = tuple[str, ...]
 """Names of fields; ``[]`` for the items of a list and ``{}`` for the values of a map."""
 
 KINDS = (
-    "GatewayClass", "Gateway", "ListenerSet", "TLSRoute", "TCPRoute", "UDPRoute",
-    "BackendTLSPolicy", "ReferenceGrant",
+    "GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute",
+    "UDPRoute", "BackendTLSPolicy", "ReferenceGrant",
+    "GatewayParameters", "NginxProxy", "ClientSettingsPolicy", "ProxySettingsPolicy",
+    "UpstreamSettingsPolicy", "RateLimitPolicy", "ObservabilityPolicy", "AuthenticationFilter",
+    "SnippetsFilter", "SnippetsPolicy", "WAFPolicy", "PayloadProcessor",
+    "UpstreamCluster", "HostedAPIServer", "ExternalLoadBalancer",
 )  # fmt: skip
 """Kinds whose fields are tested."""
 
-UNTESTED_KINDS = frozenset(
-    {
-        "HTTPRoute", "GRPCRoute", "AuthenticationFilter", "ClientSettingsPolicy",
-        "ExternalLoadBalancer", "GatewayParameters", "HostedAPIServer", "NginxProxy",
-        "ObservabilityPolicy", "PayloadProcessor", "ProxySettingsPolicy", "RateLimitCondition",
-        "RateLimitPolicy", "SnippetsFilter", "SnippetsPolicy", "UpstreamCluster",
-        "UpstreamSettingsPolicy", "WAFPolicy", "XBackend", "XBackendTrafficPolicy", "XMesh",
-    }
-)  # fmt: skip
-"""Kinds whose fields are not tested yet. No kind may be added."""
+ENVOY_KINDS = {"UpstreamCluster": "kube-apiservers need Envoy"}
+"""Kinds that NGINX does not serve, with the reason. A condition of the object reports it."""
+
+UNREAD_KINDS = {
+    "RateLimitCondition": "written by the controller for programs that read those of KubeGateway",
+    "XBackend": "an experiment of Gateway API; stored and not read",
+    "XBackendTrafficPolicy": "an experiment of Gateway API; stored and not read",
+    "XMesh": "an experiment of Gateway API; stored and not read",
+}
+"""Kinds of bundled CRDs that no component reads, with the reason."""
 
 EXCEPTIONS = Path(__file__).with_name("served_fields.json")
 
 HEAD = """The table has each field of `spec` of these kinds that has no fields below it. A test
-changes each one in objects that are served, and compares configuration and conditions.
+changes each one in objects that are served, and compares configuration, objects that the
+controller writes, and conditions.
 
 | NGINX, Envoy | meaning |
 | --- | --- |
-| `served` | the configuration of the data plane follows the field |
-| `reported` | a condition follows the field, and the configuration does not |
+| `served` | the configuration of the data plane, or an object beside it, follows the field |
+| `reported` | a condition follows the field, or names it or a field above it |
 | `none` | the field has no effect on a data plane; the note has the reason |
 | `fixed` | no other value is valid without a change of another field |
 """
@@ -90,7 +95,10 @@ def shown(path: FieldPath) -> str:
 
 @cache
 def exceptions() -> dict[tuple[str, str], FieldSupport]:
-    """Return the fields that are not served on both proxies, by kind and path."""
+    """Return the fields that are not served on both proxies, by kind and path.
+
+    An entry is about a field and all below it, except those with an entry of their own.
+    """
     entries: list[list[str]] = json.loads(EXCEPTIONS.read_text("utf-8"))
     return {(kind, path): FieldSupport(*support) for kind, path, *support in entries}
 
@@ -98,7 +106,15 @@ def exceptions() -> dict[tuple[str, str], FieldSupport]:
 def supports(kind: str) -> dict[str, FieldSupport]:
     """Return the effects of each field of a kind, by its path."""
     paths = [shown(path) for path, _ in leaves(schemas()[kind])]
-    return {path: exceptions().get((kind, path), FieldSupport()) for path in paths}
+    return {path: _support(kind, path) for path in paths}
+
+
+def _support(kind: str, path: str) -> FieldSupport:
+    above = [path[: end.start()] for end in re.finditer(r"(?=\.|\[\]|\{\})", path)]
+    for prefix in (path, *reversed(above)):
+        if (support := exceptions().get((kind, prefix))) is not None:
+            return support
+    return FieldSupport(*(("none", "served", ENVOY_KINDS[kind]) if kind in ENVOY_KINDS else ()))
 
 
 def page(note: str) -> str:
@@ -109,4 +125,6 @@ def page(note: str) -> str:
         for path, support in supports(kind).items():
             lines.append(f"| `{path}` | {' | '.join(support)} |".replace("|  |", "| |"))
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## Kinds that are not read", "", "| kind | reason |", "| --- | --- |"]
+    lines += [f"| {kind} | {reason} |" for kind, reason in UNREAD_KINDS.items()]
+    return "\n".join((*lines, ""))

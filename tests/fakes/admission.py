@@ -31,16 +31,20 @@ def admit(resource: resources.Resource, raw: dict[str, Any]) -> None:
     raw.pop("status", None)
 
 
+def admitted(raw: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the kind and the defaulted and validated object. Change the argument, too."""
+    resource = resource_of(raw["kind"])
+    status = raw.get("status")
+    if resource.namespaced:
+        raw["metadata"].setdefault("namespace", "ns")
+    admit(resource, raw)
+    raw["metadata"].setdefault("generation", 1)
+    raw["metadata"].setdefault("creationTimestamp", NOW)
+    if status:
+        raw["status"] = status
+    return resource.kind, raw
+
+
 def admitted_objects(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of a YAML text, defaulted and validated."""
-    for raw in yaml.safe_load_all(text):
-        resource = resource_of(raw["kind"])
-        status = raw.get("status")
-        if resource.namespaced:
-            raw["metadata"].setdefault("namespace", "ns")
-        admit(resource, raw)
-        raw["metadata"].setdefault("generation", 1)
-        raw["metadata"].setdefault("creationTimestamp", NOW)
-        if status:
-            raw["status"] = status
-        yield resource.kind, raw
+    yield from map(admitted, yaml.safe_load_all(text))

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
 class ProxyOnly(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +76,8 @@ class NginxRateLimits(ProxyOnly, frozen=True):
 
     log_level: Literal["", "info", "notice", "warn", "error"] = ""
     """Level of messages about rejected requests."""
+    log_level_field: Origin = NO_ORIGIN
+    """The field that sets it."""
 
 
 class NginxUpstreamSettings(ProxyOnly, frozen=True):
@@ -131,6 +133,8 @@ class NginxSettings(ProxyOnly, frozen=True):
     """Lowest level of messages about requests that NGINX logs; empty for the default."""
     connections_per_worker: int | None = None
     """Maximum number of connections of a worker process, to clients and to backends."""
+    zone_bytes: int | None = None
+    """Size of each upstream's shared memory; None for the default."""
 
 
 class NginxSnippet(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from gatehouse.compiler.ir.proxy_settings import NginxSettings
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane import ip_addresses
+from gatehouse.dataplane.origin import NO_ORIGIN
 
 _ALL_NETWORKS = {"0.0.0.0/0", "::/0"}
 _NO_NETWORK = ("0.0.0.0/32",)
@@ -84,11 +85,21 @@ def admit(listener: listener_pb2.Listener, edge: DataPlaneSettings) -> None:
 
 def unsupported_client_ip(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
     """Return the settings of the data plane that Envoy does not support."""
-    return [
+    findings = [
         UnsupportedSetting(edge.source(f"nginx.{field}"), "not supported by Envoy")
         for field in NginxSettings.__struct_fields__
         if getattr(edge.nginx, field)
     ]
+    address, field = edge.client_address, edge.source("recursive")
+    if (
+        address is not None
+        and address.source == "x-forwarded-for"
+        and not address.nginx.recursive
+        and field != NO_ORIGIN
+    ):
+        why = "Envoy skips all trusted addresses in X-Forwarded-For, as with true"
+        findings.append(UnsupportedSetting(field, why))
+    return findings
 
 
 def network(text: str) -> address_pb2.CidrRange:

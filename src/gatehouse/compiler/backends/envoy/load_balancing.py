@@ -8,6 +8,7 @@ from envoy.config.route.v3 import route_components_pb2 as components
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane.origin import NO_ORIGIN
 
 _Policy = components.RouteAction.HashPolicy
 
@@ -43,6 +44,8 @@ def unsupported_balancing(settings: UpstreamSettings) -> list[UnsupportedSetting
         reasons["connections"] = (
             "not supported by Envoy: connections are kept until their idle timeout"
         )
+    if settings.nginx.memory and settings.source("nginx.memory") != NO_ORIGIN:
+        reasons["nginx.memory"] = "Envoy shares no memory between processes"
     return [UnsupportedSetting(settings.source(field), reason) for field, reason in reasons.items()]
 
 

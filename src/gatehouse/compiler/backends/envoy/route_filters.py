@@ -183,6 +183,7 @@ _CLIENT_FIELDS = (
     "requests",
     "lifetime",
     "idle",
+    "keepalive_header_timeout",
     "keepalive_min_timeout",
 )
 _PROXY_FIELDS = ("buffering", "buffer_size", "buffers", "busy_buffers_size", "connect")

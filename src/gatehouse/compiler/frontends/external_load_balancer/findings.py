@@ -33,6 +33,8 @@ class LoadBalancerReason(enum.Enum):
     """A referenced Secret does not exist or has no valid content. No host is updated."""
     UNSUPPORTED_TYPE = "UnsupportedType"
     """`spec.type` has an unknown value."""
+    UNSUPPORTED = "UnsupportedField"
+    """A field has no effect on hosts of this type. The other fields apply."""
     NOT_VERIFIED = "TLSVerificationDisabled"
     """The certificates of the hosts are not verified (`spec.tls.mode: SkipVerify`)."""
     INVALID_PORT = "InvalidPort"

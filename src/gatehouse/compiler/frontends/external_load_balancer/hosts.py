@@ -65,6 +65,10 @@ def host_configs(ask: Ask, key: Key) -> HostConfigs:
             )
         elif host.url.rstrip("/") not in {other.url for other in hosts}:
             hosts.append(ir.Host(host.url.rstrip("/"), tls, authorization))
+    client = spec.tls.client_certificate_ref
+    if client is not None and client.key:
+        message = "spec.tls.clientCertificateRef.key: not supported; using tls.crt and tls.key"
+        findings.append(LoadBalancerFinding(LoadBalancerReason.UNSUPPORTED, message))
     if not tls.verify and any(host.url.startswith("https:") for host in hosts):
         field = (
             f"{generation.fields}tls-mode does not verify"

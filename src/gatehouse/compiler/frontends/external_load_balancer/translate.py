@@ -118,9 +118,27 @@ def _machines(ask: Ask, key: Key, spec: LoadBalancerSpec) -> CompiledLoadBalance
         balancer,
         claimed=tuple((claim.name, claim.service) for claim in ownership.won),
         forgotten=tuple(sorted(gone)),
-        findings=listens.findings,
+        findings=(*_unsupported_fields(spec), *listens.findings),
         notes=(*_notes(ask, key, ownership), *listens.notes),
     )
+
+
+_PLUS_FIELDS = {"resync_seconds": "resyncSeconds", "timeout_seconds": "timeoutSeconds"}
+"""Fields of ``spec`` for hosts with NGINX Plus that have defaults. The API server rejects the
+others for other types.
+"""
+
+
+def _unsupported_fields(spec: LoadBalancerSpec) -> tuple[LoadBalancerFinding, ...]:
+    """Return a finding about the fields that have no effect on machines."""
+    default = LoadBalancerSpec()
+    fields = ", ".join(
+        f"spec.{name}"
+        for attribute, name in _PLUS_FIELDS.items()
+        if getattr(spec, attribute) != getattr(default, attribute)
+    )
+    message = f"{fields}: not supported for type {spec.type}, only for NginxPlus"
+    return (LoadBalancerFinding(LoadBalancerReason.UNSUPPORTED, message),) if fields else ()
 
 
 def _upstream(ask: Ask, which: tuple[Key, PortClaim]) -> ir.UpstreamSet | None:

@@ -216,8 +216,9 @@ def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
     key = which[0]
     common, certificate = ask(parameters.parameters, key), ask(client_certificate, key)
     result = ask(cluster_ip_backend if common.service_address else service_cluster, which)
-    if common.memory and result.settings.nginx.memory is None:
-        own = NginxUpstreamSettings(memory=common.memory)
+    zone_bytes = common.edge.nginx.zone_bytes
+    if zone_bytes and result.settings.nginx.memory is None:
+        own = NginxUpstreamSettings(memory=zone_bytes)
         settings = msgspec.structs.replace(result.settings, nginx=own)
         result = msgspec.structs.replace(result, settings=settings)
     if result.tls is not None and isinstance(certificate, ir.Certificate):

@@ -12,7 +12,6 @@ from gatehouse.apis import data_plane_workload as api_workload
 from gatehouse.apis import gateway, gateway_parameters, nginx_gateway
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.extensions import (
-    nginx_values,
     overrides,
     trace_credentials,
     trace_parameters,
@@ -65,16 +64,12 @@ _KINDS = (
     (nginx_gateway.NGINX_GATEWAY_GROUP, "NginxProxy"),
     (gateway_parameters.GATEHOUSE_GROUP, "GatewayParameters"),
 )
-MAX_ZONE_BYTES = 256 << 20
-"""Maximum size in bytes of a shared memory zone in parameters of a GatewayClass."""
 
 
 class EffectiveParameters(msgspec.Struct, frozen=True):
     """Effective traffic settings of a Gateway's data plane."""
 
     edge: ir.DataPlaneSettings = ir.DataPlaneSettings()
-    memory: int | None = None
-    """Size of each upstream's shared memory in bytes; None for the default."""
     service_address: bool = False
     """Connect to the cluster IPs of Services instead of their endpoints."""
     resolution: ir.NameResolution | None = None
@@ -203,7 +198,7 @@ def _own_parameters(ask: Ask, key: Key) -> ResolvedParameters:
 def _memory_problems(spec: api.ParametersSpec, limits: ResourceLimits) -> list[str]:
     """Return the problems of settings that claim memory of the Gateway's proxy."""
     parse, edge = FieldParser(limits), _parse(spec)[0]
-    parse.limit("zoneSize", "zoneBytes", edge.memory, spec.zone_size)
+    parse.limit("zoneSize", "zoneBytes", edge.edge.nginx.zone_bytes, spec.zone_size)
     compression = edge.edge.compression
     if (
         compression is not None
@@ -227,12 +222,15 @@ def parameters(ask: Ask, key: Key) -> EffectiveParameters:
             continue
         origins.append(resolved.origin)
         own, logging = resolved.spec, resolved.spec.logging
+        client = own.rewrite_client_ip
         for field, path, value in (
             ("merge_slashes", "pathNormalization", own.path_normalization),
             ("nginx.exposes_version", "serverTokens", own.server_tokens),
             ("nginx.error_level", "logging.errorLevel", logging and logging.error_level),
             ("log", "logging.accessLog", logging and logging.access_log),
             ("nginx.connections_per_worker", "workerConnections", own.connections_per_worker),
+            ("nginx.zone_bytes", "zoneSize", own.zone_size),
+            ("recursive", "rewriteClientIP.setIPRecursively", client and client.set_ip_recursively),
         ):
             if value is not None:
                 sources = dict(edge.sources) | {field: resolved.origin.field(path)}
@@ -391,8 +389,5 @@ def _parse(spec: api.ParametersSpec) -> tuple[EffectiveParameters, list[str]]:
         traces=trace_parameters.parse_telemetry(parse, spec.telemetry),
         nginx=parse_nginx_settings(parse, spec),
     )
-    memory = parse("zoneSize", nginx_values.size, spec.zone_size)
-    if memory is not None and memory > MAX_ZONE_BYTES:
-        parse.problems.append("spec.zoneSize: must be at most 256m")
     resolution = parse_resolver(parse, spec.dns_resolver)
-    return EffectiveParameters(edge, memory, bool(spec.use_cluster_ip), resolution), parse.problems
+    return EffectiveParameters(edge, bool(spec.use_cluster_ip), resolution), parse.problems

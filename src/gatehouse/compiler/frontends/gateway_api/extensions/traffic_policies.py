@@ -241,7 +241,15 @@ def rate_limits(policy: api.RateLimitPolicy, ceilings: ResourceLimits) -> Parsed
             )
         )
     answers: list[api.RateLimitAnswer] = [spec, *spec.local.rules]
-    levels = [_LEVELS[answer.log_level] for answer in answers if answer.log_level in _LEVELS]
+    places = ["rateLimit", *(f"rateLimit.local.rules[{i}]" for i in range(len(spec.local.rules)))]
+    levels = [
+        NginxRateLimits(
+            log_level=_LEVELS[answer.log_level],
+            log_level_field=origin_of(policy).field(f"{place}.logLevel"),
+        )
+        for place, answer in zip(places, answers, strict=True)
+        if answer.log_level in _LEVELS
+    ]
     return parse.result(
         ir.RateLimits(
             tuple(limits),
@@ -249,6 +257,6 @@ def rate_limits(policy: api.RateLimitPolicy, ceilings: ResourceLimits) -> Parsed
                 (answer.reject_code for answer in answers if answer.reject_code is not None), None
             ),
             next((answer.dry_run for answer in answers if answer.dry_run is not None), None),
-            NginxRateLimits(log_level=levels[0] if levels else ""),
+            levels[0] if levels else NginxRateLimits(),
         )
     )

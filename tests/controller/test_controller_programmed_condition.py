@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gatehouse.compiler.frontends.gateway_api import ProgrammedInput, Reason
 from gatehouse.controller.programmed_condition import (
+    Incomplete,
     ProgrammedState,
     ProvisioningError,
     evaluate_programmed,
@@ -40,7 +42,7 @@ def test_programmed_stores_confirmed_generation() -> None:
 def test_programmed_stays_while_new_instance_has_not_confirmed() -> None:
     assert (
         evaluate_programmed(CONFIRMED, report(desired="v2", confirmed="v1"), 1, served=False)
-        is CONFIRMED
+        == CONFIRMED
     )
 
 
@@ -133,3 +135,29 @@ def test_is_settled_when_no_confirmation_is_pending(
     instance: dict[str, str], expected: bool
 ) -> None:
     assert is_settled(report(**instance)) is expected
+
+
+def test_programmed_message_keeps_time_since_when_objects_are_missing() -> None:
+    confirmed = report(desired="v2", confirmed="v2")
+    searching = Incomplete(held_back=2, now="2026-01-01T00:00:00Z")
+    first = evaluate_programmed(CONFIRMED, confirmed, 1, served=True, incomplete=searching)
+    assert first.state.programmed
+    waiting = "2 objects wait for the search for the cause of a rejection"
+    assert first.state.left_out == f"since 2026-01-01T00:00:00Z: {waiting}"
+    later = Incomplete("1 object left out: HTTPRoute a/b", 0, "2026-01-01T00:00:09Z")
+    second = evaluate_programmed(first, confirmed, 1, served=True, incomplete=later)
+    assert second.state.left_out == ("since 2026-01-01T00:00:00Z: 1 object left out: HTTPRoute a/b")
+    whole = Incomplete(now="2026-01-01T00:01:00Z")
+    third = evaluate_programmed(second, confirmed, 1, served=True, incomplete=whole)
+    assert third == CONFIRMED
+    again = msgspec.structs.replace(later, now="2026-01-01T00:02:00Z")
+    fourth = evaluate_programmed(third, confirmed, 1, served=True, incomplete=again)
+    assert fourth.state.left_out.startswith("since 2026-01-01T00:02:00Z: ")
+
+
+def test_programmed_names_missing_objects_while_new_instance_has_not_confirmed() -> None:
+    behind = report(desired="v2", confirmed="v1")
+    missing = Incomplete(held_back=1, now="2026-01-01T00:00:00Z")
+    state = evaluate_programmed(CONFIRMED, behind, 1, served=False, incomplete=missing).state
+    assert state.programmed
+    assert "1 object waits for the search" in state.left_out

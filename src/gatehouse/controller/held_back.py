@@ -68,6 +68,15 @@ def changed_parts(
     return tuple(sorted(collected, key=lambda part: (is_route(part), part.origin, part.credential)))
 
 
+def count_held_back(
+    published: ir.GatewayConfiguration | None, new: ir.GatewayConfiguration | None
+) -> int:
+    """Return the number of objects whose changes the published configuration does not have."""
+    if published is None or new is None or published is new or published == new:
+        return 0
+    return len({part.origin.whole for part in changed_parts(published, new, lambda _: True)})
+
+
 def is_route(part: Suspect) -> bool:
     """Return whether a part is a route or a match of it."""
     return part.origin.kind in gateway_api.ROUTE_KINDS or bool(part.origin.part or part.origin.port)

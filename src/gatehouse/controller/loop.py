@@ -28,6 +28,7 @@ from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.limit_use import LimitUseInputs
 from gatehouse.controller.metrics import compile_duration_histogram
 from gatehouse.controller.overdue_statuses import OverdueStatuses, counted
+from gatehouse.controller.programmed_condition import incomplete_now
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantines import Quarantines
@@ -331,7 +332,7 @@ class Loop:
                 generation,
                 self._provisioning_errors.get(key),
                 served=self._publisher.confirmed_number(name) >= first,
-                left_out=self._quarantines.message(key),
+                incomplete=incomplete_now(self._quarantines.message(key), result.gateways[key]),
             )
             self._programmed[key] = state
             if self._compilation.put_input(_programming(key), state.state):

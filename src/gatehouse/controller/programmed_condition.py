@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 
 from gatehouse.compiler.frontends.gateway_api import ProgrammedInput, Reason
+from gatehouse.controller.compilation import CompiledGateway
+from gatehouse.controller.held_back import count_held_back
 from gatehouse.dataplane.delivery import DataPlaneReport
 
 
@@ -24,6 +28,40 @@ class ProgrammedState(msgspec.Struct, frozen=True):
     state: ProgrammedInput
     generation: int = 0
     """The newest generation of the Gateway that was confirmed."""
+    incomplete_since: str = ""
+    """Time since when objects are left out or held back; empty if none is."""
+
+
+class Incomplete(msgspec.Struct, frozen=True):
+    """Objects that are missing in the configuration that the data plane serves."""
+
+    left_out: str = ""
+    """Message about objects that the proxy rejected."""
+    held_back: int = 0
+    """Number of objects that wait for the search for the cause of a rejection."""
+    now: str = ""
+    """Present time, as in RFC 3339."""
+
+    def message(self, since: str) -> str:
+        """Return what is missing since when; empty if nothing is."""
+        waiting = ""
+        if self.held_back:
+            objects = "object waits" if self.held_back == 1 else "objects wait"
+            waiting = f"{self.held_back} {objects} for the search for the cause of a rejection"
+        parts = "; ".join(filter(None, (waiting, self.left_out)))
+        return f"since {since}: {parts}" if parts else ""
+
+
+COMPLETE = Incomplete()
+"""Nothing is missing."""
+
+
+def incomplete_now(left_out: str, compiled: CompiledGateway) -> Incomplete:
+    """Return what is missing at present in the published configuration of a Gateway."""
+    if not left_out and compiled.published is compiled.gateway:
+        return COMPLETE
+    held_back = count_held_back(compiled.published, compiled.gateway)
+    return Incomplete(left_out, held_back, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
 
 
 def evaluate_programmed(
@@ -33,7 +71,26 @@ def evaluate_programmed(
     error: ProvisioningError | None = None,
     *,
     served: bool,
-    left_out: str = "",
+    incomplete: Incomplete = COMPLETE,
+) -> ProgrammedState:
+    """Return the new state of ``Programmed``. Its message names what is ``incomplete``, and since
+    when."""
+    if incomplete is COMPLETE and (previous is None or not previous.incomplete_since):
+        return _evaluate(previous, report, generation, error, served=served, left_out="")
+    since = (previous.incomplete_since if previous else "") or incomplete.now
+    left_out = incomplete.message(since)
+    state = _evaluate(previous, report, generation, error, served=served, left_out=left_out)
+    return msgspec.structs.replace(state, incomplete_since=since if left_out else "")
+
+
+def _evaluate(
+    previous: ProgrammedState | None,
+    report: DataPlaneReport,
+    generation: int,
+    error: ProvisioningError | None,
+    *,
+    served: bool,
+    left_out: str,
 ) -> ProgrammedState:
     """Return the new state of ``Programmed``.
 
@@ -43,8 +100,8 @@ def evaluate_programmed(
 
     ``error`` is why the data plane could not be provisioned. A state confirmed for this generation
     stays, with the error as message. A newer generation is not Programmed while its Service or its
-    Pods are not as specified. ``left_out``: message about objects that the proxy rejected, without
-    which the Gateway is served. A Gateway is not Programmed while the proxy of an instance is down.
+    Pods are not as specified. ``left_out``: message about objects without which the Gateway
+    is served. A Gateway is not Programmed while the proxy of an instance is down.
     """
     confirmed = previous.generation if previous else 0
     if report.unhealthy:
@@ -72,8 +129,11 @@ def evaluate_programmed(
             return ProgrammedState(_unprovisioned(error), confirmed)
         message = "waiting for the data plane to connect"
         return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
-    if previous is not None and still_programmed:
+    if previous is not None and still_programmed and previous.state.left_out == left_out:
         return previous
+    if previous is not None and still_programmed:
+        state = msgspec.structs.replace(previous.state, left_out=left_out)
+        return msgspec.structs.replace(previous, state=state)
     message = "waiting for the data plane to confirm its configuration"
     return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/tasks/access-logs.md").read_text(encoding="utf-8")
 BACKENDS = ROOT / "src/gatehouse/compiler/backends"
 
-ONLY_ENVOY = {LocalReason.REJECTED}
+ONLY_ENVOY = {LocalReason.REJECTED, LocalReason.BACKEND_CERTIFICATE, LocalReason.BACKEND_TLS}
 """Reasons that the page assigns to Envoy only."""
 
 

@@ -42,6 +42,8 @@ _UNQUOTED = {
 """Recorded metadata for lines of text, which do not escape it."""
 
 _DETAILS = "response.code_details"
+_RESET = f"{_DETAILS}.startsWith('upstream_reset')"
+_TLS_FAILED = f"{_RESET} && {_DETAILS}.contains('TLS_error')"
 
 _REASONS = (
     (f"{_DETAILS} == 'via_upstream'", "''"),
@@ -52,8 +54,18 @@ _REASONS = (
     (f"{_DETAILS} == 'no_healthy_upstream'", f"'{LocalReason.NO_ENDPOINT}'"),
     (f"{_DETAILS} == 'route_not_found'", f"'{LocalReason.NO_ROUTE}'"),
     (f"{_DETAILS} == 'cluster_not_found'", f"'{LocalReason.INVALID_ROUTE}'"),
+    # Before other words: the details may quote names of the endpoint's certificate.
+    (
+        f"{_TLS_FAILED} && {_DETAILS}.contains('CERTIFICATE_VERIFY_FAILED')",
+        f"'{LocalReason.BACKEND_CERTIFICATE}'",
+    ),
+    (_TLS_FAILED, f"'{LocalReason.BACKEND_TLS}'"),
+    (
+        f"{_RESET} && {_DETAILS}.contains('{{protocol_error')",
+        f"'{LocalReason.BACKEND_PROTOCOL}'",
+    ),
     (f"{_DETAILS}.contains('timeout')", f"'{LocalReason.TIMEOUT}'"),
-    (f"{_DETAILS}.startsWith('upstream_reset')", f"'{LocalReason.CONNECTION_FAILURE}'"),
+    (_RESET, f"'{LocalReason.CONNECTION_FAILURE}'"),
     (f"{_DETAILS}.contains('rate_limited')", f"'{LocalReason.RATE_LIMIT}'"),
     (
         f"{_DETAILS}.startsWith('ext_authz') || {_DETAILS}.startsWith('jwt_authn') || "

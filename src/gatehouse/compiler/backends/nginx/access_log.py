@@ -47,7 +47,7 @@ _FIELDS = {
     "method": "$request_method",
     "path": "$gh_log_path",
     "protocol": "$gh_log_protocol",
-    "status": "$status",
+    "status": "$gh_log_status",
     "grpc_status": "$gh_log_grpc_status",
     "bytes_received": "$request_length",
     "bytes_sent": "$bytes_sent",
@@ -67,26 +67,39 @@ _FIELDS = {
 
 _TIME_SOURCE = '"$time_iso8601 $msec $request_uri $server_protocol $http_traceparent"'
 
+_HTTP_09 = "009"
+"""Status of a response that NGINX forwards as HTTP/0.9."""
+
+_REASON_SOURCE = (
+    '"$gh_log_own_reason $status $limit_req_status $upstream_header_time $upstream_bytes_received"'
+)
+
 _REASONS = (
     # Most requests: NGINX tries no other pattern.
     (r"^ [1-3]", '""'),
+    # A response that is no HTTP, which NGINX does not forward, or forwards as HTTP/0.9.
+    (
+        r"^(?:connection_failure \d+| 502) \S* (?:.* )?- (?:.* )?[1-9]\d*$",
+        LocalReason.BACKEND_PROTOCOL,
+    ),
+    (rf"^ {_HTTP_09} ", LocalReason.BACKEND_PROTOCOL),
     # NGINX has the variable of a connection that failed, but no header of the response.
     (r"^(?<gh_log_known>[a-z_]+) ", "$gh_log_known"),
     (r"^ \S+ REJECTED", LocalReason.RATE_LIMIT),
-    (r"^ 401 \S* $", LocalReason.AUTHENTICATION),
-    (r"^ 403 \S* $", LocalReason.AUTHENTICATION),
-    (r"^ 404 \S* $", LocalReason.NO_ROUTE),
-    (r"^ 413 \S* $", LocalReason.BODY_TOO_LARGE),
-    (r"^ 421 \S* $", LocalReason.MISDIRECTED),
-    (r"^ 49[5-7] \S* $", LocalReason.CLIENT_CERTIFICATE),
-    (r"^ (?:400|414|431|494|505) \S* $", LocalReason.BAD_REQUEST),
+    (r"^ 401 \S*  $", LocalReason.AUTHENTICATION),
+    (r"^ 403 \S*  $", LocalReason.AUTHENTICATION),
+    (r"^ 404 \S*  $", LocalReason.NO_ROUTE),
+    (r"^ 413 \S*  $", LocalReason.BODY_TOO_LARGE),
+    (r"^ 421 \S*  $", LocalReason.MISDIRECTED),
+    (r"^ 49[5-7] \S*  $", LocalReason.CLIENT_CERTIFICATE),
+    (r"^ (?:400|414|431|494|505) \S*  $", LocalReason.BAD_REQUEST),
     (r"^ 499 ", LocalReason.CLIENT_CLOSED),
-    (r"^ 408 \S* $", LocalReason.TIMEOUT),
-    (r"^ 504 \S* (?:.* )?-$", LocalReason.TIMEOUT),
-    (r"^ 502 \S* (?:.* )?-$", LocalReason.CONNECTION_FAILURE),
+    (r"^ 408 \S*  $", LocalReason.TIMEOUT),
+    (r"^ 504 \S* (?:.* )?- [\d, :]+$", LocalReason.TIMEOUT),
+    (r"^ 502 \S* (?:.* )?- [\d, :]+$", LocalReason.CONNECTION_FAILURE),
 )
-"""Patterns for the reason of a location, the status, the result of rate limits and the time of the
-response header, and the reasons. The first that matches counts."""
+"""Patterns for the reason of a location, the status, the result of rate limits, the times of the
+response headers and the bytes from endpoints, and the reasons. The first that matches counts."""
 
 _MAX_COUNTED_ATTEMPTS = 8
 
@@ -188,6 +201,12 @@ def _maps(missing: str) -> list[Directive]:
             simple_directive(time, '"${gh_log_date}${gh_log_ms}${gh_log_zone}"'),
             simple_directive("default", "$time_iso8601"),
         ]),
+        # JSON permits no leading zeros.
+        _map("$status", "$gh_log_status", [
+            simple_directive("000", "0"),
+            simple_directive(_HTTP_09, "9"),
+            simple_directive("default", "$status"),
+        ]),
         _map(
             '"$content_type $sent_http_grpc_status$sent_trailer_grpc_status $status"',
             "$gh_log_grpc_status",
@@ -209,8 +228,7 @@ def _maps(missing: str) -> list[Directive]:
             simple_directive('""', "0"),
             simple_directive("default", str(_MAX_COUNTED_ATTEMPTS + 1)),
         ]),
-        _map('"$gh_log_own_reason $status $limit_req_status $upstream_header_time"',
-            "$gh_log_reason", [
+        _map(_REASON_SOURCE, "$gh_log_reason", [
             *(simple_directive(f'"~{pattern}"', str(value)) for pattern, value in _REASONS),
             simple_directive("default", '""'),
         ]),

@@ -1,0 +1,150 @@
+"""Reasons of requests that failed between the data plane and a real backend, on both proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import h2.config
+import h2.connection
+import h2.errors
+import msgspec
+import pytest
+from cryptography import x509
+
+from fakes.authority import Authority
+from fakes.envoy_serving import host, plain, route_to
+from fakes.logged_gateways import PROXIES, LoggedGateway, logged
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.standalone.free_ports import free_port
+
+pytestmark = pytest.mark.process
+
+TLS = ir.BackendTls("app.internal", "trust")
+GRPC = {"Content-Type": "application/grpc", "TE": "trailers"}
+
+CONNECTION, CERTIFICATE, HANDSHAKE, PROTOCOL = (
+    "connection_failure",
+    "backend_certificate",
+    "backend_tls",
+    "backend_protocol",
+)
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A cluster, its backend, and the reason of a request."""
+
+    server: str
+    envoy: str
+    nginx: str
+    protocol: Any = "http"
+    tls: ir.BackendTls | None = None
+
+
+CASES = {
+    "refused": Case("nothing", CONNECTION, CONNECTION),
+    "refused TLS": Case("nothing", CONNECTION, CONNECTION, tls=TLS),
+    "closed": Case("closing", CONNECTION, CONNECTION),
+    "unknown authority": Case("other authority", CERTIFICATE, CONNECTION, tls=TLS),
+    "other name": Case("tls", CERTIFICATE, CONNECTION, tls=ir.BackendTls("x.internal", "trust")),
+    "TLS to a plain port": Case("plain", HANDSHAKE, CONNECTION, tls=TLS),
+    "plain to a TLS port": Case("alerting", PROTOCOL, PROTOCOL),
+    "HTTP/2 to HTTP/1.1": Case("plain", PROTOCOL, PROTOCOL, "h2c"),
+    "gRPC to HTTP/1.1": Case("plain", PROTOCOL, PROTOCOL, "grpc"),
+    "HTTP/1.1 to HTTP/2": Case("http2", PROTOCOL, PROTOCOL),
+}
+
+
+async def _serve(kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Behave like usual servers of that kind, to a client of another protocol."""
+    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        if kind == "alerting":
+            # The alert of a TLS server about a request that is no handshake.
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(bytes.fromhex("15030100020246"))
+        elif kind == "closing":
+            await reader.readuntil(b"\r\n\r\n")
+        elif kind == "http2":
+            await reader.readuntil(b"\r\n\r\n")
+            state = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+            state.initiate_connection()
+            state.close_connection(h2.errors.ErrorCodes.PROTOCOL_ERROR)
+            writer.write(state.data_to_send())
+        else:
+            line = await reader.readline()
+            valid = line.endswith(b"HTTP/1.1\r\n")
+            if valid:
+                await reader.readuntil(b"\r\n\r\n")
+            status = b"200 OK" if valid else b"400 Bad Request"
+            writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+    writer.close()
+
+
+@contextlib.asynccontextmanager
+async def server(kind: str, context: ssl.SSLContext | None) -> AsyncIterator[ir.Endpoint]:
+    if kind == "nothing":
+        yield ir.Endpoint("127.0.0.1", free_port())
+        return
+    running = await asyncio.start_server(
+        lambda reader, writer: _serve(kind, reader, writer), "127.0.0.1", 0, ssl=context
+    )
+    async with running:
+        yield ir.Endpoint("127.0.0.1", running.sockets[0].getsockname()[1])
+
+
+def _context(authority: Authority) -> ssl.SSLContext:
+    # Envoy quotes the names of a rejected certificate. They must not look like another reason.
+    names = map(x509.DNSName, ("app.internal", "timeout.internal"))
+    chain, key = authority.issue("app", *names)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(chain, key)
+    return context
+
+
+@contextlib.asynccontextmanager
+async def failing(proxy: str, directory: Path) -> AsyncIterator[LoggedGateway]:
+    """Serve a route to the backend of each case."""
+    authority = Authority(directory)
+    (directory / "other").mkdir()
+    contexts = {
+        "tls": _context(authority),
+        "other authority": _context(Authority(directory / "other")),
+    }
+    trust = ir_gateway.TrustBundle("trust", authority.pem)
+    async with contextlib.AsyncExitStack() as stack:
+        clusters, routes = [], []
+        for number, case in enumerate(CASES.values()):
+            name = f"c{number}"
+            endpoint = await stack.enter_async_context(
+                server(case.server, contexts.get(case.server))
+            )
+            clusters.append(ir.Cluster(name, (endpoint,), case.protocol, case.tls))
+            grpc = {"grpc": True} if case.protocol == "grpc" else {}
+            routes.append(route_to(name, f"shop/{name}/0/0", f"/{name}", **grpc))
+        gateway = plain([host("", *routes)], clusters, trust_bundles=(trust,))
+        yield await stack.enter_async_context(logged(proxy, gateway))
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
+    proxy: str, tmp_path: Path
+) -> None:
+    expected = {name: getattr(case, proxy) for name, case in CASES.items()}
+    reasons = {}
+    async with failing(proxy, tmp_path) as served, aiohttp.ClientSession() as client:
+        for number, name in enumerate(CASES):
+            headers = GRPC if CASES[name].protocol == "grpc" else {}
+            url = f"http://{served.address}:8080/c{number}"
+            # NGINX forwards a response that is no HTTP as it is.
+            with contextlib.suppress(aiohttp.ClientResponseError):
+                async with client.post(url, headers=headers) as response:
+                    await response.read()
+            reasons[name] = (await served.entry(path=f"/c{number}"))["reason"]
+    assert reasons == expected

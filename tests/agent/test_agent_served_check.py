@@ -15,7 +15,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import json_format
 
 from fakes.envoy_model import make_resource
-from fakes.envoy_running import EnvoyControlPlane, backend, get, listener, website
+from fakes.envoy_running import EnvoyControlPlane, backend, get, listener, secret, website
 from gatehouse.agent.envoy import served_check
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.main import run_envoy_agent
@@ -249,14 +249,16 @@ async def test_listener_that_a_real_envoy_lacks_is_reported_and_served(
         return copies(self, sent)
 
     monkeypatch.setattr(DistinctScopes, "copies", lose)
-    port, more = free_port(), free_port()
+    port, more, secure = free_port(), free_port(), free_port()
+    pair = secret("pair", plane.cert.read_bytes(), plane.key.read_bytes())
+    others = listener("secure", secure, "http", "pair"), pair
     stop = asyncio.Event()
     agent = asyncio.create_task(
         run_envoy_agent(options_from_environment(plane.environment(tmp_path)), stop)
     )
     async with backend("one") as one:
-        await plane.served(website(port, one))
-        plane.publish(website(port, one, listener("lost", more, "http")))
+        await plane.served(website(port, one, *others))
+        plane.publish(website(port, one, *others, listener("lost", more, "http")))
         report = await plane.until(lambda report: bool(report.unhealthy))
         assert report.unhealthy.endswith("other versions than confirmed: Listener lost")
         await plane.until(lambda report: report.programmed and not report.unhealthy)

@@ -22,7 +22,7 @@ from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir import load_balancing as lb
-from gatehouse.controller import quarantines
+from gatehouse.controller import verdicts
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import host_metrics
@@ -215,7 +215,7 @@ async def test_port_that_one_machine_rejects_is_left_out_there_and_changes_reach
     plane: Plane, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both machines are this one: the second cannot bind the ports of the first."""
-    monkeypatch.setattr(quarantines, "PORT_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(verdicts, "PORT_RETRY_SECONDS", 0.5)
     first, second = (Machine(place, name, plane.port) for name in ("lb-1", "lb-2"))
     for machine in (first, second):
         machine.certify(plane.authority, "edge/front")

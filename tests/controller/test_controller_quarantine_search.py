@@ -287,6 +287,18 @@ def test_object_that_an_error_names_wrongly_is_used_again_and_the_cause_is_searc
     assert world.serving.settings.nginx.error_level == "good"
 
 
+def test_rejected_policy_is_invalid_until_its_spec_changes() -> None:
+    world = World()
+    world.routes = {"old": ("", "")}
+    world.named = [Suspect(world.put("ClientSettingsPolicy", "limits", BAD))]
+    assert world.settle() == ""
+    assert world.left_out == {"ClientSettingsPolicy limits"}
+    assert served(world.serving) == {"old"}
+    world.put("ClientSettingsPolicy", "limits", "good")
+    assert world.settle() == ""
+    assert world.left_out == set()
+
+
 def test_rejection_without_a_cause_ends_with_the_newest_configuration() -> None:
     """The proxy rejects everything, so that its error about the desired version is reported."""
     world = World()

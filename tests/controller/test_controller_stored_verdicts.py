@@ -192,7 +192,8 @@ class World:
             served = {
                 item.name for item in host.routes if not isinstance(item.action, http.Respond)
             }
-            self.published.append(served)
+            if self.published[-1:] != [served]:
+                self.published.append(served)
             if self.quarantine.published(repr(gateway), gateway, compiled):
                 continue
             bad = bool(self.bad & served) or "bad" in repr(gateway.snippets)

@@ -30,6 +30,8 @@ from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.http import Endpoint
+from gatehouse.controller.held_back import held_back_key, without_held_back
+from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.offline import compile_pass
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.dataplane.file_set import FileSet
@@ -44,8 +46,8 @@ _ENVOY_SECONDS = 60.0
 
 _POLL_SECONDS = 0.05
 
-_MAX_REJECTIONS = 20
-"""Maximum number of parts of a Gateway that are left out, one after the other."""
+_MAX_TESTS = 200
+"""Maximum number of tests of a Gateway's configuration."""
 
 _NAMESERVER = 53
 """Port of the agent's name server in the tested configuration. Nothing connects to it."""
@@ -80,9 +82,9 @@ class NginxTest:
         )
 
     def rejections(self, engine: Engine, gateway: Key) -> Iterator[ProxyRejection]:
-        """Yield what NGINX rejects of a Gateway. Each part is left out for the next test.
+        """Yield what NGINX rejects of a Gateway.
 
-        The quarantine does the same to a Gateway that is served.
+        The quarantine finds it by tests, as for a Gateway that is served.
         """
         quarantine = Quarantine(
             gateway,
@@ -92,26 +94,29 @@ class NginxTest:
             lambda key: getattr(engine.snapshot.get(key), "spec", None),
             engine.reads,
         )
-        for number in range(_MAX_REJECTIONS):
+        inputs = InputSet(lambda key, value: bool(engine.commit({key: value})))
+        message, changed = "", True
+        for number in range(1, _MAX_TESTS + 1):
             with compile_pass(engine) as ask:
                 configuration = ask(combined.compile_combined_gateway, gateway)
             if configuration is None:
                 return
-            configuration = as_tested(configuration)
-            message = self.error(configuration)
-            if not message:
-                return
-            reason = f"rejected by {self.name}: {message}"
-            suspects = nginx.suspects(configuration, self._capabilities, message)
-            for suspect in suspects:
-                yield ProxyRejection(suspect.origin, reason)
-            if not suspects:
-                yield ProxyRejection(object_of(gateway), reason)
-                return
-            quarantine.published(str(number + 1), configuration)
-            if not quarantine.rejected(str(number + 1), message, self.name):
-                return
-            engine.commit(quarantine.inputs)
+            compiled = as_tested(configuration)
+            held = quarantine.inputs.get(held_back_key(gateway))
+            tested = compiled if held is None else without_held_back(held, compiled)
+            changed = quarantine.published(str(number), tested, compiled)
+            message = self.error(tested)
+            if message:
+                changed |= quarantine.rejected(str(number), message, self.name)
+            else:
+                changed |= quarantine.confirmed([str(number)])
+            inputs.update(gateway, quarantine.inputs)
+            if not changed:
+                break
+        for origin, reason in quarantine.verdicts.reasons.items():
+            yield ProxyRejection(origin, reason)
+        if message:
+            yield ProxyRejection(object_of(gateway), f"rejected by {self.name}: {message}")
 
     def error(self, gateway: GatewayConfiguration) -> str:
         """Return why NGINX rejects the files of a Gateway; empty if it accepts them."""

@@ -90,18 +90,35 @@ def _suspect_scopes(
         def suspects(origin: Origin, limit: StatusHistory = limit) -> bool:
             return history(gateway_api.key_of(origin.whole)) <= limit
 
-        def is_new(origin: Origin) -> bool:
-            return history(gateway_api.key_of(origin.whole)) is StatusHistory.NEW
+        scope = _scope_of(rejected, suspects, history)
+        if scope.parts != before:
+            yield scope
+        before = scope.parts
 
-        good = _Reduction(suspects, suspects, is_new).gateway(rejected)
-        parts = tuple(
-            part
-            for part in _all_parts(good, rejected)
-            if not part.credential and suspects(part.origin)
-        )
-        if parts != before:
-            yield SearchScope(good, parts)
-        before = parts
+
+def named_scope(
+    rejected: ir.GatewayConfiguration,
+    named: Iterable[Suspect],
+    history: Callable[[Key], StatusHistory],
+) -> SearchScope:
+    """Return the scope of the objects that a proxy names. It has no credentials and ports."""
+    objects = {part.origin.whole for part in named if part.origin.kind and not part.credential}
+    return _scope_of(rejected, lambda origin: origin.whole in objects, history)
+
+
+def _scope_of(
+    rejected: ir.GatewayConfiguration,
+    suspects: Callable[[Origin], bool],
+    history: Callable[[Key], StatusHistory],
+) -> SearchScope:
+    def is_new(origin: Origin) -> bool:
+        return history(gateway_api.key_of(origin.whole)) is StatusHistory.NEW
+
+    good = _Reduction(suspects, suspects, is_new).gateway(rejected)
+    parts = _all_parts(good, rejected)
+    return SearchScope(
+        good, tuple(part for part in parts if not part.credential and suspects(part.origin))
+    )
 
 
 def _complete_scopes(rejected: ir.GatewayConfiguration) -> Iterator[SearchScope]:

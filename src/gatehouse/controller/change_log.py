@@ -30,4 +30,8 @@ class ChangeLog:
 
     def changed_since(self, key: Key, then: int) -> bool:
         """Return whether an object changed after `then`, a value of `now`."""
-        return self._last.get(key, 0) > then
+        return self.last(key) > then
+
+    def last(self, key: Key) -> int:
+        """Return the number of the last change of an object; 0 if none is remembered."""
+        return self._last.get(key, 0)

@@ -61,7 +61,7 @@ def changed_parts(
     collected: set[Suspect] = set()
 
     def collect(parts: frozenset[Suspect]) -> bool:
-        collected.update(parts)
+        collected.update(part for part in parts if part.origin.kind)
         return False
 
     _Differences(good, new).mixed(collect, lambda origin: changed(gateway_api.key_of(origin)))
@@ -82,13 +82,20 @@ def is_route(part: Suspect) -> bool:
     return part.origin.kind in gateway_api.ROUTE_KINDS or bool(part.origin.part or part.origin.port)
 
 
+def port_part(port: int) -> Suspect:
+    """Return the part that is a port of the Gateway, on which it then does not listen."""
+    return Suspect(Origin("", "", "", port=port))
+
+
 def objects_of_gateway(gateway: ir.GatewayConfiguration) -> frozenset[Origin]:
     """Return the policies, filters, parameters and L4 routes of a configuration."""
     collected: set[Origin] = set()
 
     def collect(parts: frozenset[Suspect]) -> bool:
         collected.update(
-            part.origin for part in parts if not part.credential and not part.origin.part
+            part.origin
+            for part in parts
+            if part.origin.kind and not part.credential and not part.origin.part
         )
         return False
 
@@ -181,6 +188,8 @@ class _Differences:
             (entry.port, entry.protocol): entry.virtual_hosts for entry in self._good.listeners
         }
         for listener in self._new.listeners:
+            if self._holds(frozenset({port_part(listener.port)})):
+                continue
             old = before.get((listener.port, listener.protocol), ())
             hosts = _mixed(old, listener.virtual_hosts, _hostname, self._host)
             yield msgspec.structs.replace(listener, virtual_hosts=hosts)
@@ -282,6 +291,8 @@ class _Differences:
     def _l4_listeners(self) -> Iterator[ir.L4Listener]:
         before = {(entry.port, entry.protocol): entry.hosts for entry in self._good.l4_listeners}
         for listener in self._new.l4_listeners:
+            if self._holds(frozenset({port_part(listener.port)})):
+                continue
             old = before.get((listener.port, listener.protocol), ())
             hosts = _mixed(old, listener.hosts, _hostname, self._l4_host)
             if hosts or not listener.hosts:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 import msgspec
 
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.dataplane.origin import Origin
 
 MAX_VERSIONS = 16
 """Maximum number of remembered versions. Agents answer within seconds, and versions that are
@@ -26,8 +25,6 @@ class Version(msgspec.Struct, frozen=True):
     """The configuration before parts were held back."""
     changes: int
     """Number of changes of objects before it was published."""
-    left_out: frozenset[Origin]
-    """Everything that was left out of it."""
     trial: bool = False
     """True if no instance that serves got it."""
 

@@ -1,8 +1,13 @@
-"""Search for the part of a configuration that a proxy rejected without naming it. No I/O."""
+"""Search for the parts of a configuration because of which a proxy rejects it. No I/O.
+
+A verdict about a part is proven: a configuration was rejected with it, and accepted without it.
+What a message names is only tried first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -15,26 +20,43 @@ from gatehouse.dataplane.origin import Origin
 
 Parts = tuple[Suspect, ...]
 
+MAX_REFINEMENTS = 16
+"""Maximum number of divisions of one object. Its other parts then have the verdict together."""
+
+MAX_REPETITIONS = 3
+"""Maximum number of tests of one part beside objects that change at each of them."""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """Parts with which a configuration was rejected."""
+
+    parts: Parts
+    version: Version
+    reason: str
+    named: tuple[Suspect, ...] = ()
+    """Parts that the message names."""
+
 
 class Search(msgspec.Struct):
-    """Search for the cause of the rejection of one version.
+    """Search for the causes of the rejection of one version.
 
-    The first step holds all parts back, which must be accepted. Then the parts are tried by halves:
-    first policies, filters and credentials, of which there are few, then routes. A part that is
-    rejected alone stays held back until the end. Objects that change meanwhile are in every step.
-    If such a step is rejected, they are held back and tried last.
+    All parts are held back at first. A group of parts that is rejected is divided: what the message
+    names and the rest, or halves. The first division is tried. If it is accepted, the second one is
+    known to be rejected. Objects that change meanwhile are in every step. A step that is rejected
+    with such changes is followed by one with these alone.
     """
 
     version: str
     """The rejected version."""
-    changes: int
-    """Number of changes of objects before :attr:`new`."""
+    rejected: Rejected
     scope: SearchScope
     new: ir.GatewayConfiguration
-    """The newest configuration of which a step was accepted or rejected."""
+    """The newest configuration whose changes are held back or accepted."""
+    changes: int
+    """Number of changes of objects before :attr:`new`."""
     held: set[Suspect]
     """Parts that are held back."""
-    scopes: Iterator[SearchScope]
+    scopes: Iterator[SearchScope] = iter(())
     """The next scopes, for the case that the cause is none of the parts."""
     among: tuple[Origin, ...] = ()
     """Origins of what was rejected, if the proxy names it."""
@@ -42,27 +64,30 @@ class Search(msgspec.Struct):
     """Held parts that are still to be tried, the next group last."""
     trying: Parts = ()
     """Parts under trial; empty: everything is held back, which must be accepted."""
-    blamed: tuple[Suspect, str] | None = None
-    """A part that was rejected alone, to be verified without it."""
-    since: int | None = None
-    """Number of the first version of this step; None until it is published."""
-    finished: bool = False
-    """True if every part was tried."""
+    pending: Rejected | None = None
+    """Parts that are the cause if this step is accepted."""
     successful: bool = False
     """True if a part was left out as the result."""
+    _proven: bool = False
+    """True if a step was accepted."""
+    _named: bool = False
+    """True if the last division was by a message. The next one is by halves, since messages may
+    name one part of many, or lie."""
+    _refinements: Counter[Origin] = msgspec.field(default_factory=Counter)
+    _repetitions: Counter[Suspect] = msgspec.field(default_factory=Counter)
     _input: HeldBack | None = None
 
     @classmethod
     def start(
         cls,
         version: str,
-        rejected: Version,
+        rejected: Rejected,
         scopes: Iterator[SearchScope],
         among: tuple[Origin, ...] = (),
     ) -> Search | None:
         """Return a search in the first scope with any parts; None if there is none.
 
-        ``version``: that of ``rejected``. ``scopes``: where the cause may be.
+        ``version``: that which was rejected. ``scopes``: where the cause may be.
         """
         for scope in scopes:
             # A proxy that names routes may reject them because of a policy or filter.
@@ -73,22 +98,35 @@ class Search(msgspec.Struct):
             )
             if not parts:
                 continue
-            search = cls(version, rejected.changes, scope, rejected.compiled, set(parts), scopes)
-            search.among = among
-            search._split(tuple(part for part in parts if is_route(part)))
-            if others := tuple(part for part in parts if not is_route(part)):
-                search.groups.append(others)
+            known = rejected.version
+            search = cls(
+                version, rejected, scope, known.compiled, known.changes, set(parts), scopes, among
+            )
+            first, named = search._divided(parts, rejected.named)
+            if named and search._named:
+                search._try(first, msgspec.structs.replace(rejected, parts=named))
+            else:
+                search._try((), msgspec.structs.replace(rejected, parts=parts))
             return search
         return None
+
+    @classmethod
+    def retry(cls, good: Version, parts: Parts) -> Search:
+        """Return a search that tries parts that are left out of a good version."""
+        search = cls(
+            "",
+            Rejected(parts, good, ""),
+            SearchScope(good.gateway, parts),
+            good.compiled,
+            good.changes,
+            set(parts),
+        )
+        search.trying, search._proven = parts, True
+        return search
 
     def widened(self) -> Search | None:
         """Return a search in the next scope; None if the cause is in none."""
         return Search.start(self.version, self.rejected, self.scopes, self.among)
-
-    @property
-    def rejected(self) -> Version:
-        """The rejected version."""
-        return Version(0, self.new, self.new, self.changes, frozenset())
 
     @property
     def input(self) -> HeldBack:
@@ -98,6 +136,11 @@ class Search(msgspec.Struct):
             self._input = HeldBack(scope.good, held, scope.view, scope.trial)
         return self._input
 
+    @property
+    def finished(self) -> bool:
+        """True if every part was tried."""
+        return self._proven and not self.trying and not self.groups and self.pending is None
+
     def concerns(self, among: Sequence[Origin]) -> bool:
         """Return whether a rejection of these origins is about the same resource.
 
@@ -105,62 +148,99 @@ class Search(msgspec.Struct):
         """
         return not (self.among and among) or not set(self.among).isdisjoint(among)
 
-    def accept(self, version: Version) -> tuple[Suspect, str] | None:
-        """Process that the step was accepted. Return a part that is the cause, and the reason.
+    def accept(self, version: Version) -> Rejected | None:
+        """Process that the step was accepted. Return parts that are a cause.
 
         ``version``: a version of this step.
         """
-        self.new, self.changes = version.compiled, version.changes
-        cause, self.blamed = self.blamed, None
+        pending = self.pending
+        unchanged = pending is None or pending.version.compiled == version.compiled
+        self.new, self.changes, self._proven = version.compiled, version.changes, True
         self.held.difference_update(self.trying)
-        self.finished = not self.groups
-        if self.groups:
+        if pending is None:
             self._next_step()
-        return cause
+            return None
+        if not unchanged and len(pending.parts) == 1:
+            # What changed meanwhile may have been the cause.
+            self._repetitions.update(pending.parts)
+            if self._repetitions[pending.parts[0]] < MAX_REPETITIONS:
+                self._try(pending.parts)
+                return None
+        return self._condemn(pending)
 
-    def hold_late(self, version: Version, parts: Parts) -> bool:
-        """Hold back parts that changed during the search, and try them last.
+    def reject(self, rejected: Rejected, late: Parts) -> Rejected | None:
+        """Process that the step was rejected. Return parts that are a cause.
 
-        Return False if nothing did since the last rejected version. Else this step starts again.
+        ``rejected``: its version, and what the message names. ``late``: parts that changed since
+        the last accepted step.
         """
-        self.new, self.changes = version.compiled, version.changes
-        late = tuple(part for part in parts if part not in self.held)
-        if not late:
-            return False
-        self.held.update(late)
-        self.groups.insert(0, late)
-        self._set_trying(self.trying)
-        return True
+        version, tried, pending = rejected.version, self.trying, self.pending
+        late = tuple(part for part in late if part not in self.held)
+        if pending is not None:
+            self.groups.append(pending.parts)
+        if not self._proven and tried:
+            # What the message named is not all: everything is held back next.
+            self._try((), msgspec.structs.replace(rejected, parts=tried))
+            return None
+        rejected = msgspec.structs.replace(rejected, parts=tried or late)
+        if tried and late:
+            self._try((), rejected)
+            return None
+        if late:
+            self.held.update(late)
+            self.new, self.changes = version.compiled, version.changes
+            if not self._proven:
+                self.groups.insert(0, late)
+                self._try(())
+                return None
+        return self._condemn(rejected)
 
-    def reject(self, reason: str) -> bool:
-        """Process that the step was rejected. Return False if the cause is none of the parts."""
-        if not self.trying:
-            return False
-        if len(self.trying) == 1:
-            self.blamed = (self.trying[0], reason)
-            self._set_trying(())
-        else:
-            self._split(self.trying)
-            self._next_step()
-        return True
+    @property
+    def hopeless(self) -> bool:
+        """True if everything is held back, so that a rejection has another cause."""
+        return not self.trying
+
+    def repeat(self, parts: Parts) -> None:
+        """Try parts again at the end: they changed after the rejection."""
+        self.groups.insert(0, parts)
+
+    def _condemn(self, rejected: Rejected) -> Rejected | None:
+        first, second = self._divided(rejected.parts, rejected.named)
+        if first and second:
+            self._try(first, msgspec.structs.replace(rejected, parts=second))
+            return None
+        self._next_step()
+        return rejected
 
     def _next_step(self) -> None:
-        self._set_trying(self.groups.pop())
+        self._try(self.groups.pop() if self.groups else ())
 
-    def _set_trying(self, parts: Parts) -> None:
-        self.trying, self.since, self._input = parts, None, None
+    def _try(self, parts: Parts, pending: Rejected | None = None) -> None:
+        self.trying, self.pending, self._input = parts, pending, None
 
-    def _split(self, group: Parts) -> None:
-        """Add both halves of a group."""
-        half = len(group) // 2
-        self.groups += [part for part in (group[half:], group[:half]) if part]
+    def _divided(self, parts: Parts, named: Iterable[Suspect]) -> tuple[Parts, Parts]:
+        """Divide a rejected group. The second part is empty if it has the verdict as a whole."""
+        objects = tuple(dict.fromkeys(_object(part) for part in parts))
+        suspects = {part.origin if len(objects) == 1 else _object(part) for part in named}
+        if len(objects) == 1 and len(parts) > 1:
+            self._refinements.update(objects)
+            if self._refinements[objects[0]] > MAX_REFINEMENTS:
+                return parts, ()
+        second = tuple(
+            part
+            for part in parts
+            if (part.origin if len(objects) == 1 else _object(part)) in suspects
+        )
+        self._named = not self._named and 0 < len(second) < len(parts)
+        if self._named:
+            return tuple(part for part in parts if part not in second), second
+        if len(objects) > 1:
+            later = frozenset(objects[len(objects) // 2 :])
+            half = tuple(part for part in parts if _object(part) in later)
+            return tuple(part for part in parts if _object(part) not in later), half
+        return parts[: len(parts) // 2], parts[len(parts) // 2 :]
 
 
-def named_suspects(gateway: ir.GatewayConfiguration, among: tuple[Origin, ...]) -> list[Suspect]:
-    """Return the suspects if a proxy names one object, or the objects of one credential."""
-    if not among:
-        return []
-    suspects = [
-        Suspect(among[0], credential=c.name) for c in gateway.credentials if c.origins == among
-    ]
-    return suspects or ([Suspect(among[0])] if len(among) == 1 else [])
+def _object(part: Suspect) -> Origin:
+    """Return the object of a part, so that all its matches are tried together; a port is one."""
+    return part.origin if part.origin.port else part.origin.whole

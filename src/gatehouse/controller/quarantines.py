@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -25,12 +26,11 @@ from gatehouse.incremental.table import Table
 
 log = structlog.get_logger("gatehouse.controller")
 
-PORT_RETRY_SECONDS = 10.0
-"""Time in seconds after which a port that could not be bound is tried again: the program that
-holds it is not seen."""
-
 _HOLDERS = ("Secret", "ConfigMap")
 """Kinds of objects that hold certificates and other credentials."""
+
+MIN_RETRY_SECONDS = 1.0
+"""Minimum time in seconds until a verdict is tried again that could not be when it was due."""
 
 LEFT_OUT = "left out because the proxy rejected the configuration"
 """Part of the message of a Gateway's condition, before the names of the objects."""
@@ -41,10 +41,8 @@ MAX_NAMED_OBJECTS = 5
 
 def process_report(quarantine: Quarantine, report: DataPlaneReport) -> bool:
     """Process the report of a Gateway: one instance that rejects a version is sufficient."""
-    changed = []
-    if quarantine.versions.good is None:
-        serving, trials = report.serving, report.takes_trials
-        changed.append(quarantine.connected(report.proxies, serving=serving, trials=trials))
+    serving, trials = report.serving, report.takes_trials
+    changed = [quarantine.connected(report.proxies, serving=serving, trials=trials)]
     instances, confirmed = report.instances, report.confirmed
     if quarantine.trial:
         instances = tuple(instance for instance in instances if instance.takes_trials)
@@ -66,7 +64,9 @@ def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, 
     rejections: list[tuple[str, str, tuple[Origin, ...]]] = [
         (instance.desired, rejection.reason, rejection.origins)
         for rejection in instance.rejected
-        if all(origin.part or origin.kind in _HOLDERS for origin in rejection.origins)
+        # Before it has confirmed the rest, it may still report an older version.
+        if instance.confirmed == instance.desired
+        and all(origin.part or origin.kind in _HOLDERS for origin in rejection.origins)
     ]
     if instance.rejected_version:
         rejections.append((instance.rejected_version, instance.rejection, ()))
@@ -185,7 +185,6 @@ class Quarantines:
                 "configuration rejected", gateway=self._name_of(gateway), left_out=describe(new)
             )
             self._record(gateway, describe(new))
-        self._follow_ports(gateway, quarantine)
         return self._store(gateway, quarantine)
 
     def object_seen(self, key: Key, raw: Mapping[str, Any] | None, *, changed: bool) -> None:
@@ -201,10 +200,13 @@ class Quarantines:
         """Process a change or deletion of an object that is an input of compile passes."""
         if key[0] not in gateway_api.ROUTE_KINDS:
             self._changes.record(key)
-        for gateway in tuple(self._holding) if deleted else ():
+        for gateway in tuple(self._holding):
             quarantine = self._by_gateway[gateway]
-            if quarantine.forget(key):
-                self._store(gateway, quarantine)
+            released = deleted and quarantine.forget(key)
+            if not released and not quarantine.verdicts.depends_on(key):
+                continue
+            quarantine.verdicts.hurry()
+            self._store(gateway, quarantine)
 
     def withdraw(self, gateway: Key) -> None:
         """Forget a Gateway that is served no longer."""
@@ -216,20 +218,30 @@ class Quarantines:
             timer.cancel()
 
     def _store(self, gateway: Key, quarantine: Quarantine) -> bool:
+        self._follow_retries(gateway, quarantine)
         inputs = quarantine.inputs
         (self._holding.add if inputs else self._holding.discard)(gateway)
         return self._inputs.update(gateway, inputs)
 
-    def _follow_ports(self, gateway: Key, quarantine: Quarantine) -> None:
-        if quarantine.ports and gateway not in self._timers:
-            self._timers[gateway] = asyncio.get_running_loop().call_later(
-                PORT_RETRY_SECONDS, self._retry_ports, gateway
-            )
+    def _follow_retries(self, gateway: Key, quarantine: Quarantine) -> None:
+        """Set the timer of the next attempt to use what is left out of a Gateway."""
+        timer, due = self._timers.pop(gateway, None), quarantine.verdicts.next_retry
+        if timer is not None:
+            timer.cancel()
+        if due is not None:
+            delay = max(due - time.monotonic(), MIN_RETRY_SECONDS)
+            loop = asyncio.get_running_loop()
+            self._timers[gateway] = loop.call_later(delay, self._retry, gateway)
 
-    def _retry_ports(self, gateway: Key) -> None:
+    def _retry(self, gateway: Key) -> None:
         del self._timers[gateway]
         quarantine = self._by_gateway[gateway]
-        if quarantine.retry_ports() and self._store(gateway, quarantine):
+        if quarantine.retry():
+            changed = self._store(gateway, quarantine)
+        else:
+            changed = False
+            self._follow_retries(gateway, quarantine)
+        if changed:
             self._changed()
 
 

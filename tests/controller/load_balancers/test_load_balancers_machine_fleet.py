@@ -134,7 +134,7 @@ def test_equal_machines_share_one_output_and_others_have_their_own() -> None:
     assert world.content("lb-1") is not world.content("lb-2")
 
 
-def test_part_that_one_machine_rejects_is_left_out_there_and_changes_reach_both() -> None:
+async def test_part_that_one_machine_rejects_is_left_out_there_and_changes_reach_both() -> None:
     world = Machines()
     for host in ("lb-1", "lb-2"):
         world.connect(host)
@@ -156,7 +156,7 @@ def test_part_that_one_machine_rejects_is_left_out_there_and_changes_reach_both(
     assert set(versions.values()) == {world.fleet.version(BALANCER)}
 
 
-def test_configuration_of_the_time_without_a_connection_is_not_taken_for_good() -> None:
+async def test_configuration_of_the_time_without_a_connection_is_not_taken_for_good() -> None:
     world = Machines()
     world.connect("lb-1")
     served = world.content("lb-1")
@@ -179,7 +179,7 @@ def test_removed_machine_is_dismissed() -> None:
     assert world.nginx.published.keys() == {f"{BALANCER}/lb-1"}
 
 
-def test_machine_that_serves_finds_by_trials_what_it_rejects_after_a_controller_restart() -> None:
+async def test_serving_machine_finds_by_trials_what_it_rejects_after_a_controller_restart() -> None:
     """The first version that it gets is rejected, and its proxy names no port."""
     world = Machines()
     world.connect("lb-1", takes_trials=True)

@@ -82,6 +82,9 @@ def test_port_that_the_proxy_rejects_is_left_out(port: int) -> None:
     assert world.publish() == GATEWAY
     world.report(rejects=True)
     assert ports(world.publish()) == [number for number in (80, 81, 90) if number != port]
+    assert not world.quarantine.left_out, "it is not proven"
+    world.report(rejects=False)
+    assert ports(world.publish()) == [number for number in (80, 81, 90) if number != port]
     (finding,) = world.quarantine.findings
     assert (finding.origin, finding.reason) == (origin(port), "rejected by nginx/1: bad")
     assert world.quarantine.left_out == (origin(port),)

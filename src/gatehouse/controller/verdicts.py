@@ -1,0 +1,273 @@
+"""Verdicts of a quarantine: what is left out of a Gateway's configuration, and why. No I/O.
+
+A verdict ends when the object changes or is deleted. Each is tried again after a while, because the
+cause may have been something else that has changed or gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.http import Route
+from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
+from gatehouse.controller.held_back import is_route, port_part
+from gatehouse.controller.quarantined_routes import changed_routes, configured_routes, failing_route
+from gatehouse.dataplane.origin import Origin, port_of
+from gatehouse.incremental.query import Key
+from gatehouse.runtime.backoff import BackoffPolicy
+
+PORT_RETRY_SECONDS = 10.0
+"""Time in seconds after which a port that could not be bound is tried again: the program that
+holds it is not seen."""
+
+RETRY = BackoffPolicy(first=60.0, maximum=3600.0)
+"""Time in seconds after which another verdict is tried again."""
+
+HURRY_SECONDS = 10.0
+"""The longest time after something changed on which a verdict may depend."""
+
+_REFERRED = frozenset({"Secret", "ConfigMap", "Service"}) | gateway_api.FILTER_KINDS
+"""Kinds of objects that others refer to."""
+
+Replacements = tuple[tuple[Route, Route | None], ...]
+"""Rejected routes, each with the route that is served in its place."""
+
+
+class _Attempts(msgspec.Struct):
+    """Attempts to use a part again."""
+
+    due: float
+    """Time of the next one."""
+    count: int = 1
+    """Number of rejections."""
+
+
+class Verdicts:
+    """The verdicts about parts of one Gateway."""
+
+    def __init__(
+        self,
+        gateway: Key,
+        spec_of: Callable[[Key], Any],
+        reads: Callable[[Key], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        """``spec_of``, ``reads``: see :class:`~gatehouse.controller.quarantine.Quarantine`."""
+        self._gateway, self._spec_of, self._reads, self._clock = gateway, spec_of, reads, clock
+        self._routes: dict[Origin, Replacements] = {}
+        self._objects: dict[Origin, gateway_api.RejectedObject] = {}
+        self._credentials: dict[str, tuple[tuple[Origin, ...], str]] = {}
+        """By name, the origins and the reason."""
+        self._ports: dict[int, str] = {}
+        self._reasons: dict[Origin, str] = {}
+        self._attempts: dict[Suspect, _Attempts] = {}
+
+    @property
+    def left_out(self) -> tuple[Origin, ...]:
+        """Everything that is left out, sorted."""
+        ports = (port_of(self._gateway, port) for port in self._ports)
+        credentials = {origin for origins, _ in self._credentials.values() for origin in origins}
+        return tuple(sorted((*self._routes, *self._objects, *credentials, *ports)))
+
+    @property
+    def inputs(self) -> dict[Key, Any]:
+        """The inputs of the front end."""
+        inputs: dict[Key, Any] = {
+            gateway_api.replacement_key(self._gateway, origin): gateway_api.Replacement(routes)
+            for origin, routes in self._routes.items()
+        }
+        for origin, rejected in self._objects.items():
+            key = gateway_api.rejected_object_key(self._gateway, gateway_api.key_of(origin))
+            inputs[key] = rejected
+        for name, (_, reason) in self._credentials.items():
+            key = gateway_api.rejected_credential_key(self._gateway, name)
+            inputs[key] = gateway_api.RejectedCredential(name, reason)
+        if self._ports:
+            inputs[gateway_api.rejected_ports_key(self._gateway)] = frozenset(self._ports)
+        return inputs
+
+    @property
+    def findings(self) -> tuple[Unsupported, ...]:
+        """Findings about routes and ports. Those about other objects follow from their input."""
+        return tuple(
+            Unsupported(origin, reason, rejected=True)
+            for origin, reason in self.reasons.items()
+            if origin.port or origin in self._routes
+        )
+
+    @property
+    def reasons(self) -> dict[Origin, str]:
+        """The reason of each verdict."""
+        return {
+            **self._reasons,
+            **{port_of(self._gateway, port): reason for port, reason in self._ports.items()},
+            **{origin: rejected.reason for origin, rejected in self._objects.items()},
+            **{origins[0]: reason for origins, reason in self._credentials.values()},
+        }
+
+    @property
+    def known(self) -> Collection[Suspect]:
+        """All parts with a verdict."""
+        return self._attempts.keys()
+
+    @property
+    def next_retry(self) -> float | None:
+        """Time of the next attempt; None if there is no verdict."""
+        return min((entry.due for entry in self._attempts.values()), default=None)
+
+    def leave_out(
+        self, part: Suspect, routes: Sequence[Route], gateway: ir.GatewayConfiguration, reason: str
+    ) -> bool:
+        """Leave a part out. Return False if there is nothing of it, or nothing more to leave out.
+
+        ``routes``: what a rejected configuration has of it; ``gateway``: this configuration.
+        """
+        origin = part.origin
+        if part == port_part(origin.port):
+            self._ports[origin.port] = reason
+        elif part.credential:
+            held = (entry for entry in gateway.credentials if entry.name == part.credential)
+            self._credentials |= {entry.name: (entry.origins, reason) for entry in held}
+            if part.credential not in self._credentials:
+                return False
+        elif routes:
+            if not self._replace(origin, routes, reason, drop=part.in_match):
+                return False
+        elif not self._leave_object_out(origin, reason):
+            return False
+        part = msgspec.structs.replace(part, in_match=False)
+        count = self._attempts[part].count + 1 if part in self._attempts else 1
+        delay = PORT_RETRY_SECONDS if origin.port and not origin.kind else RETRY.delay(count)
+        self._attempts[part] = _Attempts(self._clock() + delay, count)
+        return True
+
+    def _leave_object_out(self, origin: Origin, reason: str) -> bool:
+        key = gateway_api.key_of(origin)
+        spec = self._spec_of(key)
+        if spec is None or origin.part:
+            return False
+        self._objects[origin] = gateway_api.RejectedObject(key, spec, reason)
+        return True
+
+    def _replace(self, origin: Origin, routes: Sequence[Route], reason: str, *, drop: bool) -> bool:
+        """Replace the routes of an origin as they were in a rejected version.
+
+        A route that is replaced already is dropped if its replacement was rejected, too. Return
+        whether anything changed.
+        """
+        known = dict(self._routes.get(origin, ()))
+        original = {new: old for old, new in known.items() if new is not None}
+        replaced: dict[Route, Route | None] = dict(known)
+        for route in routes:
+            if route in original:
+                replaced[original[route]] = None
+            elif route not in known:
+                replaced[route] = None if drop else failing_route(route)
+        if replaced == known:
+            return False
+        self._routes[origin] = tuple(replaced.items())
+        self._reasons.setdefault(origin, reason)
+        return True
+
+    def due(self) -> tuple[Suspect, ...]:
+        """Return the parts whose next attempt is due, sorted."""
+        now = self._clock()
+        parts = (part for part, entry in self._attempts.items() if entry.due <= now)
+        return tuple(sorted(parts, key=lambda part: (part.origin, part.credential)))
+
+    def hurry(self, seconds: float = HURRY_SECONDS, origins: Collection[Origin] = ()) -> None:
+        """Try verdicts again soon; ``origins``: only these."""
+        latest = self._clock() + seconds
+        for part, entry in self._attempts.items():
+            if not origins or part.origin in origins:
+                entry.due = min(entry.due, latest)
+
+    def hurry_objects(self) -> None:
+        """Try everything but routes and ports again at once."""
+        origins = [part.origin for part in self._attempts if not is_route(part)]
+        if origins:
+            self.hurry(0.0, origins)
+
+    def suspend(self, parts: Iterable[Suspect]) -> None:
+        """Use parts again that are tried. Their count of rejections stays."""
+        for part in parts:
+            if part.credential:
+                self._credentials.pop(part.credential, None)
+            elif part == port_part(part.origin.port):
+                self._ports.pop(part.origin.port, None)
+            else:
+                self._drop(part.origin)
+            self._attempts[part].due = self._clock() + RETRY.maximum
+
+    def depends_on(self, key: Key) -> bool:
+        """Return whether a verdict may depend on an object: another one of the same namespace."""
+        namespaces = {part.origin.namespace for part in self._attempts}
+        return key[0] in _REFERRED and key[1] in namespaces
+
+    def settle(self) -> None:
+        """Forget the attempts of parts that are used again."""
+        for part in tuple(self._attempts):
+            if not self._in_force(part):
+                del self._attempts[part]
+
+    def _in_force(self, part: Suspect) -> bool:
+        if part.credential:
+            return part.credential in self._credentials
+        if part == port_part(part.origin.port):
+            return part.origin.port in self._ports
+        return part.origin in self._routes or part.origin in self._objects
+
+    def forget(self, key: Key) -> bool:
+        """Process the deletion of an object. Return whether anything was left out of it."""
+        origins = [o for o in (*self._routes, *self._objects) if gateway_api.key_of(o) == key]
+        return self._release(origins)
+
+    def release_changed(
+        self, before: ir.GatewayConfiguration | None, now: ir.GatewayConfiguration
+    ) -> bool:
+        """Release what was left out and has changed: it is in the published version again."""
+        released = [
+            origin
+            for origin, rejected in self._objects.items()
+            if self._spec_of(gateway_api.key_of(origin)) != rejected.spec
+        ]
+        if self._routes:
+            for route in changed_routes(before, now):
+                replaced = self._routes.get(route.origin)
+                if replaced is not None and all(route != new for _, new in replaced):
+                    released.append(route.origin)
+        keys = {n: gateway_api.rejected_credential_key(self._gateway, n) for n in self._credentials}
+        unused = [name for name, key in keys.items() if not self._reads(key)]
+        for name in unused:
+            del self._credentials[name]
+        return self._release(released) or bool(unused)
+
+    def _release(self, origins: Collection[Origin]) -> bool:
+        for origin in origins:
+            self._drop(origin)
+        if origins:
+            self.settle()
+            # It may have been what the others did not work with.
+            self.hurry()
+        return bool(origins)
+
+    def _drop(self, origin: Origin) -> None:
+        self._routes.pop(origin, None)
+        self._objects.pop(origin, None)
+        self._reasons.pop(origin, None)
+
+
+def routes_of(
+    part: Suspect, good: ir.GatewayConfiguration, rejected: ir.GatewayConfiguration
+) -> list[Route]:
+    """Return the routes of a part that a rejected configuration has and a good one does not."""
+    if part.credential or not (part.origin.part or part.origin.port):
+        return []
+    routes = [route for route in changed_routes(good, rejected) if route.origin == part.origin]
+    every = configured_routes(rejected)
+    return routes or [route for route in every if route.origin == part.origin]

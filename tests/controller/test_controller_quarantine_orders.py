@@ -1,0 +1,319 @@
+"""Searches of a quarantine under any order of reports: late, twice, and about old versions."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.unsupported import Suspect
+from gatehouse.controller.held_back import held_back_key, without_held_back
+from gatehouse.controller.quarantine import Quarantine
+from gatehouse.controller.verdicts import PORT_RETRY_SECONDS, RETRY
+from gatehouse.dataplane.origin import Origin, port_origin
+
+GATEWAY = ("Gateway", "ns", "gw")
+Served = frozenset[tuple[str, str]]
+"""Name and text of each route that forwards requests."""
+
+
+def route(name: str, text: str, match: int = 0) -> http.Route:
+    origin = Origin("HTTPRoute", "ns", name, f"rules[0].matches[{match}]")
+    condition = http.Match(http.PathPrefix(f"/{match}"), headers=(http.ValueMatch("v", text),))
+    return http.Route(f"{name}/{match}", condition, http.Redirect(hostname=text), origin=origin)
+
+
+def served(gateway: ir.GatewayConfiguration) -> Served:
+    return frozenset(
+        (item.name, item.action.hostname or "")
+        for listener in gateway.listeners
+        for host in listener.virtual_hosts
+        for item in host.routes
+        if isinstance(item.action, http.Redirect)
+    )
+
+
+class Model:
+    """A controller in small, and an agent that tests the newest version when it has time."""
+
+    def __init__(self, rejects: Callable[[Served], bool]) -> None:
+        self.rejects = rejects
+        self.routes: dict[str, list[http.Route]] = {}
+        self.named: Callable[[Served], Iterable[Suspect]] = lambda _: ()
+        """Returns what the agent's message names."""
+        self.now = 0.0
+        self.quarantine = Quarantine(
+            GATEWAY,
+            lambda gateway, _: tuple(self.named(served(gateway))),
+            lambda _: None,
+            lambda _: True,
+            clock=lambda: self.now,
+        )
+        self.tests: list[Served] = []
+        """Every content that the agent tested."""
+        self.serving: Served = frozenset()
+        self.history: list[Served] = []
+        """Everything that the agent served, in this order."""
+        self.answered: dict[str, bool] = {}
+        self.newest, self.content = "", ir.GatewayConfiguration("ns/gw")
+
+    def put(self, name: str, text: str, matches: int = 1) -> None:
+        """Store a route."""
+        self.routes[name] = [route(name, text, number) for number in range(matches)]
+
+    def compile(self) -> ir.GatewayConfiguration:
+        inputs, hosts = self.quarantine.inputs, []
+        for name, items in self.routes.items():
+            chosen: list[http.Route] = []
+            for item in items:
+                replacement = inputs.get(gateway_api.replacement_key(GATEWAY, item.origin))
+                replaced = dict(replacement.routes) if replacement is not None else {}
+                substitute = replaced.get(item, item)
+                chosen += [substitute] if substitute is not None else []
+            hosts.append(http.VirtualHost(name, tuple(chosen)))
+        ports = inputs.get(gateway_api.rejected_ports_key(GATEWAY), ())
+        listeners = () if 80 in ports else (ir.Listener(80, "HTTP", tuple(hosts)),)
+        return ir.GatewayConfiguration("ns/gw", listeners=listeners)
+
+    def publish(self) -> None:
+        """Publish until the quarantine is content with what was published."""
+        for _ in range(50):
+            compiled = self.compile()
+            held = self.quarantine.inputs.get(held_back_key(GATEWAY))
+            self.content = compiled if held is None else without_held_back(held, compiled)
+            self.newest = repr(self.content)
+            if not self.quarantine.published(self.newest, self.content, compiled):
+                return
+        raise AssertionError("the quarantine does not settle")
+
+    def test(self) -> str:
+        """Let the agent test the newest version. Return it."""
+        content = served(self.content)
+        self.tests.append(content)
+        accepted = not self.rejects(content)
+        self.answered[self.newest] = accepted
+        if accepted and self.serving != content:
+            self.serving = content
+            self.history.append(content)
+        return self.newest
+
+    def deliver(self, version: str) -> None:
+        """Deliver the report about a version. It is delivered again after a publication."""
+        if self.answered[version]:
+            changed = self.quarantine.confirmed([version])
+        else:
+            changed = self.quarantine.rejected(version, "bad", "nginx/1")
+        if changed:
+            self.publish()
+            if self.newest == version:
+                self.deliver(version)
+
+    def settle(self, orders: random.Random | None = None) -> int:
+        """Run until nothing is on its way. Return the number of tests.
+
+        ``orders``: deliver each report twice or more, late and in any order.
+        """
+        before, waiting = len(self.tests), list[str]()
+        self.publish()
+        reported = ""
+        for _ in range(20_000):
+            if self.newest != reported and (not waiting or orders is None or orders.random() < 0.5):
+                reported = self.test()
+                waiting += [reported] if orders is None else [reported, reported]
+            elif waiting:
+                index = orders.randrange(len(waiting)) if orders is not None else 0
+                self.deliver(waiting.pop(index))
+            elif orders is not None and self.tests and orders.random() < 0.9:
+                # The report of an instance that answered long ago.
+                self.deliver(orders.choice(sorted(self.answered)))
+            elif self.newest == reported:
+                return len(self.tests) - before
+        raise AssertionError("the search does not end")
+
+
+def lying(orders: random.Random, names: list[str]) -> Callable[[Served], Iterable[Suspect]]:
+    """Return messages that name anything: nothing, good and bad objects, the port."""
+
+    def named(_: Served) -> Iterable[Suspect]:
+        for name in orders.sample(names, orders.randrange(3)):
+            yield Suspect(Origin("HTTPRoute", "ns", name, "rules[0].matches[0]"))
+
+    return named
+
+
+def honest(bad: set[str]) -> Callable[[Served], Iterable[Suspect]]:
+    """Return messages that name the first bad route."""
+
+    def named(content: Served) -> Iterable[Suspect]:
+        for name in sorted({entry.rpartition("/")[0] for entry, _ in content} & bad)[:1]:
+            yield Suspect(Origin("HTTPRoute", "ns", name, "rules[0].matches[0]"))
+
+    return named
+
+
+@pytest.mark.parametrize("messages", ["none", "honest", "lying"])
+@pytest.mark.parametrize("seed", range(30))
+def test_search_ends_with_only_the_causes_left_out(seed: int, messages: str) -> None:
+    check_order(seed, messages)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("messages", ["none", "honest", "lying"])
+def test_search_ends_in_any_of_a_thousand_orders(messages: str) -> None:
+    for seed in range(1000, 2000):
+        check_order(seed, messages)
+
+
+def check_order(seed: int, messages: str) -> None:
+    """Let objects change at once, of which some are bad, and deliver the reports in any order."""
+    orders = random.Random(f"{seed} {messages}")
+    old = [f"old{number}" for number in range(orders.randint(1, 12))]
+    new = [f"new{number}" for number in range(orders.randint(1, 40))]
+    edited = set(orders.sample(old, orders.randint(0, len(old))))
+    changed = [*edited, *new]
+    bad = set(orders.sample(changed, min(len(changed), orders.randint(0, 4))))
+    good = [name for name in changed if name not in bad]
+    pair = set(orders.sample(good, 2)) if len(good) > 1 and orders.random() < 0.3 else set()
+    if pair and orders.random() < 0.5 and (steady := [name for name in old if name not in edited]):
+        pair = {steady[0], orders.choice(sorted(pair))}
+
+    def rejects(content: Served) -> bool:
+        contents = {(name.rpartition("/")[0], text) for name, text in content}
+        texts = {(name, "second" if name in changed else "first") for name in pair}
+        return any((name, "second") in contents for name in bad) or (
+            bool(pair) and texts <= contents
+        )
+
+    model = Model(rejects)
+    for name in old:
+        model.put(name, "first")
+    model.settle(orders)
+    assert {name for name, _ in model.serving} == {f"{name}/0" for name in old}
+    model.history.clear()
+    if messages != "none":
+        model.named = honest(bad) if messages == "honest" else lying(orders, [*old, *new])
+    for name in changed:
+        model.put(name, "second")
+    tests = model.settle(orders)
+    left_out = {origin.name for origin in model.quarantine.left_out}
+    assert left_out - pair == bad
+    assert len(left_out & pair) == min(1, len(pair))
+    assert pair.isdisjoint(old) or not (left_out & pair) - set(changed), "the older one is innocent"
+    assert model.serving == {
+        (f"{name}/0", "second" if name in changed else "first") for name in {*old, *new} - left_out
+    }
+    before = {f"{name}/0" for name in old if name not in bad | pair}
+    for content in model.history:
+        assert before <= {name for name, _ in content}, "a step serves less than before"
+    causes = len(bad) + bool(pair)
+    assert tests <= 4 + 5 * causes * (1 + math.log2(1 + len(changed))), (tests, causes)
+
+
+@pytest.mark.parametrize("messages", ["none", "honest", "lying"])
+@pytest.mark.parametrize("bad_too", [False, True])
+@pytest.mark.parametrize("moment", [1, 2, 3, 4, 6, 9, 13])
+def test_good_change_during_a_search_is_live_after_two_tests(
+    moment: int, bad_too: bool, messages: str
+) -> None:
+    bad = {"new3", "new17", "late-bad"}
+    model = Model(lambda content: bool({f"{name}/0" for name in bad} & {n for n, _ in content}))
+    model.put("old", "first")
+    model.settle()
+    if messages != "none":
+        names = [f"new{number}" for number in range(32)]
+        orders = random.Random(moment)
+        model.named = honest(bad) if messages == "honest" else lying(orders, names)
+    for number in range(32):
+        model.put(f"new{number}", "first")
+    model.publish()
+    for _ in range(moment):
+        if model.newest not in model.answered or model.quarantine.searching:
+            model.deliver(model.test())
+    model.put("late", "first")
+    model.publish()
+    for _ in range(2):
+        model.deliver(model.test())
+    assert ("late/0", "first") in model.serving
+    if bad_too:
+        model.put("late-bad", "first")
+    model.settle()
+    expected = bad if bad_too else bad - {"late-bad"}
+    assert {origin.name for origin in model.quarantine.left_out} == expected
+
+
+@pytest.mark.parametrize("messages", ["none", "honest"])
+def test_route_of_many_bad_matches_delays_others_by_one_division(messages: str) -> None:
+    model = Model(lambda content: any(text == "bad" for _, text in content))
+    model.put("old", "first")
+    model.settle()
+    if messages == "honest":
+        model.named = honest({"many"})
+    model.put("many", "bad", matches=128)
+    for number in range(8):
+        model.put(f"good{number}", "first")
+    model.history.clear()
+    tests = model.settle()
+    everybody = {("old/0", "first"), *((f"good{number}/0", "first") for number in range(8))}
+    live = next(index for index, content in enumerate(model.tests[1:]) if content >= everybody)
+    assert model.serving == everybody
+    assert tests <= 50
+    if messages == "honest":
+        assert model.history[0] == everybody, "the first step has all other routes"
+    assert live < 60
+
+
+def test_one_bad_match_is_found_and_the_others_are_served() -> None:
+    model = Model(lambda content: ("many/5", "bad") in content)
+    model.put("old", "first")
+    model.settle()
+    model.named = honest({"many"})
+    model.put("many", "bad", matches=64)
+    model.settle()
+    (left_out,) = model.quarantine.left_out
+    assert left_out.part == "rules[0].matches[5]"
+    assert len(model.serving) == 64
+
+
+def test_verdict_is_tried_again_alone_with_back_off() -> None:
+    bad = {"r"}
+    model = Model(lambda content: bool({f"{name}/0" for name in bad} & {n for n, _ in content}))
+    for name in ("r", "a", "b"):
+        model.put(name, "first")
+    model.settle()
+    assert {origin.name for origin in model.quarantine.left_out} == bad
+    for count in range(1, 9):
+        delay = RETRY.delay(count)
+        model.now += delay - 1
+        assert not model.quarantine.retry()
+        model.now += 1
+        assert model.quarantine.retry()
+        assert model.settle() <= 2, "one test, and the version of before"
+        assert {origin.name for origin in model.quarantine.left_out} == bad
+        assert len(model.serving) == 2
+    bad.clear()
+    model.now += RETRY.maximum
+    assert model.quarantine.retry()
+    model.settle()
+    assert model.quarantine.inputs == {}
+    assert len(model.serving) == 3
+
+
+def test_bad_route_behind_a_false_port_message_is_tried_again_until_the_port_is_served() -> None:
+    """A proxy that lies about a port can close it only until the next attempt."""
+    model = Model(lambda content: ("bad/0", "first") in content)
+    model.put("old", "first")
+    model.settle()
+    model.named = lambda _: [Suspect(port_origin("ns/gw", 80))]
+    model.put("bad", "first")
+    model.settle()
+    model.named = lambda _: ()
+    model.now += PORT_RETRY_SECONDS
+    assert model.quarantine.retry()
+    model.settle()
+    assert model.serving == {("old/0", "first")}
+    assert {origin.name for origin in model.quarantine.left_out} == {"bad"}

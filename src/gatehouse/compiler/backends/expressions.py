@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import re2
@@ -38,13 +39,18 @@ def _options() -> re2.Options:
 _OPTIONS = _options()
 
 
+@functools.lru_cache(maxsize=256)
+def _compiled(value: str) -> re2._Regexp[bytes]:
+    return re2.compile(value.encode(), _OPTIONS)
+
+
 def compile_expression(value: str, what: str) -> re2._Regexp[bytes]:
     """Compile an expression as Envoy does.
 
     ``what``: the field, for errors. Raises InvalidValueError.
     """
     try:
-        return re2.compile(value.encode(), _OPTIONS)
+        return _compiled(value)
     except UnicodeError as error:
         raise InvalidValueError(f"{what}: regular expression is not valid Unicode") from error
     except re2.error as error:

@@ -90,7 +90,8 @@ def _quote(value: str, what: str = "value") -> str:
         raise InvalidValueError(f"{what} contains control characters")
     # A quoted token also un-escapes \t, \r and \n, so that every backslash is doubled.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return fitting(f'"{escaped}"', what)
+    token = f'"{escaped}"'
+    return token if token.isascii() and len(token) <= MAX_TOKEN_BYTES else fitting(token, what)
 
 
 def fitting(token: str, what: str) -> str:

@@ -155,7 +155,7 @@ AgentEvent = (
 )
 
 
-def limited(event: AgentEvent) -> AgentEvent:
+def limited_event(event: AgentEvent) -> AgentEvent:
     """Return an event with what may be stored of the texts and lists that an agent sent."""
     match event:
         case Register():

@@ -31,7 +31,7 @@ from gatehouse.transports.agents.events import (
     SeparateEndpoints,
     StreamClosed,
     StreamOpen,
-    limited,
+    limited_event,
 )
 
 __all__ = [
@@ -155,7 +155,7 @@ class AgentSession:
         """Process one event and return its effects in order."""
         effects: list[Effect] = []
         before = self.problem
-        match limited(event):
+        match limited_event(event):
             case Publish() as publish:
                 self._publish(publish)
             case Register() as about:

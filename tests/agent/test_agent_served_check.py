@@ -55,7 +55,9 @@ class FakeEnvoy(AdminClient):
         """Messages by name."""
         self.queries: list[str] = []
         self.reports: list[str] = []
-        self.check = ServedCheck(self, self.relay, self.exchange, self.reports.append)
+        self.check = ServedCheck(
+            self, self.relay, self.exchange, lambda: self.reports.append(self.check.problem)
+        )
         self.relay.opened()
         for type_url in (CLUSTER_TYPE_URL, SCOPE_TYPE_URL, LISTENER_TYPE_URL):
             ask = Ask(type_url=type_url)
@@ -238,7 +240,7 @@ async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
 async def test_listener_that_a_real_envoy_lacks_is_reported_and_served(
     plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_check, "POLL_SECONDS", 1.0)
+    monkeypatch.setattr(served_check, "DOUBT_SECONDS", 1.0)
     monkeypatch.setattr(served_check, "RANDOM_SECONDS", (0.0, 0.0))
     copies, lost = DistinctScopes.copies, {"lost"}
 

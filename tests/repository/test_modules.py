@@ -67,6 +67,7 @@ WALL_CLOCK = {
     # Stamps that others read, and never compare with their own clock.
     "kube/leader_election.py",
     "kube/events.py",
+    "controller/programmed_condition.py",
     "controller/status_writer.py",
     "controller/load_balancers/metrics.py",
     "controller/load_balancers/status_reporter.py",

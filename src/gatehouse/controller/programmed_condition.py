@@ -1,4 +1,4 @@
-"""State of a Gateway's ``Programmed`` condition, computed from its data plane's report. No I/O."""
+"""State of a Gateway's ``Programmed`` condition, computed from its data plane's report."""
 
 from __future__ import annotations
 
@@ -118,19 +118,15 @@ def _evaluate(
     )
     if error and not still_programmed and not (error.degraded and served):
         return ProgrammedState(_unprovisioned(error), confirmed)
-    if error and served:
-        return ProgrammedState(
-            ProgrammedInput(programmed=True, message=error.message, left_out=left_out), generation
-        )
     if served:
-        return ProgrammedState(ProgrammedInput(programmed=True, left_out=left_out), generation)
+        message = error.message if error else ""
+        state = ProgrammedInput(programmed=True, message=message, left_out=left_out)
+        return ProgrammedState(state, generation)
     if not report.instances:
         if error:
             return ProgrammedState(_unprovisioned(error), confirmed)
         message = "waiting for the data plane to connect"
         return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
-    if previous is not None and still_programmed and previous.state.left_out == left_out:
-        return previous
     if previous is not None and still_programmed:
         state = msgspec.structs.replace(previous.state, left_out=left_out)
         return msgspec.structs.replace(previous, state=state)

@@ -37,7 +37,7 @@ from gatehouse.controller.stored_verdicts import (
     StoredRejection,
     stored_parts,
 )
-from gatehouse.controller.verdicts import Verdicts, routes_of
+from gatehouse.controller.verdicts import Verdicts, rejected_routes
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
 
@@ -361,7 +361,7 @@ class Quarantine:
             if not part.origin.kind and part not in cause.named:
                 # Only NGINX's own words tell that a port is the cause, and not what is behind it.
                 continue
-            routes = routes_of(part, search.scope.good, rejected.compiled)
+            routes = rejected_routes(part, search.scope.good, rejected.compiled)
             if routes and newest is not None and newest.compiled is not rejected.compiled:
                 present = present or frozenset(configured_routes(newest.compiled))
                 stale = present.isdisjoint(routes)

@@ -262,7 +262,7 @@ class Verdicts:
         self._reasons.pop(origin, None)
 
 
-def routes_of(
+def rejected_routes(
     part: Suspect, good: ir.GatewayConfiguration, rejected: ir.GatewayConfiguration
 ) -> list[Route]:
     """Return the routes of a part that a rejected configuration has and a good one does not."""

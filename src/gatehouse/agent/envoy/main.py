@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -74,6 +74,21 @@ def _relay(store: ResourceStore, options: AgentOptions) -> Relay:
     return relay
 
 
+def _probed_binary(options: AgentOptions) -> binaries.EnvoyBinary:
+    binary = binaries.probe_envoy(binaries.find_envoy_binary(options.envoy))
+    log.info("envoy found", path=str(binary.path), version=binary.version)
+    return binary
+
+
+def _log_metrics(
+    places: paths.EnvoyPaths, labels: Mapping[str, str]
+) -> tuple[RouteMetrics, ConnectionMetrics]:
+    return (
+        RouteMetrics(places.request_log, request_lines.ENVOY_LINES, labels),
+        ConnectionMetrics(places.connection_log, ENVOY_CONNECTIONS, labels),
+    )
+
+
 class EnvoyAgent:
     """Components of one agent."""
 
@@ -81,8 +96,7 @@ class EnvoyAgent:
         """Find Envoy and create the directories. Raises EnvoyMissingError or OSError."""
         self.paths = paths.envoy_paths(options.root, options.run_dir)
         self.paths.prepare()
-        binary = binaries.probe_envoy(binaries.find_envoy_binary(options.envoy))
-        log.info("envoy found", path=str(binary.path), version=binary.version)
+        binary = _probed_binary(options)
         self.build = build_info.build_sample("envoy", binary.version)
         self.store = ResourceStore(self.paths.store)
         self.relay = _relay(self.store, options)
@@ -100,19 +114,15 @@ class EnvoyAgent:
         self.server_health = ServerHealthMonitor(
             self.admin, lambda: self.relay.held, self._report_servers
         )
-        self._differing = ""
-        """Difference between the resources of Envoy and those that it confirmed; empty if none."""
         self.served_check = ServedCheck(
-            self.admin, self.relay, self.downstream.wake, self._report_differing
+            self.admin, self.relay, self.downstream.wake, self._report_health
         )
         self.limit_use = LimitUseMonitor(
             self.admin,
             lambda: self.relay.held,
             lambda use: self._report(use=use, instance=options.pod_name),
         )
-        labels = options.metric_labels
-        self.requests = RouteMetrics(self.paths.request_log, request_lines.ENVOY_LINES, labels)
-        self.connections = ConnectionMetrics(self.paths.connection_log, ENVOY_CONNECTIONS, labels)
+        self.requests, self.connections = _log_metrics(self.paths, options.metric_labels)
         self.configuration = ConfigurationState(
             lambda: self.relay.cache.accepted.version if self.relay.serving else "",
             lambda: certificate_chains(self.relay.cache.accepted),
@@ -152,11 +162,7 @@ class EnvoyAgent:
     def _report_health(self) -> None:
         running = self.supervisor.running
         unhealthy = self.liveness.unhealthy if running else "Envoy is not running"
-        self._report(unhealthy=unhealthy or self._differing)
-
-    def _report_differing(self, text: str) -> None:
-        self._differing = text
-        self._report_health()
+        self._report(unhealthy=unhealthy or self.served_check.problem)
 
     def _wake(self) -> None:
         self.downstream.wake()

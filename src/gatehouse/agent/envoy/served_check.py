@@ -23,7 +23,7 @@ import structlog
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.dataplane.xds.delta import DeltaStream
-from gatehouse.dataplane.xds.distinct_scopes import METADATA
+from gatehouse.dataplane.xds.distinct_scopes import SCOPE_METADATA
 from gatehouse.dataplane.xds.resources import (
     CLUSTER_TYPE_URL,
     LISTENER_TYPE_URL,
@@ -35,7 +35,7 @@ from gatehouse.dataplane.xds.subscription import Subscription
 
 log = structlog.get_logger("gatehouse.agent")
 
-POLL_SECONDS = 5.0
+DOUBT_SECONDS = 5.0
 """Interval in seconds between two comparisons of resources in doubt."""
 
 RANDOM_SECONDS = (180.0, 420.0)
@@ -68,21 +68,24 @@ _Versions = dict[str, set[str]]
 
 
 class ServedCheck:
-    """Compares, repairs and reports. ``report`` gets a text, or an empty one if nothing differs."""
+    """Compares, repairs and reports."""
 
     def __init__(
         self,
         admin: AdminClient,
         relay: Relay,
         wake: Callable[[], None],
-        report: Callable[[str], None],
+        on_change: Callable[[], None],
     ) -> None:
-        """``wake`` is called when there is something to send to Envoy again."""
-        self._admin, self._relay, self._wake, self._report = admin, relay, wake, report
+        """``wake`` is called when there is something to send to Envoy again, and ``on_change`` when
+        :attr:`problem` has changed."""
+        self._admin, self._relay, self._wake, self._on_change = admin, relay, wake, on_change
         self._stream: DeltaStream | None = None
         self._next_random = 0.0
         self._reported: set[ResourceKey] = set()
         """Resources that differed when they were last compared."""
+        self.problem = ""
+        """What differs now; empty if nothing does."""
         self.mismatches = 0
         """Number of resources that differed so far."""
 
@@ -90,7 +93,7 @@ class ServedCheck:
         """Compare until cancelled."""
         self._plan()
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(DOUBT_SECONDS)
             at_random = time.monotonic() >= self._next_random
             if at_random:
                 self._plan()
@@ -151,7 +154,8 @@ class ServedCheck:
             names = [f"{kind.rpartition('.')[2]} {name}" for kind, name in sorted(reported)]
             listed = ", ".join(names[:_MAX_REPORTED])
             more = f" and {len(names) - _MAX_REPORTED} more" if len(names) > _MAX_REPORTED else ""
-            self._report(f"it has other versions than confirmed: {listed}{more}" if names else "")
+            self.problem = f"it has other versions than confirmed: {listed}{more}" if names else ""
+            self._on_change()
 
     def _subscription(self, type_url: str) -> Subscription | None:
         stream = self._relay.stream
@@ -202,7 +206,7 @@ def _add_versions(entry: Mapping[str, Any], result: _Versions) -> None:
     if "scoped_route_configs" in entry:
         for scope in entry["scoped_route_configs"]:
             metadata = scope["route_configuration"].get("metadata", {}).get("filter_metadata", {})
-            copy = metadata.get(METADATA, {})
+            copy = metadata.get(SCOPE_METADATA, {})
             # The response matters for scopes that the agent has sent on this stream.
             version = copy.get("version", "")
             result[scope["name"]] |= {version, f"{version} {copy.get('response', '')}"}

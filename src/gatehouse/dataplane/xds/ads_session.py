@@ -102,8 +102,7 @@ class AdsSession:
         """Target of the present transition."""
         self._publication = publication
         self._drains = drains
-        self._number = -1
-        self._nonce = 0
+        self._number, self._nonce = -1, 0
         self._types: dict[str, Subscription] = {}
         self._sent_endpoints = -1
         """Number of the publication whose endpoints are sent; it may be newer than the target."""

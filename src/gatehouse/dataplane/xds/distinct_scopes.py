@@ -16,7 +16,7 @@ from envoy.config.route.v3 import scoped_route_pb2
 
 from gatehouse.dataplane.xds.resources import SCOPE_TYPE_URL, XdsResource
 
-METADATA = "gatehouse"
+SCOPE_METADATA = "gatehouse"
 """Place of a :class:`ScopeCopy` in the metadata of a route configuration."""
 
 
@@ -49,7 +49,7 @@ class DistinctScopes:
 
 def _copy(resource: XdsResource, response: str) -> XdsResource:
     proto = scoped_route_pb2.ScopedRouteConfiguration()
-    metadata = proto.route_configuration.metadata.filter_metadata[METADATA]
+    metadata = proto.route_configuration.metadata.filter_metadata[SCOPE_METADATA]
     metadata.update(msgspec.to_builtins(ScopeCopy(resource.version, response)))
     return XdsResource(
         resource.type_url,

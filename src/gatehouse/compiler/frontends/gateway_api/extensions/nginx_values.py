@@ -25,7 +25,7 @@ _FAMILIES = ("http_", "arg_", "cookie_")
 _PART = re.compile(r"\$(?:\{([A-Za-z0-9_]+)\}|([A-Za-z0-9_]+))")
 
 
-MAX_KEY_BYTES = 2000
+MAX_POLICY_KEY_BYTES = 2000
 """Maximum bytes of a key. NGINX reads at most 4,096 with its escapes, which at most double it."""
 
 MAX_REALM_CHARACTERS = 300
@@ -89,8 +89,8 @@ def realm(text: str) -> str:
 def _check_key(text: str) -> None:
     if _CONTROL.search(text):
         raise ValueProblem("must not contain control characters")
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
-        raise ValueProblem(f"must not be longer than {MAX_KEY_BYTES} bytes")
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_POLICY_KEY_BYTES:
+        raise ValueProblem(f"must not be longer than {MAX_POLICY_KEY_BYTES} bytes")
 
 
 def attribute(text: str) -> Attribute:

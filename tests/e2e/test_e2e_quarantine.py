@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.installation import (
+    PORT,
     Installation,
     address,
     apply,
@@ -20,7 +24,9 @@ from fakes.installation import (
     traffic,
     until,
 )
+from fakes.installation_fixtures import running_installation
 from fakes.kinds import resource_of
+from fakes.strict_nginx import REFUSED, environment_with_strict_nginx
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -30,6 +36,15 @@ HOST = "shared.example"
 
 GOOD_WITHIN = 5.0
 """Seconds until a good route is served beside a rejected one; a loaded machine needs some."""
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    """Return an installation whose NGINX rejects expressions that the compiler accepts."""
+    with tempfile.TemporaryDirectory(prefix="gh-nginx-") as directory:
+        environment = environment_with_strict_nginx(Path(directory))
+        with running_installation(environment=environment) as started:
+            yield started
 
 
 def matching(name: str, pattern: str) -> dict[str, Any]:
@@ -78,7 +93,7 @@ async def test_rejected_expression_is_left_out_and_reported(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     where = await ready(client)
-    await apply(client, [matching("bad", r"/\x{263a}")])
+    await apply(client, [matching("bad", f"/{REFUSED}")])
     await apply(client, [shared(route("after", "/after"))])
     started = time.monotonic()
     await served(where, "/after")
@@ -94,7 +109,7 @@ async def test_rejected_expression_is_left_out_and_reported(
     result = await condition(client, "HTTPRoute", "bad", "PartiallyInvalid")
     assert result is not None
     assert result["message"].startswith("Dropped Rule: rules[1]: rejected by nginx/")
-    assert "character value in \\x{}" in result["message"]
+    assert "pcre2_compile() failed: too old" in result["message"]
     programmed = await condition(client, "Gateway", "web", "Programmed")
     assert programmed is not None
     assert programmed["status"] == "True"
@@ -113,6 +128,32 @@ async def test_rejected_expression_is_left_out_and_reported(
         return await condition(client, "HTTPRoute", "bad", "PartiallyInvalid") is None
 
     await until(repaired)
+
+
+QUOTED = {
+    "port": f"/bind\\(\\) to x:{PORT} failed {REFUSED}",
+    "file": f"/ in gatehouse/http.conf:1 {REFUSED}",
+    "credential": f"/gatehouse/tls/x {REFUSED}",
+}
+"""Expressions that look like other messages of NGINX, which quotes them."""
+
+
+@pytest.mark.parametrize("case", QUOTED)
+async def test_quoted_expression_costs_only_its_own_match(
+    installation: Installation, client: kube.Client, backends: None, case: str
+) -> None:
+    where = await ready(client)
+    async with traffic(where, "/app") as answers:
+        await apply(client, [matching(f"quoted-{case}", QUOTED[case])])
+        await served(where, f"/quoted-{case}-good")
+        await until_left_out(client, f"quoted-{case}")
+        await apply(client, [shared(route(f"after-{case}", f"/after-quoted-{case}"))])
+        await served(where, f"/after-quoted-{case}")
+        programmed = await condition(client, "Gateway", "web", "Programmed")
+        assert programmed is not None
+        assert "1 object left out" in programmed["message"], programmed
+        await client.delete(resources.HTTP_ROUTES, f"quoted-{case}", "default")
+    assert set(answers) == {"200"}, answers
 
 
 def filtering(name: str, context: str, value: str) -> list[dict[str, Any]]:
@@ -214,7 +255,7 @@ async def test_rejected_object_stays_left_out_after_controller_and_agent_restart
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     where = await ready(client)
-    await apply(client, [matching("still-bad", r"/\x{263a}"), shared(route("beside", "/beside"))])
+    await apply(client, [matching("still-bad", f"/{REFUSED}"), shared(route("beside", "/beside"))])
     await served(where, "/beside")
     await until_left_out(client, "still-bad")
     async with traffic(where, "/app") as answers:

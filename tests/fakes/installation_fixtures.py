@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,9 +22,19 @@ def options() -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def installation(options: tuple[str, ...]) -> Iterator[Installation]:
+    with running_installation(*options) as result:
+        yield result
+
+
+@contextlib.contextmanager
+def running_installation(
+    *options: str, environment: dict[str, str] | None = None
+) -> Iterator[Installation]:
+    """Run an installation. ``environment``: None for the tests' own."""
     # Short paths, since those of Unix sockets are limited.
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
         result = Installation(Path(directory), *options)
+        result.environment = environment
         result.start()
         yield result
         assert result.process is not None

@@ -49,7 +49,7 @@ class Client:
         self.last = self.conversation.next()
         if self.last is None:
             return [], []
-        return [resource.name for resource in self.last.resources], list(self.last.removed)
+        return [resource.name for resource in self.last.resources], sorted(self.last.removed)
 
     def accept(self) -> None:
         assert self.last is not None

@@ -10,6 +10,7 @@ rewrites the expected files; review the diff.
 from __future__ import annotations
 
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,19 @@ import yaml
 from fakes import envoys, nginx_check, resource_fields
 from fakes.admission import NOW, admitted_objects
 from fakes.compiled_objects import engine_with
+from fakes.rejected_parts import reject_part
 from gatehouse.agent import system_trust
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller import plus_usage
+from gatehouse.controller.held_back import port_part
 from gatehouse.controller.outputs import by_subject
 from gatehouse.controller.provisioner.copied_secrets import SecretSource
-from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import describe
 from gatehouse.dataplane.file_set import FileSet
-from gatehouse.dataplane.origin import NO_ORIGIN, Origin
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key
 
 HERE = Path(__file__).parent
@@ -142,26 +144,21 @@ def _engine(case: str) -> Engine:
 def _reject(engine: Engine, rejections: list[dict[str, Any]]) -> None:
     """Let the proxy of the only Gateway reject parts of each version, one after the other."""
     (key, gateway), *_ = _gateways(engine)
-    suspect = Suspect(NO_ORIGIN)
-    quarantine = Quarantine(
-        key,
-        lambda *_: [suspect],
-        lambda key: getattr(engine.snapshot.get(key), "spec", None),
-        engine.reads,
-    )
-    for number, rejection in enumerate(rejections):
+    quarantines = []
+    for rejection in rejections:
         message, in_match = rejection.pop("message"), rejection.pop("in_match", False)
         is_credential = rejection.pop("credential", False)
         origin = Origin(namespace="ns", **rejection)
         names = [known.name for known in gateway.credentials if origin in known.origins]
         credential = names[0] if is_credential else ""
-        suspect = Suspect(origin, in_match=in_match, credential=credential)
-        quarantine.published(f"v{number}", gateway)
-        assert quarantine.rejected(f"v{number}", message, "proxy/1"), suspect
-        engine.commit(quarantine.inputs)
+        part = port_part(origin.port) if origin.port else Suspect(origin)
+        suspect = msgspec.structs.replace(part, in_match=in_match, credential=credential)
+        quarantines.append(reject_part(engine, key, gateway, suspect, message))
         ((_, gateway),) = _gateways(engine)
-    engine.commit(by_subject(key, quarantine.findings))
-    left_out = describe(quarantine.left_out)
+    findings = chain.from_iterable(quarantine.findings for quarantine in quarantines)
+    engine.commit(by_subject(key, findings))
+    origins = chain.from_iterable(quarantine.left_out for quarantine in quarantines)
+    left_out = describe(sorted(origins))
     programmed = gateway_api.ProgrammedInput(programmed=True, left_out=left_out)
     engine.commit({("Programming", *key[1:]): programmed})
 

@@ -72,6 +72,7 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             ("Accepted", "TooManyRoutes"): "Delete routes of the namespace, or let an "
             "administrator raise the ceiling that the message names.",
             ("Accepted", "UnsupportedAddress"): "Use an IP address in spec.addresses.",
+            ("Accepted", "UnsupportedField"): "Remove the field that the message names.",
             ("Accepted", "UnsupportedKind"): "Use a class whose proxy serves this policy, or "
             "delete the policy.",
             ("Accepted", "UnsupportedProtocol"): "Use a protocol that the proxy of the class "

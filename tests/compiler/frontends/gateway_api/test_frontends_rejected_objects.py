@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from fakes.rejected_parts import reject_part
 from fakes.upstream_worlds import authority
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.unsupported import Suspect
-from gatehouse.controller.held_back import held_back_key, without_held_back
-from gatehouse.controller.quarantine import Quarantine
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
@@ -128,21 +127,8 @@ class World:
         return merged
 
     def reject(self, gateway: Key, suspect: Suspect, among: Sequence[Origin] = ()) -> None:
-        """Let the proxy of a Gateway reject a part, and accept what lacks it."""
-        quarantine = Quarantine(
-            gateway,
-            lambda *_: [suspect],
-            lambda key: getattr(self.engine.snapshot.get(key), "spec", None),
-            self.engine.reads,
-        )
-        compiled = self.compiled(gateway)
-        quarantine.published("v1", compiled)
-        assert quarantine.rejected("v1", "bad", "proxy/1", among)
-        if held := quarantine.inputs.get(held_back_key(gateway)):
-            quarantine.published("v2", without_held_back(held, compiled), compiled)
-            assert quarantine.confirmed(["v2"])
-        assert not quarantine.searching
-        self.engine.commit(quarantine.inputs)
+        """Let the proxy of a Gateway reject a part."""
+        reject_part(self.engine, gateway, self.compiled(gateway), suspect, "bad", among)
 
 
 def conditions(entries: list[Object], **which: str) -> list[Object]:

@@ -20,8 +20,6 @@ CAPABLE_NGINX = nginx.NginxCapabilities.parse(
     named_endpoints=True,
     connectors=True,
     authenticators=True,
-    access_log=True,
-    traces=True,
 )
 """An NGINX beside a Gatehouse agent with every sidecar."""
 

@@ -64,7 +64,7 @@ SIMILAR = {
 """Other values of texts in these forms."""
 NUMBERS = (1, 2, 3, 7, 50, 301, 404, 503, 8081, 65_000)
 CAPABILITIES: Mapping[str, Any] = {
-    NGINX_CONTROLLER: CAPABLE_NGINX,
+    NGINX_CONTROLLER: msgspec.structs.replace(CAPABLE_NGINX, access_log=True, traces=True),
     ENVOY_CONTROLLER: envoy.EnvoyCapabilities(
         "system.pem", authenticators=True, runtime_limits=True
     ),

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.dataplane.origin import NO_ORIGIN, Origin
+from gatehouse.dataplane.origin import Origin
 
 
 class ProxyOnly(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +76,8 @@ class NginxRateLimits(ProxyOnly, frozen=True):
 
     log_level: Literal["", "info", "notice", "warn", "error"] = ""
     """Level of messages about rejected requests."""
-    log_level_field: Origin = NO_ORIGIN
-    """The field that sets it."""
+    log_level_fields: tuple[Origin, ...] = ()
+    """The fields that set it."""
 
 
 class NginxUpstreamSettings(ProxyOnly, frozen=True):

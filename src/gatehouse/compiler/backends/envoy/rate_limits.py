@@ -40,9 +40,9 @@ def rate_limit_filters(rates: ir.RateLimits) -> list[extension_pb2.TypedExtensio
 def unsupported_limits(rates: ir.RateLimits) -> list[UnsupportedSetting]:
     """Return the settings of the limits that Envoy does not support."""
     findings = []
-    if rates.nginx.log_level:
+    for field in rates.nginx.log_level_fields:
         why = "Envoy does not log rejected requests at a level of their own"
-        findings.append(UnsupportedSetting(rates.nginx.log_level_field, why))
+        findings.append(UnsupportedSetting(field, why))
     for limit in rates.limits:
         attribute = _unsupported_attribute(limit)
         if attribute is not None:

@@ -243,10 +243,7 @@ def rate_limits(policy: api.RateLimitPolicy, ceilings: ResourceLimits) -> Parsed
     answers: list[api.RateLimitAnswer] = [spec, *spec.local.rules]
     places = ["rateLimit", *(f"rateLimit.local.rules[{i}]" for i in range(len(spec.local.rules)))]
     levels = [
-        NginxRateLimits(
-            log_level=_LEVELS[answer.log_level],
-            log_level_field=origin_of(policy).field(f"{place}.logLevel"),
-        )
+        NginxRateLimits(_LEVELS[answer.log_level], (origin_of(policy).field(f"{place}.logLevel"),))
         for place, answer in zip(places, answers, strict=True)
         if answer.log_level in _LEVELS
     ]

@@ -85,7 +85,7 @@ class ServedCheck:
         self._reported: set[ResourceKey] = set()
         """Resources that differed when they were last compared."""
         self.problem = ""
-        """What differs now; empty if nothing does."""
+        """The present difference; empty if there is none."""
         self.mismatches = 0
         """Number of resources that differed so far."""
 

@@ -30,7 +30,10 @@ class CrashingAgent:
         self.directory = directory
         self._order = directory / "die-at"
         self._log = directory / "agent.log"
-        self._environ = dict(os.environ) | environ | {"DIE_AT": str(self._order)}
+        # The program imports other fakes.
+        path = f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}"
+        own = {"DIE_AT": str(self._order), "PYTHONPATH": path}
+        self._environ = dict(os.environ) | environ | own
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> subprocess.Popen[bytes]:

@@ -203,9 +203,10 @@ class Quarantines:
         for gateway in tuple(self._holding):
             quarantine = self._by_gateway[gateway]
             released = deleted and quarantine.forget(key)
-            if not released and not quarantine.verdicts.depends_on(key):
+            if quarantine.verdicts.depends_on(key):
+                quarantine.verdicts.hurry()
+            elif not released:
                 continue
-            quarantine.verdicts.hurry()
             self._store(gateway, quarantine)
 
     def withdraw(self, gateway: Key) -> None:
@@ -236,12 +237,9 @@ class Quarantines:
     def _retry(self, gateway: Key) -> None:
         del self._timers[gateway]
         quarantine = self._by_gateway[gateway]
-        if quarantine.retry():
-            changed = self._store(gateway, quarantine)
-        else:
-            changed = False
+        if not quarantine.retry():
             self._follow_retries(gateway, quarantine)
-        if changed:
+        elif self._store(gateway, quarantine):
             self._changed()
 
 

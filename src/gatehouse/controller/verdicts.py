@@ -206,8 +206,9 @@ class Verdicts:
 
     def depends_on(self, key: Key) -> bool:
         """Return whether a verdict may depend on an object: another one of the same namespace."""
-        namespaces = {part.origin.namespace for part in self._attempts}
-        return key[0] in _REFERRED and key[1] in namespaces
+        return key[0] in _REFERRED and any(
+            part.origin.namespace == key[1] for part in self._attempts
+        )
 
     def settle(self) -> None:
         """Forget the attempts of parts that are used again."""

@@ -18,6 +18,7 @@ import yaml
 from fakes import hostile_objects
 from fakes.installation import Installation
 from fakes.kinds import resource_of
+from fakes.shared_gateway import shared_gateway
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
@@ -36,7 +37,8 @@ BINDINGS = Resource(
 PARTS = ("apiserver", "controller", "node")
 GROUPS = ["", "discovery.k8s.io", "gateway.networking.k8s.io", "gateway.nginx.org"]
 
-WORLD = """
+WORLD = (
+    """
 kind: Namespace
 apiVersion: v1
 metadata: {name: gh}
@@ -49,21 +51,9 @@ kind: Namespace
 apiVersion: v1
 metadata: {name: evil}
 ---
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: gw, namespace: gh}
-spec:
-  gatewayClassName: CLASS
-  allowedListeners: {namespaces: {from: All}}
-  listeners:
-  - {name: http, port: 8080, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
-  - name: tls
-    port: 9443
-    protocol: TLS
-    tls: {mode: Passthrough}
-    allowedRoutes: {namespaces: {from: All}}
-  - {name: tcp, port: 9000, protocol: TCP, allowedRoutes: {namespaces: {from: All}}}
-  - {name: udp, port: 9001, protocol: UDP, allowedRoutes: {namespaces: {from: All}}}
+"""
+    + shared_gateway("gh", "CLASS")
+    + """\
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -89,6 +79,7 @@ apiVersion: v1
 metadata: {name: moving, namespace: good}
 spec: {ports: [{port: 80}]}
 """
+)
 
 
 def world(gateway_class: str, backend: tuple[str, int]) -> list[Object]:

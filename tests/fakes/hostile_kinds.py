@@ -25,6 +25,7 @@ from fakes.short_objects import (
     cors,
     external,
     filtered,
+    full_path,
     grpc,
     header,
     jwt,
@@ -36,6 +37,7 @@ from fakes.short_objects import (
     named,
     path,
     policy,
+    prefix_path,
     proxy,
     query,
     route,
@@ -317,57 +319,27 @@ KINDS: dict[str, list[Object]] = {
             ]
         }
     ),
-    "redirect: path of quotes": filtered(
-        "RequestRedirect",
-        {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/" + '"' * 1023}},
-    ),
-    "redirect: path of dollar signs": filtered(
-        "RequestRedirect",
-        {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/" + "$" * 1023}},
-    ),
+    "redirect: path of quotes": filtered("RequestRedirect", full_path("/" + '"' * 1023)),
+    "redirect: path of dollar signs": filtered("RequestRedirect", full_path("/" + "$" * 1023)),
     "redirect: path of four bytes": filtered(
-        "RequestRedirect",
-        {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/" + "\U0001f600" * 1023}},
+        "RequestRedirect", full_path("/" + "\U0001f600" * 1023)
     ),
-    "redirect: path with query": filtered(
-        "RequestRedirect", {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/a?b#c"}}
-    ),
-    "redirect: path with line feed": filtered(
-        "RequestRedirect", {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/a\nb"}}
-    ),
-    "redirect: prefix of quotes": filtered(
-        "RequestRedirect",
-        {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/" + '"' * 1023}},
-    ),
-    "redirect: prefix with group": filtered(
-        "RequestRedirect", {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/\\1$1"}}
-    ),
+    "redirect: path with query": filtered("RequestRedirect", full_path("/a?b#c")),
+    "redirect: path with line feed": filtered("RequestRedirect", full_path("/a\nb")),
+    "redirect: prefix of quotes": filtered("RequestRedirect", prefix_path("/" + '"' * 1023)),
+    "redirect: prefix with group": filtered("RequestRedirect", prefix_path("/\\1$1")),
     "redirect: longest hostname": filtered(
         "RequestRedirect", {"hostname": ".".join(["a" * 62] * 4)}
     ),
     "redirect: port": filtered("RequestRedirect", {"port": 65535, "scheme": "https"}),
     "redirect: status 308": filtered("RequestRedirect", {"statusCode": 308}),
     "redirect: status 303": filtered("RequestRedirect", {"statusCode": 303}),
-    "rewrite: path of quotes": filtered(
-        "URLRewrite", {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/" + '"' * 1023}}
-    ),
-    "rewrite: path of dollar signs": filtered(
-        "URLRewrite", {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/" + "$" * 1023}}
-    ),
-    "rewrite: path of backslashes": filtered(
-        "URLRewrite",
-        {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/" + "\\" * 1023}},
-    ),
-    "rewrite: path of question marks": filtered(
-        "URLRewrite", {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/???"}}
-    ),
-    "rewrite: path with null": filtered(
-        "URLRewrite", {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/\x00"}}
-    ),
-    "rewrite: prefix of four bytes": filtered(
-        "URLRewrite",
-        {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/" + "\U0001f600" * 1023}},
-    ),
+    "rewrite: path of quotes": filtered("URLRewrite", full_path("/" + '"' * 1023)),
+    "rewrite: path of dollar signs": filtered("URLRewrite", full_path("/" + "$" * 1023)),
+    "rewrite: path of backslashes": filtered("URLRewrite", prefix_path("/" + "\\" * 1023)),
+    "rewrite: path of question marks": filtered("URLRewrite", full_path("/???")),
+    "rewrite: path with null": filtered("URLRewrite", full_path("/\x00")),
+    "rewrite: prefix of four bytes": filtered("URLRewrite", prefix_path("/" + "\U0001f600" * 1023)),
     "rewrite: hostname": filtered("URLRewrite", {"hostname": ".".join(["a" * 62] * 4)}),
     "cors: origins": cors(
         allowOrigins=[f"https://{'a' * 60}.{'b' * 60}.{'c' * 60}.{n}.example" for n in range(64)]

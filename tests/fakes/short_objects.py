@@ -55,6 +55,16 @@ def filtered(kind: str, value: Object) -> list[Object]:
     return route(rule if kind != "RequestRedirect" else rule | {"backendRefs": []})
 
 
+def full_path(value: str) -> Object:
+    """Return a redirect or rewrite to a path."""
+    return {"path": {"type": "ReplaceFullPath", "replaceFullPath": value}}
+
+
+def prefix_path(value: str) -> Object:
+    """Return a redirect or rewrite of the matched prefix."""
+    return {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": value}}
+
+
 def _field(kind: str) -> str:
     known = {"CORS": "cors", "URLRewrite": "urlRewrite"}
     return known.get(kind, kind[0].lower() + kind[1:])

@@ -1,9 +1,9 @@
 """Credentials that take long to load, or to compare with those of a request.
 
 Who: the author of a Secret in one namespace. Through what: keys of certificates, JSON Web Key Sets
-and password files, whose size and cost their author chooses. What must hold: the controller, which
-compiles the objects of all tenants in turn, and the proxies, whose workers serve all clients in
-turn, spend no more than a fraction of a second on one of them.
+and password files, whose size and cost their author chooses. What must hold: one of them takes the
+controller, which compiles the objects of all tenants in turn, and the proxies, whose workers serve
+all clients in turn, less than a second.
 """
 
 from __future__ import annotations

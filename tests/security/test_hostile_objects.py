@@ -22,6 +22,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3 import tcp_proxy_pb2
 from fakes import envoys, hostile_objects, injected, nginx_check, processes
 from fakes.admission import admitted_objects
 from fakes.compiled_objects import CAPABLE_NGINX, Object, engine_with, merged_statuses
+from fakes.shared_gateway import shared_gateway
 from fakes.victim import victim_of
 from gatehouse.agent import system_trust
 from gatehouse.compiler.backends import envoy, nginx
@@ -45,25 +46,18 @@ ENVOY_MEMORY_BYTES = 512 << 20
 OUTPUT_BYTES = 64 << 10
 """Limit of what one tenant's objects add to the output, on average."""
 
-WORLD = """
+WORLD = (
+    """
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: c}
 spec: {controllerName: CONTROLLER}
 ---
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: gw, namespace: gh}
-spec:
-  gatewayClassName: c
-  allowedListeners: {namespaces: {from: All}}
-  listeners:
-  - {name: http, port: 8080, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
-  - {name: tls, port: 9443, protocol: TLS, tls: {mode: Passthrough}, allowedRoutes: {namespaces: {from: All}}}
-  - {name: tcp, port: 9000, protocol: TCP, allowedRoutes: {namespaces: {from: All}}}
-  - {name: udp, port: 9001, protocol: UDP, allowedRoutes: {namespaces: {from: All}}}
----
-""" + victim_of("gw", "gh")  # noqa: E501
+"""
+    + shared_gateway("gh", "c")
+    + "---\n"
+    + victim_of("gw", "gh")
+)
 
 
 WILDCARD_TENANT = """

@@ -19,6 +19,7 @@ from fakes.admission import NOW, admitted_objects
 from fakes.compiled_objects import CAPABLE_NGINX, engine_with
 from fakes.hostile_kinds import KINDS, Tenant, tenants
 from fakes.hostile_refusals import REFUSED
+from fakes.shared_gateway import shared_gateway
 from gatehouse.cli.check_proxies import EnvoyTest, NginxTest, as_tested
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api
@@ -42,18 +43,7 @@ spec:
   telemetry: {exporter: {endpoint: "http://192.0.2.1:4317"}}
   dnsResolver: {addresses: [{type: IPAddress, value: 192.0.2.53}]}
 ---
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: gw, namespace: infra}
-spec:
-  gatewayClassName: c
-  allowedListeners: {namespaces: {from: All}}
-  listeners:
-  - {name: http, port: 8080, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
-  - {name: tls, port: 9443, protocol: TLS, tls: {mode: Passthrough}, allowedRoutes: {namespaces: {from: All}}}
-  - {name: tcp, port: 9000, protocol: TCP, allowedRoutes: {namespaces: {from: All}}}
-  - {name: udp, port: 9001, protocol: UDP, allowedRoutes: {namespaces: {from: All}}}
-"""  # noqa: E501
+""" + shared_gateway("infra", "c")
 CAPABLE_ENVOY = envoy.EnvoyCapabilities("system.pem", authenticators=True, runtime_limits=True)
 PROXIES = {"nginx": gateway_api.NGINX, "envoy": gateway_api.ENVOY}
 

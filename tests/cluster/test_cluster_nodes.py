@@ -6,11 +6,12 @@ from collections import Counter
 
 import pytest
 
-from cluster import audit, example, layout, running
+from cluster import example, layout, running
 from cluster.conftest import NAMESPACE, leader
 from cluster.example import DEPLOYMENTS
 from cluster.running import wait_until
 from cluster.traffic import requests_to
+from fakes.audit_log import AuditLog, requested_resource
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -37,6 +38,6 @@ def _refused_evictions() -> Counter[str]:
     """Return the number of evictions that a budget refused, by Deployment."""
     return Counter(
         event["objectRef"]["name"].rsplit("-", 2)[0]
-        for event in audit.requests()
-        if audit.resource(event) == "pods/eviction" and event["responseStatus"]["code"] == 429
+        for event in AuditLog(layout.AUDIT_LOG).requests()
+        if requested_resource(event) == "pods/eviction" and event["responseStatus"]["code"] == 429
     )

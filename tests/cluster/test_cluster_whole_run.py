@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster import audit, running
+from cluster import layout, running
 from cluster.conftest import NAMESPACE, helm
 from cluster.running import wait_until
-from gatehouse.controller.permissions import Permission
+from fakes.audit_log import AuditLog, requested_resource
+from fakes.every_permission import KINDS, STEPS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -32,29 +31,13 @@ NAMESPACED_KINDS = (
     "networkpolicies,poddisruptionbudgets,horizontalpodautoscalers"
 )
 CLUSTER_KINDS = "clusterroles,clusterrolebindings,validatingadmissionpolicies"
-KINDS = (Path(__file__).parent / "kinds.yaml").read_text()
-
-ACCEPTED = {
-    "ExternalDNS is not installed": r"^externaldns\.k8s\.io dnsendpoints ",
-    "no UpstreamCluster has a limit that data planes share": r" ratelimitconditions",
-    "only for an Event that happens again": r"^ events patch$",
-}
-"""Permissions that a run need not use: regular expressions by reason."""
-
-DAEMON_SET: dict[str, Any] = {"deployment": None, "daemonSet": {}}
-STEPS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("gateway/gw", {"infrastructure": {"labels": {"step": "1"}}}, "update deployments"),
-    ("gatewayparameters/all", {"kubernetes": DAEMON_SET}, "create daemonsets"),
-    ("gateway/gw", {"infrastructure": {"labels": {"step": "2"}}}, "update daemonsets"),
-    ("gateway/gw", {"gatewayClassName": "gatehouse-envoy"}, "delete serviceaccounts"),
-)
-"""Changes in `kinds.yaml`: object, new part of its spec, and a request that follows."""
+AUDIT = AuditLog(layout.AUDIT_LOG)
 
 
 @pytest.fixture(scope="module")
 def all_kinds(urls: tuple[str, ...]) -> None:
     """Have an object of each kind that the controller reads, and change what it writes for them."""
-    running.apply(KINDS)
+    running.apply(KINDS.read_text())
     wait_until("statuses of all kinds are written", _statuses_are_written, seconds=60)
     wait_until("objects are created", _has_requested, "create horizontalpodautoscalers", seconds=60)
     credentials = {"stringData": {".dockerconfigjson": '{"auths": {}}'}}
@@ -75,22 +58,22 @@ def _statuses_are_written() -> bool:
 def _has_requested(request: str) -> bool:
     """Return whether the controller has sent a request such as ``create services``."""
     return any(
-        f"{event['verb']} {audit.resource(event)}" == request
-        for event in audit.requests(CONTROLLER)
+        f"{event['verb']} {requested_resource(event)}" == request
+        for event in AUDIT.requests(CONTROLLER)
         if event.get("objectRef", {}).get("namespace") == "kinds"
     )
 
 
 def test_no_request_of_gatehouse_is_forbidden(all_kinds: None) -> None:
-    assert any(event["responseStatus"]["code"] == 200 for event in audit.requests(NAMESPACE))
+    assert any(event["responseStatus"]["code"] == 200 for event in AUDIT.requests(NAMESPACE))
     assert _forbidden() == set()
 
 
 def _forbidden() -> set[str]:
     """Return verb and kind of the requests that were forbidden."""
     return {
-        f"{event['verb']} {audit.resource(event)}"
-        for event in audit.requests(NAMESPACE)
+        f"{event['verb']} {requested_resource(event)}"
+        for event in AUDIT.requests(NAMESPACE)
         if event["responseStatus"]["code"] == 403
     }
 
@@ -102,47 +85,8 @@ def test_no_permission_is_unused(all_kinds: None, account: str) -> None:
 
 def _unused(account: str) -> list[str]:
     """Return permissions that a ServiceAccount has not used, though a run must."""
-    granted, used = _granted(account), _used(account)
-    return sorted(
-        " ".join(permission)
-        for permission in granted - used
-        if not _follows_a_conflict(permission, granted) and not _is_accepted(permission)
-    )
-
-
-def _used(account: str) -> set[Permission]:
-    return {
-        Permission(event["objectRef"].get("apiGroup", ""), audit.resource(event), event["verb"])
-        for begun in (False, True)
-        for event in audit.requests(account, begun=begun)
-        if "objectRef" in event
-    }
-
-
-def _granted(account: str) -> set[Permission]:
-    return {
-        Permission(group, resource, verb)
-        for role in ROLES[account]
-        for rule in running.kubectl_json("-n", NAMESPACE, "get", role)["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-
-
-def _follows_a_conflict(permission: Permission, granted: set[Permission]) -> bool:
-    """Return whether an object is read only after a write that conflicts with another client's."""
-    written = {
-        permission._replace(resource=f"{permission.resource}{subresource}", verb="update")
-        for subresource in ("", "/status")
-    }
-    return permission.verb == "get" and bool(written & granted)
-
-
-def _is_accepted(permission: Permission) -> bool:
-    """Return whether a run need not use a permission."""
-    words = " ".join(permission)
-    return any(re.search(pattern, words) for pattern in ACCEPTED.values())
+    roles = [running.kubectl_json("-n", NAMESPACE, "get", role) for role in ROLES[account]]
+    return AUDIT.unused(account, roles)
 
 
 def test_controllers_at_rest_request_little_but_their_lease(all_kinds: None) -> None:
@@ -166,7 +110,7 @@ def _requests_during(seconds: float) -> Counter[str]:
 
 
 def _requests() -> Counter[str]:
-    return Counter(f"{e['verb']} {audit.resource(e)}" for e in audit.requests(CONTROLLER))
+    return Counter(f"{e['verb']} {requested_resource(e)}" for e in AUDIT.requests(CONTROLLER))
 
 
 def test_uninstalled_chart_leaves_only_documented_objects(all_kinds: None) -> None:

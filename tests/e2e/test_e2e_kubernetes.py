@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import urllib.parse
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,12 +17,16 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from fakes.audit_log import requested_resource
+from fakes.every_permission import KINDS, STEPS
 from fakes.installation import until
 from fakes.kinds import resource_of
 from fakes.kubernetes import (
     BACKEND,
+    CONTROLLER_ACCOUNT,
     CONTROLLERS,
     DATA_PLANES,
+    NAMESPACE,
     POD_OF_TOKEN,
     Kubernetes,
     running_kubernetes,
@@ -43,7 +47,6 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.store import Changes
 from gatehouse.standalone import echo
 
-KINDS = Path(__file__).parents[1] / "cluster" / "kinds.yaml"
 PORTS = {"gatehouse-nginx": 8080, "gatehouse-envoy": 8090}
 """Ports of Gateways by class: one machine has the sockets of both data planes."""
 OTHER_KINDS = """
@@ -221,6 +224,39 @@ async def test_controllers_may_do_what_they_do(installed_chart: Kubernetes) -> N
         if was_cut_short(event)
     )
     assert {watch for watch, number in ended.items() if number > 1} == set()
+
+
+async def test_no_permission_of_the_controllers_is_unused(installed_chart: Kubernetes) -> None:
+    """Of the controller's roles in the chart."""
+    run = installed_chart.administrator.kubectl
+    for name, spec, request in STEPS:
+        patch = ("--type", "merge", "--patch", json.dumps({"spec": spec}))
+        await asyncio.to_thread(run, "patch", name, "--namespace", "kinds", *patch)
+        await until(_constant(partial(has_requested, installed_chart, request)), SECONDS)
+    get = installed_chart.administrator.get
+    roles = [
+        await asyncio.to_thread(get, "clusterrole", "gatehouse-controller"),
+        await asyncio.to_thread(get, "role", "gatehouse", "--namespace", NAMESPACE),
+    ]
+    unused: list[str] = []
+
+    def all_are_used() -> bool:
+        unused[:] = installed_chart.audit.unused(CONTROLLER_ACCOUNT, roles)
+        return not unused
+
+    try:
+        await until(_constant(all_are_used), SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"unused: {', '.join(unused)}") from None
+
+
+def has_requested(installed_chart: Kubernetes, request: str) -> bool:
+    """Return whether a controller has sent a request such as ``create services`` for `kinds`."""
+    return any(
+        f"{event['verb']} {requested_resource(event)}" == request
+        for event in installed_chart.requests()
+        if event.get("objectRef", {}).get("namespace") == "kinds"
+    )
 
 
 async def test_standby_serves_agents_after_the_leader_ended(installed_chart: Kubernetes) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import yaml
 
 from fakes import peers
 from fakes.administrator import CHART, HELM, SYSTEM, Cluster
+from fakes.audit_log import AuditLog
 from fakes.kinds import resource_of
 from fakes.kube_apiserver import PROGRAM, KubeApiserver, running_kube_apiserver
 from fakes.machines import CUT, POSSIBLE, Machine
@@ -42,7 +42,7 @@ DATA_PLANES = {"gatehouse-nginx": "192.0.2.5", "gatehouse-envoy": "192.0.2.6"}
 """Address of the data plane of a Gateway, by class."""
 _PORT = 8443
 _HEALTH = 8081
-_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:gatehouse"
+CONTROLLER_ACCOUNT = f"{NAMESPACE}:gatehouse"
 POD_OF_TOKEN = "authentication.kubernetes.io/pod-name"
 """Extra of a user whose token is bound to a Pod."""
 _AUDIT_POLICY = {
@@ -59,6 +59,7 @@ class Kubernetes:
     def __init__(self, server: KubeApiserver, client: kube.Client, directory: Path) -> None:
         self.client = client
         self.administrator = Cluster(server.kubeconfig, directory)
+        self.audit = AuditLog(directory / "audit.log")
         self._server = server
         self._directory = directory
         self._running: dict[str, tuple[PodRunner, asyncio.Task[None]]] = {}
@@ -200,14 +201,8 @@ class Kubernetes:
 
     def requests(self) -> list[dict[str, Any]]:
         """Return the audit events of completed requests of the controllers, the oldest first."""
-        events = map(json.loads, (self._directory / "audit.log").read_text().splitlines())
-        return [
-            event
-            for event in events
-            if event["user"]["username"] == _ACCOUNT
-            and POD_OF_TOKEN in event["user"]["extra"]
-            and event["stage"] == "ResponseComplete"
-        ]
+        events = self.audit.requests(CONTROLLER_ACCOUNT)
+        return [event for event in events if POD_OF_TOKEN in event["user"]["extra"]]
 
     async def apply(self, manifests: Iterator[Mapping[str, Any]]) -> None:
         """Create objects."""

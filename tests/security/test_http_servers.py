@@ -16,8 +16,10 @@ from types import ModuleType
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from aiohttp import web
 
+from gatehouse.console import server as console
 from gatehouse.runtime import health, limited_http
 from gatehouse.runtime.limited_http import LimitedHttpServer
 from gatehouse.sidecars.authenticator import server as authenticator
@@ -27,55 +29,64 @@ from gatehouse.standalone.free_ports import free_port
 DEADLINE_SECONDS = 20.0
 
 
-@contextlib.asynccontextmanager
-async def limited(directory: Path) -> AsyncIterator[Path]:
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=await request.read())
+async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(body=await request.read())
 
-    runner = web.ServerRunner(LimitedHttpServer(handle))
+
+def application_runner() -> web.BaseRunner:
+    application = web.Application()
+    application.router.add_post("/", handle)
+    return limited_http.LimitedAppRunner(application)
+
+
+RUNNERS = (lambda: web.ServerRunner(LimitedHttpServer(handle)), application_runner)
+
+
+@pytest_asyncio.fixture(params=RUNNERS, ids=["server", "application"])
+async def limited(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Path]:
+    runner = request.param()
     await runner.setup()
-    await web.UnixSite(runner, directory / "socket").start()
+    await web.UnixSite(runner, tmp_path / "socket").start()
     try:
-        yield directory / "socket"
+        yield tmp_path / "socket"
     finally:
         await runner.cleanup()
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: "])
 async def test_late_request_head_closes_the_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    limited: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(limited_http, "HEAD_SECONDS", 0.2)
-    async with limited(tmp_path) as path, asyncio.timeout(DEADLINE_SECONDS):
-        reader, writer = await asyncio.open_unix_connection(path)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        reader, writer = await asyncio.open_unix_connection(limited)
         writer.write(sent)
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
         writer.close()
 
 
-async def test_compressed_bodies_are_not_inflated(tmp_path: Path) -> None:
+async def test_compressed_bodies_are_not_inflated(limited: Path) -> None:
     body = gzip.compress(b"x" * 1_000_000)
-    async with limited(tmp_path) as path:
-        connector = aiohttp.UnixConnector(str(path))
-        headers = {"Content-Encoding": "gzip"}
-        async with (
-            aiohttp.ClientSession("http://a", connector=connector) as http,
-            http.post("/", data=body, headers=headers) as response,
-        ):
-            assert await response.read() == body
+    connector = aiohttp.UnixConnector(str(limited))
+    headers = {"Content-Encoding": "gzip"}
+    async with (
+        aiohttp.ClientSession("http://a", connector=connector) as http,
+        http.post("/", data=body, headers=headers) as response,
+    ):
+        assert await response.read() == body
 
 
-@pytest.mark.parametrize("module", [authenticator, reviewer])
-def test_servers_of_sidecars_have_the_limits(module: ModuleType) -> None:
+@pytest.mark.parametrize("module", [authenticator, reviewer, console])
+def test_servers_have_the_limits(module: ModuleType) -> None:
     """A server of aiohttp itself would have none."""
     names = {
         node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
     }
-    assert "LimitedHttpServer" in names
-    assert "web.Server" not in names
+    assert names & {"LimitedHttpServer", "LimitedAppRunner"}
+    assert not names & {"web.Server", "web.AppRunner"}
 
 
 async def test_silent_connections_do_not_stop_health_checks() -> None:

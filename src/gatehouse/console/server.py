@@ -16,6 +16,7 @@ from gatehouse.console.documents import Documents, read_documents
 from gatehouse.console.object_feed import ObjectFeed, ReadScope
 from gatehouse.inspection.data_plane_metrics import MetricsReader
 from gatehouse.kube.client import Client
+from gatehouse.runtime.limited_http import LimitedAppRunner
 
 _TYPES = {
     ".html": "text/html",
@@ -45,9 +46,7 @@ async def serve_console(
     application.add_routes([*api.routes(), *_static_routes(), *_document_routes()])
     application.router.add_get(LOGIN_PATH, access.log_in, allow_head=False)
     # The stream of a closed page ends at once, and with it the watches.
-    runner = web.AppRunner(
-        application, access_log=None, shutdown_timeout=1.0, handler_cancellation=True
-    )
+    runner = LimitedAppRunner(application, shutdown_timeout=1.0, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", port)

@@ -86,3 +86,13 @@ class LimitedHttpServer(web.Server):
     def __call__(self) -> web.RequestHandler:
         """Return the protocol of a new connection."""
         return self._protocol(self, loop=asyncio.get_running_loop(), **self._options)
+
+
+class LimitedAppRunner(web.AppRunner):
+    """Runner of an application on a :class:`LimitedHttpServer`."""
+
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        limited = LimitedHttpServer(server.request_handler, request_factory=server.request_factory)
+        limited.handler_cancellation = server.handler_cancellation
+        return limited

@@ -14,7 +14,10 @@ class Alarm:
 
     def __init__(self, event: asyncio.Event) -> None:
         self._event = event
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0
+        """Time of the timer on the clock of the event loop. A handle of uvloop has none if the
+        delay was below a millisecond."""
 
     def set(self, delays: Sequence[float]) -> None:
         """Set the event after the least of some delays in seconds, or earlier.
@@ -24,11 +27,12 @@ class Alarm:
         if not delays:
             return
         loop, seconds = asyncio.get_running_loop(), min(delays)
+        due = loop.time() + seconds
         if self._timer is not None:
-            if self._timer.when() <= loop.time() + seconds:
+            if self._due <= due:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(seconds, self._ring)
+        self._due, self._timer = due, loop.call_later(seconds, self._ring)
 
     def _ring(self) -> None:
         self._timer = None

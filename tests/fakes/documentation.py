@@ -88,9 +88,9 @@ def spans(document: Path | str) -> list[str]:
 
 
 def simple_commands(line: str) -> list[list[str]]:
-    """Split a command line at pipes, `&`, `;` and redirections. Return the words of each part.
+    """Split a command line at pipes, `&` and `;`. Return the words of each part.
 
-    A command in `$(...)` is a part of its own.
+    A command in `$(...)` is a part of its own. Targets of redirections are left out.
     """
     inner = re.findall(r"\$\(([^()]*)\)", line)
     line = re.sub(r"\$\([^()]*\)", "SUBSTITUTED", line)
@@ -98,11 +98,14 @@ def simple_commands(line: str) -> list[list[str]]:
     lexer.commenters = "#"
     lexer.whitespace_split = True
     parts: list[list[str]] = [[]]
+    redirection = False
     for word in lexer:
         if word and set(word) <= set("|&;<>()"):
-            # The target of a redirection becomes a part of its own.
-            parts.append([])
-        else:
+            redirection = bool(set(word) & set("<>"))
+            parts += [] if redirection else [[]]
+        elif not redirection:
             parts[-1].append(word)
+        else:
+            redirection = False
     nested = [part for text in inner for part in simple_commands(text)]
     return [*nested, *(part for part in parts if part)]

@@ -52,13 +52,6 @@ def test_path_of_the_project_in_document_exists(document: Path) -> None:
             assert any((base / path).exists() for base in bases), path
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_make_target_in_document_exists(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    for target in re.findall(r"[`$] ?make ([a-z][a-z-]*)", document.read_text()):
-        assert target in targets, target
-
-
 PAGES = sorted(page for page in ROOT.glob("docs/*/*.md") if page.name != "README.md")
 
 

@@ -14,6 +14,7 @@ from fakes.envoy_serving import backend, host, plain, route_to
 from fakes.one_route import BACKEND, Object
 from fakes.served_objects import RUNNERS
 from gatehouse.compiler.backends import envoy, nginx
+from gatehouse.compiler.backends.nginx.headers import OWN_HEADER
 from gatehouse.compiler.ir import http as ir
 
 MATCHED = {
@@ -138,3 +139,45 @@ async def test_value_that_looks_like_a_variable_is_sent_literally(
         ) as client:
             response = await served_objects.get(client)
     assert served_objects.received(response, "x-a") == ["$remote_addr"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_server_and_date_of_a_response_are_sent_once(runner: Runner, tmp_path: Path) -> None:
+    """NGINX always sends its own, and Envoy adds a Date. Both report filters without an effect."""
+    names = ("Server", "Date")
+    changes: list[Object] = [
+        {},
+        {"remove": list(names)},
+        {"set": [{"name": name, "value": "changed"} for name in names]},
+    ]
+    filters = [
+        [{"type": "ResponseHeaderModifier", "responseHeaderModifier": change}] if change else []
+        for change in changes
+    ]
+    rules = [
+        {"matches": [{"path": {"value": f"/{i}"}}], "filters": item, "backendRefs": [BACKEND]}
+        for i, item in enumerate(filters)
+    ]
+    is_nginx = runner is proxies.with_nginx
+    async with backend("s") as endpoint:
+        gateway = served_objects.gateway(served_objects.engine(rules, endpoint))
+        reasons = unsupported("nginx" if is_nginx else "envoy", gateway)
+        async with served_objects.serving(runner, gateway, tmp_path) as client:
+            responses = [await served_objects.get(client, f"/{i}") for i in range(len(rules))]
+    values = {
+        name: [
+            [value for key, value in response.headers if key == name.lower()]
+            for response in responses
+        ]
+        for name in names
+    }
+    if is_nginx:
+        assert reasons == 2 * [f"response header {name}: {OWN_HEADER}" for name in names]
+        assert all(len(item) == 1 for items in values.values() for item in items)
+        assert "changed" not in (values["Server"][2][0], values["Date"][2][0])
+    else:
+        assert reasons == ["response header Date: a response without it gets that of the proxy"]
+        assert values["Server"][1:] == [[], ["changed"]]
+        assert [len(item) for item in values["Date"]] == [1, 1, 1]
+        assert values["Date"][2] == ["changed"]

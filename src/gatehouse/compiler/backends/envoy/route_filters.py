@@ -172,7 +172,7 @@ def unsupported_filters(context: EnvoyRouteContext, route: ir.Route) -> list[Uns
         *findings,
         *rate_limits.unsupported_limits(route.settings.rates),
         *authentication.unsupported_users(context, route),
-        *literal_values(route),
+        *literal_values(route, always_sent="date"),
     ]
 
 

@@ -55,6 +55,7 @@ HEADER_DEFINITIONS = (
 _OWN = frozenset({"date", "server"})
 """Response headers in lower case that NGINX adds after all others. Another value would be a second
 header."""
+OWN_HEADER = "NGINX always sends its own"
 
 
 def defaults(removed: Iterable[str] = ()) -> list[Directive]:
@@ -189,7 +190,7 @@ def unsupported_response_headers(edit: ir.HeaderEdit) -> list[UnsupportedSetting
     """Return the changes of response headers that have no effect."""
     changed = (*edit.remove, *(item.name for item in (*edit.set, *edit.add)))
     return [
-        UnsupportedSetting(NO_ORIGIN, f"response header {name}: NGINX always sends its own")
+        UnsupportedSetting(NO_ORIGIN, f"response header {name}: {OWN_HEADER}")
         for name in changed
         if name.lower() in _OWN
     ]

@@ -238,7 +238,7 @@ def _cases_of_listeners() -> list[CauseCase]:
                   "listener http, https, other, nosecret does not allow HTTPRoute from namespace "
                   "other", [foreign]),
         CauseCase("tlsonly", "404: HTTPRoute default/tlsonly is not served here: parentRefs[0]: "
-                  "hostnames: no hostname matches listener https", [tls_only]),
+                  "hostnames: no hostname matches listener https (*.tls.example)", [tls_only]),
         CauseCase("kinds", "404: HTTPRoute default/calls is not served here: parentRefs[0]: "
                   "listener calls does not allow routes of kind HTTPRoute, only GRPCRoute", [calls],
                   (f"http://x.calls.test:{HTTP_PORT}/",)),

@@ -143,7 +143,7 @@ def test_hostname_that_no_listener_has_is_refused_by_default_gateway() -> None:
     kind, gateway = _gateway("gw")
     gateway["spec"]["listeners"][0]["hostname"] = "*.example"
     engine = _engine((kind, gateway), _route(hostnames=["other.test"]))
-    message = "useDefaultGateways: hostnames: no hostname matches listener http"
+    message = "useDefaultGateways: hostnames: no hostname matches listener http (*.example)"
     assert _parents(engine) == {"gw": f"NoMatchingListenerHostname: {message}"}
 
 

@@ -174,7 +174,7 @@ def _attach(
             if spec.accepted and not is_isolated(name, spec, everyone)
         ]
     if not attached:
-        names = ", ".join(spec.name for spec in allowed)
+        names = ", ".join(f"{spec.name} ({spec.hostname})" for spec in allowed)
         message = f"hostnames: no hostname matches listener {names}"
         return refused(Reason.NO_MATCHING_HOSTNAME, message)
     return Attachment(index, target, owner, tuple(listener_hostnames), tuple(attached))

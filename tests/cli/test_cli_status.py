@@ -105,6 +105,20 @@ def test_every_problem_is_one_line(report: tuple[ReportedObject, ...]) -> None:
     ]
 
 
+def test_service_of_a_mirror_without_endpoints_is_a_problem() -> None:
+    obj = route("copied", "app", *GOOD)
+    mirror = {"backendRef": {"name": "idle", "port": 80}}
+    filters = [{"type": "RequestMirror", "requestMirror": mirror}]
+    obj["spec"]["rules"] = [{**rule, "filters": filters} for rule in obj["spec"]["rules"]]
+    services = [request_causes.service("app"), request_causes.service("idle")]
+    addresses = [request_causes.endpoints("app", "127.0.0.1", 9)]
+    result = report_status(ObjectSet([obj, *services, *addresses], [], ()))
+    (copied,) = (entry for entry in result if entry.name == "copied")
+    assert "HTTPRoute default/copied: Service default/idle: 0 of 0 endpoints ready" in (
+        copied.problems
+    )
+
+
 def test_tables_keep_names_whole_in_80_columns(report: tuple[ReportedObject, ...]) -> None:
     lines = list(status_rendering.status_lines(report, wide=False))
     rows = [line for line in lines if not line.startswith("    ! ")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes.authority import Authority
-from fakes.gateway_estate import Estate, endpoints, route, service
+from fakes.gateway_estate import ENVOY, NGINX, Estate, endpoints, route, service
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends.gateway_api.backend_problems import (
     BackendProblem,
@@ -125,13 +125,19 @@ def events_of(estate: Estate) -> list[tuple[str, str]]:
     return [(key.reason, key.message) for key, _ in aggregated if key.reason == "NoReadyEndpoints"]
 
 
-async def message_of(estate: Estate, name: str, kind: str, expected: str) -> dict[str, Any]:
-    """Wait for a condition of an HTTPRoute with a message."""
+async def message_of(
+    estate: Estate,
+    name: str,
+    kind: str,
+    expected: str,
+    resource: resources.Resource = resources.HTTP_ROUTES,
+) -> dict[str, Any]:
+    """Wait for a condition of a route with a message."""
     current: dict[str, Any] = {}
     try:
         async with asyncio.timeout(10):
             while current.get("message") != expected:
-                obj = await estate.store.get(resources.HTTP_ROUTES, name, "default")
+                obj = await estate.store.get(resource, name, "default")
                 parents = obj.get("status", {}).get("parents") or [{}]
                 conditions = parents[0].get("conditions") or ()
                 current = next((entry for entry in conditions if entry["type"] == kind), {})
@@ -214,6 +220,81 @@ async def test_backend_without_weight_is_no_problem(estate: Estate) -> None:
         "ResolvedRefs",
         "all references are resolved; Service default/green port 80: the Service has no endpoints",
     )
+
+
+FILTERS: dict[str, dict[str, Any]] = {
+    "mirror": {"type": "RequestMirror", "requestMirror": {}},
+    "authorization": {"type": "ExternalAuth", "externalAuth": {"protocol": "HTTP"}},
+}
+
+
+@pytest.mark.parametrize("parent", ["g0", "g1"], ids=["NGINX", "Envoy"])
+@pytest.mark.parametrize("kind", FILTERS)
+async def test_route_names_the_cause_of_a_filter_whose_service_has_no_endpoints(
+    estate: Estate, parent: str, kind: str
+) -> None:
+    estate.store.put(resources.SERVICES, service("other"))
+    filter_type = FILTERS[kind]["type"]
+    field = filter_type[0].lower() + filter_type[1:]
+    spec = {**FILTERS[kind][field], "backendRef": {"name": "other", "port": 80}}
+    obj = route("filtered", parent, f"{parent}-r0")
+    obj["spec"]["rules"][0]["filters"] = [{"type": filter_type, field: spec}]
+    estate.store.put(resources.HTTP_ROUTES, obj)
+    resolved = "all references are resolved"
+    cause = "Service default/other port 80: the Service has no endpoints"
+    await message_of(estate, "filtered", "ResolvedRefs", f"{resolved}; {cause}")
+    assert events_of(estate) == [("NoReadyEndpoints", cause)]
+    estate.store.put(resources.ENDPOINT_SLICES, slices("other"))
+    await message_of(estate, "filtered", "ResolvedRefs", resolved)
+
+
+@pytest.mark.parametrize("parent", ["g0", "g1"], ids=["NGINX", "Envoy"])
+async def test_grpc_route_names_the_cause_of_a_mirror_without_endpoints(
+    estate: Estate, parent: str
+) -> None:
+    estate.store.put(resources.SERVICES, service("other"))
+    reference = {"name": "other", "port": 80}
+    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": reference}}
+    obj = route("calls", parent, f"{parent}-r0")
+    backends = obj["spec"]["rules"][0]["backendRefs"]
+    obj["spec"]["rules"] = [{"filters": [mirror], "backendRefs": backends}]
+    estate.store.put(resources.GRPC_ROUTES, obj)
+    cause = "Service default/other port 80: the Service has no endpoints"
+    expected = f"all references are resolved; {cause}"
+    await message_of(estate, "calls", "ResolvedRefs", expected, resources.GRPC_ROUTES)
+
+
+L4_KINDS = {
+    "TLS": resources.TLS_ROUTES,
+    "TCP": resources.TCP_ROUTES,
+    "UDP": resources.UDP_ROUTES,
+}
+
+
+@pytest.mark.parametrize("class_name", [NGINX, ENVOY])
+@pytest.mark.parametrize("protocol", L4_KINDS)
+async def test_l4_route_names_the_cause_of_a_service_without_endpoints(
+    estate: Estate, class_name: str, protocol: str
+) -> None:
+    target = service("other")
+    transport = "UDP" if protocol == "UDP" else "TCP"
+    target["spec"]["ports"][0]["protocol"] = transport
+    estate.store.put(resources.SERVICES, target)
+    listener: dict[str, Any] = {"name": "l4", "port": 9443, "protocol": protocol}
+    if protocol == "TLS":
+        listener["tls"] = {"mode": "Passthrough"}
+    parent = {"metadata": {"name": "streams", "namespace": "default"}}
+    spec = {"gatewayClassName": class_name, "listeners": [listener]}
+    estate.store.put(resources.GATEWAYS, {**parent, "spec": spec})
+    obj = route("stream", "streams", "other")
+    obj["spec"]["rules"] = [{"backendRefs": [{"name": "other", "port": 80}]}]
+    if protocol != "TLS":
+        del obj["spec"]["hostnames"]
+    estate.store.put(L4_KINDS[protocol], obj)
+    suffix = "/UDP" if protocol == "UDP" else ""
+    cause = f"Service default/other port 80{suffix}: the Service has no endpoints"
+    expected = f"all references are resolved; {cause}"
+    await message_of(estate, "stream", "ResolvedRefs", expected, L4_KINDS[protocol])
 
 
 async def test_route_names_rules_whose_weights_are_all_zero(estate: Estate) -> None:

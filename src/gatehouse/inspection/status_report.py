@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from gatehouse.apis import routes
 from gatehouse.apis.gateway import DEFAULT_SCOPE
 from gatehouse.apis.objects import Object
 from gatehouse.compiler.evaluation.explaining import parent_problem
 from gatehouse.compiler.frontends import combined
+from gatehouse.compiler.frontends.gateway_api.backend_problems import used_references
 from gatehouse.controller.offline import offline_pass
 from gatehouse.inspection.condition_summary import bad_conditions, condition_status, object_name
 from gatehouse.inspection.object_set import REPORTED_RESOURCES, ObjectSet, gateway_of_pod
@@ -294,11 +296,11 @@ def _backends(
     """Yield the existing Services of a route. Conditions report the missing ones."""
     namespace = item["metadata"].get("namespace", "")
     ports: dict[tuple[str, str], list[int]] = {}
-    for rule in item["spec"].get("rules") or ():
-        for reference in rule.get("backendRefs") or ():
-            key = (reference.get("namespace", namespace), reference["name"])
-            if key in services and reference.get("weight", 1) != 0:
-                ports.setdefault(key, []).append(reference.get("port", 0))
+    route = combined.decode_object(item["kind"], item)
+    for reference in used_references(route) if isinstance(route, routes.RouteObject) else ():
+        key = (reference.namespace or namespace, reference.name)
+        if key in services:
+            ports.setdefault(key, []).append(reference.port or 0)
     transport = "UDP" if item["kind"] == "UDPRoute" else "TCP"
     for key, numbers in ports.items():
         problem = service_ports.problem(services[key], numbers, transport)

@@ -8,7 +8,7 @@ and go all the time, and a Service may have thousands of routes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec.structs import astuple
@@ -17,7 +17,10 @@ from gatehouse.apis import core, routes
 from gatehouse.compiler.frontends.gateway_api import dependencies
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
-from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import service_port
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+    BackendReference,
+    service_port,
+)
 from gatehouse.compiler.frontends.gateway_api.translate import gateway_cluster
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
@@ -108,12 +111,9 @@ def reported_problems(
     if not any(texts.values()):
         return ""
     namespace = route.metadata.namespace
-    rules: Iterable[_Rule] = route.spec.rules
     used = {
         (reference.namespace or namespace, reference.name, reference.port)
-        for rule in rules
-        for reference in rule.backend_refs
-        if reference.weight
+        for reference in used_references(route)
     }
     relevant = dict.fromkeys(
         text
@@ -123,6 +123,27 @@ def reported_problems(
     more = len(relevant) - MAX_REPORTED
     suffix = f"; and {more} more" if more > 0 else ""
     return "".join(f"; {text}" for text in list(relevant)[:MAX_REPORTED]) + suffix
+
+
+def used_references(route: routes.RouteObject) -> Iterator[BackendReference]:
+    """Yield the references of a route that should get requests, with those of its filters: mirrors
+    and authorization servers."""
+    rules: Iterable[_Rule] = route.spec.rules
+    for rule in rules:
+        if not isinstance(rule, routes.StreamRule):
+            yield from _of_filters(rule.filters)
+        for reference in rule.backend_refs:
+            if reference.weight:
+                yield reference
+                yield from _of_filters(reference.filters)
+
+
+def _of_filters(filters: Iterable[routes.Filter]) -> Iterator[routes.BackendObject]:
+    for item in filters:
+        if item.request_mirror is not None:
+            yield item.request_mirror.backend_ref
+        if item.external_auth is not None:
+            yield item.external_auth.backend_ref
 
 
 def weight_problems(route: routes.RouteObject) -> str:

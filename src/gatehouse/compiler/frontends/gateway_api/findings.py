@@ -105,7 +105,8 @@ class Reason(ReasonBase):
     """The listener is not served because of a hostname conflict."""
     RESOLVED = ("ResolvedRefs", True, "ResolvedRefs")
     """All references of the object are valid. The message of a route names Services without ready
-    endpoints, and ports that no EndpointSlice has, after 5 s, and at most once a minute each.
+    endpoints, and ports that no EndpointSlice has, of backends, mirrors and ExternalAuth. They are
+    named after 5 s, and at most once a minute each.
     """
     INVALID_CERTIFICATE_REF = ("ResolvedRefs", False, "InvalidCertificateRef")
     """A reference of `certificateRefs` names no Secret, or the Secret has no valid certificate and

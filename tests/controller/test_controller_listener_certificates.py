@@ -1,21 +1,34 @@
-"""Certificates of listeners that expire: conditions and Events without a change of objects."""
+"""Certificates of listeners and CAs that expire: conditions and Events without other changes."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from fakes.authority import DAY, Authority
 from fakes.inprocess import Server
 from fakes.replica import Replica
-from gatehouse.apis.resources import EVENTS, GATEWAYS, LISTENER_SETS, SECRETS
+from gatehouse.apis.resources import (
+    BACKEND_TLS_POLICIES,
+    CONFIG_MAPS,
+    EVENTS,
+    GATEWAYS,
+    HTTP_ROUTES,
+    LISTENER_SETS,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
     WARNING_SECONDS,
@@ -146,6 +159,105 @@ async def test_certificates_of_a_gateway_are_reported_when_they_expire(
     renewed = secret(authority, DAY)
     await client.patch(SECRETS, "tls", renewed, "default")
     await until("", "", "")
+
+
+def authority_holder(name: str, *ends: timedelta) -> dict[str, Any]:
+    """Return a ConfigMap with certificates that expire after so much time."""
+    text = "".join(self_signed(name, end) for end in ends)
+    metadata = {"name": name, "namespace": "default"}
+    return {"metadata": metadata, "data": {"ca.crt": text}}
+
+
+def self_signed(name: str, ends: timedelta) -> str:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - 2 * DAY)
+        .not_valid_after(now + ends)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    )
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+@pytest.mark.parametrize("class_name", ["gatehouse-nginx", "gatehouse-envoy"])
+async def test_ca_certificates_are_reported_when_they_expire(
+    client: kube.Client, tmp_path: Path, class_name: str
+) -> None:
+    await client.create(SECRETS, secret(Authority(tmp_path), 88 * DAY))
+    await client.create(CONFIG_MAPS, authority_holder("own", -DAY, timedelta(seconds=4)))
+    validation = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "own"}]}
+    frontend = {"default": {"validation": validation}}
+    obj = gateway(class_name, listener("https", 443), tls={"frontend": frontend})
+    await client.create(GATEWAYS, obj)
+    for resource, content in backend_with_policy("own"):
+        await client.create(resource, content)
+
+    async def reasons() -> list[str]:
+        web = (await client.get(GATEWAYS, "web", "default")).get("status", {})
+        policy = await client.get(BACKEND_TLS_POLICIES, "app", "default")
+        ancestors = policy.get("status", {}).get("ancestors") or [{}]
+        conditions = [found(web, "https"), found(ancestors[0], "")]
+        return [condition["reason"] if condition else "" for condition in conditions]
+
+    async def until(reason: str) -> None:
+        async with asyncio.timeout(20):
+            while await reasons() != [reason] * 2:
+                await asyncio.sleep(0.05)
+
+    await until("ExpiresSoon")
+    await until("Expired")
+    web = await client.get(GATEWAYS, "web", "default")
+    condition = found(web["status"], "https")
+    assert condition is not None
+    text = (
+        "listener https: spec.tls.frontend.default.validation.caCertificateRefs: "
+        "ConfigMap default/own: the certificate expired at 20"
+    )
+    assert condition["message"].startswith(text)
+
+    async def events() -> set[tuple[str, str]]:
+        listed = (await client.list(EVENTS, "default")).items
+        return {
+            (event["involvedObject"]["kind"], event["reason"])
+            for event in listed
+            if event["reason"] in ("Expired", "ExpiresSoon")
+        }
+
+    kinds = ("Gateway", "BackendTLSPolicy")
+    expected = {(kind, reason) for kind in kinds for reason in ("ExpiresSoon", "Expired")}
+    async with asyncio.timeout(20):
+        while await events() < expected:
+            await asyncio.sleep(0.05)
+    assert await events() == expected
+    renewed = authority_holder("own", -DAY, DAY)
+    await client.patch(CONFIG_MAPS, "own", renewed, "default")
+    await until("")
+
+
+def backend_with_policy(holder: str) -> list[tuple[Resource, dict[str, Any]]]:
+    """Return a Service, a route to it, and its BackendTLSPolicy."""
+    metadata = {"name": "app", "namespace": "default"}
+    backend = {"name": "app", "port": 443}
+    validation = {
+        "hostname": "app.example",
+        "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": holder}],
+    }
+    target = {"group": "", "kind": "Service", "name": "app"}
+    route = {"parentRefs": [{"name": "web"}], "rules": [{"backendRefs": [backend]}]}
+    return [
+        (SERVICES, {"metadata": metadata, "spec": {"ports": [{"port": 443}]}}),
+        (HTTP_ROUTES, {"metadata": metadata, "spec": route}),
+        (
+            BACKEND_TLS_POLICIES,
+            {"metadata": metadata, "spec": {"targetRefs": [target], "validation": validation}},
+        ),
+    ]
 
 
 class Compiled:

@@ -105,9 +105,15 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             "message names.",
             ("Programmed", "Programmed"): "Correct the parts that the proxy rejected.",
             ("Programmed", "ProtocolConflict"): "Give one of the two listeners another port.",
-            (_CERTIFICATE, "Expired"): "Renew the certificate in the Secret.",
-            (_CERTIFICATE, "ExpiresSoon"): "Renew the certificate in the "
-            "Secret, and check why the program that renews it did not.",
+            (
+                _CERTIFICATE,
+                "Expired",
+            ): "Renew the certificate in the object that the message names.",
+            (
+                _CERTIFICATE,
+                "ExpiresSoon",
+            ): "Renew the certificate in the object that the message names, "
+            "and check why the program that renews it did not.",
             (_CERTIFICATE, "NotYetValid"): "Issue a certificate that is valid "
             "now, and check the clock of the program that issues it.",
             ("ResolvedRefs", "BackendNotFound"): "Create the Service, or correct name, namespace "

@@ -114,13 +114,15 @@ class Reason(ReasonBase):
     """
     CERTIFICATE_EXPIRED = (f"{_GATEHOUSE}CertificateValid", False, "Expired")
     """A certificate of the listener, or of the Gateway towards backends, has expired. It is
-    presented all the same.
+    presented all the same. Or all CA certificates of a ConfigMap or Secret have expired, so that
+    clients of the listener, or backends of the BackendTLSPolicy, are rejected.
     """
     CERTIFICATE_EARLY = (f"{_GATEHOUSE}CertificateValid", False, "NotYetValid")
-    """A certificate of the listener, or of the Gateway towards backends, is not valid yet."""
+    """A certificate of the listener, of the Gateway towards backends, or of a CA is not valid yet.
+    """
     CERTIFICATE_EXPIRES = (f"{_GATEHOUSE}CertificateValid", True, "ExpiresSoon")
     """A certificate expires within 14 days, or is in the last fifth of its validity if that is
-    shorter.
+    shorter. Of several CA certificates in one object, the last one decides.
     """
     INVALID_CA_REF = ("ResolvedRefs", False, "InvalidCACertificateRef")
     """A reference to CA certificates names no object, or the object has no valid certificate."""

@@ -20,6 +20,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters impor
 from gatehouse.compiler.frontends.gateway_api.inputs import INPUT_INDEXES
 from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
     certificate_deadlines,
+    policy_deadlines,
 )
 from gatehouse.compiler.frontends.gateway_api.status.class_status import class_status
 from gatehouse.compiler.frontends.gateway_api.status.extension_status import (
@@ -109,6 +110,7 @@ _GATEWAY_API = (
         policies.BackendTLSPolicy,
         indexes=(buckets.of_backend_tls_policy,),
         status=policy_status,
+        deadlines=policy_deadlines,
     ),
 )
 _EXTENSIONS = (

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 
+from cryptography import x509
+
 from gatehouse.apis import core, gateway
 from gatehouse.compiler.frontends import pem
+from gatehouse.compiler.frontends.certificate_names import validity_of
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
@@ -34,6 +37,19 @@ def authorities(ask: Ask, key: Key) -> bytes | str:
         return pem.certificates(content)
     except pem.MALFORMED:
         return f"{where}: data[ca.crt] must be PEM certificates"
+
+
+def authorities_validity(ask: Ask, key: Key) -> tuple[int, int] | None:
+    """Return the validity of the certificate in a ConfigMap or Secret that expires last; None if
+    there is no valid content.
+
+    A holder may keep certificates of earlier years, so that the last one decides.
+    """
+    text = ask(authorities, key)
+    if isinstance(text, str):
+        return None
+    validities = map(validity_of, x509.load_pem_x509_certificates(text))
+    return max(validities, key=lambda validity: validity[1])
 
 
 def _content(holder: object) -> bytes:

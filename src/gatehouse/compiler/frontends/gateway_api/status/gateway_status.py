@@ -26,7 +26,10 @@ from gatehouse.compiler.frontends.gateway_api.listeners import (
 )
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
+    by_severity,
+    client_authorities,
     client_certificates,
+    dated,
     validity_findings,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
@@ -53,7 +56,7 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     programmed = _programmed(ask, key, everyone)
     findings = [_accepted(ask, key, own), programmed, *_references(ask, key, gateway_object)]
     findings += validity_findings(
-        ask, client_certificates(ask, key), "spec.tls.backend.clientCertificateRef"
+        ask, dated(client_certificates(ask, key)), "spec.tls.backend.clientCertificateRef"
     )
     findings += effective.affected(ask, (key, key))
     if gateway_object.spec.default_scope == gateway.DEFAULT_SCOPE:
@@ -207,7 +210,9 @@ def _listeners(
             state.spec.name,
             state.spec.kinds,
             counts.get(state.spec.key, 0),
-            _listener_conditions(ask, state, programmed, unserved.get(state.spec.port), generation),
+            _listener_conditions(
+                ask, key, state, programmed, unserved.get(state.spec.port), generation
+            ),
         )
         for state in states
     )
@@ -215,6 +220,7 @@ def _listeners(
 
 def _listener_conditions(
     ask: Ask,
+    target: Key,
     state: ListenerState,
     programmed: Finding,
     unserved: Unsupported | None,
@@ -229,7 +235,14 @@ def _listener_conditions(
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]
     where = f"listener {state.spec.name}: tls.certificateRefs"
-    findings = (*state.findings, *validity_findings(ask, state.certificates, where))
+    validity = [*validity_findings(ask, dated(state.certificates), where)]
+    if state.spec.protocol == "HTTPS":
+        validation, place = ask(frontend_tls.validation_of, (target, state.spec.port))
+        if validation is not None:
+            where = f"listener {state.spec.name}: spec.{place}.validation.caCertificateRefs"
+            trusted = ask(client_authorities, (target, state.spec.port))
+            validity += validity_findings(ask, trusted, where)
+    findings = (*state.findings, *by_severity(validity))
     message = f"listener {state.spec.name}: {messages([unserved])[0]}" if unserved else ""
     if unserved and not unserved.rejected:
         findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))

@@ -317,3 +317,21 @@ def test_bad_route_behind_a_false_port_message_is_tried_again_until_the_port_is_
     model.settle()
     assert model.serving == {("old/0", "first")}
     assert {origin.name for origin in model.quarantine.left_out} == {"bad"}
+
+
+def test_route_that_is_deleted_before_its_rejection_is_reported_is_not_left_out() -> None:
+    model = Model(lambda content: ("bad/0", "first") in content)
+    model.put("old", "first")
+    model.settle()
+    model.put("bad", "first")
+    model.settle()
+    model.now += RETRY.first
+    assert model.quarantine.retry()
+    model.publish()
+    version = model.test()
+    del model.routes["bad"]
+    model.quarantine.forget(("HTTPRoute", "ns", "bad"))
+    model.deliver(version)
+    model.settle()
+    assert model.quarantine.left_out == ()
+    assert not model.quarantine.searching

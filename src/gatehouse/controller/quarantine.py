@@ -76,6 +76,8 @@ class Quarantine:
         self._since: int | None = None
         """Number of the first version with the present inputs; None until it is published. A
         report about an older one is late."""
+        self._deleted: set[Key] = set()
+        """Objects that were deleted during a search and may be in the newest version."""
         self._abandoned: deque[str] = deque(maxlen=MAX_VERSIONS)
         """Versions whose rejection no object explains."""
 
@@ -149,6 +151,7 @@ class Quarantine:
         if not version:
             return False
         compiled = gateway if compiled is None else compiled
+        self._deleted.clear()
         before = self.versions.newest
         published = self.versions.publish(
             version, Version(0, gateway, compiled, self._changes.now, self.trial)
@@ -251,6 +254,8 @@ class Quarantine:
 
     def forget(self, key: Key) -> bool:
         """Process the deletion of an object. Return whether the inputs changed."""
+        if self._search is not None:
+            self._deleted.add(key)
         return self.verdicts.forget(key)
 
     def abort(self) -> bool:
@@ -361,14 +366,14 @@ class Quarantine:
             if not part.origin.kind and part not in cause.named:
                 # Only NGINX's own words tell that a port is the cause, and not what is behind it.
                 continue
+            key = gateway_api.key_of(part.origin)
             routes = rejected_routes(part, search.scope.good, rejected.compiled)
             if routes and newest is not None and newest.compiled is not rejected.compiled:
                 present = present or frozenset(configured_routes(newest.compiled))
                 stale = present.isdisjoint(routes)
             else:
-                key = gateway_api.key_of(part.origin)
                 stale = not is_route(part) and self._changes.changed_since(key, rejected.changes)
-            if stale:
+            if stale or key in self._deleted:
                 search.repeat((part,))
                 continue
             rejected_part = msgspec.structs.replace(part, in_match=part.origin in in_match)

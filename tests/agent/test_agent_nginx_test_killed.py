@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.agent.nginx import staging
-from gatehouse.agent.nginx.apply_errors import ApplyError, RejectedError
+from gatehouse.agent.nginx.apply_errors import ApplyError, RejectedError, UnfinishedTestError
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.paths import nginx_paths
@@ -39,11 +39,10 @@ class World:
         revisions = RevisionStore(paths.root)
         revisions.prepare()
         self._stager = staging.Stager(NginxBinary(binary, "1.31.3", ""), paths, revisions, "1", 10)
-        self._number = self._stager.stage(Manifest("v1", ()), {}, 0)
 
-    def test(self) -> int:
-        """Test the revision. Return how often NGINX ran."""
-        self._stager.test(self._number)
+    def test(self, version: str = "v1") -> int:
+        """Test a revision of a version. Return how often NGINX ran."""
+        self._stager.test(self._stager.stage(Manifest(version, ()), {}, 0))
         return self.runs
 
     @property
@@ -67,6 +66,19 @@ def test_test_that_is_always_killed_is_no_rejection(tmp_path: Path) -> None:
         world.test()
     assert not isinstance(caught.value, RejectedError)
     assert world.runs == 4
+
+
+def test_version_whose_tests_are_all_killed_is_rejected(tmp_path: Path) -> None:
+    """Its content may be the cause. A search tells, and other changes do not wait."""
+    world = World(tmp_path, KILLED, 16)
+    for version in ("v1", "v2"):
+        with pytest.raises(UnfinishedTestError):
+            world.test(version)
+    with pytest.raises(RejectedError, match="ended by signal 9"):
+        world.test("v2")
+    with pytest.raises(UnfinishedTestError):
+        world.test("v1")
+    assert world.test("v1") == 17
 
 
 def test_test_that_does_not_end_is_no_rejection(

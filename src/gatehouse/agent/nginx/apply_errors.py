@@ -7,3 +7,7 @@ class ApplyError(Exception):
 
 class RejectedError(ApplyError):
     """NGINX rejects a configuration."""
+
+
+class UnfinishedTestError(ApplyError):
+    """A test of a configuration ended without a result."""

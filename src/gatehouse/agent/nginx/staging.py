@@ -15,7 +15,7 @@ import msgspec
 from gatehouse.agent import system_trust
 from gatehouse.agent.error_log import emergency_messages, message
 from gatehouse.agent.nginx import changed_part, existing_main, main_conf, master, seed_files
-from gatehouse.agent.nginx.apply_errors import ApplyError, RejectedError
+from gatehouse.agent.nginx.apply_errors import ApplyError, RejectedError, UnfinishedTestError
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.paths import NginxPaths
@@ -55,6 +55,8 @@ class Stager:
         self._paths = paths
         self._revisions = revisions
         self._workers, self._shutdown, self._strict = workers, shutdown, strict
+        self._unfinished = ""
+        """Version whose last test had no result; empty if the last test had one."""
 
     def stage(self, manifest: Manifest, seeds: Mapping[str, Endpoints], nameserver: int) -> int:
         """Create a revision from stored contents and return its number.
@@ -122,10 +124,21 @@ class Stager:
     def test(self, number: int) -> None:
         """Test a revision. Raises :class:`RejectedError`, or OSError if NGINX cannot be run.
 
-        Raises ApplyError if the main file of the data plane does not include all files.
+        Raises ApplyError if the main file of the data plane does not include all files, and
+        UnfinishedTestError without a result. A version whose next test has no result either is
+        rejected: its content may be the cause, and other changes must not wait for it.
         """
-        directory = self._revisions.directory(number)
         manifest = self._revisions.manifest(number)
+        unfinished, self._unfinished = self._unfinished, ""
+        try:
+            self._test(self._revisions.directory(number), manifest)
+        except UnfinishedTestError as error:
+            self._unfinished = manifest.version
+            if unfinished == manifest.version:
+                raise RejectedError(str(error)) from error
+            raise
+
+    def _test(self, directory: Path, manifest: Manifest) -> None:
         if MAIN not in manifest.unmanaged:
             self._run(directory / MAIN, "-t", "-q")
             return
@@ -138,7 +151,7 @@ class Stager:
             )
 
     def _run(self, conf: Path, *arguments: str) -> str:
-        """Run NGINX and return its output. Raises as `test`, and ApplyError without a result."""
+        """Run NGINX and return its output. Raises as `test`."""
         for seconds in (*_RETRY_SECONDS, None):
             result = self._test_once(conf, *arguments)
             lines = result.stderr.splitlines()
@@ -152,7 +165,7 @@ class Stager:
                 time.sleep(seconds)
         if result.returncode < 0:
             # Another process ended it, such as the kernel for lack of memory.
-            raise ApplyError(f"nginx -t was ended by signal {-result.returncode}")
+            raise UnfinishedTestError(f"nginx -t was ended by signal {-result.returncode}")
         if result.returncode or (self._strict and "[warn]" in result.stderr):
             raise RejectedError(text or f"nginx -t exited with status {result.returncode}")
         return result.stdout
@@ -170,4 +183,5 @@ class Stager:
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:
-            raise ApplyError(f"nginx -t did not finish within {TEST_SECONDS:g} s") from error
+            message = f"nginx -t did not finish within {TEST_SECONDS:g} s"
+            raise UnfinishedTestError(message) from error

@@ -161,3 +161,30 @@ def test_programmed_names_missing_objects_while_new_instance_has_not_confirmed()
     state = evaluate_programmed(CONFIRMED, behind, 1, served=False, incomplete=missing).state
     assert state.programmed
     assert "1 object waits for the search" in state.left_out
+
+
+def test_programmed_names_missing_objects_while_it_is_false() -> None:
+    rejecting = report(desired="v2", confirmed="v1", error="[emerg] no")
+    missing = Incomplete(held_back=1, now="2026-01-01T00:00:00Z")
+    state = evaluate_programmed(CONFIRMED, rejecting, 1, served=False, incomplete=missing).state
+    assert not state.programmed
+    assert state.left_out.startswith("since 2026-01-01T00:00:00Z: 1 object waits")
+
+
+def test_time_of_missing_objects_ends_with_the_confirmation_of_a_complete_version() -> None:
+    """While what is left out is tried again, nothing is left out."""
+    left_out = Incomplete("1 object left out: HTTPRoute a/b", now="2026-01-01T00:00:00Z")
+    confirmed, behind = (report(desired="v2", confirmed=version) for version in ("v2", "v1"))
+    state = evaluate_programmed(CONFIRMED, confirmed, 1, served=True, incomplete=left_out)
+    state = evaluate_programmed(state, behind, 1, served=True)
+    assert state.state.left_out == ""
+    again = msgspec.structs.replace(left_out, now="2026-01-01T00:01:00Z")
+    state = evaluate_programmed(state, confirmed, 1, served=True, incomplete=again)
+    assert state.state.left_out.startswith("since 2026-01-01T00:00:00Z: ")
+    assert evaluate_programmed(state, confirmed, 1, served=True) == CONFIRMED
+
+
+def test_time_in_a_message_is_read_again() -> None:
+    message = f"waiting; {Incomplete('left out').message('2026-01-01T00:00:00Z')}"
+    assert Incomplete.since(message) == "2026-01-01T00:00:00Z"
+    assert Incomplete.since("since yesterday: nothing") == ""

@@ -327,7 +327,7 @@ class Loop:
             (generation, first), name = self._first_publications[key], _name(key)
             report = self._publisher.report(name)
             state = programmed_condition.evaluate_programmed(
-                self._programmed.get(key),
+                self._programmed.get(key) or self._quarantines.stored_state(key),
                 report,
                 generation,
                 self._provisioning_errors.get(key),

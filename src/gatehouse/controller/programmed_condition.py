@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,6 +11,8 @@ from gatehouse.compiler.frontends.gateway_api import ProgrammedInput, Reason
 from gatehouse.controller.compilation import CompiledGateway
 from gatehouse.controller.held_back import count_held_back
 from gatehouse.dataplane.delivery import DataPlaneReport
+
+_SINCE = re.compile(r"\bsince (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ): ")
 
 
 class ProvisioningError(msgspec.Struct, frozen=True):
@@ -51,6 +54,12 @@ class Incomplete(msgspec.Struct, frozen=True):
         parts = "; ".join(filter(None, (waiting, self.left_out)))
         return f"since {since}: {parts}" if parts else ""
 
+    @staticmethod
+    def since(message: str) -> str:
+        """Return the time in a message that has one; empty if it has none."""
+        match = _SINCE.search(message)
+        return match[1] if match is not None else ""
+
 
 COMPLETE = Incomplete()
 """Nothing is missing."""
@@ -73,14 +82,20 @@ def evaluate_programmed(
     served: bool,
     incomplete: Incomplete = COMPLETE,
 ) -> ProgrammedState:
-    """Return the new state of ``Programmed``. Its message names what is ``incomplete``, and since
-    when."""
-    if incomplete is COMPLETE and (previous is None or not previous.incomplete_since):
-        return _evaluate(previous, report, generation, error, served=served, left_out="")
+    """Return the new state of ``Programmed``.
+
+    Its message names what is ``incomplete``, and since when. This time ends when a complete version
+    is confirmed, so that an attempt to use what is left out does not begin another one.
+    """
+    state = _evaluate(previous, report, generation, error, served=served)
     since = (previous.incomplete_since if previous else "") or incomplete.now
+    if not since:
+        return state
     left_out = incomplete.message(since)
-    state = _evaluate(previous, report, generation, error, served=served, left_out=left_out)
-    return msgspec.structs.replace(state, incomplete_since=since if left_out else "")
+    message = msgspec.structs.replace(state.state, left_out=left_out)
+    if not left_out and report.programmed:
+        since = ""
+    return msgspec.structs.replace(state, state=message, incomplete_since=since)
 
 
 def _evaluate(
@@ -90,9 +105,8 @@ def _evaluate(
     error: ProvisioningError | None,
     *,
     served: bool,
-    left_out: str,
 ) -> ProgrammedState:
-    """Return the new state of ``Programmed``.
+    """Return the new state of ``Programmed``, except what is incomplete.
 
     ``served``: every instance has confirmed a publication that contains this generation of the
     Gateway, whatever was published after it. While an instance has not, the previous state stays,
@@ -100,8 +114,7 @@ def _evaluate(
 
     ``error`` is why the data plane could not be provisioned. A state confirmed for this generation
     stays, with the error as message. A newer generation is not Programmed while its Service or its
-    Pods are not as specified. ``left_out``: message about objects without which the Gateway
-    is served. A Gateway is not Programmed while the proxy of an instance is down.
+    Pods are not as specified. A Gateway is not Programmed while the proxy of an instance is down.
     """
     confirmed = previous.generation if previous else 0
     if report.unhealthy:
@@ -120,7 +133,7 @@ def _evaluate(
         return ProgrammedState(_unprovisioned(error), confirmed)
     if served:
         message = error.message if error else ""
-        state = ProgrammedInput(programmed=True, message=message, left_out=left_out)
+        state = ProgrammedInput(programmed=True, message=message)
         return ProgrammedState(state, generation)
     if not report.instances:
         if error:
@@ -128,8 +141,7 @@ def _evaluate(
         message = "waiting for the data plane to connect"
         return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
     if previous is not None and still_programmed:
-        state = msgspec.structs.replace(previous.state, left_out=left_out)
-        return msgspec.structs.replace(previous, state=state)
+        return previous
     message = "waiting for the data plane to confirm its configuration"
     return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
 

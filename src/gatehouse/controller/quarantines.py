@@ -16,6 +16,7 @@ from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.compilation import CompiledGateway
 from gatehouse.controller.input_set import InputSet
+from gatehouse.controller.programmed_condition import ProgrammedState
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.stored_verdicts import StatusHistory, StoredVerdicts
@@ -125,6 +126,13 @@ class Quarantines:
         """Return what is left out of a Gateway in one sentence; empty if nothing is."""
         quarantine = self._by_gateway.get(gateway)
         return describe(quarantine.left_out) if quarantine is not None else ""
+
+    def stored_state(self, gateway: Key) -> ProgrammedState:
+        """Return the state of a Gateway that an earlier controller stored in its status."""
+        since = self._verdicts.incomplete_since(gateway)
+        return ProgrammedState(
+            gateway_api.ProgrammedInput(programmed=False), incomplete_since=since
+        )
 
     def published(
         self,

@@ -19,6 +19,7 @@ from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Route
 from gatehouse.controller.held_back import objects_of_gateway
+from gatehouse.controller.programmed_condition import Incomplete
 from gatehouse.controller.quarantined_routes import configured_routes
 from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Key
@@ -76,11 +77,13 @@ class StoredVerdicts:
         self._rejections: dict[Key, tuple[StoredRejection, ...]] = {}
         self._parameters: dict[Key, tuple[Key, StoredRejection]] = {}
         """Rejected parameters by Gateway."""
+        self._incomplete: dict[Key, str] = {}
+        """By Gateway, the time since when objects are missing."""
 
     def record(self, key: Key, raw: Mapping[str, Any] | None) -> None:
         """Record the status of an object from the API server; None for ``raw``: deleted."""
         if key[0] == "Gateway":
-            self._record_parameters(key, raw or {})
+            self._record_gateway(key, raw or {})
         if key[0] not in _KINDS:
             return
         if raw is None:
@@ -101,13 +104,20 @@ class StoredVerdicts:
         if history < known:
             self._histories[key] = history
 
-    def _record_parameters(self, gateway: Key, raw: Mapping[str, Any]) -> None:
+    def _record_gateway(self, gateway: Key, raw: Mapping[str, Any]) -> None:
         self._parameters.pop(gateway, None)
+        self._incomplete.pop(gateway, None)
         for condition in (raw.get("status") or {}).get("conditions") or ():
             message = condition.get("message", "")
+            if condition["type"] == "Programmed" and (since := Incomplete.since(message)):
+                self._incomplete[gateway] = since
             if condition["type"] == "Accepted" and (start := _PARAMETERS.search(message)):
                 rejection = StoredRejection(gateway, "", message[start.end() :], unsure=True)
                 self._parameters[gateway] = (start.groups(), rejection)
+
+    def incomplete_since(self, gateway: Key) -> str:
+        """Return the time since when objects are missing at a Gateway; empty if none is."""
+        return self._incomplete.get(gateway, "")
 
     def history(self, key: Key) -> StatusHistory:
         """Return the history of an object."""

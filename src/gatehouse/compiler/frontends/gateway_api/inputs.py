@@ -74,7 +74,7 @@ class ProgrammedInput(msgspec.Struct, frozen=True):
     """A reason of the condition type ``Programmed``, while it is False."""
     message: str = ""
     left_out: str = ""
-    """Names the objects that are left out because the proxy rejected them."""
+    """Objects that are missing in what is served, and since when; empty if none is."""
 
 
 BACK_END_FINDINGS_KEY: Key = ("BackEndFindings",)

@@ -190,14 +190,14 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
     plane = ask.read(("Programming", key[1], key[2])) or ProgrammedInput(
         programmed=False, message="waiting for the data plane"
     )
+    reason, message = plane.reason, plane.message
     if plane.programmed:
-        message = "all data planes confirmed the configuration"
+        reason, message = Reason.PROGRAMMED, "all data planes confirmed the configuration"
         if plane.message:
             message += f"; not provisioned: {plane.message}"
-        if plane.left_out:
-            message += f"; {plane.left_out}"
-        return Finding(Reason.PROGRAMMED, message)
-    return Finding(plane.reason, plane.message)
+    if plane.left_out:
+        message += f"; {plane.left_out}"
+    return Finding(reason, message)
 
 
 def _listeners(

@@ -172,7 +172,7 @@ def test_programmed_names_missing_objects_while_it_is_false() -> None:
 
 
 def test_time_of_missing_objects_ends_with_the_confirmation_of_a_complete_version() -> None:
-    """While what is left out is tried again, nothing is left out."""
+    """A new controller may find what is left out only by a search."""
     left_out = Incomplete("1 object left out: HTTPRoute a/b", now="2026-01-01T00:00:00Z")
     confirmed, behind = (report(desired="v2", confirmed=version) for version in ("v2", "v1"))
     state = evaluate_programmed(CONFIRMED, confirmed, 1, served=True, incomplete=left_out)

@@ -122,8 +122,10 @@ async def until(condition: Callable[[], Awaitable[Any]], seconds: float = SECOND
             await asyncio.sleep(0.05)
 
 
-async def condition(client: kube.Client, kind: str, name: str, type_: str) -> dict[str, Any] | None:
-    current = await client.get(resource_of(kind), name, "default")
+async def condition(
+    client: kube.Client, kind: str, name: str, type_: str, namespace: str = "default"
+) -> dict[str, Any] | None:
+    current = await client.get(resource_of(kind), name, namespace)
     status = current.get("status") or {}
     if kind.endswith("Route"):
         status = next(iter(status.get("parents") or ()), {})

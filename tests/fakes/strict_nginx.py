@@ -9,6 +9,12 @@ from gatehouse.agent.nginx.binary import find_nginx_binary
 
 REFUSED = "refused-here"
 """Text that this NGINX rejects in a regular expression."""
+REFUSED_UNNAMED = "refused-nowhere"
+"""Text that it rejects with a message without file and line."""
+REFUSED_PAIR = ("refused-left", "refused-right")
+"""Texts that it rejects only together, with a message without file and line."""
+KILLED = "killed-here"
+"""Text with which each test is ended by a signal, as for lack of memory."""
 
 _SCRIPT = """#!/bin/sh
 conf=
@@ -18,6 +24,12 @@ for argument; do
 done
 case " $* " in
 *" -t "*)
+  has() {{ grep -RqF -- "$1" "${{conf%/*}}"; }}
+  if has "{killed}"; then kill -s KILL $$; fi
+  if has "{unnamed}" || {{ has "{left}" && has "{right}"; }}; then
+    echo "nginx: [emerg] could not build map_hash, you should increase map_hash_bucket_size" >&2
+    exit 1
+  fi
   place=$(grep -RnF -- "{refused}" "${{conf%/*}}" | head -n 1)
   if [ -n "$place" ]; then
     file=${{place%%:*}}
@@ -36,7 +48,10 @@ exec {nginx} "$@"
 def environment_with_strict_nginx(directory: Path) -> dict[str, str]:
     """Return an environment with this NGINX on its PATH. Write it into ``directory``."""
     binary = directory / "nginx"
-    binary.write_text(_SCRIPT.format(refused=REFUSED, nginx=find_nginx_binary(None)))
+    left, right = REFUSED_PAIR
+    texts = {"refused": REFUSED, "unnamed": REFUSED_UNNAMED, "left": left, "right": right}
+    nginx = find_nginx_binary(None)
+    binary.write_text(_SCRIPT.format(**texts, killed=KILLED, nginx=nginx))
     for path in (directory, binary):
         path.chmod(0o755)
     return {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}"}

@@ -85,7 +85,7 @@ def evaluate_programmed(
     """Return the new state of ``Programmed``.
 
     Its message names what is ``incomplete``, and since when. This time ends when a complete version
-    is confirmed, so that an attempt to use what is left out does not begin another one.
+    is confirmed, so that the start of another controller does not begin another one.
     """
     state = _evaluate(previous, report, generation, error, served=served)
     since = (previous.incomplete_since if previous else "") or incomplete.now

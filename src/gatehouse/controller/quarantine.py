@@ -87,6 +87,11 @@ class Quarantine:
         return self._search is not None
 
     @property
+    def retrying(self) -> bool:
+        """True while parts that were left out are tried again."""
+        return self._search is not None and not self._search.version
+
+    @property
     def trial(self) -> bool:
         """True if the steps of the search are trials."""
         return self._search is not None and self._search.scope.trial

@@ -36,6 +36,9 @@ MIN_RETRY_SECONDS = 1.0
 LEFT_OUT = "left out because the proxy rejected the configuration"
 """Part of the message of a Gateway's condition, before the names of the objects."""
 
+TRIED_AGAIN = "rejected objects are tried again"
+"""Message of a Gateway's condition while nothing else is left out."""
+
 MAX_NAMED_OBJECTS = 5
 """Maximum number of objects in a message."""
 
@@ -125,7 +128,9 @@ class Quarantines:
     def message(self, gateway: Key) -> str:
         """Return what is left out of a Gateway in one sentence; empty if nothing is."""
         quarantine = self._by_gateway.get(gateway)
-        return describe(quarantine.left_out) if quarantine is not None else ""
+        if quarantine is None:
+            return ""
+        return describe(quarantine.left_out) or (TRIED_AGAIN if quarantine.retrying else "")
 
     def stored_state(self, gateway: Key) -> ProgrammedState:
         """Return the state of a Gateway that an earlier controller stored in its status."""

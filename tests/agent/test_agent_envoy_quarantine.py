@@ -53,11 +53,13 @@ async def test_route_that_envoy_rejects_is_left_out(controller: Controller, shar
     assert controller.quarantines.findings(KEY) == ()
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
 @pytest.mark.parametrize("shared", [False, True], ids=["own hostname", "shared hostname"])
 async def test_new_envoy_is_ready_with_all_good_routes_or_not_at_all(
-    controller: Controller, shared: bool
+    controller: Controller, shared: bool, late: bool
 ) -> None:
-    """It has nothing, and no version is known to be good."""
+    """It has nothing, and no version is known to be good. A late rejection names no resource."""
+    controller.rejects_late = late
     bad = "a.example" if shared else "bad.example"
     controller.hosts["a.example"] = tuple(route(f"good-{number}") for number in range(6))
     controller.hosts[bad] = (*controller.hosts.get(bad, ()), route("bad", BAD))

@@ -32,6 +32,7 @@ from gatehouse.agent.envoy.downstream import Downstream
 from gatehouse.agent.envoy.envoy_probe import EnvoyProbe
 from gatehouse.agent.envoy.limit_use_monitor import LimitUseMonitor
 from gatehouse.agent.envoy.metrics import CONVERTED, ENVOY_PAGE, FAMILIES, page, raw_page
+from gatehouse.agent.envoy.rejection_reasons import has_certain_state
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.envoy.resource_store import ResourceStore
 from gatehouse.agent.envoy.served_check import ServedCheck
@@ -229,7 +230,7 @@ class EnvoyAgent:
         if self.relay.trial:
             return "the control plane searches for rejected objects"
         stream = self.relay.stream
-        if stream is None or not any(stream.conversation.rejected_resources()):
+        if stream is None or has_certain_state(stream.conversation):
             self._rejecting_since = None
             return ""
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Reasons for which Envoy rejected resources, for one NACK to the control plane. No I/O."""
+"""Resources that Envoy rejects, and reasons for one NACK to the control plane. No I/O."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.nacks import Nack
-from gatehouse.dataplane.xds.resources import XdsResource
+from gatehouse.dataplane.xds.resources import ADD_ORDER, SCOPE_TYPE_URL, XdsResource
 from gatehouse.dataplane.xds.subscription import Subscription
 
 MAX_NACK_REASONS = 100
@@ -29,6 +30,17 @@ def rejection_reason(state: Subscription, held: XdsResource | None) -> str:
     if held is None or rejection is None or rejection.resource.version != held.version:
         return ""
     return rejection.reason or "no reason given"
+
+
+def has_certain_state(envoy: AdsSession) -> bool:
+    """Return whether Envoy has all that was sent, none in part, and has answered all scopes.
+
+    It may call itself ready after it has rejected its first scopes.
+    """
+    states = [state for kind in ADD_ORDER if (state := envoy.subscription(kind)) is not None]
+    if any(state.type_url == SCOPE_TYPE_URL and state.in_flight for state in states):
+        return False
+    return not any(state.rejected or state.uncertain for state in states)
 
 
 def combined_nack(reasons: Mapping[str, str]) -> Nack:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ PROXIES = ("nginx", "envoy")
 GOOD, TENANT = "good", "tenant"
 """Namespaces of the tenant with good objects only, and of the one with rejected objects."""
 GOOD_ROUTES = 20
+MANY_ROUTES = 300
 MATCHES = 128
 
 
@@ -162,6 +163,19 @@ ATTACKS = {
     ),
     "tests ended by a signal": Attack(
         (bad(KILLED),), proxies=("nginx",), paths=("/bad",), quick=False
+    ),
+    "beside many routes": Attack(
+        (bad(REFUSED),),
+        before=tuple(good(f"many-{number}") for number in range(MANY_ROUTES)),
+        paths=("/bad",),
+        quick=False,
+    ),
+    "unnamed beside many routes": Attack(
+        (bad(REFUSED_UNNAMED),),
+        before=tuple(good(f"many-{number}") for number in range(MANY_ROUTES)),
+        proxies=("nginx",),
+        paths=("/bad",),
+        quick=False,
     ),
     "one of many": Attack(
         (bad(REFUSED), *(good(f"beside-{n}") for n in range(20))), paths=("/bad",)
@@ -305,6 +319,25 @@ class Shared:
 
         await until(nothing)
 
+    async def _pods(self) -> list[Object]:
+        pods = (await self.client.list(resources.PODS, "default")).items
+        return [pod for pod in pods if pod["metadata"]["name"].startswith(f"{self.proxy}-")]
+
+    async def pods(self) -> dict[str, bool]:
+        """Return the UIDs of the Pods, and whether each is ready."""
+        return {
+            pod["metadata"]["uid"]: any(
+                item["type"] == "Ready" and item["status"] == "True"
+                for item in (pod.get("status") or {}).get("conditions") or ()
+            )
+            for pod in await self._pods()
+        }
+
+    async def delete_pods(self) -> None:
+        """Delete the Pods. They are replaced."""
+        for pod in await self._pods():
+            await self.client.delete(resources.PODS, pod["metadata"]["name"], "default")
+
     def agent(self) -> process_records.ProcessRecord:
         """Return the agent's process."""
         for path in self.installation.state.glob("node/pods/*/process.json"):
@@ -378,20 +411,17 @@ async def test_rejected_objects_of_a_tenant_fail_no_request_of_another(
         pass
 
 
-async def kill_controller(shared: Shared) -> None:
+def kill_controller(shared: Shared) -> None:
     """Kill the controller."""
     shared.installation.part("controller").signal(signal.SIGKILL)
 
 
-async def kill_agent(shared: Shared) -> None:
+def kill_agent(shared: Shared) -> None:
     """Kill the agent. Its proxy continues."""
     shared.agent().signal(signal.SIGKILL)
 
 
-FAULTS: dict[str, Callable[[Shared], Awaitable[None]]] = {
-    "controller": kill_controller,
-    "agent": kill_agent,
-}
+FAULTS = {"controller": kill_controller, "agent": kill_agent}
 
 
 @pytest.mark.long
@@ -402,8 +432,57 @@ async def test_killed_controller_and_agent_fail_no_request_beside_rejected_objec
     attack = ATTACKS[name]
     async with unharmed(shared), attacked(shared, attack) as since:
         for fault, cause in FAULTS.items():
-            await cause(shared)
+            cause(shared)
             await shared.add(f"after-{fault}")
             culprits = (*attack.known, *attack.culprits)
             assert await shared.left_out(attack, culprits) == since
             await shared.client.delete(resources.HTTP_ROUTES, f"after-{fault}", GOOD)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "proxy"), [case for case in CASES if "beside many routes" in str(case.values[0])]
+)
+async def test_new_data_plane_serves_all_good_routes_at_once_beside_a_rejected_object(
+    shared: Shared, name: str
+) -> None:
+    """The controller is killed, too, so that no version is known to be good."""
+    attack, client = ATTACKS[name], shared.client
+    paths = [f"/good-{number}" for number in range(GOOD_ROUTES)]
+    paths += [f"/many-{number}" for number in range(MANY_ROUTES)]
+    async with attacked(shared, attack):
+        before = await shared.pods()
+        kill_controller(shared)
+        await shared.delete_pods()
+
+        async def is_replaced() -> bool:
+            now = await shared.pods()
+            return len(now) == 1 and all(now.values()) and now.keys().isdisjoint(before)
+
+        await until(is_replaced)
+        async with unharmed(shared):
+            assert {await shared.status(path) for path in paths} == {200}
+            await shared.add("after-replacement")
+            await client.delete(resources.HTTP_ROUTES, "after-replacement", GOOD)
+            await shared.left_out(attack, attack.culprits)
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+async def test_deletion_of_a_gateway_keeps_what_is_left_out_of_another(shared: Shared) -> None:
+    client, other = shared.client, "other"
+    gateway = next(item for item in manifests() if item["metadata"]["name"] == shared.proxy)
+    gateway = {**gateway, "metadata": {"name": other, "namespace": TENANT}}
+    rejected = bad(REFUSED)
+    rejected["spec"]["parentRefs"].append({"name": other})
+    attack = Attack((gateway, rejected), paths=("/bad",))
+    async with unharmed(shared), attacked(shared, attack) as since:
+
+        async def is_left_out() -> bool:
+            result = await condition(client, "Gateway", other, "Programmed", TENANT)
+            return result is not None and "1 object left out" in result["message"]
+
+        await until(is_left_out)
+        await client.delete(resources.GATEWAYS, other, TENANT)
+        await shared.add("later")
+        assert await shared.left_out(attack, attack.culprits) == since
+        await client.delete(resources.HTTP_ROUTES, "later", GOOD)

@@ -486,3 +486,22 @@ async def test_deletion_of_a_gateway_keeps_what_is_left_out_of_another(shared: S
         await shared.add("later")
         assert await shared.left_out(attack, attack.culprits) == since
         await client.delete(resources.HTTP_ROUTES, "later", GOOD)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("proxy", PROXIES)
+async def test_rejected_object_that_comes_and_goes_delays_no_good_object(shared: Shared) -> None:
+    """It is deleted at any moment of a search, and created again with another rejected value."""
+    texts = (REFUSED, REFUSED_UNNAMED) if shared.proxy == "nginx" else (REFUSED, f"x{REFUSED}")
+    async with unharmed(shared):
+        for number in range(12):
+            attack = Attack((bad(texts[number % 2]),), paths=("/bad",))
+            await apply(shared.client, [*attack.bad, good(f"round-{number}")])
+            await shared.served(f"/round-{number}")
+            if number % 3 == 0:
+                await shared.left_out(attack, attack.culprits)
+            await shared.client.delete(resources.HTTP_ROUTES, "bad", TENANT)
+            await shared.client.delete(resources.HTTP_ROUTES, f"round-{number}", GOOD)
+        await shared.lifted()
+        await shared.add("last")
+        await shared.client.delete(resources.HTTP_ROUTES, "last", GOOD)

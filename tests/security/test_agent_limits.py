@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -35,15 +36,26 @@ from gatehouse.dataplane.xds.resources import (
 )
 from gatehouse.dataplane.xds.sotw import SOTW_METHOD, SotwStream
 from gatehouse.dataplane.xds.subscription import Subscription
+from gatehouse.transports.agents import call_auth, call_rates
 from gatehouse.transports.agents.session import Register
 from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.commander import main_file, messages, payload
 from gatehouse.transports.xds.fleet import TOO_MANY_NAMES, AnyStream
 from gatehouse.transports.xds.services import ADS_SERVICE, TOO_LARGE_HEAD
+from gatehouse.wire.mpi.v1 import files_pb2
 
 ATTACKER, OTHER = "good:evil", "shop/other"
 UNLIMITED = (("grpc.max_send_message_length", -1),)
 MANY = 100_000
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the time by which calls are counted; before the control plane starts."""
+    result = [100.0]
+    rates = call_rates.CallRates(lambda: result[0])
+    monkeypatch.setattr(call_auth, "CallRates", lambda _clock: rates)
+    return result
 
 
 @pytest.fixture
@@ -329,6 +341,79 @@ async def test_oversized_message_ends_the_stream_of_an_nginx_agent(
         with contextlib.suppress(grpc.aio.AioRpcError):
             await call.write(bytes(agent_limits.MAX_MESSAGE_BYTES + 1))
         assert await refusal(call) == (grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_LARGE)
+
+
+FOREIGN_FILE = files_pb2.GetFileRequest(file_meta=files_pb2.FileMeta(name="a", hash="none"))
+FLOODS: dict[str, tuple[str, bytes, grpc.StatusCode]] = {
+    **{name: (UNARY[name], b"", grpc.StatusCode.OK) for name in UNARY if name != "file"},
+    "health": ("/mpi.v1.CommandService/UpdateDataPlaneHealth", b"", grpc.StatusCode.OK),
+    "missing-file": (UNARY["file"], FOREIGN_FILE.SerializeToString(), grpc.StatusCode.NOT_FOUND),
+}
+"""Paths, messages and statuses of calls within the limit."""
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_flood_of_calls_of_an_instance_is_refused_and_others_are_served(
+    now: list[float], plane: ControlPlane, flood: str
+) -> None:
+    """The rate of the calls is limited, whatever connections they use."""
+    path, message, accepted = FLOODS[flood]
+    plane.server.publish(GATEWAY, FileSet([File.make("gatehouse/http.conf", "own")]))
+
+    async def statuses(opened: grpc.aio.Channel, token: str, number: int) -> Counter[Any]:
+        method: Any = opened.unary_unary(path)
+        codes: Counter[Any] = Counter()
+        # A connection has at most 100 calls at a time.
+        for size in [50] * (number // 50) + [number % 50]:
+            calls = [method(message, metadata=(("authorization", token),)) for _ in range(size)]
+            codes.update([await call.code() for call in calls])
+        return codes
+
+    with structlog.testing.capture_logs() as logs:
+        async with channel(plane) as first, channel(plane) as second:
+            most = agent_limits.MAX_CALL_BURST
+            results = await statuses(first, ATTACKER, most // 2)
+            results += await statuses(second, ATTACKER, most)
+            refused = grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert results == {accepted: most + 1, refused: most // 2 - 1}
+            method: Any = first.unary_unary(path)
+            call = method(message, metadata=(("authorization", ATTACKER),))
+            assert await refusal(call) == (refused, call_rates.TOO_MANY_CALLS)
+            assert await statuses(first, "good:pod-1", 5) == {accepted: 5}
+            now[0] += 1
+            results = await statuses(first, ATTACKER, 2 * agent_limits.MAX_CALLS_PER_SECOND)
+            assert results[accepted] == agent_limits.MAX_CALLS_PER_SECOND
+    assert [log["instance"] for log in logs if log["event"].endswith("agent refused")] == ["evil"]
+
+
+async def test_large_reports_use_more_of_the_rate() -> None:
+    now = 0.0
+    rates = call_rates.CallRates(lambda: now)
+    identity = Identity("shop/web", "evil")
+    for _ in range(12):
+        rates.count(identity, agent_limits.MAX_MESSAGE_BYTES)
+    with pytest.raises(call_rates.TooManyCalls):
+        rates.count(identity)
+    rates.count(Identity("shop/web", "good"))
+    now = 60.0
+    rates.count(Identity("shop/web", "third"))
+    assert len(rates._uses) == 1
+
+
+async def test_fetched_files_are_not_limited_in_rate(plane: ControlPlane) -> None:
+    """An agent fetches thousands of files of a new configuration, and then reports it."""
+    file = File.make("gatehouse/http.conf", "own")
+    plane.server.publish(GATEWAY, FileSet([file]))
+    request = files_pb2.GetFileRequest(
+        file_meta=files_pb2.FileMeta(name=file.path, hash=file.digest)
+    ).SerializeToString()
+    async with channel(plane) as opened:
+        method: Any = opened.unary_unary(UNARY["file"])
+        for _ in range(5):
+            calls = [method(request, metadata=(("authorization", ATTACKER),)) for _ in range(90)]
+            assert {await call.code() for call in calls} == {grpc.StatusCode.OK}
+        status: Any = opened.unary_unary(UNARY["status"])
+        await status(b"", metadata=(("authorization", ATTACKER),))
 
 
 def description_chunks() -> list[bytes]:

@@ -31,6 +31,16 @@ MAX_MESSAGE_BYTES = 4 << 20
 """Maximum size of a message of an NGINX agent in bytes, which is also the default of NGINX
 Agent. Messages of many empty parts take up to 46 times as much memory."""
 
+MAX_CALLS_PER_SECOND = 20
+"""Calls per second of an NGINX agent that report something or open a stream. NGINX Agent looks for
+changes every 5 s, and an agent reports each applied configuration in two calls."""
+
+MAX_CALL_BURST = 200
+"""Number of such calls that an agent may make at once."""
+
+CALL_BYTES = 1 << 18
+"""Size in bytes of a message that counts as one more call. The overview of 1,000 files takes it."""
+
 MAX_ERROR_CHARACTERS = 8192
 """Maximum length of a stored error or reason in characters."""
 

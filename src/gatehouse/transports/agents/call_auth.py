@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +16,7 @@ import structlog
 
 from gatehouse.dataplane.agent_limits import MessageRefused, parse_message
 from gatehouse.transports.agents import certificate_auth
+from gatehouse.transports.agents.call_rates import CallRates, TooManyCalls
 from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.agents.token_auth import (
@@ -70,13 +72,15 @@ def by_certificate(certificates: certificate_auth.CertificateAuthenticator) -> I
 
 
 class CallAuthorizer:
-    """Identifies callers and denies requests for data of other Gateways."""
+    """Identifies callers, limits the rate of their calls, and denies requests for data of other
+    Gateways."""
 
     def __init__(
         self, identify: Identify, on_trespass: Callable[[UnauthorizedRequest], None]
     ) -> None:
         self._identify = identify
         self._on_trespass = on_trespass
+        self._rates = CallRates(time.monotonic)
 
     async def identify(self, context: CallContext) -> Identity:
         """Return the identity of the caller. Abort the call if it is unknown or claims another
@@ -156,15 +160,31 @@ class CallAuthorizer:
         )
         self._on_trespass(request)
 
+    async def count(self, context: CallContext, identity: Identity, size: int = 0) -> None:
+        """Count a call of the caller. Abort it if there are too many; ``size``: its bytes."""
+        try:
+            self._rates.count(identity, size)
+        except TooManyCalls as refused:
+            if refused.first:
+                await self.abort_refused(context, identity, str(refused))
+            await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(refused))
+
     async def receive(
-        self, context: CallContext, parse: Callable[[bytes], MessageT], message: bytes
+        self,
+        context: CallContext,
+        parse: Callable[[bytes], MessageT],
+        message: bytes,
+        *,
+        counted: bool = True,
     ) -> tuple[Identity, MessageT]:
         """Return the identity of the caller and the parsed request of its call.
 
         A message is parsed only for a known caller, because it takes much more memory than its
-        bytes.
+        bytes. ``counted``: calls like this are limited in number.
         """
         identity = await self.identify(context)
+        if counted:
+            await self.count(context, identity, len(message))
         try:
             return identity, parse_message(parse, message)
         except MessageRefused as refused:
@@ -194,8 +214,10 @@ class CallAuthorizer:
 
         The response does not depend on whether another Gateway has it: otherwise a caller could
         guess content. ``holder`` returns that Gateway, or "". It is called after the response, so
-        that the time does not depend on it either.
+        that the time does not depend on it either. The search takes time, so such calls are
+        counted.
         """
+        await self.count(context, identity)
         asyncio.get_running_loop().call_later(
             REPORT_DELAY_SECONDS, self._report_foreign, identity, what, holder
         )
@@ -240,6 +262,7 @@ async def serve_stream(
 
     ``read`` processes incoming messages; ``encode`` serialises a request to apply.
     """
+    await callers.count(context, identity)
     stream = fleet.open(identity)
     if stream is None:
         await abort(

@@ -128,6 +128,7 @@ class CommanderServices:
     ) -> commander_pb2.UploadStatus:
         # After each apply, an agent uploads its configuration and retries until it succeeds.
         identity = await self._callers.identify(context)
+        await self._callers.count(context, identity)
         instance = (identity.gateway, identity.instance)
         is_first = instance not in self._uploading
         self._uploading.add(instance)
@@ -154,7 +155,7 @@ class CommanderServices:
     async def _discard(
         self, reports: AsyncIterator[bytes], context: CallContext
     ) -> empty_pb2.Empty:
-        await self._callers.identify(context)
+        await self._callers.count(context, await self._callers.identify(context))
         async for _ in reports:
             pass
         return empty_pb2.Empty()

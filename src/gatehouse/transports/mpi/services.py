@@ -57,7 +57,7 @@ class MpiServices:
         file: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "GetOverview": self._unary(self._get_overview, files_pb2.GetOverviewRequest),
             "UpdateOverview": self._unary(self._update_overview, files_pb2.UpdateOverviewRequest),
-            "GetFile": self._unary(self._get_file, files_pb2.GetFileRequest),
+            "GetFile": self._unary(self._get_file, files_pb2.GetFileRequest, counted=False),
             "UpdateFile": self._unary(self._update_file, files_pb2.UpdateFileRequest),
             "GetFileStream": grpc.unary_stream_rpc_method_handler(
                 self._get_file_stream,
@@ -74,10 +74,13 @@ class MpiServices:
         ]
 
     def _unary(
-        self, function: Callable[..., Awaitable[Any]], request: Any
+        self, function: Callable[..., Awaitable[Any]], request: Any, *, counted: bool = True
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def serve(message: bytes, context: CallContext) -> bytes:
-            identity, content = await self._callers.receive(context, request.FromString, message)
+            parse = request.FromString
+            identity, content = await self._callers.receive(
+                context, parse, message, counted=counted
+            )
             response = await function(identity, content, context)
             return response if isinstance(response, bytes) else response.SerializeToString()
 
@@ -234,7 +237,7 @@ class MpiServices:
         self, message: bytes, context: CallContext
     ) -> AsyncIterator[files_pb2.FileDataChunk]:
         parse = files_pb2.GetFileRequest.FromString
-        identity, request = await self._callers.receive(context, parse, message)
+        identity, request = await self._callers.receive(context, parse, message, counted=False)
         file = await self._file(identity, request, context)
         for chunk in messages.file_chunks(file, self._config_dir):
             yield chunk
@@ -249,6 +252,7 @@ class MpiServices:
         self, chunks: AsyncIterator[bytes], context: CallContext
     ) -> files_pb2.UpdateFileResponse:
         identity = await self._callers.identify(context)
+        await self._callers.count(context, identity)
         about = files_pb2.FileMeta()
         try:
             async for chunk in parsed(files_pb2.FileDataChunk.FromString, chunks):

@@ -76,6 +76,9 @@ class Known(CallAuthorizer):
     async def identify(self, context: object) -> Identity:
         return self._identity
 
+    async def count(self, context: object, identity: Identity, size: int = 0) -> None:
+        """Do not limit the calls."""
+
 
 @contextlib.asynccontextmanager
 async def agent(

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
@@ -156,14 +157,18 @@ async def test_flood_of_reports_and_streams_does_not_delay_other_agents(
 ) -> None:
     done = False
     total = 0
+    refused: set[grpc.StatusCode] = set()
 
     async def shout(loud: WireAgent, number: int) -> None:
         nonlocal total
         while not done:
-            await loud.send_health("well")
-            await loud.send_status(f"1.31.{number}")
-            await loud.send_served_version("made up")
             total += 3
+            try:
+                await loud.send_health("well")
+                await loud.send_status(f"1.31.{number}")
+                await loud.send_served_version("made up")
+            except grpc.aio.AioRpcError as error:
+                refused.add(error.code())
 
     async with (
         honest(control_plane),
@@ -179,3 +184,4 @@ async def test_flood_of_reports_and_streams_does_not_delay_other_agents(
         for call in calls:
             call.cancel()
     assert total > 100
+    assert refused == {grpc.StatusCode.RESOURCE_EXHAUSTED}

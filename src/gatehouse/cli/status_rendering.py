@@ -31,7 +31,7 @@ def structured_status(objects: Sequence[ReportedObject], output: str) -> str:
     document = msgspec.to_builtins(objects)
     if output == "json":
         return json.dumps(document, indent=2)
-    return str(yaml.safe_dump(list(document), sort_keys=False)).rstrip("\n")
+    return str(yaml.dump(list(document), sort_keys=False, Dumper=yaml.CSafeDumper)).rstrip("\n")
 
 
 def status_lines(

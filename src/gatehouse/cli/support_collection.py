@@ -85,7 +85,11 @@ def _json(value: object) -> str:
 
 
 def _yaml(values: list[Object]) -> str:
-    return str(yaml.safe_dump_all(values, sort_keys=False, allow_unicode=True, width=1000))
+    return str(
+        yaml.dump_all(
+            values, sort_keys=False, allow_unicode=True, width=1000, Dumper=yaml.CSafeDumper
+        )
+    )
 
 
 async def _read_objects(client: kube.Client, problems: list[str]) -> list[Object]:

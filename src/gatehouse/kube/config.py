@@ -113,7 +113,7 @@ def from_kubeconfig(path: Path | str, context: str = "") -> Configuration:
     """Read a kubeconfig; ``context`` overrides its current-context. Raises ConfigError."""
     path = Path(path)
     try:
-        document = yaml.safe_load(path.read_bytes())
+        document = yaml.load(path.read_bytes(), yaml.CSafeLoader)
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"kubeconfig {path}: {error}") from error
     if not isinstance(document, dict):

@@ -122,7 +122,9 @@ class State:
             (self.controller_kubeconfig, pki.CONTROLLER_CERTIFICATE),
             (self.node_kubeconfig, pki.NODE_CERTIFICATE),
         ):
-            text = yaml.safe_dump(self._kubeconfig(server, leaf), sort_keys=False)
+            text = yaml.dump(
+                self._kubeconfig(server, leaf), sort_keys=False, Dumper=yaml.CSafeDumper
+            )
             private_files.replace_private_file(path, text.encode())
 
     def _kubeconfig(self, server: str, leaf: pki.InstallationCertificate) -> dict[str, object]:

@@ -50,14 +50,16 @@ def test_digest_applies_to_every_container_and_data_plane() -> None:
 
 
 def test_default_images_have_the_version_of_the_controller() -> None:
-    chart = yaml.safe_load((ROOT / "charts" / "gatehouse" / "Chart.yaml").read_text())
+    chart = yaml.load((ROOT / "charts" / "gatehouse" / "Chart.yaml").read_text(), yaml.CSafeLoader)
     assert chart["appVersion"] == gatehouse.__version__
     for image in IMAGES.values():
         assert image.endswith(f":{gatehouse.__version__}")
 
 
 def test_default_images_are_in_no_public_registry() -> None:
-    values = yaml.safe_load((ROOT / "charts" / "gatehouse" / "values.yaml").read_text())
+    values = yaml.load(
+        (ROOT / "charts" / "gatehouse" / "values.yaml").read_text(), yaml.CSafeLoader
+    )
     names = [values["image"], values["dataPlanes"]["nginx"], values["dataPlanes"]["envoy"]]
     repositories = [name["repository"] for name in names]
     assert all(name.startswith("localhost/") for name in (*repositories, *IMAGES.values()))

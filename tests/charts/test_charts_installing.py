@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_api_server_accepts_rendered_chart(cluster: Cluster, case: Path) -> None:
     text = rendered("gatehouse", *SYSTEM, "--values", str(case))
     output = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
-    assert len(output.splitlines()) == sum(1 for _ in yaml.safe_load_all(text))
+    assert len(output.splitlines()) == sum(1 for _ in yaml.load_all(text, yaml.CSafeLoader))
 
 
 def test_api_server_accepts_crds_and_plain_manifests(cluster: Cluster) -> None:
@@ -57,7 +57,7 @@ def test_api_server_accepts_long_and_unusual_names(
     more = "rateLimit.enabled=true,rateLimit.redis.secretName=limits,machines.enabled=true"
     text = rendered(release, "--namespace", namespace, "--set", more)
     cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
-    for obj in yaml.safe_load_all(text):
+    for obj in yaml.load_all(text, yaml.CSafeLoader):
         # The name of a CronJob has 52 characters at most, that of a Job is a label as well.
         most = 52 if obj["kind"] == "CronJob" else 63
         assert len(obj["metadata"]["name"]) <= most, obj["metadata"]["name"]

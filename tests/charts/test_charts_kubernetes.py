@@ -52,7 +52,7 @@ def test_bundled_crd_is_accepted(cluster: Cluster, path: Path) -> None:
 def test_rendered_chart_is_accepted(cluster: Cluster, case: Path) -> None:
     text = rendered("gatehouse", *SYSTEM, "--values", str(case))
     applied = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
-    assert len(applied.splitlines()) == sum(1 for _ in yaml.safe_load_all(text))
+    assert len(applied.splitlines()) == sum(1 for _ in yaml.load_all(text, yaml.CSafeLoader))
 
 
 @needs_helm
@@ -99,6 +99,6 @@ def kinds(path: Path) -> list[str | None]:
     return [
         document.get("kind")
         for file in files
-        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        for document in yaml.load_all(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
         if document
     ]

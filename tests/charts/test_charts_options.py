@@ -44,7 +44,7 @@ CHOICES = list(choices(SCHEMA))
 
 def containers(text: str) -> Iterator[dict[str, Any]]:
     """Yield the containers of all objects with a template of Pods."""
-    for obj in yaml.safe_load_all(text):
+    for obj in yaml.load_all(text, yaml.CSafeLoader):
         spec = obj.get("spec") or {}
         if obj["kind"] == "CronJob":
             spec = spec["jobTemplate"]["spec"]

@@ -38,12 +38,14 @@ def test_embedded_role_grants_exactly_the_required_permissions() -> None:
 def test_chart_grants_exactly_the_required_permissions() -> None:
     result: set[Permission] = set()
     for name in chart.RULES:
-        result |= granted(yaml.safe_load((CHART / "rules" / f"{name}.yaml").read_text()))
+        result |= granted(
+            yaml.load((CHART / "rules" / f"{name}.yaml").read_text(), yaml.CSafeLoader)
+        )
     assert result == permissions.all_permissions()
 
 
 def test_secrets_are_not_writable_without_copied_secrets() -> None:
-    rules = yaml.safe_load((CHART / "rules" / "cluster.yaml").read_text())
+    rules = yaml.load((CHART / "rules" / "cluster.yaml").read_text(), yaml.CSafeLoader)
     verbs = {permission.verb for permission in granted(rules) if permission.resource == "secrets"}
     assert verbs == {"list", "watch"}
 

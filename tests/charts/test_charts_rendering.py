@@ -49,7 +49,7 @@ def rendered(*words: str) -> str:
 
 
 def objects(*words: str) -> list[dict[str, Any]]:
-    return [obj for obj in yaml.safe_load_all(rendered(*words)) if obj]
+    return [obj for obj in yaml.load_all(rendered(*words), yaml.CSafeLoader) if obj]
 
 
 def test_helm_lint_reports_no_problem() -> None:
@@ -137,7 +137,7 @@ def test_plain_manifests_match_the_chart() -> None:
     assert chart.manifests(HELM) == expected, "run make chart"
 
 
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+VALUES = yaml.load((CHART / "values.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def write(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Write the chart's CRDs, in groups that only this test uses, after a change of each."""
     directory.mkdir()
     for path in sorted((CHART / "crds").iterdir()):
-        crd = yaml.safe_load(path.read_text())
+        crd = yaml.load(path.read_text(), yaml.CSafeLoader)
         crd["spec"]["group"] += ".upgrade.example"
         crd["metadata"]["name"] += ".upgrade.example"
         change(crd)

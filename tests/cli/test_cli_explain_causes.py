@@ -40,7 +40,7 @@ def manifests(gateway_class: str, tmp_path_factory: pytest.TempPathFactory) -> P
     }  # fmt: skip
     empty = {**request_causes.endpoints("idle", "127.0.0.1", 9), "endpoints": []}
     objects = request_causes.base(gateway_class, ("127.0.0.1", 9000), secret)
-    text = yaml.safe_dump_all([*objects, empty, *request_causes.case_objects()])
+    text = yaml.dump_all([*objects, empty, *request_causes.case_objects()], Dumper=yaml.CSafeDumper)
     (directory / "all.yaml").write_text(text)
     return directory
 
@@ -90,7 +90,7 @@ def test_service_without_endpoint_slices_is_assumed_to_have_endpoints(tmp_path: 
     objects = request_causes.base("gatehouse-nginx", ("127.0.0.1", 9000), secret)
     route = request_causes.http_route("a", request_causes.to("app"))
     remaining = [entry for entry in (*objects, route) if entry["kind"] != "EndpointSlice"]
-    (tmp_path / "all.yml").write_text(yaml.safe_dump_all(remaining))
+    (tmp_path / "all.yml").write_text(yaml.dump_all(remaining, Dumper=yaml.CSafeDumper))
     result = run("-f", str(tmp_path), "http://a.example:8080/")
     assert result.output.splitlines()[0] == "forwarded to Service default/app:80"
     assert result.exit_code == 0
@@ -128,7 +128,9 @@ def test_gateway_of_another_controller_is_named(tmp_path: Path) -> None:
         "kind": "Gateway", "metadata": {"name": "web"},
         "spec": {"gatewayClassName": "foreign", "listeners": []},
     }  # fmt: skip
-    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([gateway_class, gateway]))
+    (tmp_path / "a.yaml").write_text(
+        yaml.dump_all([gateway_class, gateway], Dumper=yaml.CSafeDumper)
+    )
     result = run("-f", str(tmp_path), "http://a/", "--gateway", "default/web")
     assert "its GatewayClass foreign does not exist or names another" in str(result.exception)
     assert "no Gateway that Gatehouse manages among web" in str(

@@ -15,8 +15,8 @@ import lightkube
 import pytest
 from cryptography.x509 import DNSName
 from kr8s.asyncio.objects import ConfigMap as Kr8sConfigMap
+from kubernetes import client as k8s
 from kubernetes import watch
-from kubernetes.client import ApiException, CoreV1Api, VersionApi
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ApiError
 from lightkube.models.meta_v1 import ObjectMeta
@@ -77,9 +77,9 @@ async def test_service_account_token_is_valid_at_its_own_cluster_only(estate: Es
 
 async def test_request_without_credentials_is_anonymous(estate: Estate) -> None:
     with official_client(estate.kubeconfig(A, {}, "nobody")) as api:
-        assert (await run(VersionApi(api).get_code)).major == "1"
-        with pytest.raises(ApiException) as failure:
-            await run(CoreV1Api(api).list_namespaced_config_map, "team")
+        assert (await run(k8s.VersionApi(api).get_code)).major == "1"
+        with pytest.raises(k8s.ApiException) as failure:
+            await run(k8s.CoreV1Api(api).list_namespaced_config_map, "team")
     assert failure.value.status == 403
     message = json.loads(failure.value.body)["message"]
     assert 'User "system:anonymous" cannot list resource "configmaps"' in message
@@ -182,7 +182,7 @@ def with_lightkube(config: KubeConfig) -> None:
         assert (failure.value.status.code, failure.value.status.reason) == (403, "Forbidden")
 
 
-def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple[str, Any]]:
+def watched(core: k8s.CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple[str, Any]]:
     """Return the events of a watch on ConfigMaps."""
     version = core.list_namespaced_config_map("team").metadata.resource_version
     begun.set()
@@ -194,10 +194,10 @@ def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple
 
 async def test_official_python_client_writes_and_watches_objects(estate: Estate) -> None:
     with official_client(estate.by_certificate(A, "alice", "dev")) as api:
-        await with_official_client(CoreV1Api(api))
+        await with_official_client(k8s.CoreV1Api(api))
 
 
-async def with_official_client(core: CoreV1Api) -> None:
+async def with_official_client(core: k8s.CoreV1Api) -> None:
     begun = threading.Event()
     watching = asyncio.create_task(run(watched, core, 4, begun))
     await asyncio.to_thread(begun.wait, 30)
@@ -211,7 +211,7 @@ async def with_official_client(core: CoreV1Api) -> None:
         ("ADDED", {"n": "0"}), ("ADDED", {"n": "1"}), ("ADDED", {"n": "2"}),
         ("MODIFIED", {"n": "x"}), ("DELETED", {"n": "2"}),
     ]  # fmt: skip
-    with pytest.raises(ApiException) as failure:
+    with pytest.raises(k8s.ApiException) as failure:
         await run(core.read_namespaced_config_map, "m2", "team")
     assert json.loads(failure.value.body)["reason"] == "NotFound"
 

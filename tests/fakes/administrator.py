@@ -71,12 +71,13 @@ def manifests(release: str, *words: str) -> list[dict[str, Any]]:
         text=True,
         check=True,
     )
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    return [document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document]
 
 
 def rendered(release: str, *words: str) -> str:
     """Return the manifests of a release without those for other operators."""
     documents = manifests(release, *words)
-    return yaml.safe_dump_all(
-        document for document in documents if not document["apiVersion"].startswith(OPERATORS)
+    return yaml.dump_all(
+        (document for document in documents if not document["apiVersion"].startswith(OPERATORS)),
+        Dumper=yaml.CSafeDumper,
     )

@@ -47,4 +47,4 @@ def admitted(raw: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def admitted_objects(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of a YAML text, defaulted and validated."""
-    yield from map(admitted, yaml.safe_load_all(text))
+    yield from map(admitted, yaml.load_all(text, yaml.CSafeLoader))

@@ -140,11 +140,11 @@ class Cluster:
 
     def _kubeconfig(self) -> bytes:
         state = self.server.state
-        text = yaml.safe_load(state.controller_kubeconfig.read_text())
+        text = yaml.load(state.controller_kubeconfig.read_text(), yaml.CSafeLoader)
         cluster = text["clusters"][0]["cluster"]
         cluster["server"] = f"https://{self.gateway}:{self.server.port}"
         cluster["tls-server-name"] = "kubernetes.default.svc"
-        return yaml.safe_dump(text).encode()
+        return yaml.dump(text, Dumper=yaml.CSafeDumper).encode()
 
 
 def _node(words: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
@@ -154,7 +154,7 @@ def _node(words: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _manifest(kind: str) -> Object:
-    result = yaml.safe_load_all((ROOT / "deploy" / "gatehouse.yaml").read_text())
+    result = yaml.load_all((ROOT / "deploy" / "gatehouse.yaml").read_text(), yaml.CSafeLoader)
     document: Object = next(
         candidate
         for candidate in result

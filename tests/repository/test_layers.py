@@ -82,7 +82,11 @@ def test_back_ends_and_ir_name_no_kubernetes_kind(path: Path) -> None:
 
 def test_front_ends_and_ir_name_no_directive_of_nginx() -> None:
     crds = (ROOT / "charts" / "gatehouse" / "crds").glob("*.yaml")
-    api = {value for path in crds for value in enum_values(yaml.safe_load(path.read_text()))}
+    api = {
+        value
+        for path in crds
+        for value in enum_values(yaml.load(path.read_text(), yaml.CSafeLoader))
+    }
     assert api
     directive = words(directives())
     names = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,7 @@ READ_AS = {"balancing": "effective_balancing"}
 SECTIONS = [value for value in vars(proxy_settings).values() if isinstance(value, type)]
 
 
+@functools.cache
 def attributes(package: str) -> set[str]:
     """Return the names of all attributes that the modules of a back end read."""
     return {
@@ -47,13 +49,10 @@ def attributes(package: str) -> set[str]:
     }
 
 
-READ = {package: attributes(package) for package in ("nginx", "envoy")}
-
-
 @pytest.mark.parametrize("struct", NEUTRAL, ids=lambda struct: struct.__name__)
 def test_neutral_settings_are_read_by_both_back_ends(struct: type[msgspec.Struct]) -> None:
     fields = {READ_AS.get(field, field) for field in struct.__struct_fields__} - COMMON
-    unread = {package: fields - names for package, names in READ.items()}
+    unread = {package: fields - attributes(package) for package in ("nginx", "envoy")}
     assert unread == {"nginx": set(), "envoy": set()}
 
 
@@ -65,4 +64,4 @@ def test_section_has_the_name_of_its_proxy(section: type) -> None:
 
 
 def test_nginx_reads_no_section_of_envoy() -> None:
-    assert "envoy" not in READ["nginx"]
+    assert "envoy" not in attributes("nginx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -84,19 +85,27 @@ def homonyms(modules: Mapping[str, set[str]]) -> dict[str, set[str]]:
     return {name: places for name, places in definers.items() if len(places) > 1}
 
 
-NAMES = {
-    str(path.relative_to(SOURCE)): public_names(path.read_text(encoding="utf-8"))
-    for path in sorted(SOURCE.rglob("*.py"))
-    if "wire" not in path.relative_to(SOURCE).parts
-}
+@functools.cache
+def names_of_modules() -> dict[str, tuple[set[str], set[str]]]:
+    return {
+        str(path.relative_to(SOURCE)): public_names(path.read_text(encoding="utf-8"))
+        for path in sorted(SOURCE.rglob("*.py"))
+        if "wire" not in path.relative_to(SOURCE).parts
+    }
 
 
 def test_public_classes_aliases_and_constants_have_one_module() -> None:
-    assert homonyms({module: names for module, (names, _) in NAMES.items()}) == SHARED_CONSTANTS
+    assert (
+        homonyms({module: names for module, (names, _) in names_of_modules().items()})
+        == SHARED_CONSTANTS
+    )
 
 
 def test_public_functions_have_one_module() -> None:
-    assert homonyms({module: names for module, (_, names) in NAMES.items()}) == SHARED_FUNCTIONS
+    assert (
+        homonyms({module: names for module, (_, names) in names_of_modules().items()})
+        == SHARED_FUNCTIONS
+    )
 
 
 @pytest.mark.parametrize(

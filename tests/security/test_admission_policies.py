@@ -29,7 +29,7 @@ RULE = {"verbs": ["*"], "nonResourceURLs": ["*"]}
 
 def policies() -> list[Object]:
     """Return the policies and bindings of the chart."""
-    objects = yaml.safe_load_all(rendered("gatehouse", *SYSTEM))
+    objects = yaml.load_all(rendered("gatehouse", *SYSTEM), yaml.CSafeLoader)
     return [obj for obj in objects if obj["kind"].startswith("ValidatingAdmissionPolicy")]
 
 
@@ -56,7 +56,9 @@ def cluster(
     result = Cluster(kube_apiserver.kubeconfig, tmp_path_factory.mktemp("policies"))
     result.kubectl("apply", "--server-side", "--filename", str(CHART / "crds"))
     result.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
-    result.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump_all(policies()))
+    result.kubectl(
+        "apply", "--filename", "-", stdin=yaml.dump_all(policies(), Dumper=yaml.CSafeDumper)
+    )
     deadline = time.monotonic() + 60
     # Policies take effect some time after they are written.
     while "denied" not in rejection(
@@ -65,7 +67,9 @@ def cluster(
         assert time.monotonic() < deadline, "the policies have no effect"
         time.sleep(0.5)
     yield result
-    result.kubectl("delete", "--filename", "-", stdin=yaml.safe_dump_all(policies()))
+    result.kubectl(
+        "delete", "--filename", "-", stdin=yaml.dump_all(policies(), Dumper=yaml.CSafeDumper)
+    )
     result.kubectl("delete", "upstreamclusters,hostedapiservers", "--all", "--all-namespaces")
 
 

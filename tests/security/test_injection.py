@@ -212,7 +212,7 @@ def test_path_and_server_in_a_kubeconfig_are_data(tmp_path: Path, text: str) -> 
     state.directory.mkdir()
     state.pki.ensure()
     state.write_kubeconfigs(f"https://{text}")
-    config = yaml.safe_load(state.kubeconfig.read_bytes())
+    config = yaml.load(state.kubeconfig.read_bytes(), yaml.CSafeLoader)
     assert config["clusters"][0]["cluster"] == {
         "server": f"https://{text}",
         "certificate-authority": str(state.pki.ca().cert),
@@ -284,7 +284,7 @@ def rendered(tmp_path: Path, text: str) -> list[Any]:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    return [document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document]
 
 
 @pytest.mark.long

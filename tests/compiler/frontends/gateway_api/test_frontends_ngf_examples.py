@@ -127,7 +127,7 @@ def generate(engine: Engine, controller: str, directory: Path) -> int:
 @pytest.mark.peers
 @pytest.mark.parametrize("place", PLACEHOLDERS)
 def test_file_with_placeholders_is_admitted_nowhere(place: tuple[str, str]) -> None:
-    problems = problems_of(yaml.safe_load(sources()[place[0]][place[1]]))
+    problems = problems_of(yaml.load(sources()[place[0]][place[1]], yaml.CSafeLoader))
     assert any(PLACEHOLDERS[place] in problem for problem in problems), problems
 
 

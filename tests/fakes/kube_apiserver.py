@@ -120,8 +120,8 @@ def running_kube_apiserver(directory: Path, *options: str) -> Iterator[KubeApise
         etcd.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
-    """A running kube-apiserver. All tests of a run share it, and no test removes its objects."""
+    """A running kube-apiserver. The tests of a file share it, and no test removes its objects."""
     with running_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver")) as server:
         yield server

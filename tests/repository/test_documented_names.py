@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -184,12 +185,15 @@ def test_other_reason_is_no_literal(source: str) -> None:
     assert not any(is_literal(value) for value in reason_values(ast.parse(source)))
 
 
-def constants() -> Iterator[tuple[str, str]]:
-    """Yield the place and value of every string constant."""
-    for path, tree in modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield f"{path.name}:{node.lineno}", node.value
+@functools.cache
+def constants() -> tuple[tuple[str, str], ...]:
+    """Return the place and value of every string constant."""
+    return tuple(
+        (f"{path.name}:{node.lineno}", node.value)
+        for path, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def test_name_with_a_domain_of_gatehouse_is_documented() -> None:

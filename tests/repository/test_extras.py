@@ -48,6 +48,7 @@ def _requirements(extra: str) -> set[str]:
     return result
 
 
+@cache
 def _path(module: str) -> Path | None:
     path = SOURCE.joinpath(*module.split("."))
     candidates = (path / "__init__.py", path.with_suffix(".py"))

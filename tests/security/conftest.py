@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from fakes.inprocess import Server
 from fakes.installation import Installation
 from fakes.installation_fixtures import backends, client, installation, options
+from fakes.server_fixtures import server, started_once
 from fakes.tenants import Tenant, tenant_with
 from gatehouse.kube import client as kube
-from gatehouse.standalone.state_directory import State
 
-__all__ = ["backends", "client", "installation", "options"]
-
-
-@pytest_asyncio.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    result = Server(State(tmp_path / "state"))
-    async with result.running():
-        yield result
+__all__ = ["backends", "client", "installation", "options", "server", "started_once"]
 
 
 @pytest.fixture(params=["edit", "admin"])

@@ -137,7 +137,7 @@ def _engine(case: str) -> Engine:
     )
     rejected = HERE / case / "rejected.yaml"
     if rejected.exists():
-        _reject(engine, yaml.safe_load(rejected.read_text(encoding="utf-8")))
+        _reject(engine, yaml.load(rejected.read_text(encoding="utf-8"), yaml.CSafeLoader))
     return engine
 
 
@@ -212,7 +212,7 @@ def _shown(value: Any) -> Any:
 
 
 def _yaml(value: Any) -> str:
-    return yaml.safe_dump(value, sort_keys=True, width=100, allow_unicode=True)
+    return yaml.dump(value, sort_keys=True, width=100, allow_unicode=True, Dumper=yaml.CSafeDumper)
 
 
 def _shorten(value: Any) -> None:

@@ -48,6 +48,13 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) as s:
 print(got.decode())
 """
 
+GET = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", 16910)) as s:
+    s.sendall(f"GET {sys.argv[1]} HTTP/1.0\\r\\n\\r\\n".encode())
+    print(end=s.makefile().read().partition("\\n\\n")[2])
+"""
+
 HOLD = """
 import socket, sys
 with socket.create_connection((sys.argv[1], 443), 5) as s:
@@ -102,10 +109,7 @@ class Node:
 
     def asked(self, path: str) -> str:
         """Return the response of a health endpoint."""
-        code = "import sys, urllib.request as u; print(end=u.urlopen(sys.argv[1]).read().decode())"
-        return self.machine.run(
-            *(sys.executable, "-c", code, f"http://127.0.0.1:16910{path}"), check=False
-        )
+        return self.machine.run(sys.executable, "-I", "-S", "-c", GET, path, check=False)
 
     def figure(self, name: str) -> float:
         for line in self.asked("/metrics").splitlines():

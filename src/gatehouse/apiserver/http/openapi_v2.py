@@ -156,8 +156,7 @@ def _extensions(number: int, holder: Object) -> bytes:
         (key, value) for key, value in holder.items() if key.startswith("x-kubernetes-")
     )
     return b"".join(
-        _field(number, _named(key, _text(2, yaml.dump(value, Dumper=yaml.CSafeDumper))))
-        for key, value in fields
+        _field(number, _named(key, _text(2, yaml.safe_dump(value)))) for key, value in fields
     )
 
 

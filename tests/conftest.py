@@ -29,6 +29,8 @@ settings.register_profile(
     suppress_health_check=SLOW,
 )
 """The same examples in every run: what a change breaks is broken by the change."""
+FIXED_EXAMPLES = 100
+"""Largest number of examples of a test in that profile. The other profile has all of them."""
 settings.register_profile(
     "random",
     # Not the default where the variable CI is set.
@@ -135,6 +137,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if used.derandomize != chosen.derandomize or used.database is not None:
             raise pytest.UsageError(f"{item.nodeid}: @settings override the Hypothesis profile")
+        if chosen.derandomize and used.max_examples > FIXED_EXAMPLES:
+            fewer = settings(used, max_examples=FIXED_EXAMPLES)
+            test._hypothesis_internal_use_settings = fewer  # type: ignore[union-attr]
     if _profile(config) == "random":
         _shuffle_property_tests(items, config.option.hypothesis_seed)
 

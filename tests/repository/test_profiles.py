@@ -73,6 +73,13 @@ def test_fixed_profile_draws_the_same_examples_in_every_run(tmp_path: Path) -> N
     assert run(tmp_path)[0] == first
 
 
+def test_fixed_profile_has_at_most_a_hundred_examples(tmp_path: Path) -> None:
+    many = "@settings(max_examples=300)"
+    fixed, everything = (run(tmp_path, name, decorator=many)[0] for name in ("", "random"))
+    assert len(fixed.splitlines()) < 150
+    assert len(everything.splitlines()) >= 300
+
+
 def test_failure_report_names_reproduction(tmp_path: Path) -> None:
     _, report = run(tmp_path, assertion="number < 5")
     assert "1 failed" in report

@@ -31,6 +31,7 @@ from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, ResourceSet, Xds
 from gatehouse.ratelimit import main as ratelimit
 from gatehouse.runtime import grpc_limits
 from gatehouse.transports import server as agents
+from gatehouse.transports.agents import call_rates
 from gatehouse.wire.mpi.v1 import files_pb2
 
 OTHER = "shop/other"
@@ -48,10 +49,12 @@ async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
 
 
 async def test_agent_cannot_learn_whether_another_gateway_has_a_file(
-    control_plane: ControlPlane,
+    control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent with a valid token, by the hashes of guessed content: the response for a file of
-    another Gateway equals that for a file that does not exist, and takes no other time."""
+    another Gateway equals that for a file that does not exist, and takes no other time. The limit
+    of calls would hide a difference only from an attacker without patience."""
+    monkeypatch.setattr(call_rates, "MAX_CALL_BURST", 1_000_000)
     guesses = {"there": SECRET.digest, "missing": base64_sha256(b"bob:{SHA}secret")}
     answers: dict[str, set[tuple[Any, ...]]] = {name: set() for name in guesses}
     times: dict[str, list[float]] = {name: [] for name in guesses}

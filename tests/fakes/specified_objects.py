@@ -17,6 +17,7 @@ from fakes.compiled_objects import engine_with
 from fakes.loopback import loopback_network
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.incremental.query import Engine
 
 GATEWAY = ("Gateway", "ns", "gw")
@@ -92,9 +93,23 @@ def engine_of(*texts: str) -> Engine:
 @contextlib.asynccontextmanager
 async def serving_objects(runner: Runner, directory: Path, *texts: str) -> AsyncIterator[Served]:
     """Serve the Gateway ``gw`` of the objects on an address of its own."""
+    async with serving_configuration(runner, directory, compiled_gateway(*texts)) as served:
+        yield served
+
+
+def compiled_gateway(*texts: str) -> GatewayConfiguration:
+    """Compile the Gateway ``gw`` of the objects."""
     with engine_of(*texts).compile() as ask:
         gateway = ask(combined.compile_combined_gateway, GATEWAY)
     assert gateway is not None
+    return gateway
+
+
+@contextlib.asynccontextmanager
+async def serving_configuration(
+    runner: Runner, directory: Path, gateway: GatewayConfiguration
+) -> AsyncIterator[Served]:
+    """Serve a configuration on an address of its own."""
     address = f"{loopback_network()}.1"
     async with runner(msgspec.structs.replace(gateway, bind_address=address), directory):
         yield Served(address)

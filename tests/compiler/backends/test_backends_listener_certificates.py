@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -17,7 +18,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from differential.proxies import Runner
 from fakes.authority import Authority
 from fakes.authorized_traffic import RUNNERS
-from fakes.specified_objects import CLASS, key_pair_secret, serving_objects
+from fakes.specified_objects import (
+    CLASS,
+    compiled_gateway,
+    key_pair_secret,
+    serving_configuration,
+    serving_objects,
+)
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
 
 pytestmark = pytest.mark.process
 
@@ -94,3 +102,29 @@ async def test_certificate_fits_name_and_key_type_of_the_client(
         destinations = {client[0]: head for client, (_, head) in presented.items()}
         assert b"https://own.test" in destinations.pop("own.w.test")
         assert all(b"https://to.test" in head for head in destinations.values())
+
+
+def _without_https_hosts(gateway: GatewayConfiguration) -> GatewayConfiguration:
+    """Return what a search serves while all hosts of an HTTPS port are held back."""
+    listeners = tuple(
+        msgspec.structs.replace(listener, virtual_hosts=())
+        if listener.protocol == "HTTPS"
+        else listener
+        for listener in gateway.listeners
+    )
+    return msgspec.structs.replace(gateway, listeners=listeners, certificates=())
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_handshakes_fail_on_a_port_without_hosts(runner: Runner, tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("first", x509.DNSName("first.test"))
+    objects = [CLASS.split("---")[0], GATEWAY, key_pair_secret("first", pair)]
+    gateway = _without_https_hosts(compiled_gateway(*objects))
+    async with serving_configuration(runner, tmp_path, gateway) as proxy:
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            await _presented(proxy.address, "first.test", ECDSA)
+        # Other ports serve.
+        reader, writer = await asyncio.open_connection(proxy.address, 8080)
+        writer.write(b"GET / HTTP/1.1\r\nHost: first.test\r\n\r\n")
+        assert b"//to.test" in await reader.readuntil(b"\r\n\r\n")
+        writer.close()

@@ -224,6 +224,8 @@ def _listener(port: ListenerPort) -> XdsResource:
             )
         )
     proto.filter_chains.extend(_chains(port))
+    if not proto.filter_chains:
+        proto.filter_chains.append(_closing_chain(port))
     client_ip.admit(proto, port.edge)
     return _resource(port, proto)
 
@@ -247,7 +249,7 @@ def _chains(port: ListenerPort) -> Iterable[components.FilterChain]:
             name=names.filter_chain_name(port.number, ""), filters=[_http(port, "")]
         )
     for chain in port.chains:
-        # Without a certificate there is no chain: handshakes fail.
+        # Names without a certificate have no chain: handshakes fail.
         if chain.certificates:
             yield _https(port, chain)
     for stream in port.streams:
@@ -265,6 +267,19 @@ def _chains(port: ListenerPort) -> Iterable[components.FilterChain]:
                 _logs(port, log_entries.ROUTE_OF_CLUSTER),
             ),
         )
+
+
+def _closing_chain(port: ListenerPort) -> components.FilterChain:
+    """Return a chain that closes each connection, for a port on which nothing can be served.
+
+    Envoy rejects a listener without chains.
+    """
+    logs = _logs(port, "") if port.streams else ()
+    prefix = f"closed_{port.number}"
+    return components.FilterChain(
+        name=names.filter_chain_name(port.number, "closed"),
+        filters=[l4.forward_filter(prefix, ir.L4Host(""), unlimited=False, logs=logs)],
+    )
 
 
 def _for_all(port: ListenerPort) -> Iterable[bool]:

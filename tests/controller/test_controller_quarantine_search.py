@@ -24,8 +24,8 @@ from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import process_report
-from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
-from gatehouse.dataplane.origin import Origin, object_of
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
+from gatehouse.dataplane.origin import Origin, object_of, port_origin
 from gatehouse.incremental.query import Key
 
 GATEWAY = ("Gateway", "ns", "gw")
@@ -437,3 +437,85 @@ def test_object_that_one_of_three_instances_rejects_is_left_out_everywhere(order
     assert {instance.confirmed for instance in instances.values()} == {versions[-1]}
     (finding,) = world.quarantine.findings
     assert finding.reason == "rejected by nginx/1.31.3: bad"
+
+
+class Envoy:
+    """An instance that rejects resources and serves the rest of each version."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def settle(self, rejects: Callable[[ir.GatewayConfiguration], list[Rejection]]) -> None:
+        """Publish until nothing changes."""
+        world = self.world
+        for _ in range(50):
+            compiled = world.compile()
+            held = world.quarantine.inputs.get(held_back_key(GATEWAY))
+            world.serving = compiled if held is None else without_held_back(held, compiled)
+            version = repr(world.serving)
+            changed = world.quarantine.published(version, world.serving, compiled)
+            if not changed:
+                rejected = tuple(rejects(world.serving))
+                report = InstanceReport("e", version, version, proxy="envoy/1", rejected=rejected)
+                changed = process_report(
+                    world.quarantine, DataPlaneReport("ns/gw", version, (report,))
+                )
+            if not changed:
+                return
+        raise AssertionError("the quarantine does not settle")
+
+
+def test_certificate_is_left_out_again_if_only_its_listener_is_rejected() -> None:
+    """Envoy names a Secret once. Later it rejects listeners that use the Secret."""
+    secret, listener = origin("Secret", "tls"), port_origin("ns/gw", 80)
+    world = World()
+    envoy = Envoy(world)
+    world.routes = {"old": ("", "")}
+    envoy.settle(lambda _: [])
+    world.put("Secret", "tls", BAD)
+    reported: list[Origin] = []
+
+    def rejects(gateway: ir.GatewayConfiguration) -> list[Rejection]:
+        if not gateway.certificates:
+            return []
+        reported.append(listener if reported else secret)
+        return [Rejection((reported[-1],), "Failed to load certificate chain")]
+
+    envoy.settle(rejects)
+    world.quarantine.verdicts.hurry(0.0)
+    assert world.quarantine.retry()
+    envoy.settle(rejects)
+    assert set(reported) == {secret, listener}
+    assert world.left_out == {"Secret tls"}
+    assert not world.quarantine.searching
+
+
+def test_policy_is_left_out_if_a_listener_is_rejected_because_of_it() -> None:
+    world = World()
+    envoy = Envoy(world)
+    world.routes = {"old": ("", "")}
+    envoy.settle(lambda _: [])
+    world.put("ClientSettingsPolicy", "limits", BAD)
+    world.routes["new"] = ("", "")
+    rejection = Rejection((port_origin("ns/gw", 80),), "body_size is negative")
+    envoy.settle(lambda gateway: [rejection] if "body_size=-1" in repr(gateway) else [])
+    assert world.left_out == {"ClientSettingsPolicy limits"}
+    assert served(world.serving) == {"old", "new"}
+
+
+def test_rejected_object_is_tried_again_while_a_port_is_taken() -> None:
+    """What another program does to a port says nothing about objects."""
+    world = World()
+    envoy = Envoy(world)
+    taken = Rejection((port_origin("ns/gw", 80),), "cannot bind", transient=True)
+    bad = Rejection((origin("Secret", "tls"),), "Failed to load certificate chain")
+    world.routes = {"old": ("", "")}
+    envoy.settle(lambda _: [taken])
+    world.put("Secret", "tls", BAD)
+    envoy.settle(lambda gateway: [bad, taken] if gateway.certificates else [taken])
+    assert world.left_out == {"Secret tls"}
+    world.quarantine.verdicts.hurry(0.0)
+    assert world.quarantine.retry()
+    envoy.settle(lambda _: [taken])
+    assert world.left_out == set()
+    assert not world.quarantine.searching

@@ -248,6 +248,9 @@ class Quarantine:
         """Yield what a proxy names: an object, or that with a credential."""
         gateway = version.gateway
         if among:
+            if among[0].port:
+                # What its listener contains is the cause, not the port.
+                return
             names = [entry.name for entry in gateway.credentials if entry.origins == among]
             yield from (Suspect(among[0], credential=name) for name in names)
             if names or len(among) > 1:
@@ -279,6 +282,9 @@ class Quarantine:
 
     def _start_search(self, version: str, rejected: Rejected, among: tuple[Origin, ...]) -> bool:
         known = self.versions.good is not None
+        if not known and any(origin.port for origin in among):
+            # Everything may be the cause of a rejected listener.
+            return False
         if not known and self._leave_out_credentials(rejected):
             self._since = None
             return True

@@ -58,7 +58,12 @@ def process_report(quarantine: Quarantine, report: DataPlaneReport) -> bool:
         for instance in instances
         for version, message, origins in _rejections(instance)
     ]
-    rejected = [rejection.origins for instance in instances for rejection in instance.rejected]
+    rejected = [
+        rejection.origins
+        for instance in instances
+        for rejection in instance.rejected
+        if not rejection.transient
+    ]
     changed.append(quarantine.confirmed(confirmed, rejected))
     return any(changed)
 
@@ -67,10 +72,14 @@ def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, 
     """Return the rejections of an instance: version, message and origins of what was rejected."""
     rejections: list[tuple[str, str, tuple[Origin, ...]]] = [
         (instance.desired, rejection.reason, rejection.origins)
-        for rejection in instance.rejected
+        # An object that is named is tried before what may be in a listener.
+        for rejection in sorted(instance.rejected, key=lambda one: one.origins[0].port)
         # Before it has confirmed the rest, it may still report an older version.
         if instance.confirmed == instance.desired
-        and all(origin.part or origin.kind in _HOLDERS for origin in rejection.origins)
+        and not rejection.transient
+        and all(
+            origin.part or origin.port or origin.kind in _HOLDERS for origin in rejection.origins
+        )
     ]
     if instance.rejected_version:
         rejections.append((instance.rejected_version, instance.rejection, ()))

@@ -26,6 +26,8 @@ class Rejection(msgspec.Struct, frozen=True):
     """Objects that the rejected content was generated from."""
     reason: str
     """Error message of the proxy."""
+    transient: bool = False
+    """True if it may end without a change of objects: another program has the port."""
 
 
 class InstanceReport(msgspec.Struct, frozen=True):

@@ -556,3 +556,36 @@ def test_changed_set_equals_set_built_from_same_resources() -> None:
     assert changed == rebuilt
     assert changed.by_type[SECRET_TYPE_URL] is first.by_type[SECRET_TYPE_URL]
     assert first.differing(changed) == {A.key, B.key, (LISTENER_TYPE_URL, "l")}
+
+
+def test_rejected_secret_that_is_sent_again_is_rejected_although_it_is_accepted() -> None:
+    """Envoy does not read it again while a draining listener uses it."""
+    bad, good = (make_resource(SECRET_TYPE_URL, "s", version) for version in ("bad", "good"))
+    client = Client(bad)
+    client.ask(SECRET_TYPE_URL, "s")
+    client.hears()
+    client.refuse("bad key", s="bad key")
+    for removed in (), (good,):
+        client.publish(*removed)
+        client.hears()
+        client.accept()
+        assert client.reasons() == {}
+        client.publish(bad)
+        assert client.hears() == (["s"], [])
+        client.accept()
+        assert client.reasons() == {"s": "bad key"}
+
+
+def test_rejected_listener_that_is_sent_again_may_be_accepted() -> None:
+    bad = make_resource(LISTENER_TYPE_URL, "l", "bad")
+    client = Client(bad)
+    client.ask(LISTENER_TYPE_URL)
+    client.hears()
+    client.refuse("cannot bind", l="cannot bind")
+    client.publish(make_resource(LISTENER_TYPE_URL, "l", "other"))
+    client.hears()
+    client.accept()
+    client.publish(bad)
+    assert client.hears() == (["l"], [])
+    client.accept()
+    assert client.reasons() == {}

@@ -35,6 +35,9 @@ NON_WILDCARD = frozenset(
 """Types whose first request without names subscribes to nothing. For other types it is a
 wildcard."""
 
+MAX_REJECTED_SECRETS = 1000
+"""Maximum number of rejected secrets whose reasons are kept."""
+
 ABSENT = ""
 """In place of a version: the client was informed that the resource does not exist."""
 
@@ -78,6 +81,8 @@ class Subscription:
         self.in_flight: PendingResponse | None = None
         self.sent_once = False
         """True once a response was sent."""
+        self._rejected_secrets: dict[tuple[str, str], str] = {}
+        """Reasons for which secrets were rejected, by name and version, the newest last."""
         self._fresh = True
         self._dirty: dict[str, None] = {}
         """Names that may need a response, in the order in which they were marked."""
@@ -265,13 +270,16 @@ class Subscription:
         named = nack.reasons.keys() & set(names) if nack else set()
         # Without a reason by name, it is unknown whether the rest was applied.
         certain = nack is None or bool(named)
-        bad = {} if nack is None else _reasons_by_name(names, nack)
+        bad = self._known_bad(response) if nack is None else _reasons_by_name(names, nack)
         for resource in response.resources:
             if resource.name not in expecting:
                 # It was marked again since it was sent; the next response decides.
                 continue
             if resource.name in bad:
-                self.rejected[resource.name] = rejected_resource(resource, bad[resource.name])
+                rejection = rejected_resource(resource, bad[resource.name])
+                self.rejected[resource.name] = rejection
+                if self.type_url == SECRET_TYPE_URL:
+                    self._store_rejected_secret(rejection)
             elif certain:
                 self.client_versions[resource.name] = resource.version
                 self.rejected.pop(resource.name, None)
@@ -286,6 +294,22 @@ class Subscription:
             self._retry([name for name in names if name not in bad], bad)
             self.mark(response.removed)
         return expecting - bad.keys() if certain else set()
+
+    def _known_bad(self, response: PendingResponse) -> Mapping[str, str]:
+        """Return the reasons for those secrets of an accepted response that were rejected before.
+
+        Envoy does not read a secret again that it has rejected, while a draining listener uses it.
+        """
+        keys = [(resource.name, resource.version) for resource in response.resources]
+        return {
+            key[0]: self._rejected_secrets[key] for key in keys if key in self._rejected_secrets
+        }
+
+    def _store_rejected_secret(self, rejection: RejectedResource) -> None:
+        key = (rejection.resource.name, rejection.resource.version)
+        self._rejected_secrets[key] = rejection.reason
+        if len(self._rejected_secrets) > MAX_REJECTED_SECRETS:
+            del self._rejected_secrets[next(iter(self._rejected_secrets))]
 
     def _set_absent(self, names: Iterable[str]) -> None:
         """Record that the client has none of these and was informed of that."""

@@ -18,6 +18,7 @@ from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Reject
 from gatehouse.dataplane.limit_use import LimitUse
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import AdsSession
+from gatehouse.dataplane.xds.nacks import is_bind_error
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS
@@ -207,7 +208,8 @@ def _instance_report(stream: AnyStream) -> InstanceReport:
     tests = session.tests if session.tests.finished else None
     for rejection in session.rejected_resources() if tests is None else tests.rejected():
         if rejection.resource.origins:
-            rejections.add(Rejection(rejection.resource.origins, rejection.reason))
+            origins, reason = rejection.resource.origins, rejection.reason
+            rejections.add(Rejection(origins, reason, transient=is_bind_error(reason)))
         else:
             kind = rejection.resource.type_url.rpartition(".")[2]
             without_origin.append(f"{kind} {rejection.resource.name}: {rejection.reason}")

@@ -33,6 +33,9 @@ prepare:  ## Install what the gate uses and this machine lacks (Debian, root)
 gate:  ## Run the checks and tests that decide in CI, and print a summary (after `make prepare`)
 	@$(PYTHON) scripts/gate.py gate
 
+gate-runs:  ## Run the gate again and again on this commit, and print a table (ARGS="--runs 10 --busy 3")
+	@$(PYTHON) scripts/gate_runs.py $(ARGS)
+
 evidence:  ## Run what CI runs beside the gate: long tests, all faults, images (after `make prepare`)
 	@$(PYTHON) scripts/gate.py evidence
 

@@ -504,7 +504,7 @@ def test_policy_is_left_out_if_a_listener_is_rejected_because_of_it() -> None:
 
 
 def test_rejected_object_is_tried_again_while_a_port_is_taken() -> None:
-    """What another program does to a port says nothing about objects."""
+    """A port that another program has tells nothing about objects."""
     world = World()
     envoy = Envoy(world)
     taken = Rejection((port_origin("ns/gw", 80),), "cannot bind", transient=True)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import gate
+import gate_runs
 import pytest
 from gate import Outcome, Record, Result, Runner, Stage
 
@@ -262,3 +263,17 @@ def test_stall_clock_reports_the_longest_stall_since_a_time() -> None:
     clock = StallClock()
     clock._stalls.extend([(10.0, 5.0), (20.0, 1.0), (30.0, 2.0)])
     assert clock.longest_seconds(15.0) >= 2.0
+
+
+def test_repeated_runs_count_the_stages_that_decide() -> None:
+    check, test, evidence = gate.STAGES[1], gate.STAGES[2], gate.STAGES[-1]
+    results = [
+        Result(check),
+        Result(test, passed=7, defects={"a.py::bad": FAILED}, flaky={"a.py::once": FAILED}),
+        Result(evidence, verdict="failed", passed=5, defects={"b.py::x gate y": FAILED}),
+    ]
+    counts = gate_runs.counts_of("\n".join(gate.summary(results)))
+    assert counts == gate_runs.Counts(passed=7, failed=1, flaky=1)
+    row = gate_runs.row(3, counts, 61.0, busy=True, green=False)
+    assert row.split() == ["3", "yes", "red", "61", "7", "1", "1"]
+    assert len(row) == len(gate_runs.HEADER)

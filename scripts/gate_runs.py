@@ -1,0 +1,104 @@
+"""Run the gate again and again on one commit, some runs beside busy processes, and print a table.
+
+Usage: gate_runs.py [--runs 10] [--busy 3]
+
+The last runs are the busy ones: three processes compute beside them. Each run adds its line to
+`.cache/gate-runs/<commit>/table.txt`, with its output beside it, so that what was run stays if the
+rest is stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SUMMARY = ROOT / ".cache" / "gate" / "summary.txt"
+BUSY_PROCESSES = 3
+HEADER = f"{'run':>4}{'busy':>6}{'result':>8}{'seconds':>9}{'passed':>8}{'failed':>8}{'flaky':>7}"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of tests in a summary of the gate."""
+
+    passed: int = 0
+    failed: int = 0
+    flaky: int = 0
+
+
+def counts_of(summary: str) -> Counts:
+    """Return the sums over the stages of a summary of `scripts/gate.py`."""
+    lines = [line for line in summary.splitlines() if not line.startswith(("FAILED", "FLAKY"))]
+    rows = [line.split()[-4:] for line in lines if " gate " in line]
+    numbers = [tuple(map(int, row)) for row in rows]
+    return Counts(*(sum(row[column] for row in numbers) for column in range(3)))
+
+
+def row(number: int, counts: Counts, seconds: float, *, busy: bool, green: bool) -> str:
+    """Return the line of a run."""
+    return (
+        f"{number:4}{'yes' if busy else 'no':>6}{'green' if green else 'red':>8}{seconds:9.0f}"
+        f"{counts.passed:8}{counts.failed:8}{counts.flaky:7}"
+    )
+
+
+@contextlib.contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Run processes that compute all the time."""
+    endless = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(endless) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def main() -> int:
+    """Run the gate. Return 1 if a run was red."""
+    parser = argparse.ArgumentParser(description="Run the gate several times on one commit.")
+    parser.add_argument("--runs", type=int, default=10, help="number of runs (default: 10)")
+    parser.add_argument(
+        "--busy", type=int, default=3, help="how many of them are busy (default: 3)"
+    )
+    arguments = parser.parse_args()
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(
+        git, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    directory = ROOT / ".cache" / "gate-runs" / commit
+    directory.mkdir(parents=True, exist_ok=True)
+    table = directory / "table.txt"
+    table.write_text(HEADER + "\n", encoding="utf-8")
+    print(HEADER, flush=True)
+    red = False
+    for number in range(1, arguments.runs + 1):
+        busy = number > arguments.runs - arguments.busy
+        start = time.monotonic()
+        SUMMARY.unlink(missing_ok=True)
+        with (
+            (directory / f"{number:02}.log").open("wb") as log,
+            busy_processes(BUSY_PROCESSES if busy else 0),
+        ):
+            gate = [sys.executable, "scripts/gate.py", "gate"]
+            status = subprocess.call(gate, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        counts = counts_of(SUMMARY.read_text(encoding="utf-8")) if SUMMARY.exists() else Counts()
+        seconds = time.monotonic() - start
+        line = row(number, counts, seconds, busy=busy, green=status == 0)
+        red |= status != 0
+        with table.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        print(line, flush=True)
+    return int(red)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

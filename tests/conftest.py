@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from fakes import patience
 from fakes.kube_apiserver import kube_apiserver
 from fakes.peer_report import PeerReport
 from fakes.required_tools import RequiredTools
@@ -88,6 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(OutsideEvents())
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(RunRecord(record))
+    if config.pluginmanager.hasplugin("timeout") and not config.option.timeout:
+        config.option.timeout = float(config.getini("timeout")) * patience.FACTOR
     if _profile(config) == "random" and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
 
@@ -127,10 +130,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Reject a test whose own settings would make a run differ from the next one.
 
-    A random run also has its property tests in another order.
+    A random run also has its property tests in another order. Limits of tests get the factor of
+    :mod:`fakes.patience`, as the default limit does.
     """
     chosen = settings.get_profile(settings.get_current_profile_name())
     for item in items:
+        if own := item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(own.args[0] * patience.FACTOR), append=False)
         test = getattr(item, "obj", None)
         used = getattr(test, "_hypothesis_internal_use_settings", None)
         if used is None:

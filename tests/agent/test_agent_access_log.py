@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import agent_command
+from fakes import agent_command, patience
 from fakes.agent_control_plane import ControlPlane
 from fakes.envoy_serving import host
 from fakes.logged_gateways import ABLE
@@ -36,7 +36,7 @@ async def forwarding(log: LogForwarder) -> AsyncIterator[None]:
 
 
 async def _until(path: Path, content: bytes) -> None:
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while path.read_bytes() != content:  # noqa: ASYNC240 (a file of the test)
             await asyncio.sleep(0.02)
 
@@ -68,7 +68,7 @@ async def test_blocked_output_neither_blocks_the_agent_nor_fills_the_disk(
             for _ in range(10):
                 proxy.write((b"y" * 999 + b"\n") * 100)
                 await asyncio.sleep(0.05)
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 while not log.dropped or spool.stat().st_size > drained_file.MAX_WAITING_BYTES:
                     await asyncio.sleep(0.05)
             data = os.read(reader, 1 << 20)
@@ -102,7 +102,7 @@ async def test_log_continues_after_a_reload_and_a_restart_of_the_agent(
         return any(json.loads(line)["path"] == path for line in lines)
 
     async def is_logged(path: str) -> None:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while not logged(path):
                 await asyncio.sleep(0.1)
 

@@ -12,9 +12,10 @@ import pytest
 
 from agent.test_agent_connector import ADDRESS, agent, without
 from agent.test_agent_process import spawn
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
-from fakes.nginx_agent import until
+from fakes.patience import until
 from gatehouse.agent import timeouts
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -141,7 +142,7 @@ async def test_authenticator_survives_agent_kill_and_next_agent_restarts_it(
         assert authenticator_pid(tmp_path) == pid
         os.kill(pid, signal.SIGKILL)
         await until(lambda: authenticator_pid(tmp_path) not in (None, pid))
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while await status(port) != 503:
                 await asyncio.sleep(0.02)
         fresh = authenticator_pid(tmp_path)

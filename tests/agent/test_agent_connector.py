@@ -18,10 +18,12 @@ import pytest
 from cryptography import x509
 
 from agent.test_agent_process import spawn
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
 from fakes.https_server import serving
-from fakes.nginx_agent import running, until
+from fakes.nginx_agent import running
+from fakes.patience import until
 from fakes.tls_connector_process import Endpoint, echo
 from gatehouse.agent import sidecars, timeouts
 from gatehouse.agent.nginx import binary as nginx_binary
@@ -197,7 +199,7 @@ async def test_killed_connector_is_restarted(
             pid = connector_pid(tmp_path)
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 while await post(port) != (200, b"hello"):
                     await asyncio.sleep(0.02)
             assert connector_pid(tmp_path) not in (None, pid)
@@ -221,7 +223,7 @@ async def test_hanging_connector_is_reported_and_restarted(
             report = await control_plane.until(lambda report: bool(report.error))
             assert "connector: no response within 0.3 s" in report.error
             monkeypatch.undo()
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 while await post(port) != (200, b"hello"):
                     await asyncio.sleep(0.02)
             assert connector_pid(tmp_path) not in (None, pid)

@@ -16,9 +16,11 @@ import pytest
 from aiohttp import web
 
 from agent.test_agent_process import spawn
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.loopback import loopback_network
-from fakes.nginx_agent import get, master_pid, running, until
+from fakes.nginx_agent import get, master_pid, running
+from fakes.patience import until
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main, nameserver
 from gatehouse.compiler.backends import nginx
@@ -29,7 +31,7 @@ from gatehouse.dataplane.file_set import FileSet
 from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.process
 
 CHANGES = int(os.environ.get("ENDPOINT_CHANGES", "50"))
 
@@ -103,7 +105,7 @@ class Load:
 
     async def settles(self, expected: set[str]) -> None:
         """Wait until only these servers respond. Requests already in flight may finish late."""
-        async with asyncio.timeout(5):
+        async with patience.limit():
             self.answered.clear()
             while True:
                 await asyncio.sleep(0.05)
@@ -146,7 +148,7 @@ async def connected(plane: ControlPlane) -> DataPlaneReport:
 async def unseeded(directory: Path) -> None:
     """Wait until upstreams need no seeds and workers without seeds have taken over."""
     former = workers(directory)
-    await until(lambda: not (directory / "root" / "current" / "seeds").exists(), 20)
+    await until(lambda: not (directory / "root" / "current" / "seeds").exists())
     await until(lambda: bool(workers(directory)) and workers(directory).isdisjoint(former))
 
 
@@ -262,7 +264,7 @@ async def test_restarted_master_has_newest_endpoints(
         dead = master_pid(tmp_path)
         os.kill(dead, signal.SIGKILL)
         statuses: list[tuple[int, str]] = []
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while not statuses:
                 with contextlib.suppress(aiohttp.ClientError):
                     # Connections fail until a new master runs. Its first response must be right.

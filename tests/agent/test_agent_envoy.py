@@ -19,6 +19,7 @@ import aiohttp
 import pytest
 import structlog
 
+from fakes import patience
 from fakes.agent_control_plane import write_certificate
 from fakes.envoy_running import (
     EnvoyControlPlane,
@@ -33,6 +34,7 @@ from fakes.envoy_running import (
     secret,
     website,
 )
+from fakes.patience import until
 from gatehouse.agent.envoy import supervisor
 from gatehouse.agent.envoy.main import run_envoy_agent
 from gatehouse.agent.options import AgentOptions, options_from_environment
@@ -86,15 +88,9 @@ def spawn(plane: EnvoyControlPlane, directory: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=environ)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def answers(port: int, text: str) -> None:
     """Wait until `port` responds, and check the response."""
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while True:
             with contextlib.suppress(aiohttp.ClientError):
                 assert await get(port) == (200, text)
@@ -166,7 +162,7 @@ async def test_published_resources_are_served_when_confirmed(
         assert await get(port, "other") == (200, "one")
         await plane.served(website(port, two))
         assert await get(port, "other") == (200, "two")
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while (await get(health, path="/readyz"))[0] != 200:
                 await asyncio.sleep(0.05)
         _, metrics = await get(health, path="/metrics")
@@ -185,7 +181,7 @@ async def test_gateway_without_listeners_is_ready(plane: EnvoyControlPlane, tmp_
         await plane.until(lambda report: bool(report.instances))
         assert (await get(health, path="/readyz"))[0] == 503
         await plane.served(ResourceSet())
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while (await get(health, path="/readyz"))[0] != 200:
                 await asyncio.sleep(0.05)
 
@@ -313,7 +309,7 @@ async def test_requests_succeed_while_control_plane_restarts(
                 await asyncio.to_thread(first.wait)
                 await traffic.more()
                 second = start(two)
-                async with asyncio.timeout(30):
+                async with patience.limit():
                     while await get(port) != (200, "two"):
                         await asyncio.sleep(0.05)
                 await traffic.more()
@@ -463,7 +459,7 @@ async def test_shutdown_is_announced_and_loses_no_request(
             # Load balancers continue to connect to this data plane for a moment.
             await asyncio.sleep(supervisor.SHUTDOWN_DELAY_SECONDS / 3)
         assert traffic.count > before
-        await until(lambda: not envoys(tmp_path), 40)
+        await until(lambda: not envoys(tmp_path))
         assert traffic.lost == []
 
 
@@ -483,7 +479,7 @@ async def test_request_longer_than_drain_timeout_is_aborted(
         async with running(agent_options):
             await plane.served(website(port, silent.sockets[0].getsockname()))
             slow_request = asyncio.create_task(get(port))
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 await asked_for.wait()
             began = asyncio.get_running_loop().time()
         assert asyncio.get_running_loop().time() - began < 20

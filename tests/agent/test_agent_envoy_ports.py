@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY
 from fakes.envoy_running import get
 from fakes.quarantined_envoy import Controller, controller_with_envoy, route
@@ -59,7 +60,7 @@ async def test_port_in_use_is_served_soon_after_its_release(
         (reason,) = rejections(controller)
         assert reason.endswith(f"cannot bind '127.0.0.1:{port}': Address already in use")
         reasons: list[list[str]] = []
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while len(retries) < 3:
                 # A port that is tried again is not reported as served meanwhile.
                 reasons.append(rejections(controller))
@@ -67,7 +68,7 @@ async def test_port_in_use_is_served_soon_after_its_release(
         assert reasons == [[reason]] * len(reasons)
         assert retries[0] == [f"tcp/{port}"]
         assert await answer(controller.port) == (200, "app")
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while await answer(port) != (200, "app") or rejections(controller):
             await asyncio.sleep(0.02)
     assert await answer(controller.port) == (200, "app")

@@ -14,7 +14,8 @@ from agent.test_agent_endpoints import Backends, forwarding
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, connected
 from fakes.crashing_agent import assert_tidy, dying_agent
 from fakes.load import Load
-from fakes.nginx_agent import get, until
+from fakes.nginx_agent import get
+from fakes.patience import until
 from fakes.small_disk import SmallDisk, small_disk
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
@@ -61,7 +62,7 @@ async def test_configuration_is_applied_after_full_disk_has_space(
             control_plane.server.publish(GATEWAY, answering(port, "two", *large))
             await control_plane.until(lambda report: bool(report.error))
             disk.remount("size=16m")
-            await control_plane.until(lambda report: report.programmed, 30)
+            await control_plane.until(lambda report: report.programmed)
             assert await get(port) == (200, "two")
         assert not load.failed
         assert agent.master() == master
@@ -91,7 +92,7 @@ async def test_changes_fail_on_read_only_disk_and_apply_later(
                 disk.free()
             else:
                 disk.remount("rw")
-            await control_plane.until(lambda report: report.programmed, 30)
+            await control_plane.until(lambda report: report.programmed)
             await load.flows()
         assert await get(port) == (200, "two")
         assert not load.failed
@@ -124,7 +125,7 @@ async def test_restart_on_full_disk_uses_last_known_good_configuration(
                 agent.kill_nginx()
                 await control_plane.until(lambda report: not report.instances)
                 agent.start()
-            await until(lambda: serving(tmp_path / "run", master), 20)
+            await until(lambda: serving(tmp_path / "run", master))
             await control_plane.until(connected)
             async with Load(port) as load:
                 await load.flows()

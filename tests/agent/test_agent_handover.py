@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from fakes import patience
 from fakes.load import Load
-from fakes.nginx_agent import get, until
+from fakes.nginx_agent import get
+from fakes.patience import until
 from gatehouse.agent.nginx import binary as binaries
 from gatehouse.agent.nginx import handover
 from gatehouse.agent.nginx import master as masters
@@ -129,7 +131,7 @@ async def test_sockets_are_handed_over_only_after_a_change(
         for text, ports, expected in (("a", (port,), 1), ("b", (port, other), 2)):
             configure(paths, "".join(f"listen 127.0.0.1:{number};" for number in ports), text)
             await supervisor.reload()
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 while await get(port) != (200, text):
                     await asyncio.sleep(0.02)
             for _ in range(3):

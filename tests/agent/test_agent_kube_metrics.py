@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from agent.test_agent_envoy import envoys, options, running
-from fakes import kube_upstream
+from fakes import kube_upstream, patience
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane
 from gatehouse.agent.envoy import kube_metrics
@@ -126,7 +126,7 @@ async def test_agent_metrics_have_data_plane_labels(
 
             url = f"https://127.0.0.1:{port}/api/v1/pods"
             headers = {"Host": HOST}
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 while True:
                     sent = http.get(url, headers=headers, ssl=trust, server_hostname=HOST)
                     async with sent as answer:

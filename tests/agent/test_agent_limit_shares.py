@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from agent.test_agent_envoy import running
-from fakes import kube_upstream, upstream_worlds
+from fakes import kube_upstream, patience, upstream_worlds
 from fakes.agent_control_plane import GATEWAY as FIRST
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane
@@ -152,7 +152,7 @@ class Clients:
             return 0
 
     async def ready(self) -> None:
-        async with asyncio.timeout(40):
+        async with patience.limit():
             while await self.status() != 200:
                 await asyncio.sleep(0.1)
 
@@ -175,7 +175,7 @@ class Clients:
 
 
 async def until_busy(upstream: kube_upstream.Upstream, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with patience.limit():
         while upstream.busy < count:
             await asyncio.sleep(0.05)
 
@@ -217,7 +217,7 @@ async def test_share_outlasts_a_restart_of_the_control_plane(
             assert set(shared.shares()) == {"pod-1", "pod-2"}
             # The share of a data plane that leaves goes to the others.
             leave.set()
-            async with asyncio.timeout(30):
+            async with patience.limit():
                 while await limit(agents[0]) != TOTAL:
                     await asyncio.sleep(0.1)
             assert upstream.busy == 16

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import ControlPlane, answering
 from fakes.envoy_running import EnvoyControlPlane, listener, routes
 from gatehouse.dataplane.xds.resources import ResourceSet
@@ -71,7 +72,7 @@ def agent(proxy: str, environment: dict[str, str]) -> Iterator[int]:
         yield process.pid
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(patience.SECONDS)
 
 
 async def test_envoy_and_its_agent_listen_only_where_configured(

@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 from prometheus_client.parser import text_string_to_metric_families
 
-from fakes import agent_command, envoy_serving, promtool
+from fakes import agent_command, envoy_serving, patience, promtool
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane, get
@@ -76,7 +76,7 @@ class Agent(msgspec.Struct, frozen=True):
     async def until(self, condition: Callable[[Samples], Any]) -> Samples:
         """Wait for samples that fulfil a condition."""
         samples: Samples = {}
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while not condition(samples):
                 await asyncio.sleep(0.1)
                 samples = await self.samples()

@@ -14,6 +14,7 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
+from fakes import patience
 from gatehouse.agent.nginx import nameserver
 from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.dataplane.endpoints import Endpoints, WeightedEndpoint, parse_endpoints, upstream_of
@@ -70,7 +71,7 @@ class Worker:
 
     async def answer(self) -> list[tuple[int, int, str]]:
         loop = asyncio.get_running_loop()
-        data = await asyncio.wait_for(loop.sock_recv(self.socket, 65535), 5)
+        data = await asyncio.wait_for(loop.sock_recv(self.socket, 65535), patience.SECONDS)
         return servers(dns.message.from_wire(data))
 
     async def drain(self, count: int) -> int:
@@ -88,7 +89,7 @@ class Worker:
 
         loop.add_reader(self.socket, take)
         try:
-            async with asyncio.timeout(30):
+            async with patience.limit():
                 await done.wait()
         finally:
             loop.remove_reader(self.socket)
@@ -156,7 +157,7 @@ async def test_repeated_query_counts_as_lost_response() -> None:
         # A client that lost the response has no endpoints yet.
         assert not server.is_resolved("web")
         worker.send()
-        async with asyncio.timeout(5):
+        async with patience.limit():
             while not server.is_resolved("web"):
                 await asyncio.sleep(0.01)
 
@@ -207,7 +208,7 @@ async def test_large_response_is_fetched_over_tcp() -> None:
 
 async def test_silent_connections_take_no_file_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every process of the machine can connect to the name server."""
-    async with serving(web=ONE) as server, asyncio.timeout(30):
+    async with serving(web=ONE) as server, patience.limit():
         opened = [
             await asyncio.open_connection(nameserver.HOST, server.port)
             for _ in range(nameserver.MAX_STREAMS + 1)

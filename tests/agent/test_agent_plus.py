@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from agent.test_agent_endpoints import Backends, Load, connected
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
-from fakes.nginx_agent import get, master_pid, running, until
+from fakes.nginx_agent import get, master_pid, running
 from fakes.nginx_plus import Fault
 from fakes.nginx_plus_agent import (
     CAPABILITIES,
@@ -24,6 +25,7 @@ from fakes.nginx_plus_agent import (
     metric_value,
     streaming,
 )
+from fakes.patience import until
 from gatehouse.agent.nginx import apply, main
 from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.origin import Origin
@@ -31,7 +33,7 @@ from gatehouse.runtime import procfs
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.standalone.free_ports import free_port
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture
@@ -154,7 +156,7 @@ async def test_restarted_master_has_newest_endpoints(
         os.kill(dead, signal.SIGKILL)
         await until(lambda: not procfs.is_alive(dead))
         statuses: list[tuple[int, str]] = []
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while not statuses:
                 with contextlib.suppress(aiohttp.ClientError):
                     statuses.append(await get(port))
@@ -178,7 +180,7 @@ async def test_next_agent_adopts_nginx_plus_with_its_endpoints(
         await control_plane.until(lambda report: not report.instances)
         await plus.ask("POST", "/http/upstreams/c-0/servers", {"server": "127.0.0.1:9"})
         async with running(options):
-            await control_plane.until(lambda report: report.programmed, 60)
+            await control_plane.until(lambda report: report.programmed)
             assert await plus.servers("c-0") == [f"{backends.addresses[0]}:{backends.port}"]
             await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
             assert await get(port) == (200, "1")
@@ -197,14 +199,14 @@ async def test_api_failure_is_reported_and_retried(
         async with assert_no_reload(health):
             plus.fail(Fault("POST", status=500, text="no memory", times=-1))
             control_plane.server.publish(GATEWAY, forwarding(port, (backends.endpoints(1), 1)))
-            report = await control_plane.until(lambda report: bool(report.error), 60)
+            report = await control_plane.until(lambda report: bool(report.error))
             assert report.error == "pod-1: upstream c-0: 500 InternalError: no memory"
             assert report.instances[0].confirmed == good.version
             assert await get(port) == (200, "0")
             assert (await get(health, "/readyz"))[0] == 200
             # A request that succeeded is not repeated when its response is lost.
             plus.fail(Fault("POST", cut=True, after=True))
-            await control_plane.until(lambda report: report.programmed, 60)
+            await control_plane.until(lambda report: report.programmed)
         assert await get(port) == (200, "1")
         assert await plus.servers("c-0") == [f"{backends.addresses[1]}:{backends.port}"]
 
@@ -224,11 +226,11 @@ async def test_unexpected_api_response_is_reported(
         await connected(control_plane)
         plus.fail(Fault("GET", "/http/upstreams*", status=200, garbage=answer, times=-1))
         control_plane.server.publish(GATEWAY, forwarding(port, (backends.endpoints(0), 1)))
-        report = await control_plane.until(lambda report: bool(report.error), 60)
+        report = await control_plane.until(lambda report: bool(report.error))
         assert "pod-1: " in report.error
         assert await get(port) == (200, "0")
         plus.fail()
-        await control_plane.until(lambda report: report.programmed, 60)
+        await control_plane.until(lambda report: report.programmed)
 
 
 async def test_foreign_change_of_upstream_is_corrected(
@@ -247,7 +249,7 @@ async def test_foreign_change_of_upstream_is_corrected(
         stranger = {"server": f"{backends.addresses[1]}:{backends.port}"}
         await plus.ask("POST", "/http/upstreams/c-0/servers", stranger)
         await plus.ask("PATCH", f"/http/upstreams/c-0/servers/{ours['id']}", {"down": True})
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while await plus.ask("GET", "/http/upstreams/c-0/servers") != [ours]:
                 await asyncio.sleep(0.1)
         assert await get(port) == (200, "0")
@@ -269,14 +271,14 @@ async def test_rejected_configuration_leaves_upstreams_unchanged(
         control_plane.server.publish(
             GATEWAY, forwarding(port, (backends.endpoints(1), 1), files=(listen,))
         )
-        report = await control_plane.until(lambda report: bool(report.error), 60)
+        report = await control_plane.until(lambda report: bool(report.error))
         assert "in use" in report.error
         assert await get(port) == (200, "0")
         state = (tmp_path / "root" / "state" / "c-0.conf").read_text()
         assert backends.addresses[0] in state
         taken.close()
         await taken.wait_closed()
-        await control_plane.until(lambda report: report.programmed, 60)
+        await control_plane.until(lambda report: report.programmed)
         assert await get(port) == (200, "1")
 
 

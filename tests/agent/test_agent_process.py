@@ -15,8 +15,10 @@ import aiohttp
 import pytest
 import structlog
 
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, write_certificate
-from fakes.nginx_agent import get, master_pid, running, until
+from fakes.nginx_agent import get, master_pid, running
+from fakes.patience import until
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
@@ -161,7 +163,7 @@ async def test_version_stays_confirmed_after_control_plane_restart(
             await control_plane.restart()
             await control_plane.until(lambda report: bool(report.instances))
             # Before a publication. The agent stays ready.
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 while not await connected():
                     await asyncio.sleep(0.02)
             assert (await get(health, "/readyz"))[0] == 200

@@ -13,8 +13,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from agent.test_agent_envoy import envoys, options, running, until
+from agent.test_agent_envoy import envoys, options, running
+from fakes import patience
 from fakes.envoy_running import EnvoyControlPlane, backend, website
+from fakes.patience import until
 from fakes.reviewer_process import Upstream, review
 from gatehouse.agent import timeouts
 from gatehouse.dataplane.xds import sidecar_configs
@@ -88,7 +90,7 @@ async def test_reviewer_runs_beside_envoy_while_needed(
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await until(lambda: reviewer(tmp_path) not in (None, pid))
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     if await status(tmp_path, "a") == 401:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.envoy_running import EnvoyControlPlane
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.main import run_envoy_agent
@@ -47,7 +48,7 @@ async def running(plane: EnvoyControlPlane, root: Path) -> AsyncIterator[AdminCl
 async def until_limit(admin: AdminClient, limit: str | None) -> None:
     """Wait until Envoy's runtime has this limit."""
     current: object = None
-    async with asyncio.timeout(30):
+    async with patience.limit():
         while current != limit or current is None:
             with contextlib.suppress(OSError):
                 _, text = await admin.get("/runtime")

@@ -11,9 +11,10 @@ import pytest
 import pytest_asyncio
 from cryptography import x509
 
-from fakes import kube_upstream
+from fakes import kube_upstream, patience
 from fakes.envoy_running import EnvoyControlPlane
 from fakes.kube_serving import HOST, World, world
+from fakes.patience import until_equal
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.main import run_envoy_agent
 from gatehouse.agent.envoy.server_health import ServerHealthMonitor, parse_ready_servers
@@ -51,13 +52,12 @@ class Reports:
 
     async def until(self, expected: UnreadyServers) -> None:
         """Poll until the report is this one."""
-        try:
-            async with asyncio.timeout(30):
-                while self.last != expected:
-                    await self.poll()
-                    await asyncio.sleep(0.2)
-        except TimeoutError:
-            assert self.last == expected
+
+        async def last() -> UnreadyServers | None:
+            await self.poll()
+            return self.last
+
+        await until_equal(last, expected)
 
 
 def server(port: int, host: str = "127.0.0.1") -> ir.KubeApiServer:
@@ -103,7 +103,7 @@ async def test_servers_get_the_token_and_names_are_resolved(one: World) -> None:
     await one.serve(one.cluster(token="t", servers=servers), secrets=secrets)
     port = one.upstream.port
     expected: dict[str, Any] = {f"127.0.0.1:{port}": "/readyz: status 500"}
-    async with asyncio.timeout(30):
+    async with patience.limit():
         while "missing.invalid:6443" not in reports.last.get(HOST, {}):
             await reports.poll()
             await asyncio.sleep(0.2)

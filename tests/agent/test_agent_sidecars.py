@@ -11,9 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent.test_agent_envoy import envoys, options, running, spawn, until
+from agent.test_agent_envoy import envoys, options, running, spawn
+from fakes import patience
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane, backend, get, website
+from fakes.patience import until
 from gatehouse.agent import sidecars as owners
 from gatehouse.agent import timeouts
 from gatehouse.dataplane.origin import Origin
@@ -75,7 +77,7 @@ async def check(directory: Path, name: str) -> int:
 
 async def serves(directory: Path, name: str) -> None:
     """Wait until a newly started authenticator serves `name`."""
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while True:
             with contextlib.suppress(aiohttp.ClientError):
                 if await check(directory, name) == 401:

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from agent.test_agent_envoy import envoys, options, running
-from fakes import kube_upstream
+from fakes import kube_upstream, patience
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane
 from gatehouse.compiler.backends import envoy
@@ -84,7 +84,7 @@ async def test_authenticated_clients_see_reasons_of_the_agent(
         }
         summary = "; ".join(f"{server}: {why}" for server, why in sorted(reasons.items()))
         current = ""
-        async with aiohttp.ClientSession() as http, asyncio.timeout(40):
+        async with aiohttp.ClientSession() as http, patience.limit():
             while current != f"no ready endpoints: {summary}":
                 current = await message(http, alice)
                 await asyncio.sleep(0.2)

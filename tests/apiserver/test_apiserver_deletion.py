@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -34,7 +35,7 @@ async def test_namespace_deletion_deletes_its_objects(client: kube.Client) -> No
     config = {"metadata": {"name": "c", "namespace": "n"}}
     await client.create(resources.CONFIG_MAPS, config)
     await client.delete(resources.NAMESPACES, "n")
-    async with asyncio.timeout(5):
+    async with patience.limit():
         while any(
             item["metadata"]["name"] == "n"
             for item in (await client.list(resources.NAMESPACES)).items
@@ -53,7 +54,7 @@ async def test_object_without_owner_is_garbage_collected(client: kube.Client) ->
     ]
     await client.create(resources.CONFIG_MAPS, child)
     await client.delete(resources.CONFIG_MAPS, "owner", "default")
-    async with asyncio.timeout(5):
+    async with patience.limit():
         while (await client.list(resources.CONFIG_MAPS, "default")).items:
             await asyncio.sleep(0.05)
 
@@ -103,7 +104,7 @@ async def test_terminating_namespace_waits_for_finalizers_and_rejects_creates(
             return False
         return True
 
-    async with asyncio.timeout(5):
+    async with patience.limit():
         while not await gone():
             await asyncio.sleep(0.05)
 
@@ -121,6 +122,6 @@ async def test_creates_during_namespace_deletion_leave_no_object(client: kube.Cl
         client.delete(resources.NAMESPACES, "n"),
         *(create(number) for number in range(30, 60)),
     )
-    async with asyncio.timeout(5):
+    async with patience.limit():
         while (await client.list(resources.CONFIG_MAPS, "n")).items:
             await asyncio.sleep(0.05)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from fakes import patience
+from fakes.patience import until_equal
 from gatehouse.apis.resources import ENDPOINT_SLICES, SERVICES
 from gatehouse.kube import client as kube
 
@@ -22,13 +24,7 @@ async def _counts(client: kube.Client) -> tuple[int, int]:
 
 
 async def _until(client: kube.Client, expected: tuple[int, int]) -> None:
-    result = (-1, -1)
-    try:
-        async with asyncio.timeout(10):
-            while (result := await _counts(client)) != expected:
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"services and slices: {result}, not {expected}") from None
+    await until_equal(lambda: _counts(client), expected)
 
 
 async def test_foreground_deleted_services_and_slices_are_removed(client: kube.Client) -> None:
@@ -57,6 +53,6 @@ async def test_services_with_long_similar_names_have_distinct_slices(
         slices = (await client.list(ENDPOINT_SLICES, "default")).items
         return {entry["metadata"]["labels"]["kubernetes.io/service-name"] for entry in slices}
 
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while not await labels() >= set(names):
             await asyncio.sleep(0.05)

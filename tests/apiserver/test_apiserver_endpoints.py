@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fakes.inprocess import Server
+from fakes.patience import until_equal
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import ENDPOINT_SLICES, PODS, SERVICES, Resource
 from gatehouse.apiserver.controllers.endpoints import MAX_ADDRESSES, desired_endpoints
@@ -18,17 +17,6 @@ SPEC: dict[str, Any] = {
     "selector": {"app": "web"},
     "ports": [{"name": "http", "port": 80, "targetPort": "web"}],
 }
-
-
-async def eventually(read: Callable[[], Awaitable[Any]], expected: Any) -> None:
-    """Wait until a value is read."""
-    value: Any = None
-    try:
-        async with asyncio.timeout(15):
-            while (value := await read()) != expected:
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"{value}, not {expected}") from None
 
 
 def service(name: str = "web", **spec: Any) -> Object:
@@ -65,11 +53,11 @@ async def addresses(client: kube.Client, name: str = "web") -> dict[str, Any] | 
 
 async def test_endpoints_have_the_pods_of_a_service(client: kube.Client) -> None:
     await client.create(SERVICES, service())
-    await eventually(lambda: addresses(client), {})
+    await until_equal(lambda: addresses(client), {})
     await add_pod(client, "one", "10.0.0.1", ready=True)
     await add_pod(client, "two", "10.0.0.2", ready=False)
     await add_pod(client, "three", "10.0.0.3", ready=True, port=9090)
-    await eventually(
+    await until_equal(
         lambda: addresses(client),
         {"addresses": ["10.0.0.1:8080", "10.0.0.3:9090"], "notReadyAddresses": ["10.0.0.2:8080"]},
     )
@@ -82,20 +70,20 @@ async def test_endpoints_have_the_pods_of_a_service(client: kube.Client) -> None
     assert (reference["kind"], reference["name"]) == ("Pod", "one")
     await client.patch(PODS, "one", {"status": {"phase": "Failed"}}, "default", "status")
     await client.patch(SERVICES, "web", {"spec": {"publishNotReadyAddresses": True}}, "default")
-    await eventually(lambda: addresses(client), {"addresses": ["10.0.0.2:8080", "10.0.0.3:9090"]})
+    await until_equal(lambda: addresses(client), {"addresses": ["10.0.0.2:8080", "10.0.0.3:9090"]})
 
 
 async def test_endpoints_follow_changes_of_others_and_deletions(client: kube.Client) -> None:
     await client.create(SERVICES, service())
     await add_pod(client, "one", "10.0.0.1", ready=True)
     served = {"addresses": ["10.0.0.1:8080"]}
-    await eventually(lambda: addresses(client), served)
+    await until_equal(lambda: addresses(client), served)
     await client.patch(ENDPOINTS, "web", {"subsets": []}, "default")
-    await eventually(lambda: addresses(client), served)
+    await until_equal(lambda: addresses(client), served)
     await client.delete(ENDPOINTS, "web", "default")
-    await eventually(lambda: addresses(client), served)
+    await until_equal(lambda: addresses(client), served)
     await client.delete(SERVICES, "web", "default")
-    await eventually(lambda: addresses(client), None)
+    await until_equal(lambda: addresses(client), None)
 
 
 async def test_endpoints_of_users_stay_without_a_selector(client: kube.Client) -> None:
@@ -107,7 +95,7 @@ async def test_endpoints_of_users_stay_without_a_selector(client: kube.Client) -
     await client.create(SERVICES, service("outside", selector=None))
     # The controller works on keys in order, so it has seen the first Service with the second.
     await client.create(SERVICES, service())
-    await eventually(lambda: addresses(client), {})
+    await until_equal(lambda: addresses(client), {})
     assert await client.get(ENDPOINTS, "outside", "default") == before
 
 
@@ -126,9 +114,9 @@ async def test_terminating_namespace_gets_no_endpoints(client: kube.Client) -> N
         names = [item["metadata"]["name"] for item in (await client.list(namespaces)).items]
         return "shop" in names
 
-    await eventually(count, 1)
+    await until_equal(count, 1)
     await client.delete(namespaces, "shop")
-    await eventually(exists, expected=False)
+    await until_equal(exists, expected=False)
     assert await count() == 0
 
 
@@ -149,12 +137,12 @@ async def test_service_of_the_server_is_created_again(server: Server, client: ku
         )
 
     expected = ("10.96.0.1", [server.port], ["127.0.0.1"], [["127.0.0.1"]], [server.port])
-    await eventually(read, expected)
+    await until_equal(read, expected)
     for resource in (SERVICES, ENDPOINTS, ENDPOINT_SLICES):
         await client.delete(resource, "kubernetes", "default")
-        await eventually(read, expected)
+        await until_equal(read, expected)
     await client.patch(ENDPOINT_SLICES, "kubernetes", {"ports": [{"port": 1}]}, "default")
-    await eventually(read, expected)
+    await until_equal(read, expected)
 
 
 def test_advertised_address_is_one_of_this_machine() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from gatehouse.apis.resources import ENDPOINT_SLICES, SERVICES, Resource
 from gatehouse.kube import client as kube
 
@@ -66,7 +67,7 @@ def addresses(entries: list[dict[str, Any]]) -> list[tuple[str, str, bool | None
 async def until(
     client: kube.Client, name: str, holds: Callable[[list[dict[str, Any]]], object]
 ) -> list[dict[str, Any]]:
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while not holds(entries := await mirrored(client, name)):
             await asyncio.sleep(0.02)
     return entries

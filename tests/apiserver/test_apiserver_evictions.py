@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from fakes.inprocess import Server
+from fakes.patience import until_equal
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS
 from gatehouse.kube import client as kube
@@ -51,16 +51,13 @@ class Cluster:
     async def numbers(self, expected: int, healthy: int, desired: int, allowed: int) -> None:
         """Wait until the status of the budget has these numbers."""
         names = ("expectedPods", "currentHealthy", "desiredHealthy", "disruptionsAllowed")
-        observed: list[int] = []
-        try:
-            async with asyncio.timeout(15):
-                while observed != [expected, healthy, desired, allowed]:
-                    obj = await self._client.get(DISRUPTION_BUDGETS, "guard", "default")
-                    status = obj.get("status") or {}
-                    observed = [status.get(name, -1) for name in names]
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(observed) from None
+
+        async def observed() -> list[int]:
+            obj = await self._client.get(DISRUPTION_BUDGETS, "guard", "default")
+            status = obj.get("status") or {}
+            return [status.get(name, -1) for name in names]
+
+        await until_equal(observed, [expected, healthy, desired, allowed])
 
     async def evict(self, name: str, query: str = "") -> tuple[int, str]:
         """Evict a Pod. Return the code, and the message of the cause."""

@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fakes import patience
 from fakes.process import ApiServer, Etcd
 from gatehouse.standalone import pki
 
@@ -168,7 +169,7 @@ async def test_every_watcher_receives_every_event_once_in_order(server: ApiServe
     await _last_write(world)
     _, end = await world.list()
     until.set_result(max(world.acknowledged))
-    async with asyncio.timeout(30):
+    async with patience.limit():
         histories: list[list[Seen]] = await asyncio.gather(*watchers)
     await world.session.close()
     shortest = min(histories, key=len)

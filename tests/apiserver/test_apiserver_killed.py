@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -74,7 +75,7 @@ async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
 
 
 async def _until_answered(client: kube.Client) -> None:
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while True:
             with contextlib.suppress(kube.ApiError):
                 await client.list(resources.NAMESPACES)

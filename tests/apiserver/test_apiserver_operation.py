@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from fakes import patience
 from fakes.inprocess import Server
 from gatehouse.apiserver.fairness import seats
 from gatehouse.apiserver.http import watches
@@ -207,7 +208,7 @@ async def test_watch_of_client_that_does_not_read_is_closed(
         async def cut() -> bool:
             return not await sample(http, "apiserver_longrunning_requests", verb="WATCH")
 
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while not await cut():
                 await asyncio.sleep(0.1)
         writer.close()

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
+from fakes import patience
 from fakes.inprocess import Server
 from gatehouse.apis import request_info
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
@@ -228,7 +229,7 @@ def test_request_target_matches_authorizer_attributes() -> None:
 
 
 async def allowed_soon(http: aiohttp.ClientSession, path: str) -> None:
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while True:
             async with http.get(path) as response:
                 if response.status != 403:

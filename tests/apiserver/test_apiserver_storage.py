@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.process import Etcd
 from gatehouse.apiserver.storage import backup, encryption, factory
 from gatehouse.apiserver.storage import store as stores
@@ -346,7 +347,7 @@ async def test_store_continues_after_etcd_restart(tmp_path: Path) -> None:
         with pytest.raises(UnavailableError):
             await store.check()
         await asyncio.to_thread(server.start)
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while True:
                 with contextlib.suppress(UnavailableError):
                     await store.put(f"{PREFIX}d/b", thing("b"), 0)
@@ -360,7 +361,7 @@ async def test_store_continues_after_etcd_restart(tmp_path: Path) -> None:
 
 
 async def _until(watch: Any, key: str) -> AsyncIterator[Any]:
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while True:
             for event in await watch.next():
                 yield event

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from fakes import request_causes
+from fakes import patience, request_causes
 from fakes.inprocess import Server
 from fakes.installation import apply
 from gatehouse.apis import resources
@@ -445,7 +445,7 @@ async def test_watch_shows_changed_lines_without_polling(server: Path) -> None:
     watching = asyncio.create_task(watch_status(server, before, view.text_of, written.append))
 
     async def appears(text: str) -> None:
-        async with asyncio.timeout(30):
+        async with patience.limit():
             while not any(text in line for line in written):
                 assert not watching.done(), watching.exception()
                 await asyncio.sleep(0.05)
@@ -467,7 +467,7 @@ async def test_watch_continues_when_a_named_object_is_deleted(server: Path) -> N
     watching = asyncio.create_task(watch_status(server, "", view.text_of, written.append))
 
     async def appears(text: str, count: int) -> None:
-        async with asyncio.timeout(30):
+        async with patience.limit():
             while sum(text in line for line in written) < count:
                 assert not watching.done(), watching.exception()
                 await asyncio.sleep(0.05)

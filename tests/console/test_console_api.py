@@ -20,7 +20,7 @@ from fakes.console import (
     running_console,
 )
 from fakes.inprocess import Server
-from fakes.installation import until
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.cli.explain import explain
 from gatehouse.cli.status import status

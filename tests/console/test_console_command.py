@@ -14,8 +14,9 @@ import aiohttp
 import pytest
 
 from fakes.console import logged_in, read
-from fakes.installation import PORT, Installation, apply, hello, until
+from fakes.installation import PORT, Installation, apply, hello
 from fakes.installation_fixtures import backends, client, installation, options
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
+from fakes import patience
 from gatehouse.controller.alarm import Alarm
 
 LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
@@ -23,7 +24,7 @@ def test_earliest_of_several_delays_sets_the_event(
         alarm = Alarm(event)
         for delay in delays:
             alarm.set([delay])
-        await asyncio.wait_for(event.wait(), 30)
+        await asyncio.wait_for(event.wait(), patience.SECONDS)
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(wait())

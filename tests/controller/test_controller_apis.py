@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.inprocess import Server
 from fakes.replica import Replica
 from gatehouse.apis.resources import (
@@ -49,7 +50,7 @@ class Cluster:
             definition = await self.client.get(DEFINITIONS, f"{plural}.gateway.networking.k8s.io")
             removed.append({"metadata": _bare(definition), "spec": definition["spec"]})
             await self.client.delete(DEFINITIONS, definition["metadata"]["name"])
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while any(
                 item["metadata"]["name"] == gone["metadata"]["name"]
                 for item in (await self.client.list(DEFINITIONS)).items
@@ -66,7 +67,7 @@ class Cluster:
         namespace = "default" if resource.namespaced else ""
         obj: Any = None
         try:
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 while True:
                     try:
                         obj = await self.client.get(resource, name, namespace)
@@ -181,7 +182,7 @@ async def test_controller_runs_without_forbidden_resources_until_permitted(
     cut = await cluster.client.update(ROLES, {**role, "rules": fewer})
     replica = Replica(cluster.server, cluster.server.state.controller_kubeconfig)
     try:
-        report = await replica.until(lambda status, _: status == 200, 40)
+        report = await replica.until(lambda status, _: status == 200)
         assert "without NginxProxy (forbidden: " in report
         assert "without HorizontalPodAutoscaler (forbidden: " in report
         await cluster.client.create(GATEWAYS, GATEWAY)
@@ -190,8 +191,6 @@ async def test_controller_runs_without_forbidden_resources_until_permitted(
         )
         await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
         await cluster.client.update(ROLES, {**cut, "rules": role["rules"]})
-        await replica.until(
-            lambda _, text: "NginxProxy" not in text and "Autoscaler" not in text, 60
-        )
+        await replica.until(lambda _, text: "NginxProxy" not in text and "Autoscaler" not in text)
     finally:
         await replica.stop()

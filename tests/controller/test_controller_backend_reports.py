@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.gateway_estate import ENVOY, NGINX, Estate, endpoints, route, service
 from gatehouse.apis import resources
@@ -135,7 +136,7 @@ async def message_of(
     """Wait for a condition of a route with a message."""
     current: dict[str, Any] = {}
     try:
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while current.get("message") != expected:
                 obj = await estate.store.get(resource, name, "default")
                 parents = obj.get("status", {}).get("parents") or [{}]

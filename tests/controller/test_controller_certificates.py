@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.inprocess import Server
 from fakes.replica import Replica
@@ -58,7 +59,7 @@ async def events(client: kube.Client) -> list[dict[str, Any]]:
 
 
 async def until(client: kube.Client, holds: Callable[[dict[str, str], list[Any]], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while not holds(await reasons(client), await events(client)):
             await asyncio.sleep(0.05)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.process import ApiServer
 from gatehouse.apis.resources import (
     DAEMON_SETS,
@@ -26,7 +27,7 @@ from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.process
 
 DEPLOYMENT: dict[str, Any] = {
     "autoscaling": {"enable": True, "minReplicas": 1, "maxReplicas": 3},
@@ -70,7 +71,7 @@ class Controller:
     def stop(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(60) == 0
+        assert self._process.wait(patience.SECONDS) == 0
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +142,9 @@ async def _owned(client: kube.Client, gateway: str) -> Uids:
     }
 
 
-async def _until(client: kube.Client, gateway: str, holds: Any, seconds: float = 40) -> Uids:
+async def _until(client: kube.Client, gateway: str, holds: Any) -> Uids:
     """Wait until what a Gateway owns is as wanted and stays so for half a second."""
-    deadline, since, uids = time.monotonic() + seconds, None, Uids()
+    deadline, since, uids = time.monotonic() + patience.SECONDS, None, Uids()
     while time.monotonic() < deadline:
         before, uids = uids, await _owned(client, gateway)
         if not holds(uids) or uids != before:
@@ -178,7 +179,6 @@ async def test_deleted_object_is_recreated(
         lambda now: (
             now.keys() == before.keys() and all(now[place] != before[place] for place in places)
         ),
-        20,
     )
     # Nothing else of the Gateway is replaced.
     assert {place for place in before if before[place] != after[place]} == set(places)
@@ -213,5 +213,5 @@ async def test_orphaned_and_deleted_object_is_recreated(
     patch = {"metadata": {"ownerReferences": None, "labels": None}}
     await client.patch(resource, place[1], patch, "default")
     await client.delete(resource, place[1], "default")
-    after = await _until(client, "web", lambda now: now.keys() == before.keys(), 20)
+    after = await _until(client, "web", lambda now: now.keys() == before.keys())
     assert after[place] != before[place]

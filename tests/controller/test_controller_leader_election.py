@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from fakes import patience
 from fakes.inprocess import Server
 from fakes.replica import Replica
 from gatehouse.apis import resources
@@ -40,7 +41,7 @@ async def test_standby_becomes_leader_when_the_leader_stops(server: Server) -> N
 
 
 async def _until_leading(replica: Replica) -> None:
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while "gatehouse_controller_leader 1.0" not in (await replica.get("/metrics"))[1]:
             await asyncio.sleep(0.05)
 
@@ -53,7 +54,7 @@ async def test_controller_exits_when_the_lease_is_lost(server: Server) -> None:
         lease = await client.get(resources.LEASES, LEASE.name, LEASE.namespace)
         taken = {**lease["spec"], "holderIdentity": "somebody else"}
         await client.update(resources.LEASES, {**lease, "spec": taken})
-    await asyncio.wait([replica.task], timeout=20)
+    await asyncio.wait([replica.task], timeout=patience.SECONDS)
     error = replica.task.exception()
     assert isinstance(error, BaseExceptionGroup)
     assert error.split(LeadershipLostError)[0] is not None

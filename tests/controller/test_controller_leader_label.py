@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.inprocess import Server
+from fakes.patience import until_equal
 from fakes.replica import Replica
 from gatehouse.apis.resources import LEASES, PODS, Resource
 from gatehouse.controller.leader_election import Lease
@@ -98,16 +100,6 @@ async def estate(tmp_path: Path) -> AsyncIterator[Estate]:
                     replica.task.exception()
 
 
-async def until(ask: Callable[[], Awaitable[Any]], expected: Any, seconds: float = 20) -> None:
-    answer: Any = None
-    try:
-        async with asyncio.timeout(seconds):
-            while (answer := await ask()) != expected:
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"{answer}, not {expected}") from None
-
-
 async def leading(replica: Replica) -> bool:
     return "gatehouse_controller_leader 1.0" in (await replica.get("/metrics"))[1]
 
@@ -121,7 +113,7 @@ async def test_both_replicas_are_ready_and_only_the_leader_has_the_label(estate:
         await estate.pod(name)
     first = estate.replica("a")
     await first.until_ready()
-    await until(estate.labelled, {"a"})
+    await until_equal(estate.labelled, {"a"})
     second = estate.replica("b")
     await second.until_ready()
     assert (await leading(first), await leading(second)) == (True, False)
@@ -130,7 +122,7 @@ async def test_both_replicas_are_ready_and_only_the_leader_has_the_label(estate:
     assert agent_port_is_free(second)
     assert await estate.labelled() == {"a"}
     await first.stop()
-    await until(estate.labelled, {"b"})
+    await until_equal(estate.labelled, {"b"})
     await second.until_ready()
     assert await leading(second)
     assert not agent_port_is_free(second)
@@ -141,18 +133,18 @@ async def test_leader_removes_label_from_other_pods(estate: Estate) -> None:
     await estate.pod("lost", labelled=True)
     await estate.pod("a")
     await estate.replica("a").until_ready()
-    await until(estate.labelled, {"a"})
+    await until_equal(estate.labelled, {"a"})
 
 
 async def test_leader_restores_its_label_after_foreign_change(estate: Estate) -> None:
     for name in ("a", "b"):
         await estate.pod(name)
     await estate.replica("a").until_ready()
-    await until(estate.labelled, {"a"})
+    await until_equal(estate.labelled, {"a"})
     await estate.label("a", None)
-    await until(estate.labelled, {"a"})
+    await until_equal(estate.labelled, {"a"})
     await estate.label("b", "true")
-    await until(estate.labelled, {"a"})
+    await until_equal(estate.labelled, {"a"})
 
 
 async def test_restarted_container_is_not_ready_until_its_label_is_removed(
@@ -193,7 +185,7 @@ async def test_controller_reports_missing_permission_to_list_pods(estate: Estate
     cut = [r for r in role["rules"] if "pods" not in r["resources"]]
     assert len(cut) < len(role["rules"])
     await estate.client.update(ROLES, {**role, "rules": cut})
-    page = await estate.replica("a").until(lambda _, text: "forbidden" in text, 30)
+    page = await estate.replica("a").until(lambda _, text: "forbidden" in text)
     assert page.startswith("waiting for Pod (forbidden: ")
 
 
@@ -204,15 +196,15 @@ async def test_former_leader_stops_serving_agents_and_loses_its_label(
         await estate.pod(name)
     first = estate.replica("a")
     await first.until_ready()
-    await until(estate.labelled, {"a"})
+    await until_equal(estate.labelled, {"a"})
     await estate.take_lease()
-    await asyncio.wait([first.task], timeout=20)
+    await asyncio.wait([first.task], timeout=patience.SECONDS)
     assert first.task.done()
     assert agent_port_is_free(first)
     second = estate.replica("b")
     await second.until_ready()
     # The other holder does not renew: its Lease expires, and the label goes with leadership.
-    await until(estate.labelled, {"b"}, 40)
+    await until_equal(estate.labelled, {"b"})
 
 
 async def test_labels_are_unchanged_outside_of_a_pod(estate: Estate) -> None:
@@ -224,7 +216,7 @@ async def test_labels_are_unchanged_outside_of_a_pod(estate: Estate) -> None:
     async def leaders() -> int:
         return [await leading(replica) for replica in (first, second)].count(True)
 
-    await until(leaders, 1)
+    await until_equal(leaders, 1)
     assert await estate.labelled() == {"a"}
 
 

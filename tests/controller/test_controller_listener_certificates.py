@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from fakes import patience
 from fakes.authority import DAY, Authority
 from fakes.inprocess import Server
 from fakes.replica import Replica
@@ -121,7 +122,7 @@ async def test_certificates_of_a_gateway_are_reported_when_they_expire(
         return [condition["reason"] if condition else "" for condition in conditions]
 
     async def until(*expected: str) -> None:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while await reasons() != list(expected):
                 await asyncio.sleep(0.05)
 
@@ -152,7 +153,7 @@ async def test_certificates_of_a_gateway_are_reported_when_they_expire(
         ("ListenerSet", "ExpiresSoon", "listener more"),
         ("ListenerSet", "Expired", "listener more"),
     }
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while await events() < expected:
             await asyncio.sleep(0.05)
     assert await events() == expected
@@ -206,7 +207,7 @@ async def test_ca_certificates_are_reported_when_they_expire(
         return [condition["reason"] if condition else "" for condition in conditions]
 
     async def until(reason: str) -> None:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while await reasons() != [reason] * 2:
                 await asyncio.sleep(0.05)
 
@@ -231,7 +232,7 @@ async def test_ca_certificates_are_reported_when_they_expire(
 
     kinds = ("Gateway", "BackendTLSPolicy")
     expected = {(kind, reason) for kind in kinds for reason in ("ExpiresSoon", "Expired")}
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while await events() < expected:
             await asyncio.sleep(0.05)
     assert await events() == expected

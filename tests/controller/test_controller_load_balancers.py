@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.cli.status_load_balancers import read_load_balancers
@@ -60,7 +61,7 @@ async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
         spec = {"hosts": [{"url": "http://127.0.0.1:9/api"}]}
         load_balancer = {"metadata": {"name": "lb", "namespace": "default"}, "spec": spec}
         await client.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
-        async with asyncio.timeout(30):
+        async with patience.limit():
             while "Service" not in decoded or not balancers.watching_nodes():
                 await asyncio.sleep(0.01)
         for task in tasks:
@@ -72,7 +73,7 @@ async def nobody(_token: str) -> Identity:
 
 
 async def until_seen(informer: Informer, name: tuple[str, str]) -> None:
-    async with asyncio.timeout(30):
+    async with patience.limit():
         while name not in informer.objects:
             await asyncio.sleep(0.01)
 
@@ -100,7 +101,7 @@ async def test_nlk_config_works_without_the_load_balancer_crd(
         )
         await client.delete(definitions, "externalloadbalancers.gatehouse.dev")
         with pytest.raises(kube.NotFound):
-            async with asyncio.timeout(30):
+            async with patience.limit():
                 while True:
                     await client.list(resources.EXTERNAL_LOAD_BALANCERS)
                     await asyncio.sleep(0.05)
@@ -117,7 +118,7 @@ async def test_nlk_config_works_without_the_load_balancer_crd(
         for informer in informers.values():
             await informer.synced.wait()
         tasks.append(group.create_task(balancers.run()))
-        async with asyncio.timeout(30):
+        async with patience.limit():
             while ("ConfigMap", namespace, name) not in balancers.balancers:
                 await asyncio.sleep(0.01)
             title = f"{namespace}/{name} (nlk {version})"

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.kinds import resource_of
 from gatehouse.apis import resources
@@ -168,7 +169,7 @@ class Story:
             self.loop.on_changes(resource, {name: Change(None, None if delete else raw)})
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with patience.limit():
             while not holds():
                 await asyncio.sleep(0.005)
 

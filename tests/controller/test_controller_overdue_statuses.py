@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.gateway_estate import ENVOY, NGINX, Estate, endpoints, route, service
 from gatehouse.apis import resources
@@ -21,7 +22,7 @@ async def condition_with(estate: Estate, name: str, message: str) -> dict[str, A
     """Wait for the condition Accepted of a route with a message."""
     current: dict[str, Any] = {}
     try:
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while current.get("message") != message:
                 obj = await estate.store.get(resources.HTTP_ROUTES, name, "default")
                 parents = obj.get("status", {}).get("parents") or [{}]

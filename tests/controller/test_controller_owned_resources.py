@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fakes.inprocess import Server
-from fakes.installation import until
+from fakes.patience import until
 from fakes.upstream_worlds import spec
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends.upstream_cluster import Allocation

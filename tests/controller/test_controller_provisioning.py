@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.process import ApiServer
 from fakes.replica import Replica
 from gatehouse.apis.data_plane_workload import NetworkOptions
@@ -128,7 +129,7 @@ class Cluster:
 async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], Any] = bool) -> Any:
     answer: Any = None
     try:
-        async with asyncio.timeout(40):
+        async with patience.limit():
             while True:
                 with contextlib.suppress(kube.Unavailable):
                     if holds(answer := await ask()):
@@ -153,7 +154,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def running(cluster: Cluster, **options: Any) -> AsyncIterator[Replica]:
     replica = cluster.controller(**options)
     try:
-        await replica.until(lambda status, _: status == 200, 40)
+        await replica.until(lambda status, _: status == 200)
         yield replica
     finally:
         await replica.stop()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.key_server import KeyServer, key_server
 from gatehouse.compiler.frontends.gateway_api import Fetched, UrlFetch
 from gatehouse.controller import url_fetcher
@@ -27,7 +28,7 @@ class ResultRecorder:
         self._news.set()
 
     async def next(self) -> Fetched | None:
-        async with asyncio.timeout(10):
+        async with patience.limit():
             await self._news.wait()
         self._news.clear()
         return self.all[-1][1]
@@ -56,7 +57,7 @@ async def fetcher(
 
 async def asked(server: KeyServer, more: int) -> None:
     target = len(server.asked) + more
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while len(server.asked) < target:
             await asyncio.sleep(0.01)
 

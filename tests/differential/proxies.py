@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from fakes import envoys
+from fakes import envoys, patience
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.backends.literal_values import SENT_LITERALLY
@@ -19,7 +19,6 @@ from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.dataplane.file_set import FileSet
 
 PORT = 8080
-STARTS = 90.0
 """Start timeout of a proxy in seconds, on a busy machine."""
 
 Runner = Callable[[GatewayConfiguration, Path], AbstractAsyncContextManager[None]]
@@ -84,7 +83,7 @@ async def with_envoy(gateway: GatewayConfiguration, directory: Path) -> AsyncIte
     async with envoys.running(directory) as running:
         running.ads.publish(generated.resources)
         await _listens(running.process, gateway.bind_address, running.log)
-        async with asyncio.timeout(STARTS):
+        async with patience.limit():
             await running.ads.settled()
         assert not running.ads.refused, running.ads.refused
         try:
@@ -98,7 +97,7 @@ async def with_envoy(gateway: GatewayConfiguration, directory: Path) -> AsyncIte
 
 async def _listens(process: asyncio.subprocess.Process, address: str, log: Path) -> None:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(STARTS):
+        async with patience.limit():
             while process.returncode is None:
                 with contextlib.suppress(OSError):
                     _, writer = await asyncio.open_connection(address, PORT)

@@ -11,7 +11,7 @@ import pytest
 from fakes.installation import PORT, Installation, address, apply, get, hello, holds, until
 from gatehouse.kube import client as kube
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.process
 
 TCP_PORT = 9432
 

@@ -160,4 +160,4 @@ async def test_deleted_gateway_leaves_no_process_or_volume(
         gone = not procfs.is_alive(pid)
         return gone and not list(installation.state.glob("node/pods/*/volumes"))
 
-    await until(removed, 60)
+    await until(removed)

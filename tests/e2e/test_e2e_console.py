@@ -46,11 +46,11 @@ async def test_route_view_shows_live_requests_by_status_class(
         await log_in(page, console)
         await show(page, view)
         live = "[...document.querySelectorAll('.live')].map((text) => text.innerText)"
-        await page.until(f"/requests\\/s: 2xx .*, p50 .* ms, p99 .* ms/.test({live}[0])", 60)
-        await page.until(f"/requests\\/s: 5xx .*, p50 .* ms, p99 .* ms/.test({live}[1])", 60)
+        await page.until(f"/requests\\/s: 2xx .*, p50 .* ms, p99 .* ms/.test({live}[0])")
+        await page.until(f"/requests\\/s: 5xx .*, p50 .* ms, p99 .* ms/.test({live}[1])")
         print(await page.evaluate(f"{live}.join(' | ')"))
         row = "[...document.querySelectorAll('tbody tr')].map((row) => row.innerText)"
         pattern = "/Service default\\/app.*3 \\(75 %\\).*1 of 1 ready.*2xx/s"
-        await page.until(f"{row}.some((text) => {pattern}.test(text))", 60)
+        await page.until(f"{row}.some((text) => {pattern}.test(text))")
         rows = await page.evaluate(row)
     assert any("missing not found" in text for text in rows), json.dumps(rows)

@@ -128,7 +128,7 @@ async def test_daemon_set_with_all_parameters_runs_and_is_replaced_by_deployment
             return False
         return bool((deployment.get("status") or {}).get("readyReplicas") == 1)
 
-    await until(replaced, 60)
+    await until(replaced)
     assert not before.alive()
     assert await address(client) == where
     await until(lambda: _answers(where))

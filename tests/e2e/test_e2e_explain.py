@@ -71,7 +71,7 @@ async def test_explanation_agrees_with_the_proxy(
 
         wrong.append("")
         try:
-            await until(agrees, 15)
+            await until(agrees)
         except TimeoutError:
             wrong[-1] = f"{case.name}: {wrong[-1]}"
         else:

@@ -223,12 +223,12 @@ async def test_dns_endpoint_lists_hostnames_of_its_server(
     async with apiserver(authority, "d") as d:
         await serve(client, d, dns={"publish": True, "ttlSeconds": 30})
         expected = [("api.d.test", [address])]
-        await until(lambda: _is(published, expected), seconds=90)
+        await until(lambda: _is(published, expected))
         more = hosted("d", "api.d.test", "other.d.test", dns={"publish": True})
         await apply(client, [more])
-        await until(lambda: _is(published, [*expected, ("other.d.test", [address])]), seconds=90)
+        await until(lambda: _is(published, [*expected, ("other.d.test", [address])]))
         await apply(client, [hosted("d", dns={"publish": False})])
-        await until(lambda: _is(published, []), seconds=90)
+        await until(lambda: _is(published, []))
         await remove(client, "d")
 
 

@@ -19,7 +19,6 @@ import yaml
 
 from fakes.audit_log import requested_resource
 from fakes.every_permission import KINDS, STEPS
-from fakes.installation import until
 from fakes.kinds import resource_of
 from fakes.kubernetes import (
     BACKEND,
@@ -31,7 +30,7 @@ from fakes.kubernetes import (
     Kubernetes,
     running_kubernetes,
 )
-from fakes.process import SECONDS
+from fakes.patience import SECONDS, until
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.controllers.bootstrap import bundled
@@ -87,7 +86,7 @@ async def installed_chart(tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
 
 
 async def test_controllers_become_ready_and_one_has_the_label(installed_chart: Kubernetes) -> None:
-    await until(lambda: controllers_are_ready(installed_chart, *CONTROLLERS), SECONDS)
+    await until(lambda: controllers_are_ready(installed_chart, *CONTROLLERS))
 
 
 async def controllers_are_ready(installed_chart: Kubernetes, *addresses: str) -> bool:
@@ -104,13 +103,13 @@ async def test_gateway_is_provisioned_and_served(
     client, address, port = installed_chart.client, DATA_PLANES[gateway_class], PORTS[gateway_class]
     for manifest in application(gateway_class, port):
         await client.create(resource_of(manifest["kind"]), manifest)
-    workload = await until(lambda: found(client, resources.DEPLOYMENTS, gateway_class), SECONDS)
-    service = await until(lambda: found(client, resources.SERVICES, gateway_class), SECONDS)
+    workload = await until(lambda: found(client, resources.DEPLOYMENTS, gateway_class))
+    service = await until(lambda: found(client, resources.SERVICES, gateway_class))
     ingress = {"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}
     name = service["metadata"]["name"]
     await client.patch(resources.SERVICES, name, ingress, gateway_class, subresource="status")
     await installed_chart.start_data_plane(workload, address)
-    await until(lambda: answers(address, port, "/"), SECONDS)
+    await until(lambda: answers(address, port, "/"))
 
     async def programmed() -> bool:
         gateway = await client.get(resources.GATEWAYS, "web", gateway_class)
@@ -119,7 +118,7 @@ async def test_gateway_is_provisioned_and_served(
             for one in gateway.get("status", {}).get("conditions", ())
         )
 
-    await until(programmed, SECONDS)
+    await until(programmed)
 
 
 async def test_every_kind_with_a_status_gets_it(installed_chart: Kubernetes) -> None:
@@ -135,7 +134,7 @@ async def test_every_kind_with_a_status_gets_it(installed_chart: Kubernetes) -> 
         return not missing
 
     try:
-        await until(reported, SECONDS)
+        await until(reported)
     except TimeoutError:
         raise AssertionError(f"no status: {', '.join(sorted(missing))}") from None
 
@@ -157,18 +156,18 @@ async def test_informer_of_every_kind_receives_changes(installed_chart: Kubernet
             await installed_chart.apply(yaml.safe_load(OTHER_KINDS))
             for resource in WATCHED_RESOURCES:
                 objects = informers.by_kind[resource.kind].objects
-                await until(_constant(objects.__len__), SECONDS)
+                await until(_constant(objects.__len__))
                 name = next(iter(objects))
                 for number in ("1", "2"):
                     await annotate(installed_chart.client, resource, name, {"test": number})
                     change = (resource.kind, name[1], number)
-                    await until(_constant(partial(received.__contains__, change)), SECONDS)
+                    await until(_constant(partial(received.__contains__, change)))
             # Definitions are watched without their content.
             name = ("", f"{resources.UDP_ROUTES.plural}.{resources.UDP_ROUTES.group}")
             for version in ("v1.6.0", "v1.6.1"):
                 annotation = {BUNDLE_VERSION_ANNOTATION: version}
                 await annotate(installed_chart.client, resources.DEFINITIONS, name, annotation)
-                await until(_constant(partial(_is_seen, versions, name[1], version)), SECONDS)
+                await until(_constant(partial(_is_seen, versions, name[1], version)))
 
 
 @contextlib.asynccontextmanager
@@ -207,7 +206,7 @@ async def test_deleted_objects_of_a_gateway_come_back(installed_chart: Kubernete
             uids |= {item["metadata"]["uid"] for item in listed.items}
         return len(uids) == len(kinds) and not uids & deleted
 
-    await until(are_back, SECONDS)
+    await until(are_back)
 
 
 async def test_controllers_may_do_what_they_do(installed_chart: Kubernetes) -> None:
@@ -232,7 +231,7 @@ async def test_no_permission_of_the_controllers_is_unused(installed_chart: Kuber
     for name, spec, request in STEPS:
         patch = ("--type", "merge", "--patch", json.dumps({"spec": spec}))
         await asyncio.to_thread(run, "patch", name, "--namespace", "kinds", *patch)
-        await until(_constant(partial(has_requested, installed_chart, request)), SECONDS)
+        await until(_constant(partial(has_requested, installed_chart, request)))
     get = installed_chart.administrator.get
     roles = [
         await asyncio.to_thread(get, "clusterrole", "gatehouse-controller"),
@@ -245,7 +244,7 @@ async def test_no_permission_of_the_controllers_is_unused(installed_chart: Kuber
         return not unused
 
     try:
-        await until(_constant(all_are_used), SECONDS)
+        await until(_constant(all_are_used))
     except TimeoutError:
         raise AssertionError(f"unused: {', '.join(unused)}") from None
 
@@ -267,13 +266,13 @@ async def test_standby_serves_agents_after_the_leader_ended(installed_chart: Kub
     async def leads() -> bool:
         return await installed_chart.leader() == standby
 
-    await until(leads, SECONDS)
+    await until(leads)
     for gateway_class in PORTS:
         later = route(gateway_class, "later", "/later")
         await installed_chart.client.create(resources.HTTP_ROUTES, later)
     for gateway_class, port in PORTS.items():
         address = DATA_PLANES[gateway_class]
-        await until(partial(answers, address, port, "/later"), SECONDS)
+        await until(partial(answers, address, port, "/later"))
 
 
 def application(gateway_class: str, port: int) -> Iterator[dict[str, Any]]:

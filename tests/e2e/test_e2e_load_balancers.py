@@ -258,7 +258,7 @@ async def test_load_balancer_example_is_applied_and_shown(
             row = [line for line in out.decode().splitlines() if "edge/edge" in line]
             return row[0] if row and "True" in row[0] else ""
 
-        row = [cell.strip() for cell in (await until(shown, 60)).split("│")[1:-1]]
+        row = [cell.strip() for cell in (await until(shown)).split("│")[1:-1]]
         assert row[:4] == [
             "edge/edge",
             f"http://127.0.0.1:{port}/api",

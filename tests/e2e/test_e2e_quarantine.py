@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,6 @@ from gatehouse.kube import client as kube
 pytestmark = pytest.mark.process
 
 HOST = "shared.example"
-
-GOOD_WITHIN = 5.0
-"""Seconds until a good route is served beside a rejected one; a loaded machine needs some."""
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +91,7 @@ async def test_rejected_expression_is_left_out_and_reported(
     where = await ready(client)
     await apply(client, [matching("bad", f"/{REFUSED}")])
     await apply(client, [shared(route("after", "/after"))])
-    started = time.monotonic()
     await served(where, "/after")
-    assert time.monotonic() - started < GOOD_WITHIN
     await served(where, "/bad-good")
     assert (await get(where, "/app"))[0] == 200
 

@@ -43,7 +43,7 @@ async def test_top_shows_requests_of_routes_and_backends(
                 and good["p99Seconds"] and lost["serverErrors"] == 1
             )  # fmt: skip
 
-        await until(counted, 60)
+        await until(counted)
         first, *_, _ = (await run()).splitlines()
         assert first.startswith(("1 data planes, ", "2 data planes, "))
 

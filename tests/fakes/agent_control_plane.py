@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fakes.process import SECONDS
+from fakes import patience
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.server import AgentServer, Denied, Identity
@@ -104,13 +104,17 @@ class ControlPlane:
         self.server = self._make()
         await self.start()
 
-    async def until(
-        self, condition: Callable[[DataPlaneReport], bool], seconds: float = SECONDS
-    ) -> DataPlaneReport:
-        """Wait for a report that fulfils ``condition``."""
-        async with asyncio.timeout(seconds), self._changed:
-            await self._changed.wait_for(lambda: condition(self.server.report(GATEWAY)))
+    def report(self) -> DataPlaneReport:
+        """Return the newest report."""
         return self.server.report(GATEWAY)
+
+    async def until(
+        self, condition: Callable[[DataPlaneReport], bool], times: int = 1
+    ) -> DataPlaneReport:
+        """Wait for a report that fulfils ``condition``, for several times the limit."""
+        async with patience.limit(times), self._changed:
+            await self._changed.wait_for(lambda: condition(self.report()))
+        return self.report()
 
     async def programmed(self, bundle: FileSet) -> DataPlaneReport:
         """Publish ``bundle`` and wait until every instance confirmed it."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
 from gatehouse.compiler.ir import http as ir
 
@@ -105,7 +106,7 @@ async def connect(
     if source:
         raw.bind((source, 0))
     try:
-        async with asyncio.timeout(15):
+        async with patience.limit():
             await loop.sock_connect(raw, address)
             if header:
                 await loop.sock_sendall(raw, header)

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import aiohttp
 import msgspec
 
+from fakes import patience
 from fakes.oidc_provider import CLIENT, SECRET, OidcProvider
 from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
@@ -75,7 +76,7 @@ class AuthenticatorProcess:
         return directory
 
     async def serve(self, *configurations: Path) -> str:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                     return await control.send_request(

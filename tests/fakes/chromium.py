@@ -15,6 +15,8 @@ from typing import Any
 
 import aiohttp
 
+from fakes import patience
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
 """Path of the browser; empty if there is none. Debian's package `chromium` has it."""
 
@@ -68,11 +70,11 @@ class Page:
         """Click an element, also a link to another document."""
         await self._evaluate_in_document(f"{element}.click()")
 
-    async def until(self, expression: str, seconds: float = 20.0) -> Any:
+    async def until(self, expression: str) -> Any:
         """Return the value of an expression when it is true."""
         value = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with patience.limit():
                 while not (value := await self._evaluate_in_document(expression)):
                     await asyncio.sleep(0.05)
         assert value, (expression, await self.evaluate("document.body.innerText"))
@@ -112,7 +114,7 @@ async def open_page() -> AsyncIterator[Page]:
 
 
 async def _port(file: Path) -> int:
-    async with asyncio.timeout(30):
+    async with patience.limit():
         while True:
             with contextlib.suppress(OSError, IndexError, ValueError):
                 text = await asyncio.to_thread(file.read_text)

@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
+from fakes import patience
 from fakes.builds import ROOT, Build
-from fakes.installation import until
+from fakes.patience import until
 from fakes.process import ApiServer
 from fakes.workloads.command import Workloads
 from gatehouse.apis import resources
@@ -78,7 +79,7 @@ class Cluster:
         self._workloads.stop()
         if self._node is not None:
             self._node.terminate()
-            self._node.wait(60)
+            self._node.wait(patience.SECONDS)
         self.server.stop()
 
     def show_logs(self) -> None:

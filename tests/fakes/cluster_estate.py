@@ -14,7 +14,8 @@ import pytest
 
 from fakes.builds import Build
 from fakes.cluster import NAME, NAMESPACE, Cluster
-from fakes.installation import HOST_NET, get, hello, route, until
+from fakes.installation import HOST_NET, get, hello, route
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -70,19 +71,19 @@ async def answered(where: str, path: str) -> int:
     return 0
 
 
-async def until_answered(where: str, path: str, status: int = 200, seconds: float = 60.0) -> None:
+async def until_answered(where: str, path: str, status: int = 200) -> None:
     """Wait until a path answers again and again, whichever Pod gets the request."""
 
     async def everywhere() -> bool:
         return all([await answered(where, path) == status for _ in range(30)])
 
-    await until(everywhere, seconds)
+    await until(everywhere)
 
 
-async def add_route(client: kube.Client, where: str, path: str, seconds: float = 60.0) -> None:
+async def add_route(client: kube.Client, where: str, path: str) -> None:
     """Add a route, and wait until all Pods serve it."""
     await client.create(resources.HTTP_ROUTES, route(path[1:], path))
-    await until_answered(where, path, seconds=seconds)
+    await until_answered(where, path)
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
@@ -119,5 +120,5 @@ async def until_ready(
         pods = await ready_pods(client, namespace, labels)
         return len(pods) == count and not pods & besides
 
-    await until(are_ready, 90)
+    await until(are_ready)
     return pods

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fakes.inprocess import Server
-from fakes.installation import until
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from fakes import patience
 from fakes.collectors import Collector, ReceivedSpan
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "tests" / "libraries" / "collector"
 
-_MAX_WAIT_SECONDS = 30.0
 _ATTRIBUTE = re.compile(r" +-> (?P<key>.*?): Str\((?P<value>.*)\)")
 _FIELD = re.compile(r"    (?P<key>Trace ID|Parent ID|ID|Name|Kind) +: ?(?P<value>.*)")
 
@@ -71,7 +71,7 @@ async def running_collector(
             str(executable()), "--config", f"file:{configuration}", stdout=file, stderr=file
         )
     try:
-        async with asyncio.timeout(_MAX_WAIT_SECONDS):
+        async with patience.limit():
             while "Everything is ready" not in output.read_text():
                 assert process.returncode is None, output.read_text()
                 await asyncio.sleep(0.05)

@@ -11,10 +11,9 @@ import msgspec
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
+from fakes import patience
 
-MAX_WAIT_SECONDS = 30.0
-"""Deadline of a span in seconds."""
+SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 
 class ReceivedSpan(msgspec.Struct, frozen=True):
@@ -47,7 +46,7 @@ class Collector:
     ) -> list[ReceivedSpan]:
         """Wait until at least ``number`` spans match, and return them."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(MAX_WAIT_SECONDS):
+            async with patience.limit():
                 while len([span for span in self.spans if holds(span)]) < number:
                     await asyncio.sleep(0.02)
                     await self.refresh()

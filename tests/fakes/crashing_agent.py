@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from fakes.process import SECONDS
+from fakes import patience
 from gatehouse.agent.nginx import main
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.apply_steps import ApplyStep
@@ -53,7 +53,7 @@ class CrashingAgent:
     async def died(self) -> None:
         """Wait until it has."""
         assert self.process is not None
-        async with asyncio.timeout(SECONDS):
+        async with patience.limit():
             assert await asyncio.to_thread(self.process.wait) == -signal.SIGKILL
 
     def kill_nginx(self) -> None:
@@ -81,7 +81,7 @@ class CrashingAgent:
         if process is not None and process.poll() is None:
             process.terminate()
             try:
-                process.wait(40)
+                process.wait(patience.SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

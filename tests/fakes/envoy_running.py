@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -198,13 +198,6 @@ class EnvoyControlPlane(ControlPlane):
 
     def report(self) -> DataPlaneReport:
         return self.server.envoys.report(GATEWAY)
-
-    async def until(
-        self, condition: Callable[[DataPlaneReport], bool], seconds: float = 30.0
-    ) -> DataPlaneReport:
-        async with asyncio.timeout(seconds), self._changed:
-            await self._changed.wait_for(lambda: condition(self.report()))
-        return self.report()
 
     async def served(self, resources: ResourceSet) -> DataPlaneReport:
         """Publish ``resources`` and wait until every instance confirmed them."""

@@ -14,14 +14,11 @@ import aiohttp
 import msgspec
 
 from differential import echoes
-from fakes import envoys
+from fakes import envoys, patience
 from fakes.loopback import loopback_network
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-
-SERVING_TIMEOUT_SECONDS = 30.0
-"""Seconds until something must have happened."""
 
 
 class Served:
@@ -50,7 +47,7 @@ class Served:
         bound = msgspec.structs.replace(gateway, bind_address=self.address)
         before, self.generated = self.generated, self.generator.generate(bound)
         self.running.ads.publish(self.generated.resources)
-        async with asyncio.timeout(SERVING_TIMEOUT_SECONDS):
+        async with patience.limit():
             await self.running.ads.settled()
         assert not self.running.ads.refused, self.running.ads.refused
         return self.generated.resources.differing(before.resources)
@@ -73,9 +70,7 @@ class Served:
 
     async def until(self, holds: Callable[[], Any]) -> None:
         """Wait for a condition."""
-        async with asyncio.timeout(SERVING_TIMEOUT_SECONDS):
-            while not await holds():
-                await asyncio.sleep(0.02)
+        await patience.until(holds)
 
 
 @contextlib.asynccontextmanager

@@ -11,7 +11,8 @@ import pytest
 
 from fakes.external_machines import Machine
 from fakes.external_objects import join
-from fakes.installation import Installation, until
+from fakes.installation import Installation
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port
@@ -59,4 +60,4 @@ async def logged(machine: Machine, words: str) -> None:
     async def check() -> bool:
         return words in machine.log.read_text()
 
-    await until(check, 60)
+    await until(check)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fakes.installation import HOST_NET, until
+from fakes.installation import HOST_NET
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -76,7 +77,7 @@ async def wait_for_status(
         return None
 
     try:
-        result: dict[str, Any] = await until(check, 60)
+        result: dict[str, Any] = await until(check)
     except TimeoutError:
         raise AssertionError(f"never {reason} {words!r}: {status}") from None
     return result

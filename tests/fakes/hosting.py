@@ -11,17 +11,16 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.machines import Machine, join, resolving
-from fakes.process import SECONDS, Process
+from fakes.process import Process
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port
 
@@ -188,7 +187,7 @@ class NodeProxy:
         if resolv_conf is not None:
             words = resolving(resolv_conf, *words)
         self.process = self._node.start(words, self.log)
-        wait_until(lambda: self.probe_response("/readyz") == "ok\n", self.log.read_text)
+        patience.wait_until(lambda: self.probe_response("/readyz") == "ok\n", self.log.read_text)
 
     def probe_response(self, path: str) -> str:
         """Return the response of the probe port."""
@@ -200,12 +199,4 @@ class NodeProxy:
         """End it, and what it made."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(40)
-
-
-def wait_until(holds: Callable[[], Any], why: Callable[[], str], seconds: float = SECONDS) -> None:
-    """Wait until something holds; ``why`` tells what there is instead."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, why()
-        time.sleep(0.2)
+            self.process.wait(patience.SECONDS)

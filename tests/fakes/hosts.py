@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
+from fakes import patience
 from fakes.nginx_plus import FakePlus, Plus, Upstream
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.compiler.ir.gateway import SecretBytes
@@ -100,9 +101,7 @@ class Host:
         return result
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                await asyncio.sleep(0.005)
+        await patience.until(condition)
 
     async def idle(self) -> None:
         """Wait until the worker waits for its clock."""

@@ -8,22 +8,23 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import yaml
 
+from fakes import patience
 from fakes.kinds import resource_of
 from fakes.loopback import loopback_network
-from fakes.process import SECONDS
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
 
 ROOT = Path(__file__).parents[2]
 PORT = 8080
+until = patience.until
 HOST_NET = loopback_network(120, 220)
 BACKEND = (f"{HOST_NET}.250", 9080)
 REVISED = (f"{HOST_NET}.251", 9080)
@@ -66,7 +67,7 @@ class Installation:
     def stop(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(SECONDS)
+        return self.process.wait(patience.SECONDS)
 
     def part(self, name: str) -> process_records.ProcessRecord:
         result = process_records.recorded(self.state / "run" / f"{name}.json")
@@ -111,15 +112,6 @@ async def apply(client: kube.Client, manifests: list[dict[str, Any]]) -> None:
             await client.create(resource, manifest)
         except kube.AlreadyExists:
             await client.patch(resource, metadata["name"], manifest, metadata["namespace"])
-
-
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = SECONDS) -> Any:
-    async with asyncio.timeout(seconds):
-        while True:
-            result = await condition()
-            if result:
-                return result
-            await asyncio.sleep(0.05)
 
 
 async def condition(

@@ -16,6 +16,8 @@ import h2.connection
 import h2.errors
 import h2.events
 
+from fakes import patience
+
 PAUSE_SECONDS = 0.005
 """Leaves a busy machine some time for whom this is about."""
 
@@ -78,7 +80,7 @@ async def _second(load: Load) -> None:
     connection: _Connection | None = None
     while not load.done:
         try:
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 connection = connection or await _Connection.opened(load.host, load.port)
                 load.note("h2", await connection.post())
         except _Unprocessed:

@@ -15,8 +15,9 @@ import yaml
 from cryptography import x509
 
 from fakes.authority import Authority
-from fakes.installation import Installation, apply, until
+from fakes.installation import Installation, apply
 from fakes.kubectls import Kubectl, newest
+from fakes.patience import until
 from fakes.process import ApiServer, Etcd
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -341,7 +342,7 @@ async def put_in_front(
 
 
 async def wait_for_condition(
-    client: kube.Client, name: str, kind: str, status: str = "True", seconds: float = 60
+    client: kube.Client, name: str, kind: str, status: str = "True"
 ) -> Object:
     """Wait for a condition of an UpstreamCluster, of its newest generation."""
 
@@ -354,5 +355,5 @@ async def wait_for_condition(
                 return dict(condition)
         return None
 
-    condition: Object = await until(check, seconds)
+    condition: Object = await until(check)
     return condition

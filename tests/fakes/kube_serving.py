@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 from cryptography import x509
 
-from fakes import envoys, kube_upstream
+from fakes import envoys, kube_upstream, patience
 from fakes.authority import Authority
 from fakes.envoy_serving import Served
 from fakes.loopback import loopback_network
@@ -222,7 +222,7 @@ class Connection:
         self, target: str, method: str = "GET", *headers: tuple[str, str], host: str = HOST,
         body: bytes = b"",
     ) -> ProxyResponse:  # fmt: skip
-        async with asyncio.timeout(30):
+        async with patience.limit():
             self.send(target, method, *headers, host=host, body=body)
             status, result = await self.head()
             data = b""

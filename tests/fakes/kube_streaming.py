@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.process import environment
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
@@ -42,7 +43,7 @@ async def serving(pair: pki.KeyPair, log: Path) -> AsyncIterator[str]:
             binary, *options, stdout=out, stderr=out, env=environment(HOME=str(log.parent))
         )
     try:
-        async with asyncio.timeout(30):
+        async with patience.limit():
             while True:
                 with contextlib.suppress(OSError):
                     _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -8,6 +8,8 @@ from collections import Counter
 
 import aiohttp
 
+from fakes import patience
+
 
 class Load:
     """Half of the clients keep their connection, half make a new one for each request.
@@ -39,14 +41,14 @@ class Load:
     async def more(self, count: int) -> None:
         """Wait until so many more were answered, whatever fails."""
         target = self.answered.total() + count
-        async with asyncio.timeout(30):
+        async with patience.limit():
             while self.answered.total() < target:
                 await asyncio.sleep(0.01)
 
     async def flows(self, count: int = 20) -> None:
         """Wait until so many more were answered, and look that none failed so far."""
         target = self.answered.total() + count
-        async with asyncio.timeout(30):
+        async with patience.limit():
             while self.answered.total() < target:
                 assert not self.failed, self.failed
                 await asyncio.sleep(0.01)

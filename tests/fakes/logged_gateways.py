@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes import envoy_serving
+from fakes import envoy_serving, patience
 from fakes.loopback import loopback_network
 from gatehouse.agent.connection_metrics import (
     ENVOY_CONNECTIONS,
@@ -36,9 +36,6 @@ from gatehouse.dataplane import connection_counts, request_log
 ABLE = msgspec.structs.replace(nginx.NginxCapabilities.parse("1.31.3"), access_log=True)
 
 PROXIES = ("nginx", "envoy")
-
-_SECONDS = 20.0
-"""Deadline of an entry."""
 
 
 @pytest.fixture
@@ -65,11 +62,11 @@ class LoggedGateway(msgspec.Struct, frozen=True):
         """Return all entries."""
         return [json.loads(line) for line in self.lines()]
 
-    async def entry(self, *, _seconds: float = _SECONDS, **fields: Any) -> dict[str, Any]:
+    async def entry(self, **fields: Any) -> dict[str, Any]:
         """Wait for the only entry with these fields, and return it."""
         matching: list[dict[str, Any]] = []
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_seconds):
+            async with patience.limit():
                 while not matching:
                     entries = self.entries()
                     matching = [e for e in entries if all(e.get(k) == v for k, v in fields.items())]
@@ -156,7 +153,7 @@ async def running_nginx(
             stdout=file,
         )
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with patience.limit():
             while not (base / "pid").exists() or not (base / "pid").read_text():
                 assert process.returncode is None, (base / "error.log").read_text()
                 await asyncio.sleep(0.01)

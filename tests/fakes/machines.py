@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fakes import patience
+
 POSSIBLE = os.geteuid() == 0 and shutil.which("ip") is not None
 
 CUT = "need root and ip"
@@ -90,7 +92,7 @@ class Machine:
         ).stdout.split():
             subprocess.run(["kill", "-9", word], check=False, stderr=subprocess.DEVNULL)
         for process in self._processes:
-            process.wait(10)
+            process.wait(patience.SECONDS)
         ip("netns", "del", self.name)
 
 

@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from fakes import agent_command, kubectls, peers
-from fakes.installation import until
 from fakes.kubectls import Kubectl
 from fakes.machines import CUT, POSSIBLE, Machine
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

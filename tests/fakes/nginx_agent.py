@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 
-from fakes.process import SECONDS
 from gatehouse.agent.nginx import main
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.paths import NginxPaths
@@ -37,9 +36,3 @@ def master_pid(directory: Path) -> int:
     if pid is None:
         raise FileNotFoundError(directory / "run" / "nginx.pid")
     return pid
-
-
-async def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)

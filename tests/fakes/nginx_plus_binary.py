@@ -13,8 +13,9 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from fakes import patience
 
 VERSION = "nginx version: nginx/1.29.3 (nginx-plus-r36)"
 
@@ -130,6 +131,4 @@ def _start_api(directory: Path, prefix: Path, socket: Path) -> None:
             )
         os._exit(0)
     os.waitpid(child, 0)
-    deadline = time.monotonic() + 20
-    while not socket.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    patience.wait_until(socket.exists)

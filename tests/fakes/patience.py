@@ -27,13 +27,25 @@ def limit(times: int = 1) -> asyncio.Timeout:
 async def until(condition: Callable[[], Any]) -> Any:
     """Wait until a condition, which may be a coroutine function, holds. Return its value."""
     async with limit():
-        while True:
-            value = condition()
-            if inspect.isawaitable(value):
-                value = await value
-            if value:
-                return value
+        while not (value := await _value(condition)):
             await asyncio.sleep(PAUSE_SECONDS)
+    return value
+
+
+async def until_equal(ask: Callable[[], Any], expected: object) -> None:
+    """Wait until a function, which may be a coroutine function, returns a value."""
+    value: object = None
+    try:
+        async with limit():
+            while (value := await _value(ask)) != expected:
+                await asyncio.sleep(PAUSE_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"{value}, not {expected}") from None
+
+
+async def _value(ask: Callable[[], Any]) -> Any:
+    value = ask()
+    return await value if inspect.isawaitable(value) else value
 
 
 def wait_until(condition: Callable[[], Any], why: Callable[[], object] = lambda: "") -> Any:

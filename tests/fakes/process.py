@@ -13,12 +13,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from fakes import patience
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.state_directory import State
-
-SECONDS = 120.0
-"""Until something must be ready, or have ended: of a machine that others keep busy, too."""
 
 
 class Process:
@@ -35,7 +33,7 @@ class Process:
     def start(self, log: Path | None = None) -> None:
         with (log or Path(os.devnull)).open("ab") as out:
             self.process = subprocess.Popen(self.command(), stdout=out, stderr=out)
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + patience.SECONDS
         while not self.ready():
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.command()[0]} ended with {self.process.returncode}")
@@ -52,7 +50,7 @@ class Process:
     def _end(self, number: signal.Signals) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
-            self.process.wait(SECONDS)
+            self.process.wait(patience.SECONDS)
 
 
 class ApiServer(Process):

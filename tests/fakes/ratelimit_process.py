@@ -16,6 +16,7 @@ import grpc.aio
 from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 
+from fakes import patience
 from fakes.process import Process, environment
 from gatehouse.standalone.free_ports import free_port
 
@@ -88,7 +89,7 @@ class RateLimitProcess(Process):
     def start(self, log: Path | None = None) -> None:
         self.begin()
         assert self.process is not None
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience.SECONDS
         while not self.ready():
             if self.process.poll() is not None:
                 raise RuntimeError(self.log_text)

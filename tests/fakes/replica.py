@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from fakes import patience
 from fakes.inprocess import Server
 from fakes.process import ApiServer
 from gatehouse.controller import main as controllers
@@ -50,11 +51,11 @@ class Replica:
         async with aiohttp.ClientSession() as http, http.get(url) as response:
             return response.status, await response.text()
 
-    async def until(self, holds: Callable[[int, str], bool], seconds: float = 20) -> str:
+    async def until(self, holds: Callable[[int, str], bool]) -> str:
         """Wait for an answer of /readyz."""
         answer = (0, "")
         try:
-            async with asyncio.timeout(seconds):
+            async with patience.limit():
                 while True:
                     with contextlib.suppress(aiohttp.ClientError):
                         answer = await self.get("/readyz")

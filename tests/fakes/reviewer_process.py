@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from fakes import patience
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.reviewer import config
 
@@ -131,7 +132,7 @@ class ReviewerProcess:
         return (self.home / "reviewer.log").read_text()
 
     async def serve(self, *configurations: Path) -> str:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while True:
                 with contextlib.suppress(OSError):
                     if control.pid(self.directory) == self.process.pid:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.tls_connector import config
@@ -94,7 +95,7 @@ class ConnectorProcess:
         return directory
 
     async def serve(self, *configurations: Path) -> str:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                     return await control.send_request(self.directory, configurations)
@@ -114,7 +115,7 @@ class ConnectorProcess:
         try:
             writer.write(data)
             writer.write_eof()
-            return await asyncio.wait_for(reader.read(), 20)
+            return await asyncio.wait_for(reader.read(), patience.SECONDS)
         except ConnectionError:
             return b""
         finally:

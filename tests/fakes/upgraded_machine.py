@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+from fakes import patience
 from fakes.builds import Build
 from fakes.installation import Installation
 
@@ -28,7 +29,7 @@ class Up:
         process = self.installation.process
         assert process is not None
         process.send_signal(signal.SIGUSR2)
-        return process.wait(60)
+        return process.wait(patience.SECONDS)
 
     def proxies(self, executable: str) -> set[int]:
         """Return the pids of its running proxies."""

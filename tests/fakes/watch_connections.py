@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 
+from fakes import patience
 from fakes.apiservers import ConnectionRejected
 from fakes.hosting import SERVICE_NAME, Cluster
 from fakes.machines import Machine
@@ -33,7 +34,7 @@ class Watch:
         """Ask for events. Raises Refused."""
         try:
             self._writer.write(REQUEST.format(host=host).encode())
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 head = await self._reader.readuntil(b"\r\n\r\n")
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
@@ -63,7 +64,7 @@ async def _connected(
     raw = machine.socket()
     raw.setblocking(False)
     try:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             await asyncio.get_running_loop().sock_connect(raw, address)
             if header:
                 await asyncio.get_running_loop().sock_sendall(raw, header)

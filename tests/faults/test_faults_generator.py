@@ -19,18 +19,10 @@ import pytest
 
 from fakes.builds import Build, build
 from fakes.cluster_estate import add_route, until_answered, with_exact_route
-from fakes.installation import (
-    BACKEND,
-    PORT,
-    address,
-    apply,
-    hello,
-    holds,
-    route,
-    until,
-)
+from fakes.installation import BACKEND, PORT, address, apply, hello, holds, route
 from fakes.keepalive_load import Load
 from fakes.kinds import resource_of
+from fakes.patience import until
 from fakes.upgraded_machine import Up
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo

@@ -29,9 +29,9 @@ from fakes.installation import (
     holds,
     route,
     traffic,
-    until,
 )
 from fakes.key_server import key_server
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.runtime import procfs as agents
@@ -82,7 +82,7 @@ async def answers(where: str, path: str) -> None:
     async def reached() -> bool:
         return await shown(where, path) == path
 
-    await until(reached, 60)
+    await until(reached)
 
 
 @pytest.mark.smoke

@@ -11,11 +11,12 @@ import aiohttp
 import pytest
 
 from agent.test_agent_endpoints import Backends, forwarding, unseeded
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, connected
 from fakes.crashing_agent import CrashingAgent, assert_tidy, dying_agent
 from fakes.load import Load
-from fakes.nginx_agent import get, until
-from fakes.process import SECONDS
+from fakes.nginx_agent import get
+from fakes.patience import until
 from gatehouse.agent.nginx.apply_steps import ApplyStep
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.standalone.free_ports import free_port
@@ -205,13 +206,13 @@ async def test_agent_does_not_start_with_unserved_configuration(
             await until(lambda: agent.log().count("nginx found") == 2)
             served = tmp_path / "root" / "current" / "gatehouse" / "sites" / "a.conf"
             await until(lambda: "one" in served.read_text())
-            async with asyncio.timeout(SECONDS):
+            async with patience.limit():
                 while not await answers(port):
                     await asyncio.sleep(0.05)
             # NGINX always restarts with the last known good configuration.
             agent.kill_nginx()
             await until(lambda: agent.log().count("nginx died") >= 1)
-            async with asyncio.timeout(SECONDS):
+            async with patience.limit():
                 while not await answers(port):
                     await asyncio.sleep(0.05)
 

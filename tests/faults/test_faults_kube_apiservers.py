@@ -19,11 +19,12 @@ import aiohttp
 import pytest
 from cryptography.x509 import IPAddress
 
-from fakes import kube_estate
+from fakes import kube_estate, patience
 from fakes.authority import Authority
-from fakes.installation import Installation, until
+from fakes.installation import Installation
 from fakes.kube_estate import PORT, Cluster, Estate, wait_for_condition
 from fakes.kube_writers import Writer, all_failures
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.base import control
@@ -128,7 +129,7 @@ async def ready(front: Front, name: str = A, count: int = 20) -> None:
     """Wait until so many requests in a row are answered well."""
     async with front.session(name) as http:
         good = 0
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while good < count:
                 async with http.get(MAPS, server_hostname=name) as response:
                     good = good + 1 if response.status == 200 else 0

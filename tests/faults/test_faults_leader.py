@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from fakes import patience
 from fakes.installation import (
     BACKEND,
     HOST_NET,
@@ -23,8 +24,8 @@ from fakes.installation import (
     hello,
     route,
     traffic,
-    until,
 )
+from fakes.patience import until
 from fakes.process import ApiServer
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -104,7 +105,7 @@ def server() -> Iterator[ApiServer]:
             yield api_server
         finally:
             node.terminate()
-            node.wait(60)
+            node.wait(patience.SECONDS)
             api_server.stop()
 
 
@@ -161,13 +162,13 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
     async with traffic(where) as statuses:
         leader.process.send_signal(signal.SIGKILL)
         leader.process.wait()
-        await until(next_one.leads, 60)
+        await until(next_one.leads)
 
         async def followed() -> bool:
             metrics = (await next_one.asked("/metrics"))[1]
             return "gatehouse_controller_connected_instances 1.0" in metrics
 
-        await until(followed, 60)
+        await until(followed)
         assert await agent_metric(where, "gatehouse_agent_control_plane_connected") == 1
         await until(lambda: _programmed(client))
         assert await agent_metric(where, "gatehouse_agent_reloads_total") == reloads
@@ -177,7 +178,7 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
         async def changed() -> bool:
             return (await get(where, "/after"))[0] == 500
 
-        await until(changed, 60)
+        await until(changed)
         assert await agent_metric(where, "gatehouse_agent_reloads_total") == reloads + 1
     assert statuses.keys() == {"200"}
 

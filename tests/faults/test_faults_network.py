@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.test_agent_network import connected, fetched, noise, options
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.faulty_proxy import cutting_proxy
 from fakes.load import Load
@@ -46,7 +47,7 @@ async def test_silent_connection_is_replaced(
             first = network.connections
             network.recover()
             # 20 s until it asks, 60 s until it gives up; the first connection is never closed.
-            await control_plane.until(lambda report: report.programmed, 120)
+            await control_plane.until(lambda report: report.programmed)
             assert network.connections > first
             assert await get(port) == (200, "two")
             await load.flows()
@@ -72,16 +73,16 @@ async def test_configuration_is_fetched_at_ten_kilobytes_per_second(
         network.rate = 10_000
         await stack.enter_async_context(running(options(control_plane, network, tmp_path)))
         await stack.enter_async_context(running(main.options_from_environment(environ)))
-        await control_plane.until(connected, 60)
+        await control_plane.until(connected)
         begun = time.monotonic()
         control_plane.server.publish(GATEWAY, slow)
         # Another agent of the same control plane notices nothing of it.
         control_plane.server.publish("shop/other", quick)
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while not control_plane.server.report("shop/other").programmed:
                 await asyncio.sleep(0.05)
         assert not control_plane.server.report(GATEWAY).programmed
-        await control_plane.until(lambda report: report.programmed, 200)
+        await control_plane.until(lambda report: report.programmed, 2)
         print(f"400 kB at 10 kB/s: {time.monotonic() - begun:.0f} s")
         assert await get(port) == (200, "slow")
         async with Load(port) as load:
@@ -98,7 +99,7 @@ async def test_file_transfer_of_minutes_succeeds(
     async with cutting_proxy(control_plane.port) as network:
         network.rate = 10_000
         async with running(options(control_plane, network, tmp_path)):
-            await control_plane.until(connected, 60)
+            await control_plane.until(connected)
             control_plane.server.publish(GATEWAY, large)
-            await control_plane.until(lambda report: report.programmed, 250)
+            await control_plane.until(lambda report: report.programmed, 3)
             assert await get(port) == (200, "large")

@@ -22,8 +22,10 @@ import pytest
 from cryptography import x509
 
 from e2e.test_e2e_upstream_clusters import cluster, gateway, secret
+from fakes import patience
 from fakes.authority import Authority
-from fakes.installation import Installation, apply, until
+from fakes.installation import Installation, apply
+from fakes.patience import until
 from fakes.upstream_worlds import ca
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -95,7 +97,7 @@ async def answering_cluster(owners: Owners, address: str, name: str) -> str:
     """Return the cluster that serves a hostname, by its certificate. Raises OSError."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    async with asyncio.timeout(5):
+    async with patience.limit():
         _, writer = await asyncio.open_connection(address, PORT, ssl=context, server_hostname=name)
     try:
         return owners.certificates[writer.get_extra_info("ssl_object").getpeercert(True)]
@@ -157,20 +159,20 @@ async def test_owner_keeps_live_hostname_when_older_cluster_claims_it_while_cont
             status = (await client.get(resources.GATEWAYS, "envoy", "default")).get("status") or {}
             return str((status.get("addresses") or [{}])[0].get("value", ""))
 
-        where = await until(address, 60)
+        where = await until(address)
 
         async def is_served() -> bool:
             with contextlib.suppress(OSError):
                 return await answering_cluster(owners, where, SHARED) == YOUNG
             return False
 
-        await until(is_served, 60)
+        await until(is_served)
         assert SHARED in await owners.owned(YOUNG)
         async with connecting(owners, where) as answers:
             async with without_controller(installation):
                 edit = owners.spec(OLD, SHARED)["spec"]
                 await client.patch(resources.UPSTREAM_CLUSTERS, OLD, {"spec": edit})
-            message = await until(lambda: owners.conflict(OLD), 60)
+            message = await until(lambda: owners.conflict(OLD))
             assert f"already used by UpstreamCluster {YOUNG}" in message
             # Once more, with the conflict in place.
             async with without_controller(installation):
@@ -180,9 +182,9 @@ async def test_owner_keeps_live_hostname_when_older_cluster_claims_it_while_cont
             async def next_is_served() -> bool:
                 return "next.example" in await owners.owned("next.example")
 
-            await until(next_is_served, 60)
+            await until(next_is_served)
             before = answers.total()
-            await until(lambda: _more(answers, before), 30)
+            await until(lambda: _more(answers, before))
         assert answers.keys() == {YOUNG}
         assert SHARED in await owners.owned(YOUNG)
         assert SHARED not in await owners.owned(OLD)

@@ -15,11 +15,12 @@ import aiohttp
 import pytest
 
 from agent.test_agent_envoy import envoys
-from fakes import seccomp
+from fakes import patience, seccomp
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.envoy_running import EnvoyControlPlane, backend, website
 from fakes.load import Load
-from fakes.nginx_agent import get, master_pid, until
+from fakes.nginx_agent import get, master_pid
+from fakes.patience import until
 from gatehouse.agent.envoy import main as envoy_main
 from gatehouse.agent.nginx import handover
 from gatehouse.agent.nginx import main as nginx_main
@@ -29,7 +30,7 @@ from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import wait_until_gone
 from gatehouse.standalone.free_ports import free_port
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.process
 
 KILLS = 4
 
@@ -83,16 +84,16 @@ async def envoy(
                 os.kill(pid, signal.SIGKILL)
 
 
-async def healthy(health: int, seconds: float = 30.0) -> None:
+async def healthy(health: int) -> None:
     """Wait until the agent is ready."""
-    async with asyncio.timeout(seconds):
+    async with patience.limit():
         while (await get(health, "/readyz"))[0] != 200:
             await asyncio.sleep(0.05)
 
 
 async def answers(port: int) -> None:
     """Wait until `port` answers again."""
-    async with asyncio.timeout(30):
+    async with patience.limit():
         while True:
             with contextlib.suppress(aiohttp.ClientError):
                 if await get(port) == (200, "ok"):
@@ -144,7 +145,7 @@ async def test_request_in_progress_survives_kill_of_master(
         workers = procfs.children(master)
         os.kill(master, signal.SIGKILL)
         assert await request == (200, "slow")
-        assert await wait_until_gone(workers, 20)
+        assert await wait_until_gone(workers, patience.SECONDS)
         await answers(port)
         await healthy(health)
 
@@ -209,7 +210,7 @@ async def test_kill_of_master_refuses_nothing_in_a_container(
 
 async def reason(health: int, path: str = "/readyz") -> str:
     """Wait until a health page fails, and return its text."""
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while True:
             status, text = await get(health, path)
             if status == 503:
@@ -252,7 +253,7 @@ async def test_stopped_nginx_is_reported_and_replaced(
             report = await control_plane.until(lambda report: bool(report.unhealthy))
             assert "does not respond" in report.unhealthy
             assert not await metric(health, "gatehouse_agent_hung_kills_total")
-            await until(lambda: not any(map(procfs.is_alive, pids)), 20)
+            await until(lambda: not any(map(procfs.is_alive, pids)))
             await answers(port)
             await control_plane.until(lambda report: not report.unhealthy)
             await healthy(health)
@@ -276,7 +277,7 @@ async def test_stopped_envoy_is_reported_and_replaced(
             assert "Envoy" in await reason(health)
             report = await plane.until(lambda report: bool(report.unhealthy))
             assert "does not respond" in report.unhealthy
-            await until(lambda: not procfs.is_alive(pid), 20)
+            await until(lambda: not procfs.is_alive(pid))
             await answers(port)
             await plane.until(lambda report: not report.unhealthy)
             await healthy(health)
@@ -334,7 +335,7 @@ async def test_envoy_with_one_hung_thread_is_replaced(
             assert "Envoy" in (text := await reason(health))
             assert ("worker" in text) == ("worker" in part), text
             # An idle Envoy; a busy one has six times as long.
-            await until(lambda: not procfs.is_alive(pid), 30)
+            await until(lambda: not procfs.is_alive(pid))
         await answers(port)
         await healthy(health)
         assert await metric(health, "gatehouse_agent_hung_kills_total") == 1

@@ -26,8 +26,9 @@ from fakes.cluster_estate import (
     until_answered,
     until_ready,
 )
-from fakes.installation import PORT, address, apply, condition, route, until
+from fakes.installation import PORT, address, apply, condition, route
 from fakes.keepalive_load import Load
+from fakes.patience import until
 from fakes.rejected_objects import WEAK, filtering, secret
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo

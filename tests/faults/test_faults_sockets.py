@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import ControlPlane, answering
 from fakes.nginx_agent import master_pid
 from fakes.nginx_plus_agent import FakeProgram
@@ -19,10 +20,9 @@ from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.process
 
 KILLS = 3
-ANSWER_SECONDS = 10.0
 """Timeout of one datagram's answer. Datagrams wait in the sockets while NGINX is down."""
 
 
@@ -66,7 +66,7 @@ class DatagramLoad:
         )
         transport.sendto(b"?")
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with patience.limit():
                 self.results[await answer] += 1
         except TimeoutError:
             self.results["lost"] += 1

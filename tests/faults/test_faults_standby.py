@@ -26,8 +26,9 @@ from fakes.cluster_estate import (
     running_cluster,
     until_answered,
 )
-from fakes.installation import BACKEND, PORT, address, apply, until
+from fakes.installation import BACKEND, PORT, address, apply
 from fakes.keepalive_load import Load
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.controller.leader_label import LABEL
 from gatehouse.kube import client as kube
@@ -36,9 +37,6 @@ from gatehouse.standalone.node import pods
 
 pytestmark = CLUSTER_MARKS
 
-DETECTION_SECONDS = 100.0
-"""Time in seconds within which an agent leaves a suspended leader. The kernel still acknowledges
-what it sends, so that only a ping tells: it is sent within 20 s and has 60 s for the answer."""
 
 TAG = gatehouse.__version__
 
@@ -130,14 +128,14 @@ async def test_agents_reconnect_to_new_leader_without_traffic_loss(cluster: Clus
         where = await address(client)
         await until_answered(where, "/")
         controllers = Controllers(cluster, client)
-        leader = await until(controllers.settled, 60)
+        leader = await until(controllers.settled)
         deployment = await client.get(resources.DEPLOYMENTS, NAME, NAMESPACE)
         assert deployment["status"]["availableReplicas"] == 2
         load = Load(where, PORT)
         watching = asyncio.create_task(controllers.watch())
         async with load.running():
             await _kill(client, controllers, where, leader)
-            await _suspend(client, controllers, where, await until(controllers.settled, 60))
+            await _suspend(client, controllers, where, await until(controllers.settled))
         watching.cancel()
         await asyncio.wait([watching])
         print(dict(load.answered), dict(load.failed), controllers.two_listed)
@@ -155,7 +153,7 @@ async def _kill(client: kube.Client, controllers: Controllers, where: str, leade
         return not former.alive()
 
     await until(ended)
-    await until(controllers.settled, 90)
+    await until(controllers.settled)
     await add_route(client, where, "/after-kill")
 
 
@@ -168,14 +166,16 @@ async def _suspend(client: kube.Client, controllers: Controllers, where: str, le
         async def another_leads() -> bool:
             return await controllers.leaders() - {leader} != set()
 
-        await until(another_leads, 90)
+        await until(another_leads)
 
         async def alone() -> bool:
             listed, labelled = await controllers.listed(), await controllers.labelled()
             return len(listed) == 1 and len(labelled) == 1 and leader not in labelled
 
-        await until(alone, 10)
-        await add_route(client, where, "/after-suspension", DETECTION_SECONDS)
+        await until(alone)
+        # The kernel of a suspended leader acknowledges what agents send, so that only a ping tells:
+        # it is sent within 20 s and has 60 s for the answer.
+        await add_route(client, where, "/after-suspension")
     finally:
         former.signal(signal.SIGCONT)
 
@@ -183,4 +183,4 @@ async def _suspend(client: kube.Client, controllers: Controllers, where: str, le
         return not former.alive()
 
     await until(ended)
-    assert await until(controllers.settled, 90) != leader
+    assert await until(controllers.settled) != leader

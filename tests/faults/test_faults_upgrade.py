@@ -28,8 +28,9 @@ from fakes.cluster_estate import (
     until_answered,
     with_exact_route,
 )
-from fakes.installation import BACKEND, PORT, address, apply, hello, until
+from fakes.installation import BACKEND, PORT, address, apply, hello
 from fakes.keepalive_load import Load
+from fakes.patience import until
 from fakes.upgraded_machine import Up
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -140,18 +141,18 @@ async def _upgrade(client: kube.Client, cluster: Cluster, where: str, load: Load
 
     await _roll(client, cluster.deployment(NEW, OLD))
     await add_route(client, where, "/during-controllers")
-    await until(lambda: _are(controllers, [NEW, NEW]), 60)
-    await until(lambda: _are(controllers, [NEW, NEW], ready=True), 60)
+    await until(lambda: _are(controllers, [NEW, NEW]))
+    await until(lambda: _are(controllers, [NEW, NEW], ready=True))
     await add_route(client, where, "/after-controllers")
     # Nothing of a data plane is touched by another controller.
     assert await planes.tags() == [OLD]
 
     await _roll(client, cluster.deployment(NEW, NEW))
-    await until(lambda: _are(planes, [OLD, NEW]), 90)
+    await until(lambda: _are(planes, [OLD, NEW]))
     await add_route(client, where, "/during-data-planes")
-    await until(lambda: _are(planes, [NEW], ready=True), 90)
+    await until(lambda: _are(planes, [NEW], ready=True))
     await add_route(client, where, "/after-data-planes")
-    await until(lambda: _are(planes, [NEW]), 60)
+    await until(lambda: _are(planes, [NEW]))
     before = load.answered.total()
     await until(lambda: _more(load, before + 300))
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fakes import patience
 from fakes.kube_test_pki import Authority, pem_of
 from gatehouse.apis.resources import (
     CONFIG_MAPS,
@@ -115,7 +116,7 @@ async def test_informer_reports_changes_and_list_reads_pages(client: kube.Client
 
     informer = Informer(client, CONFIG_MAPS, on_changes=on_changes)
     task = asyncio.create_task(informer.run())
-    async with asyncio.timeout(10):
+    async with patience.limit():
         await informer.synced.wait()
         await client.delete(CONFIG_MAPS, "b", "default")
         await gone.wait()

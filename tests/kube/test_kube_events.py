@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from fakes import patience
 from fakes.kube_fake_api import FakeApi, Handler, serving, status
 from gatehouse.kube.errors import Unavailable
 from gatehouse.kube.events import MAX_EVENT_MESSAGE_CHARACTERS, EventAggregator, EventKey, Recorder
@@ -98,7 +99,7 @@ async def test_events_are_written_in_background() -> None:
         recorder = Recorder(client, "gatehouse")
         task = asyncio.create_task(recorder.run())
         recorder.record(GATEWAY, "Normal", "Made", "x" * 5000)
-        async with asyncio.timeout(5):
+        async with patience.limit():
             await written.wait()
         assert len(api.bodies[0]["message"]) == MAX_EVENT_MESSAGE_CHARACTERS
         task.cancel()

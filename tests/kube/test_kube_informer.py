@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from fakes import patience
 from fakes.kube_fake_api import FakeApi, config_map, line, serving, status, stream
 from gatehouse.apis.objects import ObjectName
 from gatehouse.apis.resources import CONFIG_MAPS, Resource
@@ -42,7 +43,7 @@ class Follower:
 
     async def until(self, *names: str) -> None:
         """Wait until the mirror holds exactly these."""
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while sorted(name for _, name in self.informer.objects) != sorted(names):
                 self._news.clear()
                 await self._news.wait()
@@ -204,7 +205,7 @@ async def test_informer_keeps_objects_when_kind_becomes_forbidden() -> None:
         async with following(api, client) as follower:
             await follower.until("a")
             gate.set()
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 while not follower.informer.unavailable_reason:
                     await asyncio.sleep(0.01)
             assert [*follower.informer.objects] == [("ns", "a")]
@@ -241,7 +242,7 @@ async def test_informer_rarely_lists_missing_kind_that_is_announced() -> None:
         task = asyncio.create_task(informer.run())
         await informer.synced.wait()
         announced.set()
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while api.listed() < 2:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.1)
@@ -249,7 +250,7 @@ async def test_informer_rarely_lists_missing_kind_that_is_announced() -> None:
         api.lists.clear()
         api.put("a")
         informer.retry_now()
-        await asyncio.wait_for(news.wait(), 10)
+        await asyncio.wait_for(news.wait(), patience.SECONDS)
         task.cancel()
 
 

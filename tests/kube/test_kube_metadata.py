@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientTimeout
 
+from fakes import patience
 from fakes.inprocess import Server
 from fakes.kube_apiserver import KubeApiserver
 from gatehouse.apis.resources import CONFIG_MAPS
@@ -62,7 +62,7 @@ async def test_watch_with_selector_sends_metadata_of_labelled_object(
         metadata_only=True,
     )
     await client.patch(CONFIG_MAPS, name, LABEL, "default")
-    async with asyncio.timeout(10):
+    async with patience.limit():
         (event,) = await anext(watch)
         assert (event.type, event.object["metadata"]["name"]) == ("ADDED", name)
         assert "data" not in event.object

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kubernetes import client as k8s
 
+from fakes import patience
 from fakes.process import ApiServer, environment
 from fakes.python_clients import official_client
 
@@ -53,11 +54,11 @@ class Replica:
     def end(self, number: signal.Signals) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(patience.SECONDS)
 
 
-def until(test: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    deadline = time.monotonic() + seconds
+def until(test: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + patience.SECONDS
     while True:
         try:
             result = test()
@@ -127,7 +128,7 @@ def test_controller_reconciles_and_standby_takes_over(
     server.kill()
     server.start()
     mirrored(core, "c", k="v")
-    until(lambda: set(secrets(core)) == {"b", "c"}, "nothing after the server came back", 60)
+    until(lambda: set(secrets(core)) == {"b", "c"}, "nothing after the server came back")
     last = next(replica for replica in replicas if replica.leads)
     assert last.end(signal.SIGTERM) == 0
 

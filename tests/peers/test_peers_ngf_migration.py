@@ -17,9 +17,10 @@ import pytest
 
 from fakes import kubectls, ngf_control_plane
 from fakes.document_steps import steps_of
-from fakes.installation import Installation, apply, get, hello, traffic, until
+from fakes.installation import Installation, apply, get, hello, traffic
 from fakes.machines import Machine, join
 from fakes.ngf_control_plane import NGFControlPlane, NGFDataPlane
+from fakes.patience import until
 from fakes.peer_differences import NGF_MAIN_FILE
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from fakes import peers
+from fakes import patience, peers
 from fakes.document_steps import steps_of
-from fakes.installation import apply, until
+from fakes.installation import apply
 from fakes.kube_apiserver import VERSION, KubeApiserver
 from fakes.machines import CUT, POSSIBLE, Machine
+from fakes.patience import until
 from fakes.process import Etcd
 from gatehouse.apis import resources
 from gatehouse.apiserver.controllers.bootstrap import bundled
@@ -98,7 +99,7 @@ class Workstation:
         finally:
             # Ctrl-C of a terminal reaches the whole group.
             os.killpg(process.pid, signal.SIGINT)
-            process.wait(60)
+            process.wait(patience.SECONDS)
 
 
 def route() -> list[dict[str, Any]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import structlog
 
+from fakes import patience
+from fakes.patience import until
 from gatehouse.runtime import procfs, watched_process
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.runtime.supervised_process import SupervisedProcess
@@ -48,12 +50,6 @@ async def running(program: Program) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
         if program.process is not None:
             await program.process.kill()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def test_dead_process_is_replaced_and_reported() -> None:
@@ -171,7 +167,7 @@ async def test_process_is_not_replaced_when_its_exit_is_intended() -> None:
         assert program.process is not None
         assert await program.process.end(signal.SIGTERM, 10.0)
         assert program.process.status == -signal.SIGTERM
-        async with asyncio.timeout(10):
+        async with patience.limit():
             await task
         assert program.starts == 1
 
@@ -209,6 +205,6 @@ async def test_supervisor_is_cancelled_while_its_pause_ends(steps: int) -> None:
     for _ in range(steps):
         await asyncio.sleep(0)
     supervisor.cancel()
-    done, _ = await asyncio.wait([supervisor], timeout=10)
+    done, _ = await asyncio.wait([supervisor], timeout=patience.SECONDS)
     assert done
     assert supervisor.cancelled()

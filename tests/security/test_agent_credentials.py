@@ -22,7 +22,8 @@ from envoy.service.discovery.v3 import discovery_pb2
 from fakes.agent_v2 import AgentV2, Config, channel, unzip
 from fakes.agent_v3 import Claimant
 from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
-from fakes.installation import apply, hello, until
+from fakes.installation import apply, hello
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller.options import SERVER_NAME
@@ -206,7 +207,7 @@ async def test_token_of_a_deleted_pod_is_denied_within_the_lifetime_of_reviews(
         async def denied() -> bool:
             return not await accepted(claimant)
 
-        await until(denied, 10)
+        await until(denied)
 
 
 async def test_open_streams_of_a_deleted_pod_end(

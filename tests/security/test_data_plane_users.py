@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from fakes.installation import PORT, Installation, apply, hello, holds, until
+from fakes.installation import PORT, Installation, apply, hello, holds
+from fakes.patience import until
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.apis import resources
 from gatehouse.apis.event_reasons import EventReason

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from fakes.installation import Installation, address, apply, get, hello, holds, until
+from fakes.installation import Installation, address, apply, get, hello, holds
+from fakes.patience import until
 from fakes.tenants import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC, Tenant
 from gatehouse.apis.resources import (
     CONFIG_MAPS,
@@ -208,7 +209,7 @@ async def test_user_can_scale_and_delete_the_data_plane_of_a_gateway(
         ready = (deployment.get("status") or {}).get("readyReplicas") == 1
         return bool(deployment["metadata"]["uid"] != before and ready)
 
-    await until(made_again, 60)
+    await until(made_again)
 
 
 async def test_user_pod_with_the_name_of_a_data_plane_pod_is_not_run(
@@ -236,7 +237,7 @@ async def test_user_pod_with_the_name_of_a_data_plane_pod_is_not_run(
         process = await _process(client)
         return annotations.get("note") == tenant.role and ready and process["name"] == name
 
-    await until(replaced, 60)
+    await until(replaced)
     await until(lambda: answers(serving))
     assert not note.exists()
 

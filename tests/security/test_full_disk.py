@@ -22,17 +22,8 @@ import aiohttp
 import pytest
 
 from fakes.inprocess import Server
-from fakes.installation import (
-    BACKEND,
-    Installation,
-    address,
-    apply,
-    hello,
-    holds,
-    route,
-    traffic,
-    until,
-)
+from fakes.installation import BACKEND, Installation, address, apply, hello, holds, route, traffic
+from fakes.patience import until
 from fakes.process import ApiServer
 from fakes.small_disk import SmallDisk, small_disk
 from gatehouse.apis import resources

@@ -24,7 +24,8 @@ import msgspec
 import pytest
 
 from fakes import hostile_flood
-from fakes.installation import BACKEND, PORT, REVISED, Installation, apply, traffic, until
+from fakes.installation import BACKEND, PORT, REVISED, Installation, apply, traffic
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo
@@ -66,11 +67,11 @@ class Tenant:
                 addresses = gateway.get("status", {}).get("addresses") or [{}]
                 return str(addresses[0].get("value", ""))
 
-            self.addresses[space, name] = await until(address, 60)
+            self.addresses[space, name] = await until(address)
         await self._apply(hostile_flood.moving_endpoints(BACKEND))
         for name, service in (("steady", "app"), ("edited", "app"), ("moved", "moving")):
             await self._apply(hostile_flood.good_route(name, SHARED, OWN, service=service))
-            await until(lambda name=name: self.serves(name), 120)  # type: ignore[misc]
+            await until(lambda name=name: self.serves(name))  # type: ignore[misc]
             self.routes.append(name)
 
     async def change(self) -> None:
@@ -89,7 +90,7 @@ class Tenant:
     async def _measure(self, kind: str, obj: Object, name: str, expected: tuple[str, str]) -> None:
         started = time.monotonic()
         await self._apply(obj)
-        await until(lambda: self.serves(name, expected), 120)
+        await until(lambda: self.serves(name, expected))
         self.seconds.setdefault(kind, []).append(round(time.monotonic() - started, 2))
 
     async def _apply(self, obj: Object) -> None:
@@ -131,8 +132,8 @@ async def replacement(client: kube.Client, tenant: Tenant) -> float:
             [pods[0]["metadata"]["uid"]],
         )
 
-    await until(replaced, 60)
-    await until(tenant.serves_all, 120)
+    await until(replaced)
+    await until(tenant.serves_all)
     return time.monotonic() - started
 
 

@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 
 import gatehouse
-from fakes.installation import Installation, address, apply, hello, until
+from fakes.installation import Installation, address, apply, hello
+from fakes.patience import until
 from fakes.process import ApiServer
 from gatehouse.agent.envoy import paths as envoy_paths
 from gatehouse.agent.nginx import paths as nginx_paths

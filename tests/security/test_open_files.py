@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.installation import Installation, until
-from fakes.process import SECONDS, ApiServer
+from fakes.installation import Installation
+from fakes.patience import SECONDS, until
+from fakes.process import ApiServer
 from gatehouse.standalone import process_records
 
 SOFT, HARD = 1024, 4096
@@ -87,7 +88,7 @@ async def test_processes_may_open_as_many_files_as_the_system_allows(tmp_path: P
         async def raised() -> bool:
             return all(limits(started, part) == (HARD, HARD) for part in PARTS)
 
-        await until(raised, 60)
+        await until(raised)
     finally:
         started.stop()
 

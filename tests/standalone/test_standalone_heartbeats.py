@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.patience import until
 from gatehouse.agent.liveness import LivenessPolicy, LivenessTracker
 from gatehouse.runtime import heartbeat, procfs
 from gatehouse.runtime.heartbeat import HeartbeatPipe
@@ -20,12 +21,6 @@ from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.supervisor import ControlPlaneProcess, PartProcess
 
 QUICK = LivenessPolicy(period_seconds=1.5, kill_seconds=3.0)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture

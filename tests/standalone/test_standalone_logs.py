@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from gatehouse.standalone.node import log_index
 
 
@@ -19,7 +20,7 @@ async def test_large_log_is_moved_while_the_process_writes(
     try:
         with log.open("ab", buffering=0) as file:
             file.write(b"old\n" * 300)
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 while log.stat().st_size:
                     await asyncio.sleep(0.01)
             file.write(b"new\n")

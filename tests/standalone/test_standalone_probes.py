@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
+from fakes.patience import until
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
 from gatehouse.standalone.free_ports import free_port
@@ -90,12 +91,6 @@ class Pod:
     def pid(self) -> int:
         record = process_records.recorded(self.directory / RECORD)
         return record.pid if record else 0
-
-
-async def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 class Server:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from fakes import patience
 from gatehouse.standalone import pki, up
 from gatehouse.standalone.state_directory import State
 
@@ -53,7 +54,7 @@ async def test_agent_channel_certificate_is_renewed_before_expiry(
 
         task = asyncio.create_task(up.run_installation(options, stop, on_ready))
         try:
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 await ready.wait()
                 (state,) = states
                 ca, channel = state.pki.ca(), state.pki.leaf(pki.CHANNEL)

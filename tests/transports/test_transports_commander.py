@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.agent_v2 import NGINX_ID, AgentV2, Config, channel, unzip
+from fakes.patience import until
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import AgentFleet
@@ -33,12 +34,6 @@ OUTCOMES = sdk.NginxConfigStatus.Status
 def bundle(text: str, *more: File) -> FileSet:
     key = File.make("gatehouse/tls/k.key", "key", secret=True)
     return FileSet([File.make("gatehouse/http.conf", text), key, *more])
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

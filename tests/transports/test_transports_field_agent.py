@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import ControlPlane, answering
 from fakes.agent_wire import Request, WireAgent, answer, nginx_agent_resource, wire_agent
 from gatehouse.dataplane.file_set import File, FileSet
@@ -36,9 +37,9 @@ class Subscribed:
     def __init__(self, agent: WireAgent) -> None:
         self._call = agent.subscribe()
 
-    async def asked(self, seconds: float = 10.0) -> Request:
+    async def asked(self) -> Request:
         """Wait for the next request."""
-        async with asyncio.timeout(seconds):
+        async with patience.limit():
             request: Request = await self._call.read()
         assert isinstance(request, Request)
         return request
@@ -145,7 +146,7 @@ async def test_files_reported_before_nginx_are_used(plane: ControlPlane, agent: 
     stream = Subscribed(agent)
     await agent.update_overview(MAIN, *OF_THE_PACKAGE)
     await agent.update_status(nginx_agent_resource())
-    requested_files = files(await stream.asked(seconds=3.0))
+    requested_files = files(await stream.asked())
     assert set(OF_THE_PACKAGE) < set(requested_files)
 
 

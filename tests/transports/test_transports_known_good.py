@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fakes import patience
 from gatehouse.dataplane import features
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
@@ -36,7 +37,7 @@ class Plane:
 
     async def request(self, name: str) -> Apply:
         """Return the next request to an instance."""
-        request = await asyncio.wait_for(self.streams[name].next(), 5)
+        request = await asyncio.wait_for(self.streams[name].next(), patience.SECONDS)
         assert isinstance(request, Apply)
         return request
 

@@ -14,6 +14,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.agent_wire import WireAgent, answer, wire_agent
 from gatehouse.dataplane.delivery import InstanceReport
@@ -44,7 +45,7 @@ async def honest(plane: ControlPlane, token: str = "good:pod-1") -> AsyncIterato
 
 
 async def has(plane: ControlPlane, gateway: str, instance: str, version: str) -> InstanceReport:
-    async with asyncio.timeout(30):
+    async with patience.limit():
         while True:
             for report in plane.server.report(gateway).instances:
                 if (report.instance, report.confirmed) == (instance, version):

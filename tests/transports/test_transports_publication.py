@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import patience
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
@@ -182,7 +183,7 @@ async def test_instance_without_stream_is_forgotten() -> None:
     identity = Identity("ns/gw", "pod-1")
     fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
     assert fleet.knows(identity)
-    async with asyncio.timeout(5):
+    async with patience.limit():
         while fleet.knows(identity):
             await asyncio.sleep(0.01)
 
@@ -195,7 +196,7 @@ async def test_stream_holds_newest_request_only() -> None:
     assert stream is not None
     for text in ("one", "two", "three"):
         fleet.publish("ns/gw", bundle(text))
-        async with asyncio.timeout(5):
+        async with patience.limit():
             while not fleet.report("ns/gw").error:
                 await asyncio.sleep(0.01)
     request = await stream.next()
@@ -237,7 +238,7 @@ async def test_fetching_instance_extends_deadline() -> None:
     for listening in (identity, silent):
         fleet.on_connect(listening, session.Register("id", "nginx/1.31.3"))
         assert fleet.open(listening) is not None
-    async with asyncio.timeout(5):
+    async with patience.limit():
         while not fleet.report("ns/gw").error:
             assert fleet.find(identity, file_set.files["gatehouse/a"].digest) is not None
             await asyncio.sleep(0.01)

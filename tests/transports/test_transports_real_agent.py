@@ -20,7 +20,7 @@ import pytest
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.authority import Authority
 from fakes.field_agent import FieldAgent, package_of, program
-from fakes.installation import until
+from fakes.patience import until
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.standalone.free_ports import free_port
 
@@ -181,7 +181,7 @@ async def test_many_and_large_files_are_applied_and_removed(plane: ControlPlane)
     many = [File.make(f"gatehouse/assets/{number}", f"{number}") for number in range(500)]
     async with agent.running():
         plane.server.publish(GATEWAY, answering(port, "many", large, *many))
-        await plane.until(lambda report: report.programmed, 120)
+        await plane.until(lambda report: report.programmed)
         await until(partial(served, "many", port))
         assets = agent.nginx_directory / "gatehouse" / "assets"
         assert (assets / "large").read_bytes() == large.content
@@ -203,9 +203,9 @@ async def test_new_agents_get_newest_configuration_and_count(plane: ControlPlane
     sockets = [agent.nginx_directory / "plane.sock" for agent in agents]
     plane.server.publish(GATEWAY, on_socket("one"))
     async with agents[0].running():
-        await plane.until(lambda report: report.programmed, 40)
+        await plane.until(lambda report: report.programmed)
         async with agents[1].running(), agents[2].running():
-            await plane.until(lambda report: len(report.instances) == 3 and report.programmed, 60)
+            await plane.until(lambda report: len(report.instances) == 3 and report.programmed)
             for text in ("one", "two"):
                 await plane.programmed(on_socket(text))
                 for socket in sockets:

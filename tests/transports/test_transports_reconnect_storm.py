@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.mpi import messages
@@ -78,8 +79,8 @@ class Agent:
         return method(metadata=self._metadata)
 
 
-async def taken(call: Any, seconds: float = 20.0) -> command_pb2.ManagementPlaneRequest:
-    async with asyncio.timeout(seconds):
+async def taken(call: Any) -> command_pb2.ManagementPlaneRequest:
+    async with patience.limit():
         return command_pb2.ManagementPlaneRequest.FromString(await call.read())
 
 
@@ -130,7 +131,7 @@ async def test_burst_of_calls_gets_all_responses(
 async def test_stream_sends_initial_metadata_at_once(plane: ControlPlane) -> None:
     async with channel(plane) as grpc_channel:
         call = await Agent(grpc_channel, "pod-1").subscribe()
-        async with asyncio.timeout(20):
+        async with patience.limit():
             await call.initial_metadata()
         assert not call.done()
         await plane.until(lambda report: bool(report.instances))
@@ -184,6 +185,6 @@ async def test_replaced_stream_ends_even_if_client_does_not_read(
         await plane.until(lambda report: report.programmed)
         # What was on its way still comes; then it is over.
         with contextlib.suppress(grpc.aio.AioRpcError):
-            while isinstance(await asyncio.wait_for(stuck.read(), 20), bytes):
+            while isinstance(await asyncio.wait_for(stuck.read(), patience.SECONDS), bytes):
                 pass
         assert await stuck.code() == grpc.StatusCode.UNAVAILABLE

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.agent_v2 import AgentV2, Config, channel
 from fakes.agent_wire import WireAgent, nginx_agent_resource
@@ -116,9 +117,9 @@ async def exchange(plane: ControlPlane) -> None:
     for file_set in (*SETS[:2], BAD, SETS[2]):
         plane.server.publish(GATEWAY, file_set)
         if file_set is BAD:
-            await plane.until(lambda report: REJECTED.split()[0] in report.error, 40)
+            await plane.until(lambda report: REJECTED.split()[0] in report.error)
         else:
-            await plane.until(lambda report: report.programmed, 40)
+            await plane.until(lambda report: report.programmed)
         # The real agents send their last messages about a configuration after its result.
         await asyncio.sleep(2)
 
@@ -135,16 +136,16 @@ async def run_real(plane: ControlPlane, proxy: RecordingProxy, version: int) -> 
         await exchange(plane)
         if version == 2:
             # The agent reports its details some seconds after a change, at any time.
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 while not any("dataplane_status.details" in sent.fields for sent in v2_of(proxy)):
                     await asyncio.sleep(0.2)
         else:
             before = len(proxy.sent())
             await agent.kill("nginx")
-            await plane.until(is_unhealthy, 40)
+            await plane.until(is_unhealthy)
             await agent.end_workers()
             # The agent reports the missing processes in several messages, at any time.
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 while not {*STOPPED} <= {m.method for m in proxy.sent()[before:]}:
                     await asyncio.sleep(0.2)
 

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.agent_v3 import Claimant, claimant
 from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
@@ -54,7 +55,7 @@ def refused(code: grpc.StatusCode, words: str) -> Iterator[None]:
 
 async def reported(trespasses: list[UnauthorizedRequest], number: int) -> None:
     """Wait until so many requests are reported."""
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while len(trespasses) < number:
             await asyncio.sleep(0.01)
 

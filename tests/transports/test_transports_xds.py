@@ -107,7 +107,7 @@ async def test_changed_cluster_is_warm_at_once(
         changed = (cluster("web", seconds=4), cluster("empty", seconds=4))
         plane.publish(website(port, one, *changed, nobody))
         # An Envoy that waits for endpoints which do not come gives up after 15 s.
-        await plane.until(lambda report: report.programmed, seconds=10)
+        await plane.until(lambda report: report.programmed)
         assert await get(port) == (200, "one")
 
 

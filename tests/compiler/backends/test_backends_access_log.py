@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from fakes import nginx_check
+from fakes import nginx_check, patience
 from fakes.envoy_serving import backend, host, listening, plain, route_to
 from fakes.logged_gateways import ABLE, PROXIES, LoggedGateway, logged
 from gatehouse.compiler.backends import envoy, nginx
@@ -248,7 +248,7 @@ async def test_format_of_nginx_is_used(text: str) -> None:
     own = DataPlaneSettings(access_log=AccessLog(nginx=NginxLogFormat(text)))
     async with logged("nginx", plain([host("a.example", route)], settings=own)) as served:
         await _send(served, "/x")
-        async with asyncio.timeout(10):
+        async with patience.limit():
             while not served.lines():
                 await asyncio.sleep(0.1)
         assert served.lines() == [FORMATS[text]]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.envoy_serving import backend, host, listening, plain, route_to
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged
@@ -58,7 +59,7 @@ async def ask(served: LoggedGateway, head: str, *, wait: bool = True) -> bytes:
     writer.write(f"{head}\r\n\r\n".encode())
     try:
         if wait:
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 return await reader.read()
         await asyncio.sleep(0.5)
         return b""
@@ -93,7 +94,7 @@ async def test_reason_is_bad_request_when_request_is_no_http(proxy: str) -> None
         for count, (head, status) in enumerate(BAD_REQUESTS.items(), 1):
             answer = await ask(served, f"{head}\r\nConnection: close")
             assert answer.startswith(f"HTTP/1.1 {status}".encode()), head
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 while len(served.entries()) < count:
                     await asyncio.sleep(0.1)
         for entry in served.entries():

@@ -12,6 +12,7 @@ from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 
 from differential import proxies
 from differential.proxies import PORT, Runner
+from fakes import patience
 from fakes.envoy_serving import backend, host, plain, route_to
 from fakes.loopback import loopback_network
 from gatehouse.compiler.backends.envoy import client_ip
@@ -31,7 +32,7 @@ async def asked(address: str, source: str, *, first: bytes = b"", header: bytes 
     reader, writer = await asyncio.open_connection(address, PORT, local_addr=(source, 0))
     writer.write(first + b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + header + b"\r\n")
     try:
-        answer = await asyncio.wait_for(reader.read(), 30)
+        answer = await asyncio.wait_for(reader.read(), patience.SECONDS)
     except ConnectionError:
         return None
     finally:

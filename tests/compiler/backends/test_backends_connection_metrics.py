@@ -19,7 +19,7 @@ from compiler.backends.test_backends_connection_log import (
 from compiler.backends.test_backends_envoy_connection_log import INSIDE, NAMES, TUNNELS
 from compiler.backends.test_backends_envoy_connection_log import gateway as hosted
 from compiler.backends.test_backends_envoy_connection_log import send as send_from
-from fakes import promtool
+from fakes import patience, promtool
 from fakes.apiservers import apiserver, connect, server_name_at, version_1
 from fakes.authority import Authority
 from fakes.client_hello import client_hello
@@ -68,10 +68,10 @@ def _of(series: Series, name: str) -> Series:
     return {key[1:]: value for key, value in series.items() if key[0] == name}
 
 
-async def _counted(served: LoggedGateway, number: int, seconds: float = 20) -> Series:
+async def _counted(served: LoggedGateway, number: int) -> Series:
     """Wait until as many connections are counted. Return the series."""
     series: Series = {}
-    async with asyncio.timeout(seconds):
+    async with patience.limit():
         while sum(_of(series, "route_connections_total").values()) < number:
             await asyncio.sleep(0.05)
             series = _series(served)
@@ -111,7 +111,7 @@ async def test_same_connections_give_the_same_series(proxy: str, authority: Auth
 async def test_udp_session_is_counted_with_its_bytes(proxy: str, authority: Authority) -> None:
     async with serving(proxy, authority) as (served, _, _):
         assert await asyncio.to_thread(exchange_datagram, served, b"12345") == b"1234512345"
-        series = await _counted(served, 1, 60)
+        series = await _counted(served, 1)
     assert _of(series, "route_connections_total") == {("UDP", "", "shop/udp/0"): 1}
     assert _of(series, "backend_connections_total") == {("Service/shop/db", ""): 1}
     assert _of(series, "route_connection_bytes_total") == {

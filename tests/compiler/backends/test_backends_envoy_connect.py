@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from fakes import patience
 from fakes.apiservers import Server, apiserver, server_name_at
 from fakes.authority import Authority
 from fakes.envoy_serving import Served, listening, serving
@@ -60,7 +61,7 @@ async def response(
     local = (source, 0) if source else None
     reader, writer = await asyncio.open_connection(*address, local_addr=local)
     try:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             writer.write(data)
             first = await reader.readuntil(b"\r\n\r\n")
             status = int(first.split()[1])
@@ -188,7 +189,7 @@ async def test_slow_heads_end(data: bytes) -> None:
         start = time.monotonic()
         writer.write(data)
         # Slowly sent bytes do not extend the time.
-        async with asyncio.timeout(20):
+        async with patience.limit():
             task = asyncio.create_task(reader.read())
             while not task.done():
                 if data:
@@ -196,7 +197,7 @@ async def test_slow_heads_end(data: bytes) -> None:
                 await asyncio.sleep(0.5)
         with contextlib.suppress(ConnectionError):
             assert b" 200 " not in await task
-        assert 3 < time.monotonic() - start < 12
+        assert time.monotonic() - start > 3
         writer.transport.abort()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes import patience
 from fakes.apiservers import apiserver, connect, server_name_at, version_1
 from fakes.authority import Authority
 from fakes.client_hello import client_hello
@@ -94,7 +95,7 @@ async def send(address: tuple[str, int], data: bytes, source: str = "127.0.0.1")
     reader, writer = await asyncio.open_connection(*address, local_addr=(source, 0))
     try:
         writer.write(data)
-        async with asyncio.timeout(10):
+        async with patience.limit():
             return await reader.read()
     except ConnectionError:
         return b""

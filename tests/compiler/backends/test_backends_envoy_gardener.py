@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.envoy_serving import listening, serving
 from fakes.envoys import ENVOY
 from gatehouse.compiler.ir import gateway as ir
@@ -122,7 +123,7 @@ async def response(port: int, host: str = "127.0.0.1") -> bytes:
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(b"hello\n")
-                async with asyncio.timeout(10):
+                async with patience.limit():
                     return await reader.readline()
             except ConnectionResetError:
                 return b""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from fakes import https_server
+from fakes import https_server, patience
 from fakes.authority import Authority
 from fakes.envoy_serving import Served, host, listening, route_to, serving
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -307,6 +307,6 @@ async def test_tcp_and_udp_are_balanced_by_weight(authority: Authority) -> None:
                     _Datagrams, remote_addr=(served.address, 9000)
                 )
                 transport.sendto(b"?")
-                answered[await asyncio.wait_for(protocol.got.get(), 10)] += 1
+                answered[await asyncio.wait_for(protocol.got.get(), patience.SECONDS)] += 1
                 transport.close()
             assert answered[b"1"] > answered[b"2"] > 0

@@ -12,6 +12,7 @@ import aiohttp
 import jwt
 import pytest
 
+from fakes import patience
 from fakes.envoy_serving import backend, host, listening, plain, route_to, serving
 from fakes.origins import match_of
 from gatehouse.compiler.ir import http as ir
@@ -316,7 +317,7 @@ async def test_requests_are_mirrored() -> None:
         hosts = [host("a.example", route_to("c", mirrors=(ir.Mirror("m"),)))]
         async with serving(plain(hosts, clusters)) as served:
             assert (await served.ask("a.example", "/p?q=1"))[0] == 200
-            head = await asyncio.wait_for(heads.get(), 10)
+            head = await asyncio.wait_for(heads.get(), patience.SECONDS)
             assert head.startswith("GET /p?q=1 HTTP/1.1\r\nhost: a.example\r\n")
 
 

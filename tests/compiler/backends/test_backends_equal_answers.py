@@ -12,6 +12,7 @@ import pytest
 
 from differential import proxies
 from differential.proxies import PORT, Runner
+from fakes import patience
 from fakes.authorized_traffic import served, values
 from fakes.one_route import BACKEND
 
@@ -32,7 +33,7 @@ async def exchange(address: str, lines: str, method: str = "GET") -> tuple[int, 
     reader, writer = await asyncio.open_connection(address, PORT)
     text = f"{method} /a HTTP/1.1\r\n{lines}Connection: close\r\n\r\n"
     writer.write(text.encode())
-    async with asyncio.timeout(30):
+    async with patience.limit():
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     first, last = body.find(b'{"service"'), body.rfind(b"}")

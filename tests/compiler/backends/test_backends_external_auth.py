@@ -13,7 +13,7 @@ import pytest
 
 from differential import proxies
 from differential.proxies import PORT, Runner
-from fakes import authorization_servers
+from fakes import authorization_servers, patience
 from fakes.authorization_servers import AuthorizationServer
 from fakes.authorized_traffic import COPY, OPEN, RUNNERS, rule, served, values
 from fakes.envoy_serving import listening
@@ -113,10 +113,10 @@ async def test_late_server_costs_only_its_own_requests(
         late = [asyncio.create_task(proxy.send("/closed?late")) for _ in range(50)]
         while len(auth.checks) < len(late):
             await asyncio.sleep(0.05)
-        async with asyncio.timeout(5):
+        async with patience.limit():
             assert (await proxy.send("/open"))[0] == 200
             assert (await proxy.send("/closed"))[0] == 200
-        async with asyncio.timeout(30):
+        async with patience.limit():
             assert {status for status, _, _ in await asyncio.gather(*late)} == {503}
 
 
@@ -176,7 +176,7 @@ async def test_mirrors_get_permitted_requests_only(
         ) as proxy:
             assert (await proxy.send("/a?status=401", X_User="root"))[0] == 401
             assert (await proxy.send("/b", X_User="root"))[0] == 200
-            async with asyncio.timeout(10):
+            async with patience.limit():
                 while not copies:
                     await asyncio.sleep(0.05)
             (only,) = copies
@@ -200,7 +200,7 @@ async def test_upgrades_are_checked(
             reader, writer = await asyncio.open_connection(proxy.address, PORT)
             head = f"GET {path} HTTP/1.1\r\nHost: a.example\r\n"
             writer.write(f"{head}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n".encode())
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 assert expected in await reader.readuntil(b"\r\n\r\n")
                 if expected == b" 101 ":
                     writer.write(b"ping")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from differential.proxies import PORT, Runner
-from fakes import resource_fields
+from fakes import patience, resource_fields
 from fakes.envoy_serving import host, listening, plain, route_to
 from fakes.loopback import loopback_network
 from fakes.served_objects import RUNNERS
@@ -54,7 +54,7 @@ async def test_idle_websocket_ends_after_the_configured_time_only(
             plain([host("a.example", *routes)], [ir.Cluster("c", (endpoint,))]),
             bind_address=f"{loopback_network()}.1",
         )
-        async with runner(gateway, tmp_path), asyncio.timeout(60):
+        async with runner(gateway, tmp_path), patience.limit():
             reader, writer = await opened(gateway.bind_address, "/")
             short, end = await opened(gateway.bind_address, "/short")
             assert await short.read() == b""

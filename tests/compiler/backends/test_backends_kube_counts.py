@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from fakes import upstream_worlds
+from fakes import patience, upstream_worlds
 from fakes.kube_serving import EVERYTHING, HOST, Connection, World, world
 from gatehouse.compiler.frontends.inputs import replicas_key
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -55,7 +55,7 @@ class Slow:
             connection = await self.two.connect(alice)
             self.statuses.append(asyncio.create_task(self._status(connection)))
             sent = len(self.statuses)
-            async with asyncio.timeout(20):
+            async with patience.limit():
                 while self.busy + self.rejected < sent:
                     await asyncio.sleep(0.01)
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from cryptography import x509
 
-from fakes import kube_upstream
+from fakes import kube_upstream, patience
 from fakes.kube_serving import ALL, EVERYTHING, HOST, ProxyResponse, World, world
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import LISTENER_TYPE_URL
@@ -67,7 +67,7 @@ async def test_in_flight_limit_is_exact(two: World) -> None:
         two.upstream.busiest = 0
         connections = [await two.connect(alice) for _ in range(30)]
         asking = [asyncio.create_task(connection.ask("/slow")) for connection in connections]
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while two.upstream.busy < 5 or sum(request.done() for request in asking) < 25:
                 await asyncio.sleep(0.02)
         # Long-running requests are not counted, and continue.

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 import yarl
 
+from fakes import patience
 from fakes.kube_serving import ALL, EVERYTHING, HOST, World, world
 from gatehouse.agent.envoy import kube_metrics
 from gatehouse.agent.envoy.metrics import CONVERTED, FAMILIES
@@ -52,13 +53,7 @@ async def counted(one: World, family: str) -> Series:
 
 async def until(one: World, family: str, expected: Series) -> None:
     """Wait until a family has exactly these values: requests are counted after their response."""
-    values: Series = {}
-    try:
-        async with asyncio.timeout(20):
-            while (values := await counted(one, family)) != expected:
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        assert values == expected
+    await patience.until_equal(lambda: counted(one, family), expected)
 
 
 def labels(**values: str) -> str:

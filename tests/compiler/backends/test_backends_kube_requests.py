@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from fakes import patience
 from fakes.kube_serving import EVERYTHING, World, world
 from gatehouse.compiler.ir import kube_apiserver as ir
 
@@ -57,7 +58,7 @@ async def understood(one: World, requests: list[tuple[str, str]]) -> list[Found]
         assert one.upstream.seen[-1][:2] == (method, target)
         result.append({})
     forwarded = sum(isinstance(outcome, dict) for outcome in result)
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while len(one.log()) < forwarded:
             await asyncio.sleep(0.05)
     lines = iter(one.log())

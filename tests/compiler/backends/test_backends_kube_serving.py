@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from cryptography import x509
 
-from fakes import kube_upstream
+from fakes import kube_upstream, patience
 from fakes.kube_serving import ALL, EVERYTHING, HOST, PORT, Connection, World, world
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
@@ -124,7 +124,7 @@ async def test_last_server_is_never_ejected_by_connection_failures(one: World) -
         alice = one.client("alice")
         assert (await one.ask(alice)).status == 200
         checks = len(one.upstream.probes)
-        async with asyncio.timeout(30):
+        async with patience.limit():
             while len(one.upstream.probes) == checks:
                 await asyncio.sleep(0.01)
         cut = True
@@ -179,7 +179,7 @@ async def test_watch_survives_fifty_changes(one: World) -> None:
         ]
         one.upstream.emit(b"%d\n" % number)
         for connection in watches:
-            assert await asyncio.wait_for(connection.chunk(), 10) == b"%d\n" % number
+            assert await asyncio.wait_for(connection.chunk(), patience.SECONDS) == b"%d\n" % number
     assert one.upstream.watches == 3
 
 
@@ -418,7 +418,7 @@ async def test_connections_match_the_stream_limit_of_servers(
     clients = [await one.connect(alice) for _ in range(300)]
     # All at once, while no connection has received the server's limit.
     asking = [asyncio.create_task(client.ask("/slow")) for client in clients]
-    async with asyncio.timeout(30):
+    async with patience.limit():
         while one.upstream.busy < len(clients) and not any(request.done() for request in asking):
             await asyncio.sleep(0.02)
     one.upstream.release()

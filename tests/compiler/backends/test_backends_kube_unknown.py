@@ -11,6 +11,7 @@ import h2.events
 import pytest
 import pytest_asyncio
 
+from fakes import patience
 from fakes.kube_serving import HOST, PORT, World, world
 
 pytestmark = pytest.mark.process
@@ -57,7 +58,7 @@ class StayingClient:
         headers = [(f":{name}", value) for name, value in request.items()]
         self._http.send_headers(stream, headers, end_stream=True)
         status = 0
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while True:
                 self._writer.write(self._http.data_to_send())
                 for event in self._http.receive_data(await self._frame()):
@@ -105,5 +106,5 @@ async def test_unknown_and_misdirected_hosts_end_http1_connections(one: World) -
         response = await connection.ask("/api/v1/pods", host=host)
         assert response.status == status
         assert response.headers["connection"] == "close"
-        async with asyncio.timeout(10):
+        async with patience.limit():
             assert await connection.reader.read() == b""

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote
 
 import pytest
 
+from fakes import patience
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -150,7 +151,7 @@ def port(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> Iterato
         time.sleep(0.02)
     yield chosen
     process.terminate()
-    process.wait(10)
+    process.wait(patience.SECONDS)
 
 
 def test_nginx_selects_the_specified_route(cases: list[Case], port: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from differential import proxies
 from differential.proxies import PORT, Runner
+from fakes import patience
 from fakes.authorized_traffic import served
 from fakes.envoy_serving import Answer, backend, host, plain, route_to
 from fakes.loopback import loopback_network
@@ -56,7 +57,7 @@ async def test_response_passes_up_to_the_limits_of_its_header(
     async with served(runner, tmp_path, 0, RULE, answer=responding(lines)) as proxy:
         reader, writer = await asyncio.open_connection(proxy.address, PORT, limit=2**20)
         writer.write(b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
-        async with asyncio.timeout(30):
+        async with patience.limit():
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
         writer.close()
     first, *received = head.split("\r\n")
@@ -95,7 +96,7 @@ async def test_long_proxy_headers_are_read_on_plain_and_tls_ports(
                 for size in (100, 1100, PROXY_HEADER_BYTES):
                     reader, writer = await asyncio.open_connection(address, port)
                     writer.write(proxy_header(size) + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-                    async with asyncio.timeout(30):
+                    async with patience.limit():
                         assert (await reader.readline()).startswith(b"HTTP/1.1 200"), (port, size)
                     writer.close()
 
@@ -124,7 +125,7 @@ async def test_accepted_connections_of_streams_have_tcp_keepalive(
             for port in (9000, 9443):
                 reader, writer = await asyncio.open_connection(address, port)
                 writer.write(client_hello("b.example") if port == 9443 else b"GET /")
-                async with asyncio.timeout(30):
+                async with patience.limit():
                     while not (await keepalive_timers(port)):
                         await asyncio.sleep(0.02)
                 writer.close()

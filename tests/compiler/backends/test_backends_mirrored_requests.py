@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from differential.proxies import Runner
+from fakes import patience
 from fakes.authorized_traffic import COPY, served
 from fakes.envoy_serving import listening
 from fakes.one_route import BACKEND, Object
@@ -101,7 +102,7 @@ async def test_copy_is_the_request_that_the_backend_gets(runner: Runner, tmp_pat
             copies.clear()
             status, _, echo = await proxy.send(sent, X_Case=str(number))
             assert (status, echo["target"]) == (200, target), name
-            async with asyncio.timeout(30):
+            async with patience.limit():
                 while len(copies) < filters.count(MIRROR):
                     await asyncio.sleep(0.02)
             backend_headers = joined(echo["headers"])

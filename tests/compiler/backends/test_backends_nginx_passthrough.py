@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.apiservers import apiserver, server_name_at, version_1
 from fakes.authority import Authority
 from fakes.loopback import loopback_network
@@ -47,7 +48,7 @@ async def serving(gateway: ir_gateway.GatewayConfiguration) -> AsyncIterator[Non
             str(binary.path), "-p", name, "-e", "stderr", "-c", f"{directory}/nginx.conf"
         )
         try:
-            async with asyncio.timeout(30):
+            async with patience.limit():
                 # Workers run once the master has written its PID file.
                 while not (directory / "pid").exists():
                     await asyncio.sleep(0.02)

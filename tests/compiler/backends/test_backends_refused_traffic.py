@@ -14,6 +14,7 @@ import pytest
 
 from differential import echoes, proxies
 from differential.proxies import PORT, Runner
+from fakes import patience
 from fakes.loopback import loopback_network
 from fakes.one_route import BACKEND, GATEWAY, Object, engine
 from gatehouse.compiler.frontends import gateway_api
@@ -66,7 +67,7 @@ async def plain(address: str, request: bytes) -> bytes:
     """Send bytes; return the response until the proxy closes the connection."""
     reader, writer = await asyncio.open_connection(address, PORT)
     writer.write(request)
-    answer = await asyncio.wait_for(reader.read(), 30)
+    answer = await asyncio.wait_for(reader.read(), patience.SECONDS)
     writer.close()
     return answer
 

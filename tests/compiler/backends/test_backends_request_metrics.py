@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from compiler.backends.test_backends_access_log import CLOSED, SERVICE, gateway
+from fakes import patience
 from fakes.envoy_serving import backend, host, listening, plain, route_to
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged
 from gatehouse.agent.request_metrics import RouteMetrics
@@ -45,7 +46,7 @@ def _own(labels: Mapping[str, str]) -> list[str]:
 async def counted(served: LoggedGateway, number: int) -> Series:
     """Wait until as many requests are counted. Return the series."""
     values: Series = {}
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while _total(values) < number:
             await asyncio.sleep(0.05)
             values = series(served.requests)
@@ -246,7 +247,7 @@ async def test_methods_of_clients_create_no_series(proxy: str) -> None:
                         method, f"http://{served.address}:8080/", headers={"Host": "a.example"}
                     )
         await _send(served, "/")
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while not any("method=GET" in key for key in series(served.requests)):
                 await asyncio.sleep(0.05)
         values = of(series(served.requests), "route_requests_total")
@@ -277,7 +278,7 @@ async def test_hostile_names_forge_no_lines(proxy: str) -> None:
     async with logged(proxy, plain([host("a.example", route)])) as served:
         for _ in range(3):
             await _send(served, "/")
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while not series(served.requests) and not served.requests.samples()[0].value:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(1.5)

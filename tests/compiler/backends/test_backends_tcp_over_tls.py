@@ -15,6 +15,7 @@ import pytest
 from cryptography import x509
 
 from differential.proxies import PORT, Runner
+from fakes import patience
 from fakes.authority import Authority
 from fakes.envoy_serving import listening
 from fakes.loopback import loopback_network
@@ -111,7 +112,7 @@ async def line_of(address: str, trust: Path, server_name: str) -> bytes:
             address, TLS_PORT, ssl=context, server_hostname=server_name
         )
         writer.write(b"line\n")
-        async with asyncio.timeout(30):
+        async with patience.limit():
             answer = await reader.readline()
     except (ConnectionError, ssl.SSLError):
         return b""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.apiservers import apiserver
 from fakes.authority import Authority
 from fakes.envoy_serving import backend, host, listening, plain, route_to
@@ -53,7 +54,7 @@ def fields_of(line: str) -> dict[str, str]:
 
 
 async def lines(served: LoggedGateway, count: int) -> list[str]:
-    async with asyncio.timeout(20):
+    async with patience.limit():
         while len(served.lines()) < count:
             await asyncio.sleep(0.1)
     assert len(served.lines()) == count

@@ -13,6 +13,8 @@ from rich.console import Console
 from fakes import virtual_time
 from fakes.hosts import name, plus, running_host
 from fakes.load_balancer_world import World, balancer, node, port, service
+from fakes.loopback import free_port
+from fakes.patience import until
 from gatehouse.cli import status_load_balancers as cli
 from gatehouse.compiler.backends.nginx_plus import GeneratedUpstreams, generate_upstreams
 from gatehouse.compiler.frontends import external_load_balancer as front
@@ -26,8 +28,7 @@ from gatehouse.dataplane.nginx_plus import DesiredUpstreams, PlusServer, parse_n
 from gatehouse.kube import client as kube
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
-from gatehouse.standalone.free_ports import free_port
-from transports.nginx_plus.test_load_balancers_faults import fleet, held, until
+from transports.nginx_plus.test_load_balancers_faults import fleet, held
 
 NOW = "2026-01-01T00:00:00Z"
 URLS = ("http://a/api", "http://b/api")

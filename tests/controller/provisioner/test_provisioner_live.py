@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes import patience
 from fakes.process import ApiServer
 from gatehouse.apis.data_plane_workload import Workload
 from gatehouse.apis.resources import (
@@ -84,7 +85,7 @@ class Live:
         return obj["spec"] if obj else {}
 
     async def until(self, resource: Resource, holds: Callable[[Any], Any]) -> Any:
-        async with asyncio.timeout(20):
+        async with patience.limit():
             while not holds(obj := await self.get(resource)):
                 await asyncio.sleep(0.05)
         return obj
@@ -204,7 +205,7 @@ async def test_network_policy_allows_listener_ports_until_disabled(live: Live) -
 
 async def test_invalid_network_policy_peer_is_reported_with_api_server_message(live: Live) -> None:
     live.plan(networkPolicy={"enable": True, "egressTo": [{"ipBlock": {"cidr": "ten"}}]})
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while "spec.egress[1].to[0].ipBlock.cidr" not in live.trouble():
             await asyncio.sleep(0.05)
     assert live.trouble().startswith("NetworkPolicy default/g-c: ")
@@ -226,20 +227,20 @@ async def test_inapplicable_patch_is_reported_and_leaves_deployment_unchanged(li
     before = await live.until(DEPLOYMENTS, bool)
     patch = {"type": "JSONPatch", "value": [{"op": "remove", "path": "/spec/nothing"}]}
     live.plan(deployment={"patches": [patch], "replicas": 4})
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while "patches[0]" not in live.trouble():
             await asyncio.sleep(0.05)
     assert (await live.get(DEPLOYMENTS)) == before
     live.plan(deployment={"replicas": 4})
     await live.until(DEPLOYMENTS, lambda obj: obj["spec"]["replicas"] == 4)
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while live.trouble():
             await asyncio.sleep(0.05)
 
 
 async def test_invalid_pod_field_is_reported_with_api_server_message(live: Live) -> None:
     live.plan(deployment={"pod": {"tolerations": [{"operator": 7}]}})
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while not live.trouble():
             await asyncio.sleep(0.05)
     assert "tolerations" in live.trouble()
@@ -249,7 +250,7 @@ async def test_gateway_with_missing_parameters_keeps_its_objects(live: Live) -> 
     live.plan()
     before = await live.until(DEPLOYMENTS, bool)
     live.plan(waiting="waiting for parameters: GatewayParameters default/later not found")
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while "later" not in live.trouble():
             await asyncio.sleep(0.05)
     assert (await live.get(DEPLOYMENTS)) == before
@@ -268,7 +269,7 @@ async def test_copied_secret_is_created_updated_and_deleted_with_its_source(live
     async def copy() -> Any:
         return await live.get(SECRETS, "g-c-registry")
 
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while not (copied := await copy()):
             await asyncio.sleep(0.05)
     assert copied["data"] == {"a": "MQ=="}
@@ -276,11 +277,11 @@ async def test_copied_secret_is_created_updated_and_deleted_with_its_source(live
     spec = (await live.until(DEPLOYMENTS, bool))["spec"]["template"]["spec"]
     assert spec["imagePullSecrets"] == [{"name": "g-c-registry"}]
     live.provisioning.set_copied_secrets(told({**raw, "data": {"b": "Mg=="}}))
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while (await copy())["data"] != {"b": "Mg=="}:
             await asyncio.sleep(0.05)
     live.provisioning.set_copied_secrets(())
-    async with asyncio.timeout(10):
+    async with patience.limit():
         while await copy() is not None:
             await asyncio.sleep(0.05)
 

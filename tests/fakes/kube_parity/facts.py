@@ -11,6 +11,7 @@ import aiohttp
 import yaml
 from yarl import URL
 
+from fakes import patience
 from fakes.kube_parity.table import ParityRequest
 from gatehouse.apis.objects import Object
 
@@ -33,12 +34,11 @@ _UNIQUE = (
 _CONTROLLED = ("PodDisruptionBudget",)
 """Kinds whose status a controller may write between two requests."""
 _CONTROLLER = "kube-controller-manager"
-_DEADLINE_SECONDS = 20.0
 
 
 async def facts_of(session: aiohttp.ClientSession, request: ParityRequest) -> Facts:
     """Send a request and return the facts of its response."""
-    async with asyncio.timeout(_DEADLINE_SECONDS):
+    async with patience.limit():
         while True:
             async with session.request(
                 request.method,

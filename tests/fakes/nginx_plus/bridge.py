@@ -23,6 +23,7 @@ from typing import Any
 import crossplane
 import msgspec
 
+from fakes import patience
 from fakes.nginx_plus.api import Call, FakePlus
 from fakes.nginx_plus.faults import Fault
 from fakes.nginx_plus.model import Keyval, Plus, Upstream
@@ -94,7 +95,7 @@ class Bridge:
         with (self._directory / "reloads").open("a") as file:
             file.write("reload\n")
         os.kill(self._master, signal.SIGHUP)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience.SECONDS
         while time.monotonic() < deadline:
             if _children(self._master) - old and all(_retired(pid) for pid in old):
                 return

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from fakes import patience
+
 TESTS = Path(__file__).parents[2]
 
 ImageTable = dict[str, dict[str, Any]]
@@ -44,4 +46,4 @@ class Workloads:
         """End the process and all Pods."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(60)
+            self._process.wait(patience.SECONDS)

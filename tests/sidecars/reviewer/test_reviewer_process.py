@@ -7,7 +7,6 @@ import contextlib
 import re
 import signal
 import stat
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -224,10 +223,9 @@ async def test_review_of_silent_cluster_times_out(
         return None
 
     upstream.fault = fault
-    begun = time.monotonic()
     response = await reviewer.token("good")
     assert (response.status, response.text) == (503, f"{CLUSTER}: no response within 2 s")
-    assert 4 <= time.monotonic() - begun < 10
+    assert len(upstream.asked) == 2
 
 
 async def test_cached_reviews_are_served_while_envoy_is_unavailable(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.hosts import JITTER, Clock, desired_upstreams, plus, running_host
 from fakes.nginx_plus import FakePlus, Fault, Plus
+from fakes.patience import until
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.standalone.free_ports import free_port
@@ -56,12 +58,6 @@ async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() 
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_slow_host_times_out_and_is_retried() -> None:
@@ -141,7 +137,7 @@ async def test_unanswered_dns_queries_do_not_delay_other_hosts(
 
     def look(host: Any, *rest: Any, **more: Any) -> Any:
         if "dead" in str(host):
-            answered.wait(30)
+            answered.wait(patience.SECONDS)
             raise socket.gaierror(socket.EAI_AGAIN, "no server answered")
         return looked_up(host, *rest, **more)
 
@@ -153,7 +149,7 @@ async def test_unanswered_dns_queries_do_not_delay_other_hosts(
         plus_fleet.want({"lb": (tuple(dead), desired)})
         await asyncio.sleep(1)
         plus_fleet.want({"lb": ((*dead, named), desired)})
-        async with asyncio.timeout(5):
+        async with patience.limit():
             await until(lambda: held(fakes[0]) == [A])
         answered.set()
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fakes import peers
+from fakes import patience, peers
 from fakes.hosts import JITTER, Host, plus, running_host
 from fakes.load_balancer_world import (
     World,
@@ -112,7 +112,7 @@ class NlkComparison:
         result = await self.follow()
         expected = {**result, **(accepted or {})}
         try:
-            async with asyncio.timeout(30):
+            async with patience.limit():
                 while any(held(host) != expected for host in self._nlk):
                     await asyncio.sleep(0.05)
         except TimeoutError:

@@ -15,6 +15,7 @@ from fakes import agent_command, patience
 from fakes.agent_control_plane import ControlPlane
 from fakes.envoy_serving import host
 from fakes.logged_gateways import ABLE
+from fakes.loopback import free_port
 from fakes.nginx_agent import get
 from gatehouse.agent import drained_file
 from gatehouse.agent.access_log import LogForwarder
@@ -22,7 +23,6 @@ from gatehouse.compiler.backends.nginx import NginxGenerator
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.standalone.free_ports import free_port
 
 
 @contextlib.asynccontextmanager

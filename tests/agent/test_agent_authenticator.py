@@ -15,6 +15,7 @@ from agent.test_agent_process import spawn
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.agent import timeouts
 from gatehouse.compiler.backends import nginx
@@ -24,7 +25,6 @@ from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
 from gatehouse.agent.nginx import main
 from gatehouse.agent.nginx import master as masters
@@ -15,7 +16,6 @@ from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
-from gatehouse.standalone.free_ports import free_port
 
 HTTP = "gatehouse/http.conf"
 HOST = "gatehouse/servers/a.conf"

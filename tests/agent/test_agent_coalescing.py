@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.loopback import free_port
 from fakes.nginx_agent import get, running
 from gatehouse.agent.nginx import main
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

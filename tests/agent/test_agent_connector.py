@@ -22,6 +22,7 @@ from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
 from fakes.https_server import serving
+from fakes.loopback import free_port
 from fakes.nginx_agent import running
 from fakes.patience import until
 from fakes.tls_connector_process import Endpoint, echo
@@ -34,7 +35,6 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from agent.test_agent_process import spawn
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
-from fakes.loopback import loopback_network
+from fakes.loopback import free_port, loopback_network
 from fakes.nginx_agent import get, master_pid, running
 from fakes.patience import until
 from gatehouse.agent.nginx import binary as nginx_binary
@@ -29,7 +29,6 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.runtime import procfs
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -34,6 +34,7 @@ from fakes.envoy_running import (
     secret,
     website,
 )
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.agent.envoy import supervisor
 from gatehouse.agent.envoy.main import run_envoy_agent
@@ -51,7 +52,6 @@ from gatehouse.dataplane.xds.resources import (
 )
 from gatehouse.dataplane.xds.runtime_limits import LIMITS_LAYER
 from gatehouse.runtime import procfs
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

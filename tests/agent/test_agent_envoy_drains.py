@@ -14,12 +14,12 @@ import pytest
 
 from agent.test_agent_envoy import envoys, options, running
 from fakes.envoy_running import EnvoyControlPlane
+from fakes.loopback import free_port
 from fakes.processes import resident_bytes
 from gatehouse.compiler.backends.envoy import EnvoyCapabilities, EnvoyGenerator
 from gatehouse.compiler.ir.gateway import GatewayConfiguration, Listener
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.xds.resources import ResourceSet
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

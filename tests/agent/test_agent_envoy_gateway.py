@@ -10,12 +10,12 @@ import pytest
 
 from fakes import envoy_serving
 from fakes.envoy_running import EnvoyControlPlane, get
+from fakes.loopback import free_port
 from gatehouse.agent.envoy.main import run_envoy_agent
 from gatehouse.agent.options import options_from_environment
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

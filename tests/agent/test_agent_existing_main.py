@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fakes.agent_control_plane import ControlPlane, answering
+from fakes.loopback import free_port
 from gatehouse.agent.nginx import existing_main, main
 from gatehouse.agent.nginx.file_overview import Overviews
 from gatehouse.agent.nginx.manifests import unmanaged_path
 from gatehouse.agent.nginx.upstreams import only_endpoints_differ
 from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.wire.mpi.v1 import files_pb2
 
 PATHS = {"conf.d/http.conf", "secrets/a.pem", "main-includes/main.conf"}

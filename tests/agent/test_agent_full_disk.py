@@ -14,12 +14,12 @@ from agent.test_agent_endpoints import Backends, forwarding
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, connected
 from fakes.crashing_agent import assert_tidy, dying_agent
 from fakes.load import Load
+from fakes.loopback import free_port
 from fakes.nginx_agent import get
 from fakes.patience import until
 from fakes.small_disk import SmallDisk, small_disk
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

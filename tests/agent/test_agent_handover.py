@@ -17,6 +17,7 @@ import structlog
 
 from fakes import patience
 from fakes.load import Load
+from fakes.loopback import free_port
 from fakes.nginx_agent import get
 from fakes.patience import until
 from gatehouse.agent.nginx import binary as binaries
@@ -27,7 +28,6 @@ from gatehouse.agent.nginx.paths import NginxPaths
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.runtime import procfs, socket_sender
 from gatehouse.runtime.watched_process import WatchedProcess
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -18,6 +18,7 @@ from fakes import kube_upstream, patience, upstream_worlds
 from fakes.agent_control_plane import GATEWAY as FIRST
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane
+from fakes.loopback import free_port
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.paths import envoy_paths
 from gatehouse.agent.options import AgentOptions, options_from_environment
@@ -26,7 +27,6 @@ from gatehouse.compiler.frontends.inputs import limit_use_key, replicas_key, sha
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.incremental.query import Key
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 

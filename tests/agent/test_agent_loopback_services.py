@@ -19,8 +19,8 @@ import pytest
 from fakes import patience
 from fakes.agent_control_plane import ControlPlane, answering
 from fakes.envoy_running import EnvoyControlPlane, listener, routes
+from fakes.loopback import free_port
 from gatehouse.dataplane.xds.resources import ResourceSet
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -20,6 +20,7 @@ from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane, get
 from fakes.logged_gateways import PROXIES
+from fakes.loopback import free_port
 from fakes.nginx_agent import get as get_plain
 from gatehouse.agent.envoy.metrics import raw_page
 from gatehouse.compiler.backends import envoy, nginx
@@ -30,7 +31,6 @@ from gatehouse.dataplane import features, request_log
 from gatehouse.dataplane.delivery import InstanceCapabilities
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import LISTENER_TYPE_URL
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

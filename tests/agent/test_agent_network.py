@@ -13,11 +13,11 @@ import pytest
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.faulty_proxy import FaultyProxy, cutting_proxy
 from fakes.load import Load
+from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.agents.fleet import AgentFleet
 
 pytestmark = pytest.mark.process

@@ -15,6 +15,7 @@ import pytest
 from agent.test_agent_endpoints import Backends, Load, connected
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
 from fakes.nginx_plus import Fault
 from fakes.nginx_plus_agent import (
@@ -31,7 +32,6 @@ from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.origin import Origin
 from gatehouse.runtime import procfs
 from gatehouse.runtime.backoff import BackoffPolicy
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

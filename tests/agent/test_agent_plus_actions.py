@@ -12,13 +12,13 @@ import pytest
 
 from agent.test_agent_endpoints import Backends, connected
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.loopback import free_port
 from fakes.nginx_agent import get, running
 from fakes.nginx_plus import Fault
 from fakes.nginx_plus_agent import FakeProgram, assert_no_reload, forwarding
 from gatehouse.agent.nginx import instance_info
 from gatehouse.compiler.backends import nginx
 from gatehouse.dataplane.file_set import FileSet
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.wire.mpi.v1 import command_pb2
 
 pytestmark = pytest.mark.process

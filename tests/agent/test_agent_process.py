@@ -17,12 +17,12 @@ import structlog
 
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, write_certificate
+from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
 from fakes.patience import until
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -16,6 +16,7 @@ import pytest
 from agent.test_agent_envoy import envoys, options, running
 from fakes import patience
 from fakes.envoy_running import EnvoyControlPlane, backend, website
+from fakes.loopback import free_port
 from fakes.patience import until
 from fakes.reviewer_process import Upstream, review
 from gatehouse.agent import timeouts
@@ -23,7 +24,6 @@ from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.reviewer import config
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

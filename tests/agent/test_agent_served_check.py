@@ -16,6 +16,7 @@ from google.protobuf import json_format
 
 from fakes.envoy_model import make_resource
 from fakes.envoy_running import EnvoyControlPlane, backend, get, listener, secret, website
+from fakes.loopback import free_port
 from gatehouse.agent.envoy import served_check
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.main import run_envoy_agent
@@ -32,7 +33,6 @@ from gatehouse.dataplane.xds.resources import (
     ResourceSet,
     XdsResource,
 )
-from gatehouse.standalone.free_ports import free_port
 
 Ask = discovery_pb2.DeltaDiscoveryRequest
 Reply = discovery_pb2.DeltaDiscoveryResponse

@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.agent_command import agent
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.loopback import free_port
 from fakes.nginx_agent import get
 from fakes.patience import until
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

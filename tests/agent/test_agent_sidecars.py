@@ -15,6 +15,7 @@ from agent.test_agent_envoy import envoys, options, running, spawn
 from fakes import patience
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane, backend, get, website
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.agent import sidecars as owners
 from gatehouse.agent import timeouts
@@ -25,7 +26,6 @@ from gatehouse.runtime import procfs
 from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.base import control
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

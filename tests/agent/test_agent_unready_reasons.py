@@ -17,12 +17,12 @@ from agent.test_agent_envoy import envoys, options, running
 from fakes import kube_upstream, patience
 from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane
+from fakes.loopback import free_port
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.reviewer import config
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

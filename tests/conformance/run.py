@@ -76,7 +76,7 @@ class Installation:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
-        net = loopback_network(110, 220)
+        net = loopback_network()
         self.usable = f"{net}.250"
         self._command = (
             *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(directory)),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fakes import patience
+from fakes.loopback import free_port
 from fakes.process import ApiServer
 from gatehouse.apis.resources import (
     DAEMON_SETS,
@@ -25,7 +26,6 @@ from gatehouse.controller.provisioner import names
 from gatehouse.controller.provisioner.reconcile import OWNED_KINDS
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

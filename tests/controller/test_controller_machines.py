@@ -18,6 +18,7 @@ import pytest
 
 from fakes import patience
 from fakes.external_machines import Machine
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir import gateway as ir
@@ -35,7 +36,6 @@ from gatehouse.dataplane.origin import port_of
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports import nginx_plus
 from gatehouse.transports.server import AgentServer, AuthenticationUnavailable, Denied, Identity
 

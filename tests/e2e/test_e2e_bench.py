@@ -34,7 +34,7 @@ def measured(name: str, *arguments: str, seconds: float = 120) -> str:
 
 def pool() -> tuple[str, str]:
     """Return options for an address pool that no other benchmark uses at the same time."""
-    return "--pool", f"{loopback_network(20, 80)}.0/24"
+    return "--pool", f"{loopback_network()}.0/24"
 
 
 def rows_of(output: str) -> list[dict[str, Any]]:

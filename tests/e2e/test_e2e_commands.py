@@ -154,7 +154,7 @@ async def test_status_and_config_show_the_served_configuration(
 
 
 def test_demo_ends_with_correct_responses(tmp_path: Path) -> None:
-    pool = f"{loopback_network(221, 250)}.0/24"
+    pool = f"{loopback_network()}.0/24"
     done = subprocess.run(
         (sys.executable, "-m", "gatehouse", "demo", "--once", "--address-pool", pool),
         cwd=ROOT,

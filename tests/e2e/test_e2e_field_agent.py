@@ -23,10 +23,10 @@ from fakes.cluster_without_pods import (
 from fakes.field_agent import FieldAgent, program
 from fakes.installation import BAD_SNIPPETS_FILTER, apply, condition, hello, holds, route, until
 from fakes.kinds import resource_of
+from fakes.loopback import free_port
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["client", "cluster"]
 

@@ -37,11 +37,11 @@ from fakes.hosted_objects import (
 )
 from fakes.hosting import NODE, NODE_BALANCER, POOL, SERVICE_NAME, Cluster, Estate, NodeProxy, Place
 from fakes.installation import Installation, apply, until
+from fakes.loopback import free_port
 from fakes.machines import Machine
 from fakes.watch_connections import Watch, answers, watch
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["address", "clusters", "estate", "options", "node_proxy"]
 

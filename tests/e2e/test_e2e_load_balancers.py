@@ -16,11 +16,11 @@ import yaml
 from fakes.chromium import CHROMIUM, open_page
 from fakes.console import log_in, running_console, show
 from fakes.installation import ROOT, Installation, apply, until
+from fakes.loopback import free_port
 from fakes.nginx_plus import FakePlus, Plus, Upstream
 from fakes.process import ApiServer, environment
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 

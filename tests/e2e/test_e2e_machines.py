@@ -19,12 +19,12 @@ from fakes.external_machines import Machine
 from fakes.external_objects import NODES, balancer, join, listeners, service, wait_for_status
 from fakes.external_traffic import backends, datagram, greeting_of, node, web
 from fakes.installation import ROOT, Installation, apply, until
+from fakes.loopback import free_port
 from fakes.process import environment
 from gatehouse.apis import resources
 from gatehouse.cli.certs import certs
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo
-from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["authority", "cluster", "options", "place"]
 

@@ -15,9 +15,9 @@ import pytest
 from fakes.agent_command import agent
 from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
 from fakes.installation import apply, condition, hello, route, until
+from fakes.loopback import free_port
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["client", "cluster"]
 

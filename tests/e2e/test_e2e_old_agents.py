@@ -15,10 +15,10 @@ import pytest
 from fakes.agent_v2 import AgentV2, OldNginx, channel
 from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
 from fakes.installation import apply, hello, holds, route, until
+from fakes.loopback import free_port
 from gatehouse.apis import resources
 from gatehouse.controller import options as controller_options
 from gatehouse.kube import client as kube
-from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["client", "cluster"]
 

@@ -24,6 +24,7 @@ from fakes.agent_v3 import Claimant, claimant
 from fakes.authority import Authority
 from fakes.cluster_without_pods import SUFFIX, Cluster, client, cluster, give_address, token
 from fakes.installation import apply, get, hello, holds, route, traffic, until
+from fakes.loopback import free_port
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller import main as controller
@@ -31,7 +32,6 @@ from gatehouse.controller import options as controller_options
 from gatehouse.dataplane.file_set import base64_sha256
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.agents import token_auth
 
 __all__ = ["client", "cluster"]

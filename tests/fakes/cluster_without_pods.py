@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from fakes.inprocess import Server
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.state_directory import State
 
 SUFFIX = "gatehouse-nginx"

@@ -12,10 +12,10 @@ import pytest
 from fakes.external_machines import Machine
 from fakes.external_objects import join
 from fakes.installation import Installation
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.free_ports import free_port
 
 MARKS = [pytest.mark.process, pytest.mark.long]
 

@@ -11,9 +11,9 @@ import aiohttp
 from click.testing import CliRunner
 
 from fakes import agent_command
+from fakes.loopback import free_port
 from gatehouse.cli.certs import certs
 from gatehouse.controller.options import SERVER_NAME
-from gatehouse.standalone.free_ports import free_port
 
 
 class Machine:

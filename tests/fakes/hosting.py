@@ -19,10 +19,10 @@ from cryptography import x509
 
 from fakes import patience
 from fakes.authority import Authority
+from fakes.loopback import free_port
 from fakes.machines import Machine, join, resolving
 from fakes.process import Process
 from gatehouse.kube import client as kube
-from gatehouse.standalone.free_ports import free_port
 
 POOL = "203.0.113.0/24"
 """Addresses of Gateways, all of the hosting machine."""

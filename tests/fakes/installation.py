@@ -25,7 +25,7 @@ from gatehouse.standalone import process_records
 ROOT = Path(__file__).parents[2]
 PORT = 8080
 until = patience.until
-HOST_NET = loopback_network(120, 220)
+HOST_NET = loopback_network()
 BACKEND = (f"{HOST_NET}.250", 9080)
 REVISED = (f"{HOST_NET}.251", 9080)
 BAD_SNIPPETS_FILTER = {

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fakes import kubectls, peers
 from fakes.kubectls import Kubectl
+from fakes.loopback import free_port
 from fakes.process import Etcd, Process
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.state_directory import State
 
 VERSION = "v1.34.3"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from fakes import patience
+from fakes.loopback import free_port
 from fakes.process import environment
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 
 SOURCE = Path(__file__).with_name("kube_streams")
 CACHE = Path(__file__).parents[2] / ".cache"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fakes.authority import Authority
+from fakes.loopback import free_port
 from fakes.process import Process
-from gatehouse.standalone.free_ports import free_port
 
 VERSION = "ae98743"
 _API = "/apis/proxy.kubegateway.io/v1alpha1/upstreamclusters"

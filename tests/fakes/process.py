@@ -14,8 +14,8 @@ import urllib.request
 from pathlib import Path
 
 from fakes import patience
+from fakes.loopback import free_port
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.state_directory import State
 
 

@@ -16,6 +16,7 @@ from envoy.config.route.v3 import scoped_route_pb2
 
 from fakes.agent_control_plane import GATEWAY
 from fakes.envoy_running import EnvoyControlPlane, backend
+from fakes.loopback import free_port
 from gatehouse.agent.envoy import paths
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.compiler.backends.configuration import Incremental
@@ -29,7 +30,6 @@ from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import ResourceSet, XdsResource
 from gatehouse.incremental.query import Key
-from gatehouse.standalone.free_ports import free_port
 
 KEY: Key = ("Gateway", *GATEWAY.split("/"))
 GOOD = ir.Forward((ir.Backend("app"),))

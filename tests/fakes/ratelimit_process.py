@@ -17,8 +17,8 @@ from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 
 from fakes import patience
+from fakes.loopback import free_port
 from fakes.process import Process, environment
-from gatehouse.standalone.free_ports import free_port
 
 OK = rls_pb2.RateLimitResponse.OK
 OVER = rls_pb2.RateLimitResponse.OVER_LIMIT

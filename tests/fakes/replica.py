@@ -13,11 +13,11 @@ import msgspec
 
 from fakes import patience
 from fakes.inprocess import Server
+from fakes.loopback import free_port
 from fakes.process import ApiServer
 from gatehouse.controller import main as controllers
 from gatehouse.controller import options as controller_options
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 
 
 class Replica:

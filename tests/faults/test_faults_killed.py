@@ -15,11 +15,11 @@ from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, connected
 from fakes.crashing_agent import CrashingAgent, assert_tidy, dying_agent
 from fakes.load import Load
+from fakes.loopback import free_port
 from fakes.nginx_agent import get
 from fakes.patience import until
 from gatehouse.agent.nginx.apply_steps import ApplyStep
 from gatehouse.dataplane.file_set import FileSet
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

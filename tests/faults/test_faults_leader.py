@@ -25,13 +25,13 @@ from fakes.installation import (
     route,
     traffic,
 )
+from fakes.loopback import free_port
 from fakes.patience import until
 from fakes.process import ApiServer
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.runtime import procfs as agents
 from gatehouse.standalone import echo, pki
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

@@ -15,9 +15,9 @@ from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.faulty_proxy import cutting_proxy
 from fakes.load import Load
+from fakes.loopback import free_port
 from fakes.nginx_agent import get, running
 from gatehouse.agent.nginx import main
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

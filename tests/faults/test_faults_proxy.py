@@ -19,6 +19,7 @@ from fakes import patience, seccomp
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.envoy_running import EnvoyControlPlane, backend, website
 from fakes.load import Load
+from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid
 from fakes.patience import until
 from gatehouse.agent.envoy import main as envoy_main
@@ -28,7 +29,6 @@ from gatehouse.agent.options import options_from_environment
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import wait_until_gone
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -13,12 +13,12 @@ import pytest
 
 from fakes import patience
 from fakes.agent_control_plane import ControlPlane, answering
+from fakes.loopback import free_port
 from fakes.nginx_agent import master_pid
 from fakes.nginx_plus_agent import FakeProgram
 from faults.test_faults_proxy import STEADY_SECONDS, answers, kill_repeatedly, nginx
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from fakes.loopback import free_port
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.main import command
 from gatehouse.nodeproxy import coredns, haproxy, nginx, proxies, socket_stats
@@ -24,7 +25,6 @@ from gatehouse.nodeproxy.options import (
     parse_gateway,
 )
 from gatehouse.runtime import envoy_server
-from gatehouse.standalone.free_ports import free_port
 
 FOUR, SIX = "10.1.2.3", "fd00::3"
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 import aiohttp
 import pytest
 
+from fakes.loopback import free_port
 from gatehouse.runtime import prometheus
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import Sample
-from gatehouse.standalone.free_ports import free_port
 
 HOST = "127.0.0.1"
 

@@ -23,12 +23,12 @@ from fakes.agent_v2 import AgentV2, Config, channel, unzip
 from fakes.agent_v3 import Claimant
 from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
 from fakes.installation import apply, hello
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.kube import client as kube
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.xds.services import ADS_SERVICE
 
 __all__ = ["client", "cluster"]

@@ -19,12 +19,12 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from fakes.loopback import free_port
 from gatehouse.console import server as console
 from gatehouse.runtime import health, limited_http
 from gatehouse.runtime.limited_http import LimitedHttpServer
 from gatehouse.sidecars.authenticator import server as authenticator
 from gatehouse.sidecars.reviewer import server as reviewer
-from gatehouse.standalone.free_ports import free_port
 
 DEADLINE_SECONDS = 20.0
 

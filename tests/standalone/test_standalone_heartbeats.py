@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.agent.liveness import LivenessPolicy, LivenessTracker
 from gatehouse.runtime import heartbeat, procfs
 from gatehouse.runtime.heartbeat import HeartbeatPipe
 from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.supervisor import ControlPlaneProcess, PartProcess
 
 QUICK = LivenessPolicy(period_seconds=1.5, kill_seconds=3.0)

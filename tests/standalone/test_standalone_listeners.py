@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.standalone.free_ports import free_port
+from fakes.loopback import free_port
 from gatehouse.standalone.listeners import check_listeners
 from gatehouse.standalone.state_directory import State, StateError
 

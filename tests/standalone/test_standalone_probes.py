@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.node.probes import ProbeCounter, ProbeTiming, is_supported, timing_of
 from gatehouse.standalone.node.runner import RECORD, Launch, PodRunner
 

@@ -16,8 +16,8 @@ from cryptography import x509
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.agent_v3 import Claimant
 from fakes.authority import Authority
+from fakes.loopback import free_port
 from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator
 from gatehouse.transports.agents.token_auth import Denied, Identity
 from gatehouse.transports.server import AuthenticationUnavailable

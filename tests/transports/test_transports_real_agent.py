@@ -20,9 +20,9 @@ import pytest
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.authority import Authority
 from fakes.field_agent import FieldAgent, package_of, program
+from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.peers]
 

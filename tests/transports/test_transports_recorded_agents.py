@@ -22,10 +22,10 @@ from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.agent_v2 import AgentV2, Config, channel
 from fakes.agent_wire import WireAgent, nginx_agent_resource
 from fakes.field_agent import FieldAgent, program
+from fakes.loopback import free_port
 from fakes.peer_differences import UNREAD_AGENT_FIELDS
 from fakes.recording_proxy import RecordedMessage, RecordingProxy, field_values
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.wire.agent_sdk import commander_pb2 as sdk
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 

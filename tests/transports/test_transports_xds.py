@@ -25,11 +25,11 @@ from fakes.envoy_running import (
     routes,
     website,
 )
+from fakes.loopback import free_port
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.delta import DELTA_METHOD
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, XdsResource
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.xds.services import ADS_SERVICE
 
 pytestmark = pytest.mark.process

@@ -18,11 +18,11 @@ import pytest
 from fakes import patience
 from fakes.envoy_serving import listening, serving
 from fakes.envoys import ENVOY
+from fakes.loopback import free_port
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Endpoint
 from gatehouse.nodeproxy.envoy import envoy_configuration
 from gatehouse.nodeproxy.options import NodeProxyOptions, parse_addresses, parse_gateway
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -20,9 +20,9 @@ from cryptography import x509
 from fakes.authority import Authority
 from fakes.envoy_serving import host, plain, route_to
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged
+from fakes.loopback import free_port
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

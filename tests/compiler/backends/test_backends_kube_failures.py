@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from fakes.kube_serving import HOST, World, world
+from fakes.loopback import free_port
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

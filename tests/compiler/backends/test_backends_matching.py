@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, quote
 import pytest
 
 from fakes import patience
+from fakes.loopback import free_port
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -15,6 +15,7 @@ from fakes import collector_process, envoy_serving
 from fakes.authority import Authority
 from fakes.collector_process import CollectorProcess, running_collector
 from fakes.envoy_serving import Served, backend, host, plain, route_to
+from fakes.loopback import free_port
 from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import (
@@ -26,7 +27,6 @@ from gatehouse.compiler.ir.gateway import (
 from gatehouse.compiler.ir.settings import DataPlaneSettings, Settings
 from gatehouse.compiler.ir.tracing import TraceExport, Tracing
 from gatehouse.dataplane.origin import Origin
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [
     pytest.mark.process,

@@ -13,11 +13,11 @@ import pytest
 
 from fakes import patience
 from fakes.hosts import JITTER, Clock, desired_upstreams, plus, running_host
+from fakes.loopback import free_port
 from fakes.nginx_plus import FakePlus, Fault, Plus
 from fakes.patience import until
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.nginx_plus import PlusFleet, client
 from gatehouse.transports.nginx_plus.host_state import HOST_RETRIES
 from gatehouse.transports.nginx_plus.worker import RealClock, Worker

@@ -1,0 +1,35 @@
+"""Tests get ports and addresses that no other process of tests gets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from fakes import loopback
+from gatehouse.standalone.free_ports import is_free
+
+OTHER = """
+from fakes.loopback import free_port, loopback_network
+print(*(free_port() for _ in range(300)), *(loopback_network() for _ in range(300)))
+"""
+
+
+def test_processes_get_different_ports_and_networks() -> None:
+    own = {str(loopback.free_port()) for _ in range(300)}
+    own |= {loopback.loopback_network() for _ in range(300)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", OTHER], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    others = [set(process.communicate()[0].split()) for process in processes]
+    assert [len(names) for names in (own, *others)] == [600, 600, 600]
+    assert own.isdisjoint(others[0] | others[1])
+    assert all(is_free("127.0.0.1", int(name)) for name in own if name.isdigit())
+
+
+def test_block_of_a_process_that_ended_is_used_again() -> None:
+    runs = [
+        subprocess.run([sys.executable, "-c", OTHER], capture_output=True, text=True, check=True)
+        for _ in range(loopback._BLOCKS + 1)
+    ]
+    assert all(len(run.stdout.split()) == 600 for run in runs)

@@ -34,6 +34,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from cluster.conformance import ClusterInstallation  # noqa: E402
+from fakes import patience  # noqa: E402
 from fakes.loopback import loopback_network  # noqa: E402
 from fakes.workloads.command import ImageTable, Workloads  # noqa: E402
 
@@ -97,7 +98,7 @@ class Installation:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(60)
+            self._process.wait(patience.SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
 

@@ -282,11 +282,11 @@ async def watch(
 
 
 async def taken(events: asyncio.Queue[str], count: int) -> Counter[str]:
-    """Count the next `count` events of watches, or fewer if none comes for a minute."""
+    """Count the next `count` events of watches, or fewer if no more come."""
     counts: Counter[str] = Counter()
     with contextlib.suppress(TimeoutError):
         while counts.total() < count:
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 counts[await events.get()] += 1
     return counts
 

@@ -19,6 +19,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Namespace
 from lightkube.types import PatchType
 
+from fakes import patience
 from fakes.process import ApiServer
 from fakes.python_clients import kr8s_client, official_client
 
@@ -170,7 +171,7 @@ async def with_kr8s(api: Any, namespace: str) -> None:
     assert [c.raw["data"] for c in result] == [{"k": "w"}]
     routes = [r async for r in api.get("httproutes", namespace=namespace)]
     assert routes == []
-    waiting = asyncio.create_task(config_map.wait("delete", timeout=10))
+    waiting = asyncio.create_task(config_map.wait("delete", timeout=int(patience.SECONDS)))
     await config_map.delete()
     await waiting
     assert not await config_map.exists()

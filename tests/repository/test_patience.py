@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,15 @@ import pytest
 from fakes import patience
 
 TESTS = Path(__file__).parents[1]
+OTHERS = {"charts", "clients", "cluster", "e2e", "nodeproxy", "ratelimit", "security", "sidecars"}
+"""Directories that have limits of their own."""
+MODULES = [
+    path for path in sorted(TESTS.rglob("*.py")) if path.relative_to(TESTS).parts[0] not in OTHERS
+]
+PLACES = {"asyncio.timeout": 0, "asyncio.wait_for": 1}
+"""The argument that is a limit."""
+MAX_EXPECTED_SECONDS = 5
+"""Largest limit that a test may expect to pass: it waits for what must not come."""
 
 LIMITED = """
 import pytest
@@ -61,3 +72,60 @@ def test_waiting_without_an_event_loop_tells_what_there_is(monkeypatch: pytest.M
     monkeypatch.setattr(patience, "SECONDS", 0.05)
     with pytest.raises(AssertionError, match="only this"):
         patience.wait_until(lambda: False, lambda: "only this")
+
+
+def limits(tree: ast.Module) -> Iterator[tuple[int, float]]:
+    """Yield the line and number of each limit of waiting that is a number."""
+    numbers = {
+        target.id: statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = ast.unparse(call.func)
+        place = 0 if name.endswith(".wait") else PLACES.get(name)
+        if place is None:
+            continue
+        named = [item.value for item in call.keywords if item.arg == "timeout"]
+        for value in (*call.args[place : place + 1], *named):
+            number = numbers.get(value.id) if isinstance(value, ast.Name) else value
+            if isinstance(number, ast.Constant) and isinstance(number.value, int | float):
+                yield call.lineno, number.value
+
+
+def expected(tree: ast.Module) -> set[int]:
+    """Return the lines on which TimeoutError is caught or expected."""
+    return {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With | ast.AsyncWith | ast.Try)
+        for part in (node.handlers if isinstance(node, ast.Try) else node.items)
+        if "TimeoutError" in ast.unparse(part).split(":")[0]
+        for line in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(TESTS)))
+def test_waiting_for_what_must_come_has_no_limit_of_its_own(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if "virtual_time" in {name.name for name in ast.walk(tree) if isinstance(name, ast.alias)}:
+        return  # Its clock does not depend on the machine.
+    absent = expected(tree)
+    for line, number in limits(tree):
+        waits = number and not (number <= MAX_EXPECTED_SECONDS and line in absent)
+        assert not waits, f"{path}:{line}: {number} s, see fakes/patience.py"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(TESTS)))
+def test_ports_are_of_this_process_alone(path: Path) -> None:
+    names = {
+        name.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "gatehouse.standalone.free_ports"
+        for name in node.names
+    }
+    assert "free_port" not in names, f"{path}: see fakes/loopback.py"

@@ -22,8 +22,8 @@ Served = frozenset[tuple[str, str]]
 """Name and text of each route that forwards requests."""
 
 
-def route(name: str, text: str, match: int = 0) -> http.Route:
-    origin = Origin("HTTPRoute", "ns", name, f"rules[0].matches[{match}]")
+def route(name: str, text: str, match: int = 0, namespace: str = "ns") -> http.Route:
+    origin = Origin("HTTPRoute", namespace, name, f"rules[0].matches[{match}]")
     condition = http.Match(http.PathPrefix(f"/{match}"), headers=(http.ValueMatch("v", text),))
     return http.Route(f"{name}/{match}", condition, http.Redirect(hostname=text), origin=origin)
 
@@ -62,9 +62,9 @@ class Model:
         self.answered: dict[str, bool] = {}
         self.newest, self.content = "", ir.GatewayConfiguration("ns/gw")
 
-    def put(self, name: str, text: str, matches: int = 1) -> None:
+    def put(self, name: str, text: str, matches: int = 1, namespace: str = "ns") -> None:
         """Store a route."""
-        self.routes[name] = [route(name, text, number) for number in range(matches)]
+        self.routes[name] = [route(name, text, number, namespace) for number in range(matches)]
 
     def compile(self) -> ir.GatewayConfiguration:
         inputs, hosts = self.quarantine.inputs, []
@@ -146,12 +146,12 @@ def lying(orders: random.Random, names: list[str]) -> Callable[[Served], Iterabl
     return named
 
 
-def honest(bad: set[str]) -> Callable[[Served], Iterable[Suspect]]:
+def honest(bad: set[str], namespace: str = "ns") -> Callable[[Served], Iterable[Suspect]]:
     """Return messages that name the first bad route."""
 
     def named(content: Served) -> Iterable[Suspect]:
         for name in sorted({entry.rpartition("/")[0] for entry, _ in content} & bad)[:1]:
-            yield Suspect(Origin("HTTPRoute", "ns", name, "rules[0].matches[0]"))
+            yield Suspect(Origin("HTTPRoute", namespace, name, "rules[0].matches[0]"))
 
     return named
 
@@ -244,6 +244,53 @@ def test_good_change_during_a_search_is_live_after_two_tests(
     model.settle()
     expected = bad if bad_too else bad - {"late-bad"}
     assert {origin.name for origin in model.quarantine.left_out} == expected
+
+
+@pytest.mark.parametrize("messages", ["none", "honest"])
+@pytest.mark.parametrize("others", [1, 7])
+@pytest.mark.parametrize("many", [1, 10, 40])
+def test_good_changes_in_one_batch_with_many_bad_objects_of_another_namespace(
+    many: int, others: int, messages: str
+) -> None:
+    """The number of bad objects does not matter to other namespaces."""
+    bad = {f"bad{number}" for number in range(many)}
+    model = Model(lambda content: any(text == "bad" for _, text in content))
+    model.put("old", "first")
+    model.settle()
+    if messages == "honest":
+        model.named = honest(bad, "evil")
+    for name in sorted(bad):
+        model.put(name, "bad", namespace="evil")
+    good = {(f"good{number}/0", "first") for number in range(others)}
+    for number in range(others):
+        model.put(f"good{number}", "first", namespace=f"tenant{number}")
+    model.publish()
+    model.deliver(model.test())
+    fair = messages == "none" and many > others
+    for _ in range(2 if fair else 2 + 2 * math.ceil(math.log2(1 + others))):
+        if not good <= model.serving:
+            model.deliver(model.test())
+    assert good <= model.serving
+    tests = model.settle()
+    assert {origin.name for origin in model.quarantine.left_out} == bad
+    assert tests <= 8 + many * (2 + math.log2(1 + many + others))
+
+
+def test_bad_objects_of_several_namespaces_delay_others_by_their_number() -> None:
+    model = Model(lambda content: any(text == "bad" for _, text in content))
+    model.put("old", "first")
+    model.settle()
+    for number in range(60):
+        model.put(f"bad{number}", "bad", namespace=f"evil{number % 4}")
+    model.put("good", "first", namespace="tenant")
+    model.publish()
+    tests = 0
+    while ("good/0", "first") not in model.serving:
+        model.deliver(model.test())
+        tests += 1
+    assert tests <= 5
+    model.settle()
+    assert len(model.quarantine.left_out) == 60
 
 
 @pytest.mark.parametrize("messages", ["none", "honest"])

@@ -6,6 +6,7 @@ What a message names is only tried first.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -42,8 +43,10 @@ class Search(msgspec.Struct):
 
     All parts are held back at first. A group of parts that is rejected is divided: what the message
     names and the rest, or halves. The first division is tried. If it is accepted, the second one is
-    known to be rejected. Objects that change meanwhile are in every step. A step that is rejected
-    with such changes is followed by one with these alone.
+    known to be rejected. Namespaces are divided before their objects, those with fewer parts first,
+    so that no namespace waits for the many rejected objects of another one. Objects that change
+    meanwhile are in every step. A step that is rejected with such changes is followed by one with
+    these alone.
     """
 
     version: str
@@ -62,6 +65,8 @@ class Search(msgspec.Struct):
     """Origins of what was rejected, if the proxy names it."""
     groups: list[Parts] = []
     """Held parts that are still to be tried, the next group last."""
+    later: list[tuple[Parts, Rejected]] = []
+    """Divided groups of one namespace each, tried when :attr:`groups` has no other namespace."""
     trying: Parts = ()
     """Parts under trial; empty: everything is held back, which must be accepted."""
     pending: Rejected | None = None
@@ -139,7 +144,8 @@ class Search(msgspec.Struct):
     @property
     def finished(self) -> bool:
         """True if every part was tried."""
-        return self._proven and not self.trying and not self.groups and self.pending is None
+        waiting = self.trying or self.groups or self.later or self.pending is not None
+        return self._proven and not waiting
 
     def concerns(self, among: Sequence[Origin]) -> bool:
         """Return whether a rejection of these origins is about the same resource.
@@ -207,13 +213,24 @@ class Search(msgspec.Struct):
     def _condemn(self, rejected: Rejected) -> Rejected | None:
         first, second = self._divided(rejected.parts, rejected.named)
         if first and second:
-            self._try(first, msgspec.structs.replace(rejected, parts=second))
+            division = first, msgspec.structs.replace(rejected, parts=second)
+            namespaces = _namespaces(rejected.parts).keys()
+            if len(namespaces) > 1 or all(
+                _namespaces(group).keys() == namespaces for group in self.groups
+            ):
+                self._try(*division)
+            else:
+                self.later.append(division)
+                self._next_step()
             return None
         self._next_step()
         return rejected
 
     def _next_step(self) -> None:
-        self._try(self.groups.pop() if self.groups else ())
+        if self.later and not self.groups:
+            self._try(*self.later.pop())
+        else:
+            self._try(self.groups.pop() if self.groups else ())
 
     def _try(self, parts: Parts, pending: Rejected | None = None) -> None:
         self.trying, self.pending, self._input = parts, pending, None
@@ -234,6 +251,8 @@ class Search(msgspec.Struct):
         self._named = not self._named and 0 < len(second) < len(parts)
         if self._named:
             return tuple(part for part in parts if part not in second), second
+        if len(namespaces := _namespaces(parts)) > 1:
+            return _divided_by_namespace(parts, namespaces)
         if len(objects) > 1:
             later = frozenset(objects[len(objects) // 2 :])
             half = tuple(part for part in parts if _object(part) in later)
@@ -244,3 +263,25 @@ class Search(msgspec.Struct):
 def _object(part: Suspect) -> Origin:
     """Return the object of a part, so that all its matches are tried together; a port is one."""
     return part.origin if part.origin.port else part.origin.whole
+
+
+def _namespaces(parts: Iterable[Suspect]) -> Counter[str]:
+    """Return the number of parts of each namespace. Ports are in none."""
+    return Counter(map(_namespace, parts))
+
+
+def _divided_by_namespace(parts: Parts, namespaces: Counter[str]) -> tuple[Parts, Parts]:
+    """Divide parts of several namespaces: up to half of the parts, of those with the fewest.
+
+    Ports are in the second part.
+    """
+    fewest = sorted(namespaces, key=lambda name: (not name, namespaces[name]))
+    totals = itertools.accumulate(namespaces[name] for name in fewest)
+    most = max(namespaces[fewest[0]], len(parts) // 2)
+    chosen = {name for name, total in zip(fewest[:-1], totals, strict=False) if total <= most}
+    first = tuple(part for part in parts if _namespace(part) in chosen)
+    return first, tuple(part for part in parts if _namespace(part) not in chosen)
+
+
+def _namespace(part: Suspect) -> str:
+    return part.origin.namespace if part.origin.kind else ""

@@ -144,6 +144,9 @@ bench-many-objects: env-dev  ## Measure what 100,000 objects of one tenant cost 
 bench-many-routes: env-dev  ## Measure what 50,000 HTTPRoutes of one tenant cost others
 	$(BIN)/python bench/many_routes.py $(ARGS)
 
+bench-quarantine: env-dev  ## Measure a good change while the cause of rejections is searched
+	$(BIN)/python bench/quarantine.py $(ARGS)
+
 bench-endpoints: env-dev  ## Measure how soon a change of endpoints is in traffic
 	$(BIN)/python bench/endpoints.py $(ARGS)
 

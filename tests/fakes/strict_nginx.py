@@ -24,6 +24,7 @@ for argument; do
 done
 case " $* " in
 *" -t "*)
+  echo >>{tests}
   has() {{ grep -RqF -- "$1" "${{conf%/*}}"; }}
   if has "{killed}"; then kill -s KILL $$; fi
   if has "{unnamed}" || {{ has "{left}" && has "{right}"; }}; then
@@ -44,14 +45,26 @@ esac
 exec {nginx} "$@"
 """
 
+_TESTS = "tests"
+"""File with a line for each test of a configuration."""
+
 
 def environment_with_strict_nginx(directory: Path) -> dict[str, str]:
     """Return an environment with this NGINX on its PATH. Write it into ``directory``."""
     binary = directory / "nginx"
+    tests = directory / _TESTS
+    tests.touch()
+    tests.chmod(0o666)
     left, right = REFUSED_PAIR
     texts = {"refused": REFUSED, "unnamed": REFUSED_UNNAMED, "left": left, "right": right}
     nginx = find_nginx_binary(None)
-    binary.write_text(_SCRIPT.format(**texts, killed=KILLED, nginx=nginx))
+    script = _SCRIPT.format(**texts, killed=KILLED, tests=tests, nginx=nginx)
+    binary.write_text(script)
     for path in (directory, binary):
         path.chmod(0o755)
     return {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}"}
+
+
+def number_of_tests(directory: Path) -> int:
+    """Return how many configurations the NGINX in ``directory`` has tested."""
+    return (directory / _TESTS).stat().st_size

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from gatehouse.incremental.query import Key
 
 MAX_LOGGED_CHANGES = 10_000
-"""Maximum number of remembered objects. A rejection is about one of the last few versions."""
+"""Maximum number of remembered objects of a kind. Rejections are about one of the last versions."""
 
 
 class ChangeLog:
@@ -17,16 +19,17 @@ class ChangeLog:
     def __init__(self) -> None:
         self.now = 0
         """Number of changes so far."""
-        self._last: dict[Key, int] = {}
-        """The newest last."""
+        self._last: defaultdict[str, dict[Key, int]] = defaultdict(dict)
+        """By kind, the newest last."""
 
     def record(self, key: Key) -> None:
         """Record a change or deletion of an object."""
         self.now += 1
-        self._last.pop(key, None)
-        self._last[key] = self.now
-        if len(self._last) > MAX_LOGGED_CHANGES:
-            del self._last[next(iter(self._last))]
+        last = self._last[key[0]]
+        last.pop(key, None)
+        last[key] = self.now
+        if len(last) > MAX_LOGGED_CHANGES:
+            del last[next(iter(last))]
 
     def changed_since(self, key: Key, then: int) -> bool:
         """Return whether an object changed after `then`, a value of `now`."""
@@ -34,4 +37,4 @@ class ChangeLog:
 
     def last(self, key: Key) -> int:
         """Return the number of the last change of an object; 0 if none is remembered."""
-        return self._last.get(key, 0)
+        return self._last[key[0]].get(key, 0)

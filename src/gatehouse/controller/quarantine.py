@@ -27,7 +27,8 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
 from gatehouse.controller.assumed_good import SearchScope, assumed_scopes, named_scope
 from gatehouse.controller.change_log import ChangeLog
-from gatehouse.controller.held_back import changed_parts, held_back_key, is_route, port_part
+from gatehouse.controller.held_back import held_back_key, is_route, port_part
+from gatehouse.controller.part_order import parts_after, parts_in_order
 from gatehouse.controller.published_versions import MAX_VERSIONS, PublishedVersions, Version
 from gatehouse.controller.quarantine_search import Rejected, Search
 from gatehouse.controller.quarantined_routes import configured_routes
@@ -236,8 +237,7 @@ class Quarantine:
         rejected = Rejected((), known, reason, named)
         if search is None:
             return self._start_search(version, rejected, among)
-        since = partial(self._changes.changed_since, then=search.changes)
-        late = changed_parts(search.new, known.compiled, since)
+        late = parts_in_order(self._changes, search.new, known.compiled, search.changes)
         if search.hopeless and search.held.issuperset(late):
             return self._widen(search, version, rejected)
         return self._after_step(search, search.reject(rejected, late))
@@ -288,7 +288,8 @@ class Quarantine:
         if not known and self._leave_out_credentials(rejected):
             self._since = None
             return True
-        self._search = Search.start(version, rejected, self._scopes(rejected), among)
+        younger = partial(parts_after, self._changes, self.versions.good)
+        self._search = Search.start(version, rejected, self._scopes(rejected), among, younger)
         if self._search is None and not (known and self._leave_out_credentials(rejected)):
             self._abandoned.append(version)
             return False
@@ -302,9 +303,8 @@ class Quarantine:
         ports |= {entry.port for entry in version.gateway.l4_listeners}
         named = tuple(part for part in rejected.named if part.origin.port in ports)
         if good is not None:
-            since = partial(self._changes.changed_since, then=good.changes)
-            parts = changed_parts(good.gateway, version.gateway, since)
-            yield SearchScope(good.gateway, (*sorted(parts, key=self._order), *named))
+            parts = parts_in_order(self._changes, good.gateway, version.gateway, good.changes)
+            yield SearchScope(good.gateway, (*parts, *named))
         history = self._history if good is None else lambda _: StatusHistory.SERVED
         scope = named_scope(version.compiled, rejected.named, history)
         trial = self._trials and good is None
@@ -313,16 +313,6 @@ class Quarantine:
             yield from assumed_scopes(
                 version.compiled, self._history, serving=self._serving, trials=self._trials
             )
-
-    def _order(self, part: Suspect) -> tuple[bool, int]:
-        """Return the place of a part in a search: first routes, then what changed first.
-
-        So a policy is the cause and not its new route, and of two objects that fail together the
-        one that changed last.
-        """
-        route = is_route(part)
-        changed = 0 if route else self._changes.last(gateway_api.key_of(part.origin))
-        return not route, changed
 
     def _widen(self, search: Search, version: str, rejected: Rejected) -> bool:
         """Continue a search whose parts do not have the cause. Return that the inputs changed."""
@@ -333,7 +323,7 @@ class Quarantine:
         named = tuple(dict.fromkeys((*search.rejected.named, *rejected.named)))
         if len(search.rejected.named) < len(named) <= MAX_NAMED:
             first = msgspec.structs.replace(search.rejected, named=named)
-            self._search = Search.start(search.version, first, self._scopes(first), search.among)
+            self._search = search.again(first, self._scopes(first))
             return True
         self._search = search.widened()
         if self._search is None:

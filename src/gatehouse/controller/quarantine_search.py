@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -16,16 +16,18 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.assumed_good import SearchScope
 from gatehouse.controller.held_back import HeldBack, is_route
+from gatehouse.controller.part_order import Parts
 from gatehouse.controller.published_versions import Version
 from gatehouse.dataplane.origin import Origin
 
-Parts = tuple[Suspect, ...]
+Younger = Callable[[ir.GatewayConfiguration, Parts], Parts]
 
 MAX_REFINEMENTS = 16
 """Maximum number of divisions of one object. Its other parts then have the verdict together."""
 
 MAX_REPETITIONS = 3
-"""Maximum number of tests of one part beside objects that change at each of them."""
+"""Maximum number of tests of one part beside objects that change at each of them, and of one object
+without those that changed after it."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -47,6 +49,9 @@ class Search(msgspec.Struct):
     so that no namespace waits for the many rejected objects of another one. Objects that change
     meanwhile are in every step. A step that is rejected with such changes is followed by one with
     these alone.
+
+    So an object may be rejected because of one that changed after it and was accepted before. It is
+    tried without those that changed after it. If it is accepted, they are the rejected group.
     """
 
     version: str
@@ -59,6 +64,8 @@ class Search(msgspec.Struct):
     """Number of changes of objects before :attr:`new`."""
     held: set[Suspect]
     """Parts that are held back."""
+    younger: Younger = lambda *_: ()
+    """Returns the parts of a configuration that changed after some parts, the oldest first."""
     scopes: Iterator[SearchScope] = iter(())
     """The next scopes, for the case that the cause is none of the parts."""
     among: tuple[Origin, ...] = ()
@@ -71,6 +78,8 @@ class Search(msgspec.Struct):
     """Parts under trial; empty: everything is held back, which must be accepted."""
     pending: Rejected | None = None
     """Parts that are the cause if this step is accepted."""
+    recalled: bool = False
+    """True if :attr:`pending` was accepted before, and is held back because it is younger."""
     successful: bool = False
     """True if a part was left out as the result."""
     _proven: bool = False
@@ -79,6 +88,8 @@ class Search(msgspec.Struct):
     """True if the last division was by a message. The next one is by halves, since messages may
     name one part of many, or lie."""
     _refinements: Counter[Origin] = msgspec.field(default_factory=Counter)
+    _recalls: Counter[Origin] = msgspec.field(default_factory=Counter)
+    """Number of tests of each object without what is younger."""
     _repetitions: Counter[Suspect] = msgspec.field(default_factory=Counter)
     _input: HeldBack | None = None
 
@@ -89,10 +100,12 @@ class Search(msgspec.Struct):
         rejected: Rejected,
         scopes: Iterator[SearchScope],
         among: tuple[Origin, ...] = (),
+        younger: Younger = lambda *_: (),
     ) -> Search | None:
         """Return a search in the first scope with any parts; None if there is none.
 
-        ``version``: that which was rejected. ``scopes``: where the cause may be.
+        ``version``: that which was rejected. ``scopes``: where the cause may be. ``younger``: see
+        the attribute.
         """
         for scope in scopes:
             # A proxy that names routes may reject them because of a policy or filter.
@@ -105,7 +118,15 @@ class Search(msgspec.Struct):
                 continue
             known = rejected.version
             search = cls(
-                version, rejected, scope, known.compiled, known.changes, set(parts), scopes, among
+                version,
+                rejected,
+                scope,
+                known.compiled,
+                known.changes,
+                set(parts),
+                younger,
+                scopes,
+                among,
             )
             first, named = search._divided(parts, rejected.named)
             if named and search._named:
@@ -129,9 +150,13 @@ class Search(msgspec.Struct):
         search.trying, search._proven = parts, True
         return search
 
+    def again(self, rejected: Rejected, scopes: Iterator[SearchScope]) -> Search | None:
+        """Return a search in other scopes; None if there is none."""
+        return Search.start(self.version, rejected, scopes, self.among, self.younger)
+
     def widened(self) -> Search | None:
         """Return a search in the next scope; None if the cause is in none."""
-        return Search.start(self.version, self.rejected, self.scopes, self.among)
+        return self.again(self.rejected, self.scopes)
 
     @property
     def input(self) -> HeldBack:
@@ -182,7 +207,11 @@ class Search(msgspec.Struct):
         """
         version, tried, pending = rejected.version, self.trying, self.pending
         late = tuple(part for part in late if part not in self.held)
-        if pending is not None:
+        if pending is not None and self.recalled:
+            self.held.difference_update(pending.parts)
+            if not late:
+                self._recalls[_object(tried[0])] = MAX_REPETITIONS
+        elif pending is not None:
             self.groups.append(pending.parts)
         if not self._proven and tried:
             # What the message named is not all: everything is held back next.
@@ -211,6 +240,8 @@ class Search(msgspec.Struct):
         self.groups.insert(0, parts)
 
     def _condemn(self, rejected: Rejected) -> Rejected | None:
+        if self._recall(rejected):
+            return None
         first, second = self._divided(rejected.parts, rejected.named)
         if first and second:
             division = first, msgspec.structs.replace(rejected, parts=second)
@@ -226,6 +257,21 @@ class Search(msgspec.Struct):
         self._next_step()
         return rejected
 
+    def _recall(self, rejected: Rejected) -> bool:
+        """Try one object without what is younger, unless this was tried. Return whether it is."""
+        first, *others = dict.fromkeys(map(_object, rejected.parts))
+        if others or not self._proven or self._recalls[first] == MAX_REPETITIONS:
+            return False
+        younger = self.younger(self.new, rejected.parts)
+        younger = tuple(part for part in younger if part not in self.held)
+        if not younger:
+            return False
+        self._recalls[first] += 1
+        self.held.update(younger)
+        self._try(rejected.parts, msgspec.structs.replace(rejected, parts=younger))
+        self.recalled = True
+        return True
+
     def _next_step(self) -> None:
         if self.later and not self.groups:
             self._try(*self.later.pop())
@@ -233,7 +279,7 @@ class Search(msgspec.Struct):
             self._try(self.groups.pop() if self.groups else ())
 
     def _try(self, parts: Parts, pending: Rejected | None = None) -> None:
-        self.trying, self.pending, self._input = parts, pending, None
+        self.trying, self.pending, self.recalled, self._input = parts, pending, False, None
 
     def _divided(self, parts: Parts, named: Iterable[Suspect]) -> tuple[Parts, Parts]:
         """Divide a rejected group. The second part is empty if it has the verdict as a whole."""

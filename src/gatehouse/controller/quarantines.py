@@ -220,8 +220,7 @@ class Quarantines:
 
     def object_changed(self, key: Key, *, deleted: bool) -> None:
         """Process a change or deletion of an object that is an input of compile passes."""
-        if key[0] not in gateway_api.ROUTE_KINDS:
-            self._changes.record(key)
+        self._changes.record(key)
         for gateway in tuple(self._holding):
             quarantine = self._by_gateway[gateway]
             released = deleted and quarantine.forget(key)

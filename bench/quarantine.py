@@ -23,6 +23,7 @@ from many_routes import CROWD, TENANT, Object, Tenant, crowd_route
 
 from fakes.strict_nginx import REFUSED, environment_with_strict_nginx, number_of_tests
 from gatehouse.apis import resources
+from gatehouse.controller.quarantines import LEFT_OUT
 from gatehouse.kube.client import Client
 
 SEARCH_SECONDS = 600.0
@@ -39,6 +40,7 @@ def bad_route(number: int) -> Object:
 
 async def until_left_out(client: Client, count: int) -> None:
     """Wait until the status of the Gateway shows that so many objects are left out."""
+    text = f"{count} object{'s' if count > 1 else ''} {LEFT_OUT}"
     while True:
         status = (await client.get(resources.GATEWAYS, TENANT, TENANT)).get("status", {})
         (message,) = (
@@ -46,7 +48,7 @@ async def until_left_out(client: Client, count: int) -> None:
             for condition in status["conditions"]
             if condition["type"] == "Programmed"
         )
-        if (f"{count} object" in message) if count else ("left out" not in message):
+        if text in message if count else LEFT_OUT not in message:
             return
         await asyncio.sleep(0.1)
 

@@ -332,6 +332,36 @@ def test_newer_object_of_another_namespace_is_left_out_of_two_that_fail_together
     assert tests <= 16 + many * (3 + math.log2(1 + many))
 
 
+@pytest.mark.parametrize("many", [1, 30])
+def test_objects_of_one_namespace_that_fail_together_take_no_other_change_away(many: int) -> None:
+    pairs = [{(f"older{number}/0", "half"), (f"newer{number}/0", "half")} for number in range(8)]
+    model = Model(
+        lambda content: (
+            any(pair <= content for pair in pairs) or any(text == "bad" for _, text in content)
+        )
+    )
+    model.put("old", "first")
+    model.settle()
+    for number in range(many):
+        model.put(f"bad{number}", "bad", namespace="evil")
+    for name in ("older", "newer"):
+        for number in range(8):
+            model.put(f"{name}{number}", "half", namespace="evil")
+        model.put(f"beside-{name}", "first", namespace="tenant")
+        model.publish()
+        for _ in range(4):
+            model.deliver(model.test())
+    model.history.clear()
+    model.settle()
+    left_out = {origin.name for origin in model.quarantine.left_out}
+    assert left_out == {
+        *(f"newer{number}" for number in range(8)),
+        *(f"bad{number}" for number in range(many)),
+    }
+    for content in model.history:
+        assert {("beside-older/0", "first"), ("beside-newer/0", "first")} <= content
+
+
 @pytest.mark.parametrize("messages", ["none", "honest"])
 def test_route_of_many_bad_matches_delays_others_by_one_division(messages: str) -> None:
     model = Model(lambda content: any(text == "bad" for _, text in content))

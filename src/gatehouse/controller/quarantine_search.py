@@ -7,7 +7,7 @@ What a message names is only tried first.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -26,8 +26,10 @@ MAX_REFINEMENTS = 16
 """Maximum number of divisions of one object. Its other parts then have the verdict together."""
 
 MAX_REPETITIONS = 3
-"""Maximum number of tests of one part beside objects that change at each of them, and of one object
-without those that changed after it."""
+"""Maximum number of tests of one part beside objects that change at each of them."""
+
+MAX_RECALLS = 6
+"""Maximum number of tests of one object without those that changed after it."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -51,7 +53,8 @@ class Search(msgspec.Struct):
     these alone.
 
     So an object may be rejected because of one that changed after it and was accepted before. It is
-    tried without those that changed after it. If it is accepted, they are the rejected group.
+    tried without those that changed after it, first without those of its namespace. If it is
+    accepted, they are the rejected group.
     """
 
     version: str
@@ -90,6 +93,10 @@ class Search(msgspec.Struct):
     _refinements: Counter[Origin] = msgspec.field(default_factory=Counter)
     _recalls: Counter[Origin] = msgspec.field(default_factory=Counter)
     """Number of tests of each object without what is younger."""
+    _rejected_without: defaultdict[Origin, set[Suspect]] = msgspec.field(
+        default_factory=lambda: defaultdict(set)
+    )
+    """Younger parts without which each object was rejected, too."""
     _repetitions: Counter[Suspect] = msgspec.field(default_factory=Counter)
     _input: HeldBack | None = None
 
@@ -210,7 +217,7 @@ class Search(msgspec.Struct):
         if pending is not None and self.recalled:
             self.held.difference_update(pending.parts)
             if not late:
-                self._recalls[_object(tried[0])] = MAX_REPETITIONS
+                self._rejected_without[_object(tried[0])].update(pending.parts)
         elif pending is not None:
             self.groups.append(pending.parts)
         if not self._proven and tried:
@@ -260,15 +267,20 @@ class Search(msgspec.Struct):
     def _recall(self, rejected: Rejected) -> bool:
         """Try one object without what is younger, unless this was tried. Return whether it is."""
         first, *others = dict.fromkeys(map(_object, rejected.parts))
-        if others or not self._proven or self._recalls[first] == MAX_REPETITIONS:
+        if others or not self._proven or self._recalls[first] == MAX_RECALLS:
             return False
         younger = self.younger(self.new, rejected.parts)
         younger = tuple(part for part in younger if part not in self.held)
-        if not younger:
+        namespace = _namespace(rejected.parts[0])
+        own = tuple(part for part in younger if _namespace(part) == namespace)
+        for recalled in (own, younger):
+            if not self._rejected_without[first].issuperset(recalled):
+                break
+        else:
             return False
         self._recalls[first] += 1
-        self.held.update(younger)
-        self._try(rejected.parts, msgspec.structs.replace(rejected, parts=younger))
+        self.held.update(recalled)
+        self._try(rejected.parts, msgspec.structs.replace(rejected, parts=recalled))
         self.recalled = True
         return True
 

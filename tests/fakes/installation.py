@@ -137,8 +137,11 @@ async def holds(client: kube.Client, kind: str, name: str, type_: str, status: s
 
 
 async def address(client: kube.Client) -> str:
-    result = await holds(client, "Gateway", "web", "Programmed")
-    return str(result["addresses"][0]["value"])
+    async def assigned() -> Any:
+        result = await holds(client, "Gateway", "web", "Programmed")
+        return result["addresses"]
+
+    return str((await until(assigned))[0]["value"])
 
 
 async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:

@@ -11,11 +11,17 @@ import pytest
 
 from fakes import kube_estate
 from fakes.installation import Installation
-from fakes.installation_fixtures import backends, client, installation
+from fakes.installation_fixtures import (
+    backends,
+    client,
+    installation,
+    lasting_installation,
+    shared_installation,
+)
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
-__all__ = ["backends", "client", "installation"]
+__all__ = ["backends", "client", "installation", "lasting_installation", "shared_installation"]
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,11 @@ def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 def objects(gateway_class: str) -> list[dict[str, Any]]:
     """Return the objects of the example, with a TCP listener and its route."""
     gateway, *others = hello(gateway_class)

@@ -34,6 +34,11 @@ SECURE = (f"{HOST_NET}.252", 9443)
 META = {"namespace": "default"}
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)

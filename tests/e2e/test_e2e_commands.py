@@ -26,6 +26,11 @@ from gatehouse.kube import client as kube
 pytestmark = pytest.mark.process
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 async def test_second_up_on_the_same_state_directory_fails_with_one_line(
     installation: Installation, client: kube.Client
 ) -> None:

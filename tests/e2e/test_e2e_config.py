@@ -24,6 +24,11 @@ def gateway_class() -> str:
     return "gatehouse-envoy"
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 async def config(installation: Installation, *words: str) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-m", "gatehouse", "config", *words)
     return await asyncio.to_thread(

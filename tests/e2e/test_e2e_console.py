@@ -22,6 +22,11 @@ def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 async def test_route_view_shows_live_requests_by_status_class(
     installation: Installation, client: kube.Client, backends: None, gateway_class: str
 ) -> None:

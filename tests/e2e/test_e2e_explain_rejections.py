@@ -34,6 +34,11 @@ DEEP = f"/deep{'(' * 300}x{')' * 300}"
 GRPC_BACKEND = (f"{HOST_NET}.249", 9090)
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 async def run(installation: Installation, *words: str) -> Result:
     arguments = [*words, "--kubeconfig", str(installation.kubeconfig)]
     return await asyncio.to_thread(CliRunner().invoke, explain, arguments)

@@ -17,6 +17,11 @@ pytestmark = pytest.mark.process
 MESSAGE = "this node runs data planes of Gatehouse only"
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 def workload(name: str, note: Path) -> dict[str, Any]:
     """Return a workload that writes a file."""
     command = ["/bin/sh", "-c", f"id > {note}; sleep 60"]

@@ -96,7 +96,8 @@ async def plant(client: kube.Client, gateway_class: str) -> None:
         except kube.Invalid as error:
             pytest.fail(f"{item['kind']} {item['metadata']['name']}: {error}")
     event = {
-        "metadata": {"name": "web.1", "namespace": "default"}, "type": "Warning", "reason": "Odd",
+        "metadata": {"name": f"web.{gateway_class}", "namespace": "default"},
+        "type": "Warning", "reason": "Odd",
         "involvedObject": {"kind": "Gateway", "namespace": "default", "name": "web"},
         "message": f"connection with {PLANTED['secret']} to https://u:{PLANTED['url']}@h.example",
     }  # fmt: skip
@@ -106,6 +107,11 @@ async def plant(client: kube.Client, gateway_class: str) -> None:
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
 
 
 async def test_support_bundle_has_everything_but_secrets(

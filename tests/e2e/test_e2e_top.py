@@ -20,6 +20,11 @@ def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 async def test_top_shows_requests_of_routes_and_backends(
     installation: Installation, client: kube.Client, backends: None, gateway_class: str
 ) -> None:

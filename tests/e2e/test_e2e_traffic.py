@@ -13,6 +13,7 @@ from fakes.installation import (
     HOST_NET,
     PORT,
     REVISED,
+    Installation,
     address,
     apply,
     get,
@@ -25,6 +26,11 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
 pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
 
 
 async def test_gateway_with_ready_status_serves_its_route(

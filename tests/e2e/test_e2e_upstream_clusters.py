@@ -25,6 +25,11 @@ Object = dict[str, Any]
 NAME = "prod.example"
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 def gateway(class_name: str) -> Object:
     listener = {"name": "api", "port": 6443, "protocol": "gatehouse.dev/KubeAPIServer"}
     return {

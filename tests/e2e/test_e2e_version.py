@@ -19,6 +19,11 @@ def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def installation(shared_installation: Installation) -> Installation:
+    return shared_installation
+
+
 async def test_versions_of_running_programs_are_shown(
     installation: Installation, client: kube.Client, gateway_class: str
 ) -> None:

@@ -11,11 +11,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from fakes.kube_fake_api import config_map, line
 from fakes.kube_test_pki import Authority
+from fakes.process import SECONDS
 from gatehouse.apis.resources import CONFIG_MAPS
 from gatehouse.kube import client as kube
+from gatehouse.kube import sockets
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
 
@@ -133,3 +136,21 @@ async def test_closed_client_has_closed_connections_of_cancelled_requests(
             request.cancel()
         await asyncio.gather(*requests, return_exceptions=True)
     assert silent.clients() == 0
+
+
+def test_client_is_closed_at_once_with_the_event_loop_of_the_programs(
+    server: tuple[SilentServer, kube.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of the wait is longer than the test may take."""
+    monkeypatch.setattr(sockets, "CLOSE_SECONDS", 3600.0)
+    silent, client = server
+
+    async def watch() -> None:
+        async with asyncio.timeout(SECONDS), client:
+            for _ in range(WATCHES):
+                async with watching(client):
+                    pass
+            assert len(silent.accepted) == WATCHES
+        assert silent.clients() == 0
+
+    uvloop.run(watch())

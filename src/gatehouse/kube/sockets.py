@@ -70,3 +70,9 @@ class _Socket(socket.socket):
     def close(self) -> None:
         super().close()
         self._on_close(self)
+
+    def detach(self) -> int:
+        # uvloop's transports close the descriptor of a socket that they have detached.
+        descriptor = super().detach()
+        self._on_close(self)
+        return descriptor

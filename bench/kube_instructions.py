@@ -35,7 +35,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
 
-from fakes import envoy_serving, envoys, kube_serving
+from fakes import envoys, kube_serving, patience
 from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import LISTENER_TYPE_URL, ResourceSet, XdsResource
@@ -173,7 +173,7 @@ async def counting() -> AsyncIterator[tuple[Counter, kube_serving.World]]:
     with tempfile.TemporaryDirectory(prefix="ghc-") as name:
         counter = Counter(Path(name))
         envoys.ENVOY, binary = counter.wrapper, envoys.ENVOY
-        envoy_serving.SERVING_TIMEOUT_SECONDS = SERVING_TIMEOUT_SECONDS
+        patience.SECONDS = SERVING_TIMEOUT_SECONDS
         try:
             async with kube_serving.world() as world:
                 envoys.ENVOY = binary

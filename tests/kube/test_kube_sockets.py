@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from fakes import patience
 from fakes.kube_fake_api import config_map, line
 from fakes.kube_test_pki import Authority
-from fakes.process import SECONDS
 from gatehouse.apis.resources import CONFIG_MAPS
 from gatehouse.kube import client as kube
 from gatehouse.kube import sockets
@@ -146,7 +146,7 @@ def test_client_is_closed_at_once_with_the_event_loop_of_the_programs(
     silent, client = server
 
     async def watch() -> None:
-        async with asyncio.timeout(SECONDS), client:
+        async with patience.limit(), client:
             for _ in range(WATCHES):
                 async with watching(client):
                     pass

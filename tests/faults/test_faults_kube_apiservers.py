@@ -282,7 +282,7 @@ async def watch(
 
 
 async def taken(events: asyncio.Queue[str], count: int) -> Counter[str]:
-    """Count the next `count` events of watches, or fewer if no more come."""
+    """Count the next `count` events of watches, or fewer if that is all."""
     counts: Counter[str] = Counter()
     with contextlib.suppress(TimeoutError):
         while counts.total() < count:

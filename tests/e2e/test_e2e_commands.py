@@ -171,8 +171,11 @@ def test_demo_ends_with_correct_responses(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every answer was right." in done.stdout
     # Everything has ended: nothing of it can be used.
-    assert "kubeconfig" not in done.stdout
-    assert "curl" not in done.stdout
+    printed = done.stdout + done.stderr
+    assert "kubeconfig" not in printed
+    assert "curl" not in printed
+    paths = re.findall(r"(?<![\w:/.])/[\w./-]+", printed)
+    assert [path for path in paths if not Path(path).exists()] == []
 
 
 async def test_up_serves_the_metrics_of_the_controller(

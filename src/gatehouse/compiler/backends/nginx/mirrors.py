@@ -10,6 +10,7 @@ import msgspec
 from gatehouse.compiler.backends.nginx import functions, headers, names, quoting, rewriting
 from gatehouse.compiler.backends.nginx.backend_protocol import (
     http_version,
+    module_of,
     pass_directive,
     tls_directives,
 )
@@ -57,8 +58,6 @@ def mirror_directives(
         return Copies()
     claims = [(name, f'"${{{variable}}}"') for name, variable in guarded.claim_headers]
     changes = edit, rewrite.hostname, claims, context.removed_headers, guarded.cookie
-    # NGINX ends the connection of the client if the backend of a copy changes the protocol.
-    request = headers.request_headers("proxy", *changes, upgrades=False)
     directives: list[Directive] = []
     maps: list[Directive] = []
     locations: list[Directive] = []
@@ -75,13 +74,15 @@ def mirror_directives(
             inner.append(
                 block("if", (f"(${variable}", "=", '"")'), (simple_directive("return", "204"),))
             )
+        module = module_of(cluster)
         inner += [
-            *request,
+            # NGINX ends the connection of the client if the backend of a copy changes the protocol.
+            *headers.request_headers(module, *changes, upgrades=False),
             *_rewritten(rewrite.path, path_match),
-            simple_directive("proxy_connect_timeout", "1s"),
-            simple_directive("proxy_read_timeout", "10s"),
+            simple_directive(f"{module}_connect_timeout", "1s"),
+            simple_directive(f"{module}_read_timeout", "10s"),
             *http_version(context, cluster),
-            *tls_directives("proxy", cluster),
+            *tls_directives(module, cluster),
             pass_directive(cluster, cluster.name, "" if rewrite.path else _UNCHANGED),
         ]
         directives.append(simple_directive("mirror", path))

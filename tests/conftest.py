@@ -95,10 +95,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Collect no garbage while modules are imported and tests collected: nearly all of it stays."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave what the collection of the tests made out of later collections of garbage."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

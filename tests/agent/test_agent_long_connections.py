@@ -11,9 +11,9 @@ import pytest
 from fakes.agent_command import agent
 from fakes.agent_control_plane import ControlPlane, answering
 from fakes.envoy_serving import listening
+from fakes.loopback import free_port
 from fakes.nginx_agent import get
 from gatehouse.dataplane.file_set import File
-from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

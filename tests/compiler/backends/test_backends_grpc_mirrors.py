@@ -26,4 +26,4 @@ def test_copy_of_a_grpc_call_verifies_the_backend_and_has_the_headers_of_the_cal
     assert "grpc_ssl_verify on;" in location
     assert 'grpc_ssl_name "copy.test";' in location
     assert 'grpc_set_header "Host" $gh_host;' in location
-    assert "proxy_" not in location
+    assert " proxy_" not in location

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from fakes import loopback
 from gatehouse.standalone.free_ports import is_free
@@ -12,13 +14,16 @@ OTHER = """
 from fakes.loopback import free_port, loopback_network
 print(*(free_port() for _ in range(300)), *(loopback_network() for _ in range(300)))
 """
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 def test_processes_get_different_ports_and_networks() -> None:
     own = {str(loopback.free_port()) for _ in range(300)}
     own |= {loopback.loopback_network() for _ in range(300)}
     processes = [
-        subprocess.Popen([sys.executable, "-c", OTHER], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", OTHER], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
         for _ in range(2)
     ]
     others = [set(process.communicate()[0].split()) for process in processes]
@@ -28,8 +33,9 @@ def test_processes_get_different_ports_and_networks() -> None:
 
 
 def test_block_of_a_process_that_ended_is_used_again() -> None:
+    command = [sys.executable, "-c", OTHER]
     runs = [
-        subprocess.run([sys.executable, "-c", OTHER], capture_output=True, text=True, check=True)
+        subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
         for _ in range(loopback._BLOCKS + 1)
     ]
     assert all(len(run.stdout.split()) == 600 for run in runs)

@@ -61,6 +61,7 @@ def mirror_directives(
     directives: list[Directive] = []
     maps: list[Directive] = []
     locations: list[Directive] = []
+    needs_path = False
     for number, mirror in enumerate(targets):
         cluster = context.clusters.get(mirror.cluster)
         steps = mirror.numerator * SHARE_STEPS // mirror.denominator
@@ -75,20 +76,31 @@ def mirror_directives(
                 block("if", (f"(${variable}", "=", '"")'), (simple_directive("return", "204"),))
             )
         module = module_of(cluster)
+        # The gRPC module sends the path of the location, and no other.
+        sets_path = rewrite.path is not None or module == "grpc"
+        needs_path |= sets_path
         inner += [
             # NGINX ends the connection of the client if the backend of a copy changes the protocol.
             *headers.request_headers(module, *changes, upgrades=False),
-            *_rewritten(rewrite.path, path_match),
-            simple_directive(f"{module}_connect_timeout", "1s"),
-            simple_directive(f"{module}_read_timeout", "10s"),
-            *http_version(context, cluster),
-            *tls_directives(module, cluster),
-            pass_directive(cluster, cluster.name, "" if rewrite.path else _UNCHANGED),
+            *(_rewritten(rewrite.path, path_match) if sets_path else ()),
+            *_forwarded(context, cluster, "" if sets_path else _UNCHANGED),
         ]
         directives.append(simple_directive("mirror", path))
         locations.append(block("location", ("=", path), inner))
-    before = (functions.set_argument(_PATH, "$uri"),) if locations and rewrite.path else ()
+    before = (functions.set_argument(_PATH, "$uri"),) if needs_path else ()
     return Copies(tuple(directives), before, tuple(maps), tuple(locations))
+
+
+def _forwarded(context: NginxRouteContext, cluster: ir.Cluster, path: str) -> list[Directive]:
+    """Return the directives that forward a copy. Raises InvalidValueError."""
+    module = module_of(cluster)
+    return [
+        simple_directive(f"{module}_connect_timeout", "1s"),
+        simple_directive(f"{module}_read_timeout", "10s"),
+        *http_version(context, cluster),
+        *tls_directives(module, cluster),
+        pass_directive(cluster, cluster.name, path),
+    ]
 
 
 def _share(variable: str, number: int, steps: int) -> Directive:
@@ -100,14 +112,12 @@ def _share(variable: str, number: int, steps: int) -> Directive:
 
 
 def _rewritten(rewrite: ir.PathRewrite | None, path_match: ir.PathMatch) -> list[Directive]:
-    """Return the directives that give a copy the rewritten path of its request, if it has one.
+    """Return the directives that give a copy the path of its request, rewritten if it is.
 
     NGINX encodes the result again, so that a decoded path cannot change the request.
     """
-    if rewrite is None:
-        return []
     return [
         simple_directive("rewrite", quoting.word("^"), f"${_PATH}"),
-        *rewriting.rewrites(rewrite, path_match),
+        *(rewriting.rewrites(rewrite, path_match) if rewrite is not None else ()),
         simple_directive("break"),
     ]

@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
@@ -42,6 +43,8 @@ settings.register_profile(
     suppress_health_check=SLOW,
 )
 """Other examples in every run, in another order; the seed is in the header of pytest's report."""
+SEED = "hypothesis_seed"
+"""Name of the seed in what worker processes get from the process that starts them."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
@@ -92,20 +95,30 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("timeout") and not config.option.timeout:
         config.option.timeout = float(config.getini("timeout")) * patience.FACTOR
     if _profile(config) == "random" and config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
+        worker = getattr(config, "workerinput", {})
+        drawn = str(random.SystemRandom().randrange(1 << 32))
+        config.option.hypothesis_seed = worker.get(SEED, drawn)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
-    """Collect no garbage while modules are imported and tests collected: nearly all of it stays."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand the seed to a worker process: all of them must have the tests in the same order."""
+    node.workerinput[SEED] = node.config.option.hypothesis_seed
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while modules are imported and tests collected: nearly all of it stays.
+
+    What stays is left out of later collections of garbage.
+    """
     gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """Leave what the collection of the tests made out of later collections of garbage."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

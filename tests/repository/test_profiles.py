@@ -112,6 +112,11 @@ def test_random_runs_have_the_order_of_their_seed(tmp_path: Path) -> None:
     assert all(sorted(order) == inorder and order[-1] == "other" for order in orders)
 
 
+def test_workers_have_the_same_random_order(tmp_path: Path) -> None:
+    drawn, report = run(tmp_path, "random", "-p", "xdist", "-n", "2", text=ORDERED)
+    assert sorted(drawn.split()) == [*map(str, range(8)), "other"], report
+
+
 @pytest.mark.parametrize("override", ["derandomize=False", "database=InMemoryExampleDatabase()"])
 def test_test_with_profile_override_is_rejected(tmp_path: Path, override: str) -> None:
     text = f"from hypothesis.database import InMemoryExampleDatabase\n@settings({override})"

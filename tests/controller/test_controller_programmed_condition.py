@@ -15,7 +15,7 @@ from gatehouse.controller.programmed_condition import (
     evaluate_programmed,
     is_settled,
 )
-from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
 
 CONFIRMED = ProgrammedState(ProgrammedInput(programmed=True), generation=1)
 
@@ -182,6 +182,30 @@ def test_time_of_missing_objects_ends_with_the_confirmation_of_a_complete_versio
     state = evaluate_programmed(state, confirmed, 1, served=True, incomplete=again)
     assert state.state.left_out.startswith("since 2026-01-01T00:00:00Z: ")
     assert evaluate_programmed(state, confirmed, 1, served=True) == CONFIRMED
+
+
+@pytest.mark.parametrize("transient", [True, False])
+def test_time_of_missing_objects_stays_while_content_is_rejected(transient: bool) -> None:
+    """Envoy confirms a version of which it rejects a resource. A busy port is nobody's content."""
+    left_out = Incomplete("1 object left out: HTTPRoute a/b", now="2026-01-01T00:00:00Z")
+    confirmed = report(desired="v2", confirmed="v2")
+    state = evaluate_programmed(CONFIRMED, confirmed, 1, served=True, incomplete=left_out)
+    rejection = Rejection((), "missing )", transient=transient)
+    rejecting = report(desired="v2", confirmed="v2", rejected=(rejection,))
+    since = evaluate_programmed(state, rejecting, 1, served=True).incomplete_since
+    assert since == ("" if transient else "2026-01-01T00:00:00Z")
+
+
+def test_programmed_stays_when_a_new_controller_meets_instances_that_serve() -> None:
+    """It was Programmed before. The search for a cause may take longer than the instances."""
+    stored = ProgrammedState(ProgrammedInput(programmed=False), generation=1)
+    alone = evaluate_programmed(stored, report(), 1, served=False)
+    assert not alone.state.programmed
+    serving = report(desired="v2", confirmed="", serving=True)
+    assert evaluate_programmed(alone, serving, 1, served=False) == CONFIRMED
+    assert not evaluate_programmed(alone, serving, 2, served=False).state.programmed
+    new = report(desired="v2", confirmed="")
+    assert not evaluate_programmed(alone, new, 1, served=False).state.programmed
 
 
 def test_time_in_a_message_is_read_again() -> None:

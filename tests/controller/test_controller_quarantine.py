@@ -16,7 +16,9 @@ from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
-from gatehouse.controller.verdicts import PORT_RETRY_SECONDS
+from gatehouse.controller.quarantines import process_report
+from gatehouse.controller.verdicts import PORT_RETRY_SECONDS, RETRY
+from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.origin import Origin, port_origin
 from gatehouse.incremental.query import Key
 
@@ -318,6 +320,35 @@ def test_rejected_port_is_left_out_until_retried() -> None:
         assert world.quarantine.retry()
         assert world.settle() == ""
         assert world.quarantine.ports == (frozenset({80}) if taken else frozenset())
+
+
+def test_object_is_left_out_again_if_instances_leave_while_it_is_tried_again() -> None:
+    """A new instance must not get what the last one rejected."""
+    world = World(rejecting("r1"))
+    world.routes = {0: route(0), 1: route(1)}
+    world.settle()
+    inputs = world.quarantine.inputs
+    world.now += RETRY.maximum
+    assert world.quarantine.retry()
+    assert names(world) == set()
+    assert process_report(world.quarantine, DataPlaneReport("ns/gw", "v"))
+    assert names(world) == {"r1"}
+    assert world.quarantine.inputs == inputs
+    world.rejects = rejecting()
+    assert world.settle() == ""
+    assert names(world) == set(), "it is tried again as soon as an instance has a good version"
+
+
+def test_object_deleted_while_it_is_tried_again_is_not_left_out_again() -> None:
+    world = World(rejecting("r1"))
+    world.routes = {0: route(0), 1: route(1)}
+    world.settle()
+    world.now += RETRY.maximum
+    assert world.quarantine.retry()
+    del world.routes[1]
+    world.quarantine.forget(gateway_api.key_of(route(1).origin))
+    process_report(world.quarantine, DataPlaneReport("ns/gw", "v"))
+    assert names(world) == set()
 
 
 def test_late_rejection_of_an_older_version_changes_nothing() -> None:

@@ -14,6 +14,7 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.controller.held_back import held_back_key, without_held_back
+from gatehouse.controller.programmed_condition import Incomplete
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory, StoredRejection, StoredVerdicts
@@ -46,6 +47,19 @@ def verdicts(key: Key, raw: dict[str, Any]) -> StoredVerdicts:
 
 def rejections(key: Key, raw: dict[str, Any]) -> list[StoredRejection]:
     return [rejection for _, rejection in verdicts(key, raw).rejections(GATEWAY)]
+
+
+@pytest.mark.parametrize(("status", "generation"), [("True", 4), ("False", 0)])
+def test_confirmed_generation_of_a_gateway_is_read_from_its_status(
+    status: str, generation: int
+) -> None:
+    message = Incomplete("left out").message("2026-01-01T00:00:00Z")
+    programmed = {"type": "Programmed", "status": status, "observedGeneration": 4}
+    raw = {"status": {"conditions": [{**programmed, "message": message}]}}
+    state = verdicts(GATEWAY, raw).programmed_state(GATEWAY)
+    assert not state.state.programmed, "no instance is known yet"
+    assert (state.generation, state.incomplete_since) == (generation, "2026-01-01T00:00:00Z")
+    assert verdicts(GATEWAY, {}).programmed_state(GATEWAY).generation == 0
 
 
 def test_rejected_rules_of_a_route_are_read_from_its_status() -> None:

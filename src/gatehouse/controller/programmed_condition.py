@@ -93,7 +93,7 @@ def evaluate_programmed(
         return state
     left_out = incomplete.message(since)
     message = msgspec.structs.replace(state.state, left_out=left_out)
-    if not left_out and report.programmed:
+    if not left_out and report.complete:
         since = ""
     return msgspec.structs.replace(state, state=message, incomplete_since=since)
 
@@ -142,6 +142,11 @@ def _evaluate(
         return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
     if previous is not None and still_programmed:
         return previous
+    if 0 < confirmed == generation and report.serving:
+        # It was Programmed before the controller was replaced, or before its instances connected
+        # again.
+        message = error.message if error else ""
+        return ProgrammedState(ProgrammedInput(programmed=True, message=message), confirmed)
     message = "waiting for the data plane to confirm its configuration"
     return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
 

@@ -268,9 +268,12 @@ class Quarantine:
 
     def abort(self) -> bool:
         """End a search without a result. Return whether the inputs changed."""
-        had = self._search is not None
+        if self._search is None:
+            return False
+        if self.retrying:
+            self.verdicts.resume()
         self._end_search()
-        return had
+        return True
 
     def _end_search(self) -> None:
         if self._search is not None:

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import structlog
 
-from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.change_log import ChangeLog
@@ -59,10 +58,7 @@ def process_report(quarantine: Quarantine, report: DataPlaneReport) -> bool:
         for version, message, origins in _rejections(instance)
     ]
     rejected = [
-        rejection.origins
-        for instance in instances
-        for rejection in instance.rejected
-        if not rejection.transient
+        rejection.origins for instance in instances for rejection in instance.lasting_rejections
     ]
     changed.append(quarantine.confirmed(confirmed, rejected))
     return any(changed)
@@ -73,10 +69,9 @@ def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, 
     rejections: list[tuple[str, str, tuple[Origin, ...]]] = [
         (instance.desired, rejection.reason, rejection.origins)
         # An object that is named is tried before what may be in a listener.
-        for rejection in sorted(instance.rejected, key=lambda one: one.origins[0].port)
+        for rejection in sorted(instance.lasting_rejections, key=lambda one: one.origins[0].port)
         # Before it has confirmed the rest, it may still report an older version.
         if instance.confirmed == instance.desired
-        and not rejection.transient
         and all(
             origin.part or origin.port or origin.kind in _HOLDERS for origin in rejection.origins
         )
@@ -143,10 +138,7 @@ class Quarantines:
 
     def stored_state(self, gateway: Key) -> ProgrammedState:
         """Return the state of a Gateway that an earlier controller stored in its status."""
-        since = self._verdicts.incomplete_since(gateway)
-        return ProgrammedState(
-            gateway_api.ProgrammedInput(programmed=False), incomplete_since=since
-        )
+        return self._verdicts.programmed_state(gateway)
 
     def published(
         self,

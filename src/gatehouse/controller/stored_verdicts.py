@@ -16,10 +16,11 @@ import msgspec
 
 from gatehouse.apis.gateway import CONTROLLERS
 from gatehouse.compiler.frontends import combined
+from gatehouse.compiler.frontends.gateway_api import ProgrammedInput
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Route
 from gatehouse.controller.held_back import objects_of_gateway
-from gatehouse.controller.programmed_condition import Incomplete
+from gatehouse.controller.programmed_condition import Incomplete, ProgrammedState
 from gatehouse.controller.quarantined_routes import configured_routes
 from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Key
@@ -32,6 +33,7 @@ _RULE = re.compile(r"(?:^|; )(?:Dropped Rule: )?(?:(rules\[\d+\]): )?(?=rejected
 """Start of a rejection in a message, which may join several."""
 _PARAMETERS = re.compile(r"(\w+) ([^/\s]+)/([^:\s]+): (?=rejected by )")
 """Parameters objects have no status; that of their Gateway names them."""
+_NOT_PROGRAMMED = ProgrammedState(ProgrammedInput(programmed=False))
 _KINDS = frozenset(resource.kind for resource in combined.KINDS.with_status) - {"Gateway"}
 
 
@@ -77,8 +79,8 @@ class StoredVerdicts:
         self._rejections: dict[Key, tuple[StoredRejection, ...]] = {}
         self._parameters: dict[Key, tuple[Key, StoredRejection]] = {}
         """Rejected parameters by Gateway."""
-        self._incomplete: dict[Key, str] = {}
-        """By Gateway, the time since when objects are missing."""
+        self._programmed: dict[Key, ProgrammedState] = {}
+        """By Gateway, what its condition tells."""
 
     def record(self, key: Key, raw: Mapping[str, Any] | None) -> None:
         """Record the status of an object from the API server; None for ``raw``: deleted."""
@@ -106,18 +108,24 @@ class StoredVerdicts:
 
     def _record_gateway(self, gateway: Key, raw: Mapping[str, Any]) -> None:
         self._parameters.pop(gateway, None)
-        self._incomplete.pop(gateway, None)
+        self._programmed.pop(gateway, None)
         for condition in (raw.get("status") or {}).get("conditions") or ():
             message = condition.get("message", "")
-            if condition["type"] == "Programmed" and (since := Incomplete.since(message)):
-                self._incomplete[gateway] = since
+            if condition["type"] == "Programmed":
+                confirmed = condition["status"] == "True"
+                self._programmed[gateway] = ProgrammedState(
+                    ProgrammedInput(programmed=False),
+                    condition.get("observedGeneration", 0) if confirmed else 0,
+                    Incomplete.since(message),
+                )
             if condition["type"] == "Accepted" and (start := _PARAMETERS.search(message)):
                 rejection = StoredRejection(gateway, "", message[start.end() :], unsure=True)
                 self._parameters[gateway] = (start.groups(), rejection)
 
-    def incomplete_since(self, gateway: Key) -> str:
-        """Return the time since when objects are missing at a Gateway; empty if none is."""
-        return self._incomplete.get(gateway, "")
+    def programmed_state(self, gateway: Key) -> ProgrammedState:
+        """Return the state of a Gateway whose instances are not known yet: the generation that they
+        confirmed, and since when objects are missing."""
+        return self._programmed.get(gateway, _NOT_PROGRAMMED)
 
     def history(self, key: Key) -> StatusHistory:
         """Return the history of an object."""

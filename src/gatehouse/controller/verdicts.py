@@ -47,6 +47,41 @@ class _Attempts(msgspec.Struct):
     """Number of rejections."""
 
 
+class _LeftOut(msgspec.Struct):
+    """What is left out, and why."""
+
+    routes: dict[Origin, Replacements] = {}
+    objects: dict[Origin, gateway_api.RejectedObject] = {}
+    credentials: dict[str, tuple[tuple[Origin, ...], str]] = {}
+    """By name, the origins and the reason."""
+    ports: dict[int, str] = {}
+    """Reasons by port."""
+    reasons: dict[Origin, str] = {}
+    """Reasons about routes."""
+
+    def has(self, part: Suspect) -> bool:
+        """Return whether a part is left out."""
+        if part.credential:
+            return part.credential in self.credentials
+        if part == port_part(part.origin.port):
+            return part.origin.port in self.ports
+        return part.origin in self.routes or part.origin in self.objects
+
+    def origins_of(self, key: Key) -> list[Origin]:
+        """Return the origins that an object is, or is in."""
+        return [one for one in (*self.routes, *self.objects) if gateway_api.key_of(one) == key]
+
+    def drop(self, origin: Origin) -> None:
+        """Forget what is left out of a route or an object."""
+        for entries in (self.routes, self.objects, self.reasons):
+            entries.pop(origin, None)
+
+    def over(self, before: _LeftOut) -> _LeftOut:
+        """Return what is left out together with that of ``before``."""
+        fields = self.__struct_fields__
+        return _LeftOut(*(getattr(before, name) | getattr(self, name) for name in fields))
+
+
 class Verdicts:
     """The verdicts about parts of one Gateway."""
 
@@ -59,36 +94,33 @@ class Verdicts:
     ) -> None:
         """``spec_of``, ``reads``: see :class:`~gatehouse.controller.quarantine.Quarantine`."""
         self._gateway, self._spec_of, self._reads, self._clock = gateway, spec_of, reads, clock
-        self._routes: dict[Origin, Replacements] = {}
-        self._objects: dict[Origin, gateway_api.RejectedObject] = {}
-        self._credentials: dict[str, tuple[tuple[Origin, ...], str]] = {}
-        """By name, the origins and the reason."""
-        self._ports: dict[int, str] = {}
-        self._reasons: dict[Origin, str] = {}
+        self._now, self._before_retry = _LeftOut(), _LeftOut()
         self._attempts: dict[Suspect, _Attempts] = {}
 
     @property
     def left_out(self) -> tuple[Origin, ...]:
         """Everything that is left out, sorted."""
-        ports = (port_of(self._gateway, port) for port in self._ports)
-        credentials = {origin for origins, _ in self._credentials.values() for origin in origins}
-        return tuple(sorted((*self._routes, *self._objects, *credentials, *ports)))
+        ports = (port_of(self._gateway, port) for port in self._now.ports)
+        credentials = {
+            origin for origins, _ in self._now.credentials.values() for origin in origins
+        }
+        return tuple(sorted((*self._now.routes, *self._now.objects, *credentials, *ports)))
 
     @property
     def inputs(self) -> dict[Key, Any]:
         """The inputs of the front end."""
         inputs: dict[Key, Any] = {
             gateway_api.replacement_key(self._gateway, origin): gateway_api.Replacement(routes)
-            for origin, routes in self._routes.items()
+            for origin, routes in self._now.routes.items()
         }
-        for origin, rejected in self._objects.items():
+        for origin, rejected in self._now.objects.items():
             key = gateway_api.rejected_object_key(self._gateway, gateway_api.key_of(origin))
             inputs[key] = rejected
-        for name, (_, reason) in self._credentials.items():
+        for name, (_, reason) in self._now.credentials.items():
             key = gateway_api.rejected_credential_key(self._gateway, name)
             inputs[key] = gateway_api.RejectedCredential(name, reason)
-        if self._ports:
-            inputs[gateway_api.rejected_ports_key(self._gateway)] = frozenset(self._ports)
+        if self._now.ports:
+            inputs[gateway_api.rejected_ports_key(self._gateway)] = frozenset(self._now.ports)
         return inputs
 
     @property
@@ -97,17 +129,17 @@ class Verdicts:
         return tuple(
             Unsupported(origin, reason, rejected=True)
             for origin, reason in self.reasons.items()
-            if origin.port or origin in self._routes
+            if origin.port or origin in self._now.routes
         )
 
     @property
     def reasons(self) -> dict[Origin, str]:
         """The reason of each verdict."""
         return {
-            **self._reasons,
-            **{port_of(self._gateway, port): reason for port, reason in self._ports.items()},
-            **{origin: rejected.reason for origin, rejected in self._objects.items()},
-            **{origins[0]: reason for origins, reason in self._credentials.values()},
+            **self._now.reasons,
+            **{port_of(self._gateway, port): reason for port, reason in self._now.ports.items()},
+            **{origin: rejected.reason for origin, rejected in self._now.objects.items()},
+            **{origins[0]: reason for origins, reason in self._now.credentials.values()},
         }
 
     @property
@@ -129,11 +161,11 @@ class Verdicts:
         """
         origin = part.origin
         if part == port_part(origin.port):
-            self._ports[origin.port] = reason
+            self._now.ports[origin.port] = reason
         elif part.credential:
             held = (entry for entry in gateway.credentials if entry.name == part.credential)
-            self._credentials |= {entry.name: (entry.origins, reason) for entry in held}
-            if part.credential not in self._credentials:
+            self._now.credentials |= {entry.name: (entry.origins, reason) for entry in held}
+            if part.credential not in self._now.credentials:
                 return False
         elif routes:
             if not self._replace(origin, routes, reason, drop=part.in_match):
@@ -151,7 +183,7 @@ class Verdicts:
         spec = self._spec_of(key)
         if spec is None or origin.part:
             return False
-        self._objects[origin] = gateway_api.RejectedObject(key, spec, reason)
+        self._now.objects[origin] = gateway_api.RejectedObject(key, spec, reason)
         return True
 
     def _replace(self, origin: Origin, routes: Sequence[Route], reason: str, *, drop: bool) -> bool:
@@ -160,7 +192,7 @@ class Verdicts:
         A route that is replaced already is dropped if its replacement was rejected, too. Return
         whether anything changed.
         """
-        known = dict(self._routes.get(origin, ()))
+        known = dict(self._now.routes.get(origin, ()))
         original = {new: old for old, new in known.items() if new is not None}
         replaced: dict[Route, Route | None] = dict(known)
         for route in routes:
@@ -170,8 +202,8 @@ class Verdicts:
                 replaced[route] = None if drop else failing_route(route)
         if replaced == known:
             return False
-        self._routes[origin] = tuple(replaced.items())
-        self._reasons.setdefault(origin, reason)
+        self._now.routes[origin] = tuple(replaced.items())
+        self._now.reasons.setdefault(origin, reason)
         return True
 
     def due(self) -> tuple[Suspect, ...]:
@@ -195,14 +227,23 @@ class Verdicts:
 
     def suspend(self, parts: Iterable[Suspect]) -> None:
         """Use parts again that are tried. Their count of rejections stays."""
+        self._before_retry = self._now.over(_LeftOut())
         for part in parts:
             if part.credential:
-                self._credentials.pop(part.credential, None)
+                self._now.credentials.pop(part.credential, None)
             elif part == port_part(part.origin.port):
-                self._ports.pop(part.origin.port, None)
+                self._now.ports.pop(part.origin.port, None)
             else:
-                self._drop(part.origin)
+                self._now.drop(part.origin)
             self._attempts[part].due = self._clock() + RETRY.maximum
+
+    def resume(self) -> None:
+        """Leave out again what was tried without a result. It is tried again soon."""
+        tried = [part.origin for part in self._attempts if not self._now.has(part)]
+        self._now = self._now.over(self._before_retry)
+        self.settle()
+        if tried:
+            self.hurry(0.0, tried)
 
     def depends_on(self, key: Key) -> bool:
         """Return whether a verdict may depend on an object: another one of the same namespace."""
@@ -211,22 +252,20 @@ class Verdicts:
         )
 
     def settle(self) -> None:
-        """Forget the attempts of parts that are used again."""
-        for part in tuple(self._attempts):
-            if not self._in_force(part):
-                del self._attempts[part]
+        """Forget the attempts of parts that are used again, after they were tried."""
+        self._before_retry = _LeftOut()
+        self._forget_attempts()
 
-    def _in_force(self, part: Suspect) -> bool:
-        if part.credential:
-            return part.credential in self._credentials
-        if part == port_part(part.origin.port):
-            return part.origin.port in self._ports
-        return part.origin in self._routes or part.origin in self._objects
+    def _forget_attempts(self) -> None:
+        for part in tuple(self._attempts):
+            if not (self._now.has(part) or self._before_retry.has(part)):
+                del self._attempts[part]
 
     def forget(self, key: Key) -> bool:
         """Process the deletion of an object. Return whether anything was left out of it."""
-        origins = [o for o in (*self._routes, *self._objects) if gateway_api.key_of(o) == key]
-        return self._release(origins)
+        for origin in self._before_retry.origins_of(key):
+            self._before_retry.drop(origin)
+        return self._release(self._now.origins_of(key))
 
     def release_changed(
         self, before: ir.GatewayConfiguration | None, now: ir.GatewayConfiguration
@@ -234,33 +273,30 @@ class Verdicts:
         """Release what was left out and has changed: it is in the published version again."""
         released = [
             origin
-            for origin, rejected in self._objects.items()
+            for origin, rejected in self._now.objects.items()
             if self._spec_of(gateway_api.key_of(origin)) != rejected.spec
         ]
-        if self._routes:
+        if self._now.routes:
             for route in changed_routes(before, now):
-                replaced = self._routes.get(route.origin)
+                replaced = self._now.routes.get(route.origin)
                 if replaced is not None and all(route != new for _, new in replaced):
                     released.append(route.origin)
-        keys = {n: gateway_api.rejected_credential_key(self._gateway, n) for n in self._credentials}
+        keys = {
+            n: gateway_api.rejected_credential_key(self._gateway, n) for n in self._now.credentials
+        }
         unused = [name for name, key in keys.items() if not self._reads(key)]
         for name in unused:
-            del self._credentials[name]
+            del self._now.credentials[name]
         return self._release(released) or bool(unused)
 
     def _release(self, origins: Collection[Origin]) -> bool:
         for origin in origins:
-            self._drop(origin)
+            self._now.drop(origin)
         if origins:
-            self.settle()
+            self._forget_attempts()
             # It may have been what the others did not work with.
             self.hurry()
         return bool(origins)
-
-    def _drop(self, origin: Origin) -> None:
-        self._routes.pop(origin, None)
-        self._objects.pop(origin, None)
-        self._reasons.pop(origin, None)
 
 
 def rejected_routes(

@@ -64,6 +64,11 @@ class InstanceReport(msgspec.Struct, frozen=True):
     takes_trials: bool = False
     """True if it gets trials: it only tests them, or serves nothing and does not become ready."""
 
+    @property
+    def lasting_rejections(self) -> tuple[Rejection, ...]:
+        """Rejections that end only with a change of objects."""
+        return tuple(rejection for rejection in self.rejected if not rejection.transient)
+
 
 class InstanceCapabilities(msgspec.Struct, frozen=True):
     """Capabilities of an instance, as in its :class:`InstanceReport`."""
@@ -89,6 +94,11 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
     def programmed(self) -> bool:
         """True if at least one instance is connected and all have confirmed the version."""
         return bool(self.desired) and self.confirmed == {self.desired}
+
+    @property
+    def complete(self) -> bool:
+        """True if it is programmed, and no instance rejects content of the version."""
+        return self.programmed and not any(one.lasting_rejections for one in self.instances)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

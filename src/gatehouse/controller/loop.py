@@ -260,7 +260,8 @@ class Loop:
         result = self._compile(previous)
         self._stale |= self._quarantines.seed(previous.gateways, result.gateways)
         result = self._compile(result)
-        self._changed_gateways |= {key for key, _, _ in previous.gateways.diff(result.gateways)}
+        changed = {key for key, _, _ in previous.gateways.diff(result.gateways)}
+        self._changed_gateways |= changed | self._quarantines.unpublished
         for key in sorted(self._changed_gateways):
             if key in result.gateways:
                 self._publish(key, result.gateways[key])
@@ -281,8 +282,8 @@ class Loop:
         return result
 
     def _publish(self, key: Key, compiled: CompiledGateway) -> None:
+        name = _name(key)
         if compiled.gateway is not None and compiled.published is not None:
-            name = _name(key)
             self._publisher.publish(
                 name, compiled.controller, compiled.output, trial=compiled.trial
             )
@@ -292,10 +293,8 @@ class Loop:
                 self._changed()
         generation = self._generations.get(key, 0)
         if key not in self._first_publications or self._first_publications[key][0] != generation:
-            self._first_publications[key] = (
-                generation,
-                max(1, self._publisher.latest_number(_name(key))),
-            )
+            number = max(1, self._publisher.latest_number(name))
+            self._first_publications[key] = (generation, number)
 
     def _withdraw(self, key: Key) -> None:
         """Stop serving a Gateway. Its inputs stay until the object is deleted."""

@@ -93,6 +93,12 @@ class Quarantine:
         return self._search is not None and not self._search.version
 
     @property
+    def unpublished(self) -> bool:
+        """True until the configuration with the present inputs is published, which may be equal to
+        the last one: reports are late until then."""
+        return self._since is None
+
+    @property
     def trial(self) -> bool:
         """True if the steps of the search are trials."""
         return self._search is not None and self._search.scope.trial

@@ -120,6 +120,8 @@ class Quarantines:
         self._by_gateway: dict[Key, Quarantine] = {}
         self._holding: set[Key] = set()
         """Gateways of which something is left out."""
+        self.unpublished: set[Key] = set()
+        """Gateways to publish with new inputs, whether their configuration differs or not."""
         self._changes, self._verdicts = ChangeLog(), StoredVerdicts()
         self._history = history or self._verdicts.history
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -150,6 +152,7 @@ class Quarantines:
 
         ``compiled``: the configuration before parts were held back.
         """
+        self.unpublished.discard(gateway)
         version = self._publisher.report(self._name_of(gateway)).desired
         if not version:
             return False
@@ -226,6 +229,7 @@ class Quarantines:
         """Forget a Gateway that is served no longer."""
         self._by_gateway.pop(gateway, None)
         self._holding.discard(gateway)
+        self.unpublished.discard(gateway)
         self._inputs.update(gateway, {})
         timer = self._timers.pop(gateway, None)
         if timer is not None:
@@ -235,7 +239,9 @@ class Quarantines:
         self._follow_retries(gateway, quarantine)
         inputs = quarantine.inputs
         (self._holding.add if inputs else self._holding.discard)(gateway)
-        return self._inputs.update(gateway, inputs)
+        if quarantine.unpublished:
+            self.unpublished.add(gateway)
+        return self._inputs.update(gateway, inputs) or quarantine.unpublished
 
     def _follow_retries(self, gateway: Key, quarantine: Quarantine) -> None:
         """Set the timer of the next attempt to use what is left out of a Gateway."""

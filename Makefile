@@ -39,8 +39,16 @@ gate-runs:  ## Run the gate again and again on this commit, and print a table (A
 evidence:  ## Run what CI runs beside the gate: long tests, all faults, images (after `make prepare`)
 	@$(PYTHON) scripts/gate.py evidence
 
-test: env-dev  ## Run the test suite
-	@$(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster and (kubernetes or not peers)" $(TESTS) $(ARGS)
+SUITE = $(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster and (kubernetes or not peers)"
+
+test: env-dev  ## Run the test suite, without tests of whole installations and of the chart
+	@$(SUITE) $(or $(TESTS),tests --ignore=tests/e2e --ignore=tests/charts) $(ARGS)
+
+e2e: env-dev  ## Run the tests of whole installations
+	@$(SUITE) $(or $(TESTS),tests/e2e) $(ARGS)
+
+charts: env-dev  ## Run the tests of the chart (skips without helm)
+	@$(SUITE) $(or $(TESTS),tests/charts) $(ARGS)
 
 long: env-dev  ## Run the tests that take minutes, and property tests with other examples
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \

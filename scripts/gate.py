@@ -67,7 +67,7 @@ class Stage:
 STAGES = (
     Stage("prepare", "prepare", network=True),
     Stage("check", "check"),
-    Stage("test", "test", repeat="file"),
+    *(Stage(suite, suite, repeat="file") for suite in ("test", "e2e", "charts")),
     *(
         Stage(
             f"conformance {proxy}",
@@ -309,13 +309,20 @@ def summary(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def closing_line(results: Sequence[Result]) -> str:
+def deciding_counts(results: Sequence[Result]) -> dict[str, int]:
     """Return the numbers of the tests that decide; a stage that failed without a test counts."""
     deciding = [result for result in results if result.stage.decides]
-    passed = sum(result.passed for result in deciding)
-    failed = sum(len(result.defects) or bool(is_red(result)) for result in deciding)
-    skipped = sum(result.skipped for result in deciding)
-    return f"{passed} passed, {failed} failed, {skipped} skipped"
+    return {
+        "passed": sum(result.passed for result in deciding),
+        "failed": sum(len(result.defects) or bool(is_red(result)) for result in deciding),
+        "flaky": sum(len(result.flaky) for result in deciding),
+        "skipped": sum(result.skipped for result in deciding),
+    }
+
+
+def closing_line(counts: Mapping[str, int]) -> str:
+    """Return the counts in the form of a test runner."""
+    return "{passed} passed, {failed} failed, {skipped} skipped".format(**counts)
 
 
 def is_red(result: Result) -> bool:
@@ -353,7 +360,9 @@ def main() -> int:
             results += [runner.run(stage, deadline) for stage in STAGES if stage.decides is decides]
     lines = summary(results)
     (RESULTS / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n" + "\n".join(lines) + "\n\n" + closing_line(results), flush=True)
+    counts = deciding_counts(results)
+    (RESULTS / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+    print("\n" + "\n".join(lines) + "\n\n" + closing_line(counts), flush=True)
     return int(any(map(is_red, results)))
 
 

@@ -11,41 +11,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SUMMARY = ROOT / ".cache" / "gate" / "summary.txt"
+COUNTS = ROOT / ".cache" / "gate" / "counts.json"
 BUSY_PROCESSES = 3
 HEADER = f"{'run':>4}{'busy':>6}{'result':>8}{'seconds':>9}{'passed':>8}{'failed':>8}{'flaky':>7}"
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Numbers of tests in a summary of the gate."""
-
-    passed: int = 0
-    failed: int = 0
-    flaky: int = 0
-
-
-def counts_of(summary: str) -> Counts:
-    """Return the sums over the stages of a summary of `scripts/gate.py`."""
-    lines = [line for line in summary.splitlines() if not line.startswith(("FAILED", "FLAKY"))]
-    rows = [line.split()[-4:] for line in lines if " gate " in line]
-    numbers = [tuple(map(int, row)) for row in rows]
-    return Counts(*(sum(row[column] for row in numbers) for column in range(3)))
-
-
-def row(number: int, counts: Counts, seconds: float, *, busy: bool, green: bool) -> str:
-    """Return the line of a run."""
+def row(number: int, counts: Mapping[str, int], seconds: float, *, busy: bool, green: bool) -> str:
+    """Return the line of a run. ``counts``: those of `scripts/gate.py`; empty if it died."""
+    numbers = [counts.get(name, "-") for name in ("passed", "failed", "flaky")]
     return (
         f"{number:4}{'yes' if busy else 'no':>6}{'green' if green else 'red':>8}{seconds:9.0f}"
-        f"{counts.passed:8}{counts.failed:8}{counts.flaky:7}"
+        "{:>8}{:>8}{:>7}".format(*numbers)
     )
 
 
@@ -83,14 +67,14 @@ def main() -> int:
     for number in range(1, arguments.runs + 1):
         busy = number > arguments.runs - arguments.busy
         start = time.monotonic()
-        SUMMARY.unlink(missing_ok=True)
+        COUNTS.unlink(missing_ok=True)
         with (
             (directory / f"{number:02}.log").open("wb") as log,
             busy_processes(BUSY_PROCESSES if busy else 0),
         ):
             gate = [sys.executable, "scripts/gate.py", "gate"]
             status = subprocess.call(gate, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
-        counts = counts_of(SUMMARY.read_text(encoding="utf-8")) if SUMMARY.exists() else Counts()
+        counts = json.loads(COUNTS.read_bytes()) if COUNTS.exists() else {}
         seconds = time.monotonic() - start
         line = row(number, counts, seconds, busy=busy, green=status == 0)
         red |= status != 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -155,6 +156,17 @@ def test_every_stage_is_a_target_with_the_options_that_it_gets() -> None:
         assert stage.repeat != "file" or "TESTS)" in recipe, stage
 
 
+def test_directories_that_one_suite_leaves_out_have_a_suite_of_their_own() -> None:
+    makefile = (gate.ROOT / "Makefile").read_text()
+    left_out = re.findall(r"--ignore=(\S+?)\)? ", makefile)
+    deciding = {stage.target for stage in gate.STAGES if stage.decides}
+    suites = dict(
+        re.findall(r"\n([a-z0-9-]+): .*\n\t@\$\(SUITE\) \$\(or \$\(TESTS\),(\S+)\)", makefile)
+    )
+    assert len(left_out) >= 2
+    assert set(left_out) == {suites[target] for target in suites.keys() & deciding}
+
+
 def test_summary_lists_stages_and_failures_with_the_load_of_the_machine() -> None:
     flaky = {f"a.py::{number}": FAILED for number in range(gate.FLAKY_BUDGET + 1)}
     results = [
@@ -167,13 +179,13 @@ def test_summary_lists_stages_and_failures_with_the_load_of_the_machine() -> Non
     assert "FAILED b.py::x: TimeoutError, machine stalled 3.2 s, load 14.0" in lines
     assert "FLAKY a.py::0: TimeoutError, machine stalled 3.2 s, load 14.0" in lines
     assert lines[-1].startswith("FLAKY BUDGET EXCEEDED: 6 of 5")
-    assert gate.closing_line(results) == "10 passed, 0 failed, 2 skipped"
+    assert gate.closing_line(gate.deciding_counts(results)) == "10 passed, 0 failed, 2 skipped"
 
 
 @pytest.mark.parametrize(("verdict", "failed"), [("failed", 1), ("stopped", 1), ("left out", 0)])
 def test_stage_that_fails_without_a_test_counts(verdict: str, failed: int) -> None:
     result = Result(Stage("check", "check"), verdict)
-    assert gate.closing_line([result]) == f"0 passed, {failed} failed, 0 skipped"
+    assert gate.deciding_counts([result])["failed"] == failed
     assert gate.is_red(result) == bool(failed)
 
 
@@ -272,8 +284,8 @@ def test_repeated_runs_count_the_stages_that_decide() -> None:
         Result(test, passed=7, defects={"a.py::bad": FAILED}, flaky={"a.py::once": FAILED}),
         Result(evidence, verdict="failed", passed=5, defects={"b.py::x gate y": FAILED}),
     ]
-    counts = gate_runs.counts_of("\n".join(gate.summary(results)))
-    assert counts == gate_runs.Counts(passed=7, failed=1, flaky=1)
+    counts = gate.deciding_counts(results)
+    assert counts == {"passed": 7, "failed": 1, "flaky": 1, "skipped": 0}
     row = gate_runs.row(3, counts, 61.0, busy=True, green=False)
     assert row.split() == ["3", "yes", "red", "61", "7", "1", "1"]
     assert len(row) == len(gate_runs.HEADER)

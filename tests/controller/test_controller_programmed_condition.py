@@ -186,7 +186,7 @@ def test_time_of_missing_objects_ends_with_the_confirmation_of_a_complete_versio
 
 @pytest.mark.parametrize("transient", [True, False])
 def test_time_of_missing_objects_stays_while_content_is_rejected(transient: bool) -> None:
-    """Envoy confirms a version of which it rejects a resource. A busy port is nobody's content."""
+    """Envoy confirms a version of which it rejects a resource. A busy port is no such content."""
     left_out = Incomplete("1 object left out: HTTPRoute a/b", now="2026-01-01T00:00:00Z")
     confirmed = report(desired="v2", confirmed="v2")
     state = evaluate_programmed(CONFIRMED, confirmed, 1, served=True, incomplete=left_out)

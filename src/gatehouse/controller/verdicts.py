@@ -48,7 +48,7 @@ class _Attempts(msgspec.Struct):
 
 
 class _LeftOut(msgspec.Struct):
-    """What is left out, and why."""
+    """Everything that is left out, with the reason."""
 
     routes: dict[Origin, Replacements] = {}
     objects: dict[Origin, gateway_api.RejectedObject] = {}

@@ -1,4 +1,4 @@
-"""How likely a request ends at an endpoint that refuses connections, while another one works."""
+"""Retries of requests whose endpoint refuses connections, while another endpoint works."""
 
 from __future__ import annotations
 

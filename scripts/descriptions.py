@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gatehouse.compiler.frontends.gateway_api.resource_limits import PARAMETER_LIMITS
+from gatehouse.apis.resource_limits import PARAMETER_LIMITS
 
 _CORE = "Group of the object: empty for the core group. Default: empty."
 _GRANTED = (

@@ -17,7 +17,7 @@ import descriptions
 from descriptions import described
 from taken_over_descriptions import NGF, NGF_STATUS
 
-from gatehouse.compiler.frontends.gateway_api.resource_limits import PARAMETER_LIMITS
+from gatehouse.apis.resource_limits import PARAMETER_LIMITS
 
 Schema = dict[str, Any]
 

@@ -25,10 +25,10 @@ import served_fields
 from gatehouse.agent.option_help import HELP
 from gatehouse.agent.options import KEYS
 from gatehouse.apis.event_reasons import EventReason
+from gatehouse.apis.resource_limits import RESOURCE_LIMITS
 from gatehouse.cli.main import command as gatehouse
 from gatehouse.compiler.frontends.external_load_balancer import findings as external_load_balancer
 from gatehouse.compiler.frontends.gateway_api import findings as gateway_api
-from gatehouse.compiler.frontends.gateway_api.resource_limits import RESOURCE_LIMITS
 from gatehouse.compiler.frontends.upstream_cluster import auth_cache_ttls
 from gatehouse.compiler.frontends.upstream_cluster import findings as upstream_cluster
 from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs

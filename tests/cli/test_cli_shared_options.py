@@ -7,7 +7,7 @@ import pytest
 
 from gatehouse.cli import controller, up
 from gatehouse.cli.shared_options import forwarded_arguments
-from gatehouse.controller import gateway_classes
+from gatehouse.controller.class_names import parse_classes
 
 WITHOUT = {
     "set by up, some from its --agent-address and --machine-address": (
@@ -69,7 +69,7 @@ CLASSES = {"nginx": "gatehouse.dev/nginx", "edge": "gatehouse.dev/envoy"}
 def test_classes_have_the_controller_of_their_proxy() -> None:
     parsed = up.up.make_context("up", ["--class", "nginx", "--class", "edge=envoy"])
     assert parsed.params["classes"] == CLASSES
-    assert gateway_classes.parse_classes(["a.b", "a.b=nginx", "gatehouse-envoy=envoy"]) == {
+    assert parse_classes(["a.b", "a.b=nginx", "gatehouse-envoy=envoy"]) == {
         "a.b": "gatehouse.dev/nginx",
         "gatehouse-envoy": "gatehouse.dev/envoy",
     }

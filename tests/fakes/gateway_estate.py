@@ -25,7 +25,7 @@ from fakes.authority import Authority
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import main as controllers
-from gatehouse.controller.gateway_classes import CLASSES
+from gatehouse.controller.class_names import CLASSES
 from gatehouse.controller.gateway_provisioner import PROVISION_DEBOUNCE_SECONDS
 from gatehouse.controller.informers import WATCHED_RESOURCES
 from gatehouse.controller.options import ControllerOptions

@@ -17,17 +17,17 @@ import pytest
 from fakes.admission import REGISTRY, admitted_objects
 from gatehouse.apis import resources
 from gatehouse.apis.data_plane_parameters import ParametersSpec
+from gatehouse.apis.resource_limits import (
+    PARAMETER_LIMITS,
+    RESOURCE_LIMITS,
+    parse_limits,
+)
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import policy_rejection
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     SETTINGS_KEY,
     RejectedObject,
     rejected_object_key,
-)
-from gatehouse.compiler.frontends.gateway_api.resource_limits import (
-    PARAMETER_LIMITS,
-    RESOURCE_LIMITS,
-    parse_limits,
 )
 from gatehouse.controller.compilation import Compilation
 from gatehouse.incremental import query

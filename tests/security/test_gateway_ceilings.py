@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 
 from fakes.admission import admitted_objects
 from fakes.compiled_objects import commit_object, engine_with
+from gatehouse.apis.resource_limits import (
+    RESOURCE_LIMITS,
+    ResourceLimits,
+    parse_limits,
+)
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.gateway_api.fair_shares import (
     Age,
     SharedClaim,
     exceeding_claims,
     fair_numbers,
-)
-from gatehouse.compiler.frontends.gateway_api.resource_limits import (
-    RESOURCE_LIMITS,
-    ResourceLimits,
-    parse_limits,
 )
 from gatehouse.compiler.frontends.gateway_api.status.types import PolicyStatus
 from gatehouse.incremental.query import Engine, Key

@@ -16,16 +16,16 @@ import pytest
 from envoy.config.route.v3 import route_components_pb2
 
 from fakes.admission import admitted_objects
+from gatehouse.apis.resource_limits import (
+    RESOURCE_LIMITS,
+    ResourceLimits,
+    parse_limits,
+)
 from gatehouse.compiler.backends.envoy import route_filters
 from gatehouse.compiler.backends.envoy.capabilities import EnvoyCapabilities
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_claims import excess_claims
-from gatehouse.compiler.frontends.gateway_api.resource_limits import (
-    RESOURCE_LIMITS,
-    ResourceLimits,
-    parse_limits,
-)
 from gatehouse.controller.compilation import Compilation
 from gatehouse.incremental import query
 

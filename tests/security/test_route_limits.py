@@ -12,8 +12,8 @@ import pytest
 
 from fakes.admission import admitted_objects
 from fakes.compiled_objects import commit_object, engine_with
+from gatehouse.apis.resource_limits import parse_limits
 from gatehouse.compiler.frontends import combined, gateway_api
-from gatehouse.compiler.frontends.gateway_api.resource_limits import parse_limits
 from gatehouse.incremental.query import Engine, Key
 
 LIMIT = 3

@@ -11,6 +11,9 @@ from gatehouse.apis.selectors import LabelSelector
 
 _GROUP = "gatehouse.dev"
 
+NLK_NAMESPACE = "nlk"
+"""Default namespace of the ConfigMaps of nginx-loadbalancer-kubernetes."""
+
 Treatment = Literal["Keep", "Drain", "Remove"]
 
 

@@ -163,6 +163,12 @@ class Infrastructure(View, frozen=True):
 
 ANY_DOMAIN = "*"
 
+METADATA_OPTION = "--allow-gateway-metadata-domain"
+"""Option of the controller that allows labels and annotations."""
+
+EXTERNAL_NAME_OPTION = "--allow-external-name"
+"""Option of the controller that allows names of ExternalName Services."""
+
 
 def is_allowed_key(key: str, domains: Collection[str]) -> bool:
     """Return whether a Gateway may set a label or annotation of its data plane.

@@ -13,6 +13,7 @@ import gatehouse
 from gatehouse.cli import logs
 from gatehouse.cli.output import show
 from gatehouse.inspection.errors import InspectionError
+from gatehouse.runtime.named_trust import only_named_trust
 from gatehouse.runtime.printable import printable
 
 MODULES: Mapping[str, str] = {
@@ -53,7 +54,8 @@ class Subcommands(click.Group):
         """Return the subcommand `cmd_name`, or None if it does not exist."""
         if cmd_name not in MODULES:
             return None
-        module = importlib.import_module(f"gatehouse.cli.{MODULES[cmd_name]}")
+        with only_named_trust():
+            module = importlib.import_module(f"gatehouse.cli.{MODULES[cmd_name]}")
         commands: tuple[click.Command, ...] = module.COMMANDS
         return next(candidate for candidate in commands if candidate.name == cmd_name)
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from gatehouse.standalone.state_directory import State, default_directory
-
 PATH = click.Path(path_type=Path)
 
 
@@ -18,6 +16,8 @@ def kubeconfig_of(named: Path | None) -> Path:
         return named
     if os.environ.get("KUBECONFIG"):
         return Path(os.environ["KUBECONFIG"].split(os.pathsep)[0])
+    from gatehouse.standalone.state_directory import State, default_directory
+
     return State(default_directory(os.environ)).kubeconfig
 
 

@@ -6,23 +6,24 @@ Most limit what authors of Gateways, routes and policies may ask for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import click
 
-from gatehouse.cli.option_values import parse_with
-from gatehouse.compiler.frontends.external_load_balancer import NLK_NAMESPACE
-from gatehouse.compiler.frontends.gateway_api.extensions.overrides import METADATA_OPTION
-from gatehouse.compiler.frontends.gateway_api.external_name_rules import EXTERNAL_NAME_OPTION
-from gatehouse.compiler.frontends.gateway_api.inputs import ControllerSettings
-from gatehouse.compiler.frontends.gateway_api.resource_limits import (
+from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
+from gatehouse.apis.gateway import EXTERNAL_NAME_OPTION, METADATA_OPTION
+from gatehouse.apis.resource_limits import (
     RESOURCE_LIMITS,
     RESOURCE_LIMITS_OPTION,
     ResourceLimits,
     parse_limits,
 )
-from gatehouse.controller.gateway_classes import parse_classes
+from gatehouse.cli.option_values import parse_with
+from gatehouse.controller.class_names import parse_classes
 from gatehouse.controller.provisioner.pod_security import POD_SECURITY_OPTION, Level
+
+if TYPE_CHECKING:
+    from gatehouse.compiler.frontends.gateway_api import ControllerSettings
 
 _Callback: TypeAlias = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -147,6 +148,8 @@ def front_end_settings(
     limit_counter: str,
 ) -> ControllerSettings:
     """Return the settings of the front ends for values of these options."""
+    from gatehouse.compiler.frontends.gateway_api import ControllerSettings
+
     return ControllerSettings(
         bind="any",
         snippets=snippets,

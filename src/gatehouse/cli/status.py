@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
 from gatehouse.cli import logs, status_load_balancers, status_rendering
 from gatehouse.cli.default_command import GroupWithDefault
 from gatehouse.cli.errors import CLIError
@@ -210,7 +211,7 @@ def with_ancestors(
 @status.command("load-balancers")
 @click.option(
     "--nlk-namespace",
-    default=status_load_balancers.NLK_NAMESPACE,
+    default=NLK_NAMESPACE,
     show_default=True,
     help="Namespace of ConfigMaps of nginx-loadbalancer-kubernetes.",
 )

@@ -9,6 +9,7 @@ import msgspec
 from rich.text import Text
 
 from gatehouse.apis import resources
+from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
 from gatehouse.apis.objects import Object
 from gatehouse.cli.terminal import ObjectTable, coloured
 from gatehouse.inspection.load_balancer_report import ReportedLoadBalancer, report_load_balancer
@@ -16,7 +17,7 @@ from gatehouse.kube import client as kube
 
 _COLUMNS = ("Load balancer", "Host", "Server", "API", "Version", "Synced", "Upstreams", "Message")
 
-NLK_NAMESPACE, NLK_STATUS_SUFFIX = "nlk", "nlk-config-status"
+NLK_STATUS_SUFFIX = "nlk-config-status"
 """Default namespace of ConfigMaps of nginx-loadbalancer-kubernetes, and end of the status names."""
 
 

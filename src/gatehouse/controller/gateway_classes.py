@@ -3,49 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import structlog
 
 from gatehouse.apis import resources
-from gatehouse.compiler.frontends import gateway_api
+from gatehouse.controller.class_names import CLASSES
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import INFORMER_RETRIES
 from gatehouse.runtime.backoff import Backoff
 
 log = structlog.get_logger("gatehouse.controller")
-
-CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.ENVOY}
-"""GatewayClasses that are created if missing, with their ``controllerName``."""
-
-_CONTROLLERS = {"nginx": gateway_api.NGINX, "envoy": gateway_api.ENVOY}
-"""``controllerName`` by proxy."""
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-MAX_NAME_CHARACTERS = 253
-
-
-def parse_classes(texts: Iterable[str]) -> dict[str, str]:
-    """Return the ``controllerName`` by class of texts such as `nginx` and `edge=envoy`.
-
-    Raises ValueError.
-    """
-    result: dict[str, str] = {}
-    for text in texts:
-        name, equals, proxy = text.partition("=")
-        if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
-            raise ValueError(
-                f"{text!r}: must be NAME, NAME=nginx or NAME=envoy; NAME is lower-case letters, "
-                "digits, '-' and '.'"
-            )
-        if equals and proxy not in _CONTROLLERS:
-            raise ValueError(f"{text!r}: must end with =nginx or =envoy")
-        controller = _CONTROLLERS[proxy or "nginx"]
-        if {**CLASSES, **result}.get(name, controller) != controller:
-            raise ValueError(f"{text!r}: class {name} is {({**CLASSES, **result})[name]}")
-        result[name] = controller
-    return result
 
 
 async def create_classes(client: kube.Client, classes: Mapping[str, str]) -> None:

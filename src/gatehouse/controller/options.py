@@ -11,8 +11,8 @@ from cryptography import x509
 
 import gatehouse
 from gatehouse.apis.data_plane_workload import NetworkOptions
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.controller.leader_election import Lease
 from gatehouse.controller.plus_usage import UsageOptions, reports
 from gatehouse.controller.provisioner.copied_secrets import SecretSource

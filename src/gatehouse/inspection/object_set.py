@@ -14,7 +14,7 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.compiler.frontends import combined
-from gatehouse.controller.gateway_classes import CLASSES
+from gatehouse.controller.class_names import CLASSES
 from gatehouse.kube import client as kube
 
 DATA_PLANE_SELECTOR = "app.kubernetes.io/managed-by=gatehouse"

@@ -55,10 +55,9 @@ class Configuration(msgspec.Struct, frozen=True):
         """Return the TLS context; None for plain HTTP. Raises ConfigError."""
         if not self.server.startswith("https://"):
             return None
-        context = ssl.create_default_context()
         try:
-            if self.ca:
-                context = ssl.create_default_context(cadata=self.ca.decode("ascii"))
+            # Without authorities of its own: those of the machine.
+            context = ssl.create_default_context(cadata=self.ca.decode("ascii") or None)
             if not self.verify:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE

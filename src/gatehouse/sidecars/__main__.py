@@ -9,6 +9,7 @@ from pathlib import Path
 
 import uvloop
 
+from gatehouse.runtime.named_trust import only_named_trust
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.lifecycle import run_sidecar
 from gatehouse.sidecars.base.service import SidecarService
@@ -24,9 +25,9 @@ SIDECAR_SERVICES = {
 async def main(name: str, directory: Path, linger: float) -> None:
     """Run the sidecar `name` until it is idle or terminated."""
     module, class_name = SIDECAR_SERVICES[name]
-    service: SidecarService = getattr(
-        importlib.import_module(f"gatehouse.sidecars.{module}"), class_name
-    )(directory, linger, FailureLog())
+    with only_named_trust():
+        services = importlib.import_module(f"gatehouse.sidecars.{module}")
+    service: SidecarService = getattr(services, class_name)(directory, linger, FailureLog())
     await run_sidecar(directory, service)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from gatehouse.apis import resources
+from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.backends import nginx_plus
 from gatehouse.compiler.frontends import combined
@@ -53,7 +54,7 @@ class LoadBalancers:
         client: kube.Client,
         shared: Mapping[str, Informer],
         delivery: AgentServer,
-        nlk_namespace: str = front.NLK_NAMESPACE,
+        nlk_namespace: str = NLK_NAMESPACE,
     ) -> None:
         """``shared``: the controller's informers by kind, which include :data:`SHARED_KINDS`.
 

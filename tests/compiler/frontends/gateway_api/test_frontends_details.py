@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.apis import core, meta, routes
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.extensions.effective import merge_defaults
@@ -29,7 +30,6 @@ from gatehouse.compiler.frontends.gateway_api.findings import (
     fold_findings,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners import certificates
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.routes import durations, precedence
 from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
 from gatehouse.compiler.ir.gateway import Certificate

@@ -11,9 +11,9 @@ import pytest
 
 from fakes.admission import admitted_objects
 from gatehouse.apis.data_plane_parameters import ParametersSpec
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import overrides
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan

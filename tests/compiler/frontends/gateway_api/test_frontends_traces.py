@@ -9,13 +9,13 @@ import pytest
 
 from gatehouse.apis import data_plane_parameters as api
 from gatehouse.apis import nginx_gateway
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import trace_parameters, trace_policies
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
     FieldParser,
     ParsedPolicy,
 )
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport, Tracing
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key, Snapshot

@@ -23,7 +23,6 @@ from gatehouse.compiler.frontends.external_load_balancer.front_end import (
 )
 from gatehouse.compiler.frontends.external_load_balancer.inputs import (
     NLK_CONFIG_KEY,
-    NLK_NAMESPACE,
     owned,
     relevant,
     source_name,
@@ -44,7 +43,6 @@ __all__ = [
     "LOAD_BALANCER_INDEXES",
     "LOAD_BALANCER_KINDS",
     "NLK_CONFIG_KEY",
-    "NLK_NAMESPACE",
     "CompiledLoadBalancer",
     "LoadBalancerFinding",
     "Note",

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from gatehouse.apis import external_services
+from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
 from gatehouse.incremental.query import Key
 
-NLK_NAMESPACE, NLK_NAME = "nlk", "nlk-config"
+NLK_NAME = "nlk-config"
 NLK_CONFIG_KEY: Key = ("ConfigMap", NLK_NAMESPACE, NLK_NAME)
 """ConfigMap of nginx-loadbalancer-kubernetes (nlk).
 

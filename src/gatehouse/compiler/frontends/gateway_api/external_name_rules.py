@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from gatehouse.apis.gateway import ANY_DOMAIN
-
-EXTERNAL_NAME_OPTION = "--allow-external-name"
-"""Option of the controller that allows names of ExternalName Services."""
+from gatehouse.apis.gateway import ANY_DOMAIN, EXTERNAL_NAME_OPTION
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _MAX_BYTES = 253

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from gatehouse.apis import gateway
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.findings import Reason
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.proxy_settings import NginxUsageReports
 from gatehouse.compiler.ir.unsupported import Unsupported

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis.data_plane_parameters import ParametersSpec
-from gatehouse.apis.gateway import Gateway, is_allowed_key
+from gatehouse.apis.gateway import METADATA_OPTION, Gateway, is_allowed_key
 from gatehouse.apis.quantities import quantity
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
+from gatehouse.apis.resource_limits import ResourceLimits
 
 _ANY = None
 """Rule for a field whose value is not restricted."""
@@ -27,7 +27,7 @@ class Ceiling(msgspec.Struct, frozen=True):
     """Rule for a number or quantity that the operator limits."""
 
     name: str
-    """Name in :data:`~gatehouse.compiler.frontends.gateway_api.resource_limits.RESOURCE_LIMITS`."""
+    """Name in :data:`~gatehouse.apis.resource_limits.RESOURCE_LIMITS`."""
 
 
 Rule = Mapping[str, Any] | tuple[Any, ...] | Ceiling | None
@@ -147,9 +147,6 @@ NAME_SERVERS = "dnsResolver"
 could give allowed names any address."""
 
 _RIVALS = {"deployment": "daemonSet", "daemonSet": "deployment"}
-
-METADATA_OPTION = "--allow-gateway-metadata-domain"
-"""Option of the controller that allows labels and annotations."""
 
 MAX_LISTED_FIELDS = 8
 """Maximum number of refused fields in a message."""

@@ -10,6 +10,13 @@ import msgspec
 from gatehouse.apis import data_plane_parameters as api
 from gatehouse.apis import data_plane_workload as api_workload
 from gatehouse.apis import gateway, gateway_parameters, nginx_gateway
+from gatehouse.apis.resource_limits import (
+    PARAMETER_LIMITS,
+    RESOURCE_LIMITS_FIELD,
+    Ceilings,
+    ResourceLimits,
+    read_ceilings,
+)
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     overrides,
@@ -40,13 +47,6 @@ from gatehouse.compiler.frontends.gateway_api.extensions.workload_parameters imp
     parse_workload,
 )
 from gatehouse.compiler.frontends.gateway_api.inputs import key_of, rejected_by_proxy
-from gatehouse.compiler.frontends.gateway_api.resource_limits import (
-    PARAMETER_LIMITS,
-    RESOURCE_LIMITS_FIELD,
-    Ceilings,
-    ResourceLimits,
-    read_ceilings,
-)
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.tracing import TraceExport
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from gatehouse.apis import core, routes
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api import fair_shares
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import parent_results
 from gatehouse.compiler.frontends.gateway_api.extensions import upstream_settings
@@ -27,7 +28,6 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     routes_by_service,
 )
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key

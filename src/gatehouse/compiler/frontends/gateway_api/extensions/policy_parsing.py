@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gatehouse.apis import nginx_gateway as api
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     snippets,
     trace_policies,
@@ -15,7 +16,6 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import gateway_limits
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import ParsedPolicy
 from gatehouse.compiler.frontends.gateway_api.fair_shares import Age
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.incremental.query import Ask, Key
 
 _READERS: Mapping[str, Callable[[Any, ResourceLimits], ParsedPolicy]] = {

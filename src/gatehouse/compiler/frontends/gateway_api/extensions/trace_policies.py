@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis import nginx_gateway as api
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions.trace_parameters import (
     parse_attributes,
     span_text,
@@ -21,7 +22,6 @@ from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import
     ParsedPolicy,
     origin_of,
 )
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir.tracing import Context, Tracing
 
 _CONTEXTS: Mapping[Any, Context] = {

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from gatehouse.apis import nginx_gateway as api
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import (
     Buffers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import nginx_gateway as api
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
     FieldParser,
@@ -12,7 +13,6 @@ from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import
     origin_of,
     with_sources,
 )
-from gatehouse.compiler.frontends.gateway_api.resource_limits import ResourceLimits
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import NginxUpstreamSettings
 from gatehouse.compiler.ir.settings import Balancing

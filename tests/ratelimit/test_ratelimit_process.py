@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +16,8 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from fakes import patience
+from fakes.patience import until
 from fakes.ratelimit_process import NAME, OK, OVER, Envoy, RateLimitProcess, Redis, limit
 from gatehouse.ratelimit.service import RATE_LIMIT_SERVICE
 from gatehouse.standalone import pki
@@ -24,18 +25,13 @@ from gatehouse.standalone import pki
 pytestmark = pytest.mark.process
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
+ERRORS = "gatehouse_ratelimit_redis_errors_total"
 
 
 def metrics(counter: RateLimitProcess) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{counter.health}/metrics") as response:
         text = response.read().decode()
     return {name: float(value) for name, value in re.findall(r"^([a-z]\S*) (\S+)$", text, re.M)}
-
-
-async def until(held: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not held():
-            await asyncio.sleep(0.02)
 
 
 async def test_bucket_is_emptied_and_refilled(counter: RateLimitProcess) -> None:
@@ -177,13 +173,12 @@ async def test_requests_pass_at_once_while_redis_is_unavailable(
         assert not await envoy.passes(limit(1, 1))
         redis.kill()
         assert await envoy.passes(limit(1, 1))
-        begun = time.monotonic()
         assert all([await envoy.passes(limit(1, 1)) for _ in range(100)])
-        assert time.monotonic() - begun < 10
         samples = metrics(counter)
         assert samples["gatehouse_ratelimit_redis_up"] == 0
         assert samples['gatehouse_ratelimit_requests_total{result="unlimited"}'] == 101
-        assert samples["gatehouse_ratelimit_redis_errors_total"] >= 1
+        # The first request, and the probes of the outage: no other request waits for Redis.
+        assert 1 <= samples[ERRORS] < 50
         redis.start()
         await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
         assert [await envoy.passes(limit(1, 2)) for _ in range(3)] == [True, True, False]
@@ -197,22 +192,20 @@ async def test_hanging_redis_does_not_block_requests(
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 1))
         redis.hang()
-        begun = time.monotonic()
-        answers = await asyncio.gather(*(envoy.passes(limit(1, 1)) for _ in range(50)))
-        assert all(answers)
-        assert time.monotonic() - begun < 10
-        begun = time.monotonic()
-        assert all([await envoy.passes(limit(1, 1)) for _ in range(20)])
-        assert time.monotonic() - begun < 2
+        assert all(await asyncio.gather(*(envoy.passes(limit(1, 1)) for _ in range(50))))
+        assert all([await envoy.passes(limit(1, 1)) for _ in range(50)])
+        # Each failure takes the Redis timeout: a request that waited for it would be one more.
+        assert metrics(counter)[ERRORS] < 50
         redis.go_on()
         await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
         await until_limited(envoy)
 
 
 async def until_limited(envoy: Envoy) -> None:
-    async with asyncio.timeout(20):
-        while await envoy.passes(limit(1, 1)):
-            await asyncio.sleep(0.01)
+    async def limited() -> bool:
+        return not await envoy.passes(limit(1, 1))
+
+    await until(limited)
 
 
 async def test_read_only_redis_counts_as_unavailable(
@@ -299,9 +292,11 @@ async def test_shutdown_is_announced_and_pending_requests_are_answered(
         assert await envoy.passes(limit(1000, 1000))
         counter.process.terminate()
         request = health_pb2.HealthCheckRequest(service=RATE_LIMIT_SERVICE)
-        async with asyncio.timeout(5):
-            while (await stub.Check(request)).status == SERVING:
-                await asyncio.sleep(0.01)
+
+        async def announced() -> bool:
+            return bool((await stub.Check(request)).status != SERVING)
+
+        await until(announced)
         # Who has not heard of it is still served.
         assert await envoy.passes(limit(1000, 1000))
         answers = []
@@ -312,7 +307,7 @@ async def test_shutdown_is_announced_and_pending_requests_are_answered(
             ended = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
             assert error.code() in ended  # noqa: PT017
     assert all(answers)
-    assert counter.process.wait(10) == 0
+    assert counter.process.wait(patience.SECONDS) == 0
     assert "stopped" in counter.log_text
 
 
@@ -372,7 +367,7 @@ async def test_mutual_tls_is_enforced(redis: Redis, tmp_path: Path) -> None:
 def test_invalid_options_are_rejected(options: tuple[str, ...], message: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gatehouse", "ratelimit", *options],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=patience.SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode != 0
     assert message in done.stderr

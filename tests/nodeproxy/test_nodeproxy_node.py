@@ -9,12 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.machines import CUT, POSSIBLE, Machine, join
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason=CUT)
@@ -105,7 +105,7 @@ class Node:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(40)
+        return self.process.wait(patience.SECONDS)
 
     def asked(self, path: str) -> str:
         """Return the response of a health endpoint."""
@@ -131,11 +131,8 @@ class Node:
             if "ifname" in link
         }
 
-    def until(self, holds: Callable[[], bool], what: str, seconds: float = 15) -> None:
-        end = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < end, f"not {what}: {self.log.read_text()}"
-            time.sleep(0.1)
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        patience.wait_until(holds, lambda: f"not {what}: {self.log.read_text()}")
 
     def close(self) -> None:
         self.machine.close()

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import jwt
 import pytest
 
+from fakes import patience
 from fakes.authenticator_process import (
     ORIGIN,
     AuthenticatorProcess,
@@ -23,6 +24,7 @@ from fakes.authenticator_process import (
 )
 from fakes.authority import Authority
 from fakes.oidc_provider import CLIENT, OidcProvider
+from fakes.patience import until
 from gatehouse.sidecars.authenticator.config import REQUESTS_SOCKET, ClaimConfig, RuleConfig
 
 pytestmark = pytest.mark.process
@@ -224,7 +226,7 @@ async def test_session_is_refreshed_once_for_concurrent_requests(
     provider.user = {"sub": "alice", "name": "Alice"}
     await authenticator.log_in(provider)
     provider.user, provider.lifetime = {"sub": "alice", "name": "Alice B."}, 60
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(1.1)  # The lifetime passes.
     old = dict(authenticator.cookies)
     answers = await asyncio.gather(*(authenticator.ask("check") for _ in range(20)))
     assert {answer.status for answer in answers} == {200}
@@ -241,7 +243,7 @@ async def test_session_ends_when_refresh_fails(
     provider.lifetime, provider.refreshable = 1, False
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(1.1)  # The lifetime passes.
     assert (await authenticator.ask("check")).status == 401
 
 
@@ -252,7 +254,7 @@ async def test_refresh_for_another_user_is_rejected(
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
     provider.user = {"sub": "mallory"}
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(1.1)  # The lifetime passes.
     assert (await authenticator.ask("check")).status == 401
     assert "for another user" in authenticator.log
 
@@ -263,7 +265,7 @@ async def test_session_expires_after_its_timeout(
     await authenticator.serving(provider, timeout=1.0)
     await authenticator.log_in(provider)
     assert (await authenticator.ask("check")).status == 200
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(1.1)  # The lifetime passes.
     assert (await authenticator.ask("check")).status == 401
 
 
@@ -327,9 +329,11 @@ async def test_unavailable_provider_blocks_logins_and_keeps_sessions(
     assert "filter shop/users: the provider is not available: " in line
     assert "unexpected status 502" in line
     provider.away = False
-    async with asyncio.timeout(10):
-        while (await authenticator.ask("login", name="q")).status != 302:
-            await asyncio.sleep(0.1)
+
+    async def redirected() -> bool:
+        return (await authenticator.ask("login", name="q")).status == 302
+
+    await until(redirected)
     authenticator.cookies = cookies
 
 
@@ -403,7 +407,7 @@ async def test_process_exits_after_linger_time_of_last_party(
         await authenticator.serving(provider, name="q")
         assert (await authenticator.ask("check")).status == 401
         assert await authenticator.serve() == ""
-        assert await asyncio.to_thread(authenticator.process.wait, 10) == 0
+        assert await asyncio.to_thread(authenticator.process.wait, patience.SECONDS) == 0
         assert not os.listdir(tmp_path / "authenticators")  # noqa: PTH208
 
 
@@ -516,7 +520,7 @@ async def test_ext_authz_returns_refreshed_sessions_and_denials(
     await authenticator.serving(provider, rules=(ADMINS,))
     provider.lifetime = 1
     await authenticator.log_in(provider)
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(1.1)  # The lifetime passes.
     assert (await authenticator.ask("admit")).status == 200
     assert [cookie.partition("=")[0] for cookie in authenticator.set] == ["SESSION"]
     provider.user = {"sub": "bob", "groups": ["staff"]}

@@ -14,6 +14,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from fakes import patience
+from fakes.patience import until
 from fakes.reviewer_process import (
     CLUSTER,
     Fault,
@@ -293,9 +295,11 @@ async def test_reviews_per_cluster_are_limited_and_block_no_other_cluster(
         for number in range(MAX_CONCURRENT_REVIEWS + MAX_QUEUED + more)
     ]
     label = f'cluster="{CLUSTER}",outcome="busy",review="token"'
-    async with asyncio.timeout(60):
-        while f"gatehouse_reviewer_reviews_total{{{label}}}" not in await reviewer.metrics():
-            await asyncio.sleep(0.01)
+
+    async def rejected() -> bool:
+        return f"gatehouse_reviewer_reviews_total{{{label}}}" in await reviewer.metrics()
+
+    await until(rejected)
     assert (await reviewer.token("good", x_cluster="other.example")).status == 200
     assert upstream.most <= MAX_CONCURRENT_REVIEWS + 1
     release.set()
@@ -396,10 +400,8 @@ class Load:
                 await asyncio.sleep(0.01)
 
     async def more(self, count: int = 200) -> None:
-        async with asyncio.timeout(20):
-            reached = len(self.answers) + count
-            while len(self.answers) < reached:
-                await asyncio.sleep(0.01)
+        reached = len(self.answers) + count
+        await until(lambda: len(self.answers) >= reached)
 
 
 async def test_successor_takes_over_without_failed_requests(
@@ -412,9 +414,7 @@ async def test_successor_takes_over_without_failed_requests(
             old = reviewer.process
             reviewer.start()
             await reviewer.serving()
-            async with asyncio.timeout(20):
-                while old.poll() is None:
-                    await asyncio.sleep(0.05)
+            await until(lambda: old.poll() is not None)  # noqa: B023
             assert old.returncode == 0
             # The old one left what is the new one's.
             await reviewer.serving()
@@ -432,12 +432,10 @@ async def test_pending_reviews_are_answered_before_exit(
 
     upstream.fault = fault
     requests = [asyncio.create_task(reviewer.token(f"good{number}")) for number in range(20)]
-    async with asyncio.timeout(10):
-        while len(upstream.asked) < 20:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(upstream.asked) == 20)
     reviewer.process.send_signal(signal.SIGTERM)
     assert {response.status for response in await asyncio.gather(*requests)} == {200}
-    assert reviewer.process.wait(10) == 0
+    assert reviewer.process.wait(patience.SECONDS) == 0
     assert not reviewer.socket.exists()
 
 
@@ -449,11 +447,11 @@ async def test_killed_reviewer_is_replaced_under_load(
         await load.more()
         reviewer.process.kill()
         reviewer.process.wait()
-        await asyncio.sleep(0.1)
-        assert load.errors
+        await until(lambda: load.errors)
         reviewer.start()
         await reviewer.serving()
-        await asyncio.sleep(0.1)
+        # Each connection asks again.
+        await load.more()
         failed = len(load.errors)
         await load.more()
         assert len(load.errors) == failed
@@ -469,7 +467,7 @@ async def test_process_exits_after_linger_time(tmp_path: Path) -> None:
         await asyncio.sleep(0.5)
         assert reviewer.process.poll() is None
         assert await reviewer.serve() == ""
-        assert reviewer.process.wait(10) == 0
+        assert reviewer.process.wait(patience.SECONDS) == 0
         assert not reviewer.socket.exists()
 
 

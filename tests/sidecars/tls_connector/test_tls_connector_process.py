@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
+from fakes.patience import until
 from fakes.tls_connector_process import SERVER_NAME, ConnectorProcess, Endpoint, connector_to, echo
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector import config, relay
@@ -29,12 +31,6 @@ pytestmark = pytest.mark.process
 
 Make = Callable[..., Endpoint]
 MEGABYTE = 1 << 20
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_data_is_relayed_both_ways_with_sni(
@@ -173,14 +169,14 @@ async def test_response_can_follow_end_of_request(
         assert connection.recv(100) == b"question"
         assert connection.recv(100) == b""
         ended.set()
-        answer.wait(20)
+        answer.wait(patience.SECONDS)
         connection.sendall(b"answer")
 
     await connector.listen(connector_to(endpoints(late), authority))
     reader, writer = await connector.connect()
     writer.write(b"question")
     writer.write_eof()
-    assert await asyncio.to_thread(ended.wait, 20)
+    assert await asyncio.to_thread(ended.wait, patience.SECONDS)
     answer.set()
     assert await reader.read() == b"answer"
     writer.close()
@@ -208,7 +204,7 @@ async def test_request_can_continue_after_end_of_response(
     assert await reader.read() == b"enough"
     writer.write(b"more")
     writer.write_eof()
-    assert await asyncio.to_thread(endpoint.ended.acquire, True, 20)
+    assert await asyncio.to_thread(endpoint.ended.acquire, True, patience.SECONDS)
     assert (b"".join(received), endpoint.failures) == (b"more", [])
     writer.close()
 
@@ -222,7 +218,7 @@ async def test_connection_closed_by_nginx_ends_with_close_notify(
     writer.write(b"x")
     assert await reader.read(1) == b"x"
     writer.close()
-    assert await asyncio.to_thread(endpoint.ended.acquire, True, 20)
+    assert await asyncio.to_thread(endpoint.ended.acquire, True, patience.SECONDS)
     assert endpoint.failures == []
 
 
@@ -233,7 +229,7 @@ async def test_connector_stops_reading_from_client_while_endpoint_is_slow(
 
     def slow(connection: ssl.SSLSocket) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        go.wait(60)
+        go.wait(patience.SECONDS)
         while data := connection.recv(65536):
             received.update(data)
 
@@ -257,7 +253,7 @@ async def test_connector_stops_reading_from_client_while_endpoint_is_slow(
             assert total < 64 * MEGABYTE
         go.set()
         client.shutdown(socket.SHUT_WR)
-        assert await asyncio.to_thread(endpoint.ended.acquire, True, 20)
+        assert await asyncio.to_thread(endpoint.ended.acquire, True, patience.SECONDS)
     assert received.digest() == sent.digest()
 
 
@@ -333,7 +329,7 @@ async def test_process_exits_after_linger_time_of_last_socket(
     assert await reader.readexactly(5) == b"still"
     assert connector.process.poll() is None
     writer.close()
-    assert await asyncio.to_thread(connector.process.wait, 20) == 0
+    assert await asyncio.to_thread(connector.process.wait, patience.SECONDS) == 0
     assert list(connector.directory.iterdir()) == []
 
 
@@ -365,7 +361,7 @@ async def test_open_connection_is_finished_before_exit(
     with pytest.raises(subprocess.TimeoutExpired):
         connector.process.wait(0)
     writer.close()
-    assert await asyncio.to_thread(connector.process.wait, 20) == 0
+    assert await asyncio.to_thread(connector.process.wait, patience.SECONDS) == 0
 
 
 async def test_silent_endpoint_times_out(
@@ -390,7 +386,7 @@ async def test_connection_is_aborted_when_nginx_left_and_endpoint_is_stuck(
 ) -> None:
     monkeypatch.setattr(listening_module, "POLL_SECONDS", 0.1)
     stuck = threading.Event()
-    endpoint = endpoints(lambda _connection: stuck.wait(60))
+    endpoint = endpoints(lambda _connection: stuck.wait(patience.SECONDS))
     listening = Listeners(tmp_path, 0.0, FailureLog())
     await listening.serve([configuration(tmp_path, connector_to(endpoint, authority))])
     looking = asyncio.create_task(listening.housekeeping())
@@ -401,7 +397,7 @@ async def test_connection_is_aborted_when_nginx_left_and_endpoint_is_stuck(
         await asyncio.wait_for(writer.drain(), 0.5)
     writer.transport.abort()
     await listening.serve([])
-    await asyncio.wait_for(listening.idle.wait(), 20)
+    await until(listening.idle.is_set)
     assert not stuck.is_set()
     stuck.set()
     looking.cancel()

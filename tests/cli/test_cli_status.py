@@ -214,7 +214,9 @@ def test_objects_are_selected_by_namespace_and_name(report: tuple[ReportedObject
         "Gateway",
         "HTTPRoute",
     ]
-    with pytest.raises(CLIError, match="no Gateway, route or data plane nope in namespace default"):
+    with pytest.raises(
+        CLIError, match="no Gateway, route, kube-apiserver or data plane nope in namespace default"
+    ):
         select_objects(report, "default", ("nope",))
 
 
@@ -430,7 +432,7 @@ async def test_command_reads_objects_of_the_api_server(server: Path) -> None:
     for words, message in (
         (("-n", "a", "-A"), "--namespace must not be set with --all-namespaces"),
         (("--tree", "-o", "json"), "--tree must not be set with --output"),
-        (("nope",), "no Gateway, route or data plane nope"),
+        (("nope",), "no Gateway, route, kube-apiserver or data plane nope"),
     ):
         assert message in str((await run(server, *words)).exception)
     balancers = await run(server, "lb")
@@ -475,7 +477,7 @@ async def test_watch_continues_when_a_named_object_is_deleted(server: Path) -> N
     async with kube.Client.from_kubeconfig(server) as client:
         await appears("+ HTTPRoute default/orphan", 1)
         await client.delete(resources.HTTP_ROUTES, "orphan", "default")
-        await appears("+ no Gateway, route or data plane orphan", 1)
+        await appears("+ no Gateway, route, kube-apiserver or data plane orphan", 1)
         await apply(client, [route("orphan", "app", parentRefs=[{"name": "no"}])])
         await appears("+ HTTPRoute default/orphan", 2)
     watching.cancel()

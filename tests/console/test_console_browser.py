@@ -195,6 +195,12 @@ async def check_kube_apiservers(page: Page, client: kube.Client) -> None:
     assert "400 requests at a time at each data plane" in limit
     assert 'policy 0: users <img src=x onerror="' in limit
     await page.until(f"{text}.includes('Check the servers that the message names')")
+    await show(page, "topology")
+    row = "[...document.querySelectorAll('[role=treeitem]')].find("
+    row += "(row) => row.innerText.includes('UpstreamCluster prod.example'))"
+    await page.until(f"{row} !== undefined")
+    await page.evaluate(f"{row}.querySelector('[data-toggle]').click()")
+    await page.until(f"{ROWS}.some((row) => row.includes('kube-apiserver https://10.0.0.1:6443'))")
     assert not await page.evaluate("document.documentElement.innerHTML.includes('aGlkZGVu')")
     assert await page.evaluate("[document.images.length, typeof window.hacked]") == [0, "undefined"]
 

@@ -51,7 +51,7 @@ _SHORT_NAMES = {"lb": "load-balancers"}
 @kubeconfig_option
 @click.pass_context
 def status(context: click.Context, kubeconfig: Path | None) -> None:
-    """Show Gateways, routes and data planes, with every condition that is not good.
+    """Show Gateways, routes, kube-apiservers and data planes, with all bad conditions.
 
     \b
     gatehouse status
@@ -72,7 +72,9 @@ def status(context: click.Context, kubeconfig: Path | None) -> None:
 )
 @click.option("--problems", is_flag=True, help="Show problems only, one line each.")
 @click.option(
-    "--tree", is_flag=True, help="Show classes, Gateways, listeners, routes, Services, endpoints."
+    "--tree",
+    is_flag=True,
+    help="Show classes, Gateways, listeners, routes, kube-apiservers, Services, endpoints.",
 )
 @click.option("--watch", is_flag=True, help="Show changed lines until interrupted.")
 @click.option(
@@ -96,7 +98,9 @@ def show_objects(
     output: str,
     kubeconfig: Path | None,
 ) -> None:
-    """Show Gateways, routes and data planes. The name of a Gateway selects what belongs to it.
+    """Show Gateways, routes, kube-apiservers and data planes.
+
+    The name of a Gateway selects what belongs to it.
 
     \b
     gatehouse status objects -n shop web
@@ -173,14 +177,15 @@ def select_objects(
 ) -> tuple[ReportedObject, ...]:
     """Return the objects of a namespace with one of the names, given as NAME or NAMESPACE/NAME.
 
-    A Gateway selects its routes and data planes, too. GatewayClasses, which have no namespace, stay
-    without names. Raises CLIError for a name that no object has.
+    A Gateway selects its routes, kube-apiservers and data planes, too. GatewayClasses, which have
+    no namespace, stay without names. UpstreamClusters belong to the namespaces of their Gateways.
+    Raises CLIError for a name that no object has.
     """
-    result = [item for item in reported if item.namespace in (namespace, "") or not namespace]
+    result = [item for item in reported if _is_in_namespace(item, namespace)]
     for name in names:
         if not any(name in (item.name, item.full_name) for item in result):
             place = f" in namespace {namespace}" if namespace else ""
-            raise CLIError(f"no Gateway, route or data plane {name}{place}")
+            raise CLIError(f"no Gateway, route, kube-apiserver or data plane {name}{place}")
     if not names:
         return tuple(result)
     selection = {*names}
@@ -196,10 +201,18 @@ def select_objects(
     )
 
 
+def _is_in_namespace(item: ReportedObject, namespace: str) -> bool:
+    """Return whether an object belongs to a namespace. Empty: any."""
+    if not namespace or item.namespace:
+        return item.namespace == namespace or not namespace
+    gateways = {name.partition("/")[0] for name in item.gateways}
+    return namespace in gateways or not gateways
+
+
 def with_ancestors(
     selected: Sequence[ReportedObject], every: Sequence[ReportedObject]
 ) -> tuple[ReportedObject, ...]:
-    """Return selected objects with the Gateways of the routes, and the classes of the Gateways."""
+    """Return selected objects with their Gateways, and the classes of the Gateways."""
     keys = {(item.kind, item.full_name) for item in selected}
     keys |= {("Gateway", name) for item in selected for name in item.gateways}
     keys |= {

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import yaml
 
-from gatehouse.inspection.status_report import LISTED_ROUTE_KINDS, ReportedObject
+from gatehouse.inspection.attachment_report import KUBE_APISERVER_KINDS, LISTED_ROUTE_KINDS
+from gatehouse.inspection.status_report import ATTACHED_KINDS, ReportedObject
 from gatehouse.runtime.printable import printable
 
 _GAP = "  "
@@ -56,7 +57,7 @@ def status_lines(
 _SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("GATEWAY", ("Gateway",)),
     ("ROUTE", LISTED_ROUTE_KINDS),
-    ("KUBE-APISERVER", ("UpstreamCluster",)),
+    ("KUBE-APISERVER", KUBE_APISERVER_KINDS),
     ("DATA PLANE", ("Pod",)),
     ("OTHER OBJECTS", ()),
 )
@@ -135,7 +136,7 @@ def wrapped(line: str, width: int) -> Iterator[str]:
 _HEADERS = {
     "GATEWAY": ("CLASS", "PROGRAMMED", "LISTENERS", "ADDRESS"),
     "ROUTE": ("ACCEPTED", "RESOLVED", "GATEWAY", "HOSTNAME"),
-    "KUBE-APISERVER": ("PROGRAMMED",),
+    "KUBE-APISERVER": ("PROGRAMMED", "GATEWAY", "HOSTNAME"),
     "DATA PLANE": ("READY", "RESTARTS", "ADDRESS"),
     "OTHER OBJECTS": ("PROBLEMS",),
 }
@@ -159,7 +160,9 @@ def _row(title: str, item: ReportedObject, *, wide: bool) -> tuple[str, ...]:
                 _hostnames(item.hostnames, wide=wide),
             )
         case "KUBE-APISERVER":
-            cells = (name, state["Programmed"])
+            gateways = ", ".join(dict.fromkeys(item.gateways)) or "none"
+            hostnames = _hostnames(item.hostnames, wide=wide) if item.hostnames else "none"
+            cells = (f"{item.kind} {name}", state["Programmed"], gateways, hostnames)
         case "DATA PLANE":
             cells = (name, state["Ready"], state["Restarts"], addresses)
         case _:
@@ -194,46 +197,54 @@ def problem_lines(objects: Iterable[ReportedObject]) -> Iterator[str]:
 
 
 def tree_lines(objects: Sequence[ReportedObject]) -> Iterator[str]:
-    """Yield classes, Gateways, listeners, routes, Services and endpoints, indented by level."""
+    """Yield classes, Gateways, listeners, routes and kube-apiservers, Services and endpoints.
+
+    The indent is the level.
+    """
     gateways = [item for item in objects if item.kind == "Gateway"]
     classes = {item.name: item for item in objects if item.kind == "GatewayClass"}
-    routes = [item for item in objects if item.kind in LISTED_ROUTE_KINDS]
+    attached = [item for item in objects if item.kind in ATTACHED_KINDS]
     for name in sorted({gateway.class_name for gateway in gateways}):
         controller = classes[name].controller if name in classes else "not found"
         yield printable(f"GatewayClass {name} ({controller})")
         for gateway in gateways:
             if gateway.class_name == name:
-                yield from _gateway_tree(gateway, routes)
+                yield from _gateway_tree(gateway, attached)
     names = {gateway.full_name for gateway in gateways}
-    orphans = [route for route in routes if not names & {*route.gateways}]
+    orphans = [item for item in attached if not names & {*item.gateways}]
     if orphans:
         yield "no Gateway"
-        yield from (line for route in orphans for line in _route_tree(route, _GAP))
+        yield from (line for item in orphans for line in _attached_tree(item, _GAP))
 
 
-def _gateway_tree(gateway: ReportedObject, routes: Iterable[ReportedObject]) -> Iterator[str]:
+def _gateway_tree(gateway: ReportedObject, attached: Iterable[ReportedObject]) -> Iterator[str]:
     yield printable(f"  Gateway {gateway.full_name}: Programmed {gateway.state['Programmed']}")
     yield from (f"    ! {printable(_own(gateway, problem))}" for problem in gateway.problems)
-    own = [route for route in routes if gateway.full_name in route.gateways]
+    own = [item for item in attached if gateway.full_name in item.gateways]
     places = set()
     for listener in gateway.listeners:
         yield f"    {_listener(listener)}"
         name = listener["name"]
         place = name if "/" in name else f"{gateway.full_name}/{name}"
         places.add(place)
-        for route in own:
-            if place in route.parents:
-                yield from _route_tree(route, _GAP * 3)
-    for route in own:
-        pairs = zip(route.parents, route.gateways, strict=True)
+        for item in own:
+            if place in item.parents:
+                yield from _attached_tree(item, _GAP * 3)
+    for item in own:
+        pairs = zip(item.parents, item.gateways, strict=True)
         if any(owner == gateway.full_name and place not in places for place, owner in pairs):
-            yield from _route_tree(route, _GAP * 2)
+            yield from _attached_tree(item, _GAP * 2)
 
 
-def _route_tree(route: ReportedObject, indent: str) -> Iterator[str]:
-    names = f" {_hostnames(route.hostnames, wide=False)}" if route.hostnames else ""
-    yield printable(f"{indent}{route.kind} {route.full_name}{names}")
-    for backend in route.backends:
+def _attached_tree(item: ReportedObject, indent: str) -> Iterator[str]:
+    names = f" {_hostnames(item.hostnames, wide=False)}" if item.hostnames else ""
+    yield printable(f"{indent}{item.kind} {item.full_name}{names}")
+    # Only data planes check servers.
+    checked = "ready" if item.gateways else "not checked"
+    for server in item.servers:
+        state = "disabled" if server.disabled else "; ".join(server.problems) or checked
+        yield printable(f"{indent}  {server.endpoint}: {state}")
+    for backend in item.backends:
         yield printable(f"{indent}  Service {backend.service}: {backend.summary}")
         for endpoint in backend.addresses[:_SHOWN_ENDPOINTS]:
             state = "terminating" if endpoint.terminating else "not ready"
@@ -241,7 +252,7 @@ def _route_tree(route: ReportedObject, indent: str) -> Iterator[str]:
             yield printable(f"{indent}    {endpoint.address}: {state}")
         if len(backend.addresses) > _SHOWN_ENDPOINTS:
             yield f"{indent}    ... {len(backend.addresses) - _SHOWN_ENDPOINTS} more"
-    services = tuple(backend.problem for backend in route.backends if backend.problem)
-    for problem in route.problems:
+    services = tuple(backend.problem for backend in item.backends if backend.problem)
+    for problem in item.problems:
         if not problem.endswith(services):
-            yield printable(f"{indent}  ! {_own(route, problem)}")
+            yield printable(f"{indent}  ! {_own(item, problem)}")

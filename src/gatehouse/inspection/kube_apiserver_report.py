@@ -103,6 +103,12 @@ def report_api_clusters(objects: ObjectSet) -> tuple[ReportedApiCluster, ...]:
     return tuple(_cluster(item) for item in items)
 
 
+def report_servers(raw: Object) -> tuple[ReportedServer, ...]:
+    """Return the kube-apiservers of an UpstreamCluster; none if it is malformed."""
+    cluster = _decoded(raw)
+    return tuple(_servers(cluster.spec.servers, raw.get("status") or {})) if cluster else ()
+
+
 def policies_of(raw: Object, cluster: UpstreamCluster) -> RequestPolicy:
     """Return the translation of an object, as at a gateway with a rate limit service."""
     previous_gates = upstream_cluster.parse_cluster_record(raw).gates
@@ -110,10 +116,15 @@ def policies_of(raw: Object, cluster: UpstreamCluster) -> RequestPolicy:
     return translate_policies(annotations, cluster.spec, limits, previous_gates)
 
 
+def _decoded(raw: Object) -> UpstreamCluster | None:
+    cluster = upstream_cluster.UPSTREAM_CLUSTER_FRONT_END.kinds.decode("UpstreamCluster", raw)
+    return cluster if isinstance(cluster, UpstreamCluster) else None
+
+
 def _cluster(raw: Object) -> ReportedApiCluster:
     name, status = raw["metadata"]["name"], raw.get("status") or {}
-    cluster = upstream_cluster.UPSTREAM_CLUSTER_FRONT_END.kinds.decode("UpstreamCluster", raw)
-    if not isinstance(cluster, UpstreamCluster):
+    cluster = _decoded(raw)
+    if cluster is None:
         return ReportedApiCluster(name)
     meaning = policies_of(raw, cluster)
     users = [
@@ -123,7 +134,7 @@ def _cluster(raw: Object) -> ReportedApiCluster:
     return ReportedApiCluster(
         name,
         tuple(status.get("hosts") or ()),
-        tuple(_servers(cluster.spec.servers, status)),
+        report_servers(raw),
         tuple(
             ReportedLimit(
                 schema.name,

@@ -27,10 +27,10 @@ from gatehouse.compiler.ir.gateway import GatewayConfiguration, L4Host
 from gatehouse.controller.offline import compile_pass
 from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Ask, Key
+from gatehouse.inspection.attachment_report import LISTED_ROUTE_KINDS
 from gatehouse.inspection.errors import InspectionError
 from gatehouse.inspection.object_set import ObjectSet
 from gatehouse.inspection.request_explanation import live_engine
-from gatehouse.inspection.status_report import LISTED_ROUTE_KINDS
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):

@@ -8,13 +8,21 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gatehouse.apis import routes
-from gatehouse.apis.gateway import DEFAULT_SCOPE
+from gatehouse.apis.hosted_api_servers import HostedAPIServer
 from gatehouse.apis.objects import Object
-from gatehouse.compiler.evaluation.explaining import parent_problem
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api.backend_problems import used_references
-from gatehouse.controller.offline import offline_pass
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import BackendReference
+from gatehouse.inspection.attachment_report import (
+    KUBE_APISERVER_KINDS,
+    LISTED_ROUTE_KINDS,
+    ReportedAttachment,
+    key_of,
+    owner_of,
+    report_attachments,
+)
 from gatehouse.inspection.condition_summary import bad_conditions, condition_status, object_name
+from gatehouse.inspection.kube_apiserver_report import ReportedServer, report_servers
 from gatehouse.inspection.object_set import REPORTED_RESOURCES, ObjectSet, gateway_of_pod
 from gatehouse.inspection.remedies import (
     NO_CONTROLLER,
@@ -27,9 +35,9 @@ from gatehouse.inspection.remedies import (
 )
 from gatehouse.inspection.service_ports import ServicePorts
 
-LISTED_ROUTE_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 _SERVICE_LABEL = "kubernetes.io/service-name"
 _TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
+ATTACHED_KINDS = (*LISTED_ROUTE_KINDS, *KUBE_APISERVER_KINDS)
 _GROUPS = {resource.kind: resource.group for resource in REPORTED_RESOURCES}
 
 
@@ -105,6 +113,8 @@ class ReportedObject(msgspec.Struct, frozen=True, rename="camel"):
     gateways: tuple[str, ...] = ()
     """``namespace/name`` of the Gateway of each parent, in the same order."""
     backends: tuple[ReportedBackend, ...] = ()
+    servers: tuple[ReportedServer, ...] = ()
+    """Kube-apiservers of an UpstreamCluster."""
     problems: tuple[str, ...] = ()
     details: tuple[ReportedProblem, ...] = ()
     """The problems with their remedies, in the same order."""
@@ -121,36 +131,30 @@ class ReportedObject(msgspec.Struct, frozen=True, rename="camel"):
 
 def report_status(objects: ObjectSet) -> tuple[ReportedObject, ...]:
     """Return all Gateways, routes and other objects with a status, in the order of the output."""
-    orphans = _orphans(objects)
+    attachments = report_attachments(objects)
     slices = tuple(objects.of_kind("EndpointSlice"))
     endpoints, ports = _endpoints(slices), ServicePorts(slices)
-    services = {_name_of(item): item for item in objects.of_kind("Service")}
+    services = {key_of(item): item for item in objects.of_kind("Service")}
     sets = tuple(objects.of_kind("ListenerSet"))
     result = [_class(item) for item in objects.of_kind("GatewayClass")]
     result += [_gateway(item, sets) for item in objects.of_kind("Gateway")]
-    owners = {"/".join(_name_of(item)): _owner(item) for item in sets}
-    for kind in LISTED_ROUTE_KINDS:
+    for kind in ATTACHED_KINDS:
         for item in objects.of_kind(kind):
             backends = _backends(item, services, endpoints, ports)
-            orphan = orphans.get(object_name(item), "")
-            result.append(_route(item, orphan, tuple(backends), owners))
-    known = {"GatewayClass", "Gateway", *LISTED_ROUTE_KINDS}
+            result.append(_attached(item, attachments[object_name(item)], tuple(backends)))
+    known = {"GatewayClass", "Gateway", *ATTACHED_KINDS}
     others = [resource.kind for resource in combined.KINDS.with_status]
-    for kind in (*others, "UpstreamCluster", "ExternalLoadBalancer"):
+    for kind in (*others, "ExternalLoadBalancer"):
         if kind not in known:
             known.add(kind)
             result += [_other(item) for item in objects.of_kind(kind)]
     return (*result, *(_pod(pod) for pod in objects.pods))
 
 
-def _name_of(item: Object) -> tuple[str, str]:
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
-
-
 def _reported(
     item: Object, problems: Iterable[ReportedProblem], **fields: object
 ) -> ReportedObject:
-    namespace, name = _name_of(item)
+    namespace, name = key_of(item)
     kind = item["kind"]
     unique = tuple(dict.fromkeys(problems))
     known = {
@@ -193,12 +197,6 @@ def _class(item: Object) -> ReportedObject:
     )
 
 
-def _owner(listener_set: Object) -> str:
-    """Return the ``namespace/name`` of the Gateway of a ListenerSet."""
-    parent, namespace = listener_set["spec"]["parentRef"], _name_of(listener_set)[0]
-    return f"{parent.get('namespace') or namespace}/{parent['name']}"
-
-
 def _gateway(item: Object, sets: Iterable[Object]) -> ReportedObject:
     status = item.get("status") or {}
     problems = _conditions(item)
@@ -206,11 +204,11 @@ def _gateway(item: Object, sets: Iterable[Object]) -> ReportedObject:
         class_name = item["spec"].get("gatewayClassName")
         text = f"{object_name(item)}: no status yet: no controller manages {class_name}"
         problems = [_problem(text, NO_CONTROLLER)]
-    name = "/".join(_name_of(item))
+    name = "/".join(key_of(item))
     listeners = [*_listeners(item, "")]
     for listener_set in sets:
-        if _owner(listener_set) == name:
-            listeners += _listeners(listener_set, f"{'/'.join(_name_of(listener_set))}/")
+        if owner_of(listener_set) == name:
+            listeners += _listeners(listener_set, f"{'/'.join(key_of(listener_set))}/")
     return _reported(
         item,
         problems,
@@ -236,21 +234,20 @@ def _listeners(item: Object, prefix: str) -> Iterable[Mapping[str, str]]:
         }
 
 
-def _route(
-    item: Object,
-    orphan: str,
-    backends: tuple[ReportedBackend, ...],
-    owners: Mapping[str, str],
+def _attached(
+    item: Object, attachment: ReportedAttachment, backends: tuple[ReportedBackend, ...]
 ) -> ReportedObject:
-    namespace = item["metadata"].get("namespace", "")
-    entries = (item.get("status") or {}).get("parents") or [{}]
+    """Return a route or a kube-apiserver."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    is_route = item["kind"] in LISTED_ROUTE_KINDS
+    entries = status.get("parents") or [{}]
     state: dict[str, str] = {}
     for kind in ("Accepted", "ResolvedRefs"):
         values = [condition_status(entry.get("conditions"), kind)[0] for entry in entries]
         state[kind] = next((value for value in values if value != "True"), "True")
     problems = _conditions(item)
-    if orphan and not any(problem.type == "Accepted" for problem in problems):
-        problems.append(_problem(f"{object_name(item)}: {orphan}", NO_PARENT))
+    if attachment.problem and not any(problem.type == "Accepted" for problem in problems):
+        problems.append(_problem(f"{object_name(item)}: {attachment.problem}", NO_PARENT))
     problems += [
         _problem(
             f"{object_name(item)}: {entry.problem}", NO_PORT if entry.port_problem else NO_ENDPOINTS
@@ -258,33 +255,18 @@ def _route(
         for entry in backends
         if entry.problem
     ]
-    parents = _parents(item, namespace)
+    of_cluster = item["kind"] == "UpstreamCluster"
+    hosts = (status if of_cluster else spec).get("hosts")
     return _reported(
         item,
         problems,
-        state=state,
-        hostnames=item["spec"].get("hostnames") or (),
-        parents=[*parents],
-        gateways=[owners.get(name, name) if of_set else name for name, of_set in parents.values()],
+        state=state if is_route else _state(status.get("conditions"), "Programmed"),
+        hostnames=(spec.get("hostnames") if is_route else hosts) or (),
+        parents=[*attachment.parents],
+        gateways=[*attachment.parents.values()],
         backends=msgspec.to_builtins(backends),
+        servers=msgspec.to_builtins(report_servers(item) if of_cluster else ()),
     )
-
-
-def _parents(item: Object, namespace: str) -> dict[str, tuple[str, bool]]:
-    """Return the parents that a route names, and the default Gateways that claimed it.
-
-    Each has its ``namespace/name``, and whether it is a ListenerSet.
-    """
-    references = [*(item["spec"].get("parentRefs") or ())]
-    if item["spec"].get("useDefaultGateways") == DEFAULT_SCOPE:
-        entries = (item.get("status") or {}).get("parents") or ()
-        references += (entry["parentRef"] for entry in entries)
-    result = {}
-    for parent in references:
-        name = f"{parent.get('namespace', namespace)}/{parent['name']}"
-        place = "/".join(filter(None, (name, parent.get("sectionName"))))
-        result[place] = (name, parent.get("kind") == "ListenerSet")
-    return result
 
 
 def _backends(
@@ -293,11 +275,10 @@ def _backends(
     endpoints: Mapping[tuple[str, str], tuple[ReportedEndpoint, ...]],
     service_ports: ServicePorts,
 ) -> Iterable[ReportedBackend]:
-    """Yield the existing Services of a route. Conditions report the missing ones."""
+    """Yield the existing Services of an object. Conditions report the missing ones."""
     namespace = item["metadata"].get("namespace", "")
     ports: dict[tuple[str, str], list[int]] = {}
-    route = combined.decode_object(item["kind"], item)
-    for reference in used_references(route) if isinstance(route, routes.RouteObject) else ():
+    for reference in _references(combined.decode_object(item["kind"], item)):
         key = (reference.namespace or namespace, reference.name)
         if key in services:
             ports.setdefault(key, []).append(reference.port or 0)
@@ -305,6 +286,15 @@ def _backends(
     for key, numbers in ports.items():
         problem = service_ports.problem(services[key], numbers, transport)
         yield _backend(services[key], endpoints.get(key, ()), problem)
+
+
+def _references(decoded: object) -> Iterable[BackendReference]:
+    if isinstance(decoded, routes.RouteObject):
+        return used_references(decoded)
+    if isinstance(decoded, HostedAPIServer):
+        service = decoded.spec.service
+        return (routes.BackendRef(service.name, port=service.port),)
+    return ()
 
 
 def _backend(
@@ -320,7 +310,7 @@ def _backend(
         summary += f"; {port_problem.partition(': ')[2]}"
     if wish := _topology_wish(service):
         summary += f"; {wish} needs useClusterIP"
-    name = "/".join(_name_of(service))
+    name = "/".join(key_of(service))
     return ReportedBackend(name, ready, len(endpoints), external, endpoints, summary, port_problem)
 
 
@@ -384,13 +374,3 @@ def _pod(item: Object) -> ReportedObject:
     problems = [] if ready == "True" else [_problem(text, POD_NOT_READY)]
     fields = {"state": state, "addresses": address, "gateway": gateway_of_pod(item)}
     return _reported({**item, "kind": "Pod"}, problems, **fields)
-
-
-def _orphans(objects: ObjectSet) -> Mapping[str, str]:
-    """Return by route the reason why no managed Gateway serves it."""
-    result = {}
-    with offline_pass(objects.objects) as ask:
-        for kind in LISTED_ROUTE_KINDS:
-            for item in objects.of_kind(kind):
-                result[object_name(item)] = ask(parent_problem, (kind, *_name_of(item)))
-    return result

@@ -3,14 +3,15 @@
 import { fullName } from "./store.js";
 
 const ROUTES = ["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"];
-const SHOWN = ["GatewayClass", "Gateway", "Pod", ...ROUTES];
+const ATTACHED = [...ROUTES, "UpstreamCluster", "HostedAPIServer"];
+const SHOWN = ["GatewayClass", "Gateway", "Pod", ...ATTACHED];
 
 /** Return the rows, in the order of the page. `planes`: instances with versions, by Pod. */
 export function rowsOf(store, state, planes) {
   const rows = [];
   const objects = [...store.objects.values()];
   const matches = matcher(state);
-  const routes = byGateway(objects.filter((item) => ROUTES.includes(item.kind) && matches(item)));
+  const routes = byGateway(objects.filter((item) => ATTACHED.includes(item.kind) && matches(item)));
   const gateways = objects.filter((item) => item.kind === "Gateway");
   const pods = group(objects.filter((item) => item.kind === "Pod" && matches(item)), (item) => item.gateway);
   const classes = group(gateways, (item) => item.className);
@@ -106,9 +107,19 @@ function podNode(pod, planes) {
     facts: [["Confirmed version", version], ["Metrics", plane?.problem ?? ""]] };
 }
 
+/** Return the state of a kube-apiserver of an UpstreamCluster. Only data planes check them. */
+export function serverState(cluster, server) {
+  if (server.disabled) return "disabled";
+  return server.problems.join("; ") || (cluster.gateways.length ? "ready" : "not checked");
+}
+
 function routeNode(route, parent) {
   const id = `route ${parent} ${route.kind} ${fullName(route)}`;
-  const children = route.backends.map((backend) => ({
+  const servers = route.servers.map((server, index) => ({
+    id: `${id} server ${index}`, kind: "kube-apiserver", text: server.endpoint,
+    more: serverState(route, server),
+    good: server.disabled || !route.gateways.length ? null : !server.problems.length, children: [] }));
+  const children = [...servers, ...route.backends.map((backend) => ({
     id: `${id} ${backend.service}`, kind: "Service", text: backend.service, open: false,
     good: backend.ready > 0 || backend.external || backend.addresses.some((endpoint) => endpoint.terminating),
     more: backend.summary,
@@ -116,7 +127,7 @@ function routeNode(route, parent) {
       id: `${id} ${backend.service} ${index}`, kind: "endpoint", text: endpoint.address,
       more: endpoint.ready ? "ready" : endpoint.terminating ? "terminating" : "not ready",
       good: endpoint.ready || endpoint.terminating, children: [] })),
-  }));
+  }))];
   return { id, kind: route.kind, text: fullName(route), object: route, good: good(route),
     more: route.hostnames.slice(0, 3).join(", "), children, open: false };
 }

@@ -1,7 +1,7 @@
-/** Topology: classes, Gateways, listeners, routes, Services, endpoints, data plane instances. */
+/** Topology: classes, Gateways, listeners, routes, kube-apiservers, Services, endpoints, data plane instances. */
 
 import { definitions, element, problem, section } from "./dom.js";
-import { rowsOf } from "./rows.js";
+import { rowsOf, serverState } from "./rows.js";
 import { routeAddress } from "./route.js";
 import { fullName, read, repeat, store } from "./store.js";
 import { Tree } from "./tree.js";
@@ -88,6 +88,7 @@ function contents(row, traffic) {
     section("Listeners", item.listeners.map((listener) =>
       `${listener.name} ${listener.port}/${listener.protocol} ${listener.hostname}: Programmed ` +
       `${listener.Programmed}, routes ${listener.routes || "unknown"}`)),
+    section("Servers", item.servers.map((server) => `${server.endpoint}: ${serverState(item, server)}`)),
     section("Backends", item.backends.map((backend) => `Service ${backend.service}: ${backend.summary}`)),
     isRoute && own.length ? trafficTable({ ...traffic, rows: own }, "route") : null,
     isRoute ? element("p", null, own.length ? "" : "No requests in the last seconds. ",

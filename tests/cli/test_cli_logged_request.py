@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from gatehouse.cli import logged_request, request_sender
-from gatehouse.cli.logged_request import LoggedRequest, find_entry, identified, read_logged_request
-from gatehouse.cli.request_sender import SentResponse
+from gatehouse.cli.logged_request import (
+    LoggedRequest,
+    SentConnection,
+    find_connection,
+    find_entry,
+    identified,
+    read_logged,
+)
+from gatehouse.cli.sent_response import SentResponse
 from gatehouse.compiler.evaluation.explanation import ExpectedResponse
 from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.kube import client as kube
 
 FORWARDED = ExpectedResponse("forwarded", "")
+FIND = partial(find_entry, request_id="abc")
 POD = {
     "metadata": {"namespace": "shop", "name": "web-1"},
     "spec": {"containers": [{"name": "mesh"}, {"name": "envoy"}]},
@@ -98,7 +107,7 @@ class _Client:
 
 
 async def read(client: _Client) -> LoggedRequest:
-    return await read_logged_request(client, [POD], "abc")  # type: ignore[arg-type]
+    return await read_logged(client, [POD], FIND)  # type: ignore[arg-type]
 
 
 async def test_logs_are_read_until_the_entry_appears(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,5 +123,23 @@ async def test_missing_entry_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> No
     assert (await read(_Client(line("other")))).text.startswith("no entry in the access log")
     denied = kube.Forbidden(403, "Forbidden", "cannot get pods/log")
     assert "cannot be read: cannot get pods/log" in (await read(_Client(denied))).text
-    nothing = await read_logged_request(_Client(""), [], "abc")  # type: ignore[arg-type]
+    nothing = await read_logged(_Client(""), [], FIND)  # type: ignore[arg-type]
     assert nothing.problem == "there is no data plane"
+
+
+def test_entry_of_a_connection_is_that_of_its_socket() -> None:
+    """Earlier connections, and those of other clients and listeners, are none."""
+    entry = {
+        "time": "2026-01-01T00:00:10.500+00:00", "listener": "shop/web:5432", "protocol": "TCP",
+        "peer": "10.0.0.9", "sni": "DB.example", "reason": "no_route", "endpoint": None,
+        "duration_ms": 0.4e3,
+    }  # fmt: skip
+    sent = SentConnection(5432, "TCP", "db.example", "10.0.0.9", 1767225610.0)
+    other: list[dict[str, Any]] = [
+        {"duration_ms": 1000}, {"listener": "shop/web:54321"},
+        {"peer": "10.0.0.8"}, {"peer": "unix:"}, {"sni": "other.example"}, {"protocol": "UDP"},
+    ]  # fmt: skip
+    lines = [*(json.dumps(entry | fields) for fields in other), "shop/web:5432 is no JSON"]
+    assert find_connection(lines, "shop/web", sent) is None
+    own = json.dumps(entry | {"peer": "::ffff:10.0.0.9"})
+    assert find_connection([*lines, own], "shop/web", sent) == LoggedRequest("no_route")

@@ -7,7 +7,8 @@ import ssl
 import aiohttp
 import pytest
 
-from gatehouse.cli.request_sender import compare_grpc_status, failure_text
+from gatehouse.cli.request_sender import compare_grpc_status
+from gatehouse.cli.sent_response import failure_text
 from gatehouse.compiler.evaluation.explanation import ExpectedResponse
 
 FORWARDED = ExpectedResponse("forwarded", "", (), "", grpc=True)

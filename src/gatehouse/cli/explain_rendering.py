@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gatehouse.cli.logged_request import LoggedRequest
-from gatehouse.cli.request_sender import SentResponse
+from gatehouse.cli.sent_response import SentResponse
 from gatehouse.compiler.evaluation.explanation import (
     ExplainedBackend,
     ExplainedDataPlane,

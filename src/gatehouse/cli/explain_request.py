@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 import msgspec
 
 from gatehouse.apis.objects import Object
-from gatehouse.cli import explain_rendering, logged_request, request_sender
+from gatehouse.cli import connection_sender, explain_rendering, logged_request, request_sender
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.logged_request import LoggedRequest
 from gatehouse.cli.object_source import read_cluster, read_manifests
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of, kubeconfig_option, output_option
+from gatehouse.cli.sent_response import SentResponse
 from gatehouse.compiler.evaluation.explanation import ExplainedDataPlane, Explanation
 from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.inspection.data_plane_metrics import MetricsReader
@@ -36,7 +40,8 @@ EXIT_NOT_FORWARDED, EXIT_DIFFERENT = 3, 4
 @click.option("--gateway", default="", help="Gateway, as namespace/name. Default: by the URL.")
 @click.option("--sni", default=None, help="Server name of the handshake. Default: the host.")
 @click.option("--client", default="", help="IP address of the client, for permitted ranges.")
-@click.option("--send", is_flag=True, help="Send the request and compare the answer.")
+@click.option("--send", is_flag=True, help="Send the request or open the connection, and compare.")
+@click.option("--data", default="", help="Text that --send sends by tcp, tls or udp.")
 @click.option(
     "--filename",
     "-f",
@@ -63,6 +68,7 @@ def request(
     sni: str | None,
     client: str,
     send: bool,
+    data: str,
     filenames: tuple[Path, ...],
     namespace: str,
     output: str,
@@ -77,13 +83,15 @@ def request(
     target = parse_request_target(words, headers, sni, client)
     if send and filenames:
         raise CLIError("--send needs a cluster: it must not be set with --filename")
+    if data and (not send or isinstance(target.subject, HttpRequest)):
+        raise CLIError("--data needs --send and a URL that starts with tcp, tls or udp")
     path = kubeconfig_of(kubeconfig)
     resolved = read_manifests(filenames, namespace) if filenames else read_cluster(path)
     explanation = explain_target(resolved, target, gateway, offline=bool(filenames))
     if not filenames:
         planes = asyncio.run(_data_planes(path, resolved, explanation.gateway))
         explanation = msgspec.structs.replace(explanation, data_planes=planes)
-    sent = _sent(path, resolved, target, explanation) if send else None
+    sent = _sent(path, resolved, target, data.encode(), explanation) if send else None
     if output == "json":
         show(explain_rendering.as_json(explanation, sent))
     else:
@@ -93,25 +101,37 @@ def request(
 
 
 def _sent(
-    kubeconfig: Path, objects: ObjectSet, target: ExplainedTarget, explanation: Explanation
-) -> request_sender.SentResponse:
-    """Send a request. If its answer is an error, add its entry in the access log."""
-    subject, request_id = target.subject, ""
+    kubeconfig: Path,
+    objects: ObjectSet,
+    target: ExplainedTarget,
+    data: bytes,
+    explanation: Explanation,
+) -> SentResponse:
+    """Send a request or open a connection. Add its entry in the access log if that tells more."""
+    subject, expected = target.subject, explanation.answer
+    address = explanation.addresses[0] if explanation.addresses else target.host
+    pods = pods_of_gateway(objects.pods, explanation.gateway)
     if isinstance(subject, HttpRequest):
         subject, request_id = logged_request.identified(subject)
-    sent = request_sender.exchange_request(subject, target.host, explanation)
-    if not request_sender.is_error(sent, explanation.answer):
+        sent = request_sender.exchange_request(subject, address, expected)
+        if not request_sender.is_error(sent, expected):
+            return sent
+        find = partial(logged_request.find_entry, request_id=request_id)
+        return sent.explained(asyncio.run(_logged(kubeconfig, pods, find)), expected)
+    opened = connection_sender.open_and_compare(subject, address, data, expected)
+    sent, connection = asyncio.run(opened)
+    if connection is None:
         return sent
-    pods = pods_of_gateway(objects.pods, explanation.gateway)
-    logged = asyncio.run(_logged(kubeconfig, pods, request_id))
-    return sent.explained(logged, explanation.answer)
+    find = partial(logged_request.find_connection, gateway=explanation.gateway, sent=connection)
+    logged = asyncio.run(_logged(kubeconfig, pods, find))
+    return connection_sender.with_entry(sent, logged, expected)
 
 
 async def _logged(
-    kubeconfig: Path, pods: list[Object], request_id: str
-) -> logged_request.LoggedRequest:
+    kubeconfig: Path, pods: list[Object], find: Callable[[Sequence[str]], LoggedRequest | None]
+) -> LoggedRequest:
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        return await logged_request.read_logged_request(client, pods, request_id)
+        return await logged_request.read_logged(client, pods, find)
 
 
 async def _data_planes(
@@ -122,7 +142,7 @@ async def _data_planes(
         return explain_data_planes(pods, await MetricsReader(client).read(pods))
 
 
-def _exit_status(explanation: Explanation, sent: request_sender.SentResponse | None) -> int:
+def _exit_status(explanation: Explanation, sent: SentResponse | None) -> int:
     if sent is not None and not sent.agrees:
         return EXIT_DIFFERENT
     return 0 if explanation.answer.verdict == "forwarded" else EXIT_NOT_FORWARDED

@@ -1,16 +1,18 @@
-"""Access log entry of a request that `gatehouse explain --send` sent."""
+"""Access log entry of a request or connection that `gatehouse explain --send` sent."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 
 from gatehouse.apis.objects import Object
 from gatehouse.cli.data_plane_reader import proxy_container
 from gatehouse.compiler.evaluation.http_request import HttpRequest
+from gatehouse.dataplane import ip_addresses
 from gatehouse.kube import client as kube
 
 _HEADER = "X-Request-ID"
@@ -19,17 +21,21 @@ _HEADER = "X-Request-ID"
 _WAIT_SECONDS, _POLL_SECONDS = 4.0, 0.4
 """Time for an entry to appear, and interval between reads of the logs."""
 
+_CLOCK_SKEW_SECONDS = 0.05
+"""Time by which the clock of a data plane may be late."""
+
 _READ_SECONDS, _READ_LINES = 10, 5000
 """Part of a log that is read: its last seconds, and at most its last lines."""
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Access log entry of a request, or the reason why there is none."""
+    """Access log entry of a request or connection, or the reason why there is none."""
 
     reason: str = ""
     """Why the data plane answered or ended the request itself; empty if the backend answered."""
     endpoint: str = ""
     attempts: int = 0
+    """Number of attempts at endpoints; 0 for a connection."""
     problem: str = ""
     """Why there is no entry."""
 
@@ -39,10 +45,11 @@ class LoggedRequest(msgspec.Struct, frozen=True, rename="camel"):
         if self.problem:
             return self.problem
         if not self.reason:
-            return f"the response is that of endpoint {self.endpoint}"
-        if not self.endpoint:
-            return f"reason {self.reason}"
-        return f"reason {self.reason}, endpoint {self.endpoint}, attempts {self.attempts}"
+            kind = "the response is that of" if self.attempts else "forwarded to"
+            return f"{kind} endpoint {self.endpoint or '(none)'}"
+        text = f"reason {self.reason}"
+        text += f", endpoint {self.endpoint}" if self.endpoint else ""
+        return text + (f", attempts {self.attempts}" if self.attempts and self.endpoint else "")
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -52,6 +59,33 @@ class _Entry(msgspec.Struct, frozen=True):
     reason: str | None
     endpoint: str | None
     attempts: int | None
+
+
+class SentConnection(msgspec.Struct, frozen=True):
+    """Properties by which the access log identifies a connection."""
+
+    port: int
+    protocol: str
+    """TCP, also of TLS, or UDP."""
+    server_name: str
+    """SNI in lower case; empty if there was none."""
+    peer: str
+    """Local address of the socket."""
+    started: float
+    """Time before the connection, in seconds since 1970."""
+
+
+class _ConnectionEntry(msgspec.Struct, frozen=True):
+    """Fields of an entry of a connection."""
+
+    time: datetime
+    duration_ms: float
+    listener: str
+    protocol: str
+    peer: str
+    sni: str | None
+    reason: str | None
+    endpoint: str | None
 
 
 def identified(request: HttpRequest) -> tuple[HttpRequest, str]:
@@ -64,16 +98,18 @@ def identified(request: HttpRequest) -> tuple[HttpRequest, str]:
     return msgspec.structs.replace(request, headers=headers), value
 
 
-async def read_logged_request(
-    client: kube.Client, pods: Iterable[Object], request_id: str
+async def read_logged(
+    client: kube.Client,
+    pods: Iterable[Object],
+    find: Callable[[Sequence[str]], LoggedRequest | None],
 ) -> LoggedRequest:
-    """Wait for the entry of a request in the logs of data planes."""
+    """Wait for an entry in the logs of data planes. ``find``: returns it, if it is in the lines."""
     unread = list(pods)
     try:
         async with asyncio.timeout(_WAIT_SECONDS):
             while unread:
                 for pod in unread:
-                    entry = find_entry((await _log(client, pod)).splitlines(), request_id)
+                    entry = find((await _log(client, pod)).splitlines())
                     if entry is not None:
                         return entry
                 await asyncio.sleep(_POLL_SECONDS)
@@ -102,3 +138,33 @@ def find_entry(lines: Sequence[str], request_id: str) -> LoggedRequest | None:
         if entry.request_id == request_id:
             return LoggedRequest(entry.reason or "", entry.endpoint or "", entry.attempts or 0)
     return None
+
+
+def find_connection(
+    lines: Sequence[str], gateway: str, sent: SentConnection
+) -> LoggedRequest | None:
+    """Return the entry of a connection to a Gateway (``namespace/name``), None if there is none."""
+    listener = f"{gateway}:{sent.port}"
+    expected = (listener, sent.protocol, sent.server_name, _address(sent.peer))
+    for line in lines:
+        if listener not in line:
+            continue
+        try:
+            entry = msgspec.json.decode(line, type=_ConnectionEntry)
+            peer = _address(entry.peer)
+        except (msgspec.MsgspecError, ValueError):
+            continue
+        own = (entry.listener, entry.protocol, (entry.sni or "").lower(), peer)
+        if own == expected and _began(entry) >= sent.started - _CLOCK_SKEW_SECONDS:
+            return LoggedRequest(entry.reason or "", entry.endpoint or "")
+    return None
+
+
+def _began(entry: _ConnectionEntry) -> float:
+    return entry.time.timestamp() - entry.duration_ms / 1000
+
+
+def _address(text: str) -> object:
+    """Return an address without regard to IPv4 in IPv6. Raises ValueError."""
+    address = ip_addresses.ip_address(text)
+    return getattr(address, "ipv4_mapped", None) or address

@@ -94,8 +94,7 @@ class Quarantine:
 
     @property
     def unpublished(self) -> bool:
-        """True until the configuration with the present inputs is published, which may be equal to
-        the last one: reports are late until then."""
+        """True until the configuration with the present inputs is published: reports are late."""
         return self._since is None
 
     @property
@@ -253,10 +252,10 @@ class Quarantine:
     ) -> Iterator[Suspect]:
         """Yield what a proxy names: an object, or that with a credential."""
         gateway = version.gateway
+        if _is_listener(among):
+            # What it contains is the cause, not its port.
+            return
         if among:
-            if among[0].port:
-                # What its listener contains is the cause, not the port.
-                return
             names = [entry.name for entry in gateway.credentials if entry.origins == among]
             yield from (Suspect(among[0], credential=name) for name in names)
             if names or len(among) > 1:
@@ -291,7 +290,7 @@ class Quarantine:
 
     def _start_search(self, version: str, rejected: Rejected, among: tuple[Origin, ...]) -> bool:
         known = self.versions.good is not None
-        if not known and any(origin.port for origin in among):
+        if not known and _is_listener(among):
             # Everything may be the cause of a rejected listener.
             return False
         if not known and self._leave_out_credentials(rejected):
@@ -395,3 +394,7 @@ class Quarantine:
             if routes:
                 # Without it, a policy that was left out may be accepted.
                 self.verdicts.hurry_objects()
+
+
+def _is_listener(among: Sequence[Origin]) -> bool:
+    return any(origin.port for origin in among)

@@ -307,6 +307,7 @@ class Subscription:
 
     def _store_rejected_secret(self, rejection: RejectedResource) -> None:
         key = (rejection.resource.name, rejection.resource.version)
+        self._rejected_secrets.pop(key, None)
         self._rejected_secrets[key] = rejection.reason
         if len(self._rejected_secrets) > MAX_REJECTED_SECRETS:
             del self._rejected_secrets[next(iter(self._rejected_secrets))]

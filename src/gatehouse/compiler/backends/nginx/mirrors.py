@@ -83,7 +83,7 @@ def mirror_directives(
             # NGINX ends the connection of the client if the backend of a copy changes the protocol.
             *headers.request_headers(module, *changes, upgrades=False),
             *(_rewritten(rewrite.path, path_match) if sets_path else ()),
-            *_forwarded(context, cluster, "" if sets_path else _UNCHANGED),
+            *_forwarded(context, cluster, module, "" if sets_path else _UNCHANGED),
         ]
         directives.append(simple_directive("mirror", path))
         locations.append(block("location", ("=", path), inner))
@@ -91,9 +91,10 @@ def mirror_directives(
     return Copies(tuple(directives), before, tuple(maps), tuple(locations))
 
 
-def _forwarded(context: NginxRouteContext, cluster: ir.Cluster, path: str) -> list[Directive]:
+def _forwarded(
+    context: NginxRouteContext, cluster: ir.Cluster, module: str, path: str
+) -> list[Directive]:
     """Return the directives that forward a copy. Raises InvalidValueError."""
-    module = module_of(cluster)
     return [
         simple_directive(f"{module}_connect_timeout", "1s"),
         simple_directive(f"{module}_read_timeout", "10s"),

@@ -26,6 +26,7 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import main as controllers
 from gatehouse.controller.class_names import CLASSES
+from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.gateway_provisioner import PROVISION_DEBOUNCE_SECONDS
 from gatehouse.controller.informers import WATCHED_RESOURCES
 from gatehouse.controller.options import ControllerOptions
@@ -257,7 +258,9 @@ class Agents:
 class Estate:
     """Gateways, half of them of NGINX and half of Envoy, each with its routes; all is at rest."""
 
-    def __init__(self, authority: Authority, store: Store | None = None) -> None:
+    def __init__(
+        self, authority: Authority, store: Store | None = None, heap: FrozenHeap | None = None
+    ) -> None:
         """``store``: of an estate that ended. This one is its next controller."""
         self.store = store or Store()
         self._authority = authority
@@ -273,6 +276,7 @@ class Estate:
                 tls_key=nowhere,
                 ca=authority.file,
             ),
+            heap,
         )
         self.store.tell = self._tell
         self.agents: Agents
@@ -319,11 +323,7 @@ class Estate:
             for connection in like.agents.connected if like is not None else ():
                 self.agents.connect(*connection)
             await self.rest()
-            try:
-                yield
-            finally:
-                # The process is the test's.
-                controller.heap.close()
+            yield
             for task in (*tasks, *itertools.chain(*self.agents.tasks.values())):
                 task.cancel()
 

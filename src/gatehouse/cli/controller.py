@@ -16,6 +16,7 @@ from gatehouse.cli.shared_options import shared_options
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
 from gatehouse.controller import plus_usage
+from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.leader_election import LeadershipLostError, Lease, namespaced_name
 from gatehouse.controller.leader_label import LABEL
 from gatehouse.controller.provisioner.copied_secrets import SECRET_USES, SecretSource
@@ -174,7 +175,7 @@ def controller_command(image: str, envoy_image: str, **arguments: Any) -> None:
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await controller.run_controller(options, await run.any_event(stop, leave))
+        await controller.run_controller(options, await run.any_event(stop, leave), FrozenHeap())
 
     run.run_until_signal(part, expected=(ConfigError, LeadershipLostError))
 

@@ -28,8 +28,3 @@ class FrozenHeap:
             gc.collect()
             gc.freeze()
             self._inputs = inputs
-
-    def close(self) -> None:
-        """Let the collector visit everything, as after a controller that stopped."""
-        gc.unfreeze()
-        self._inputs = 0

@@ -62,13 +62,15 @@ CA_POLL_SECONDS = 5.0
 class Controller:
     """All parts of a controller and their connections. :func:`run_controller` starts them."""
 
-    def __init__(self, client: kube.Client, options: ControllerOptions) -> None:
+    def __init__(
+        self, client: kube.Client, options: ControllerOptions, heap: FrozenHeap | None = None
+    ) -> None:
         self._client = client
         self._copies = options.copies
+        self._heap = heap
         self.leadership = Leadership(client, options.lease)
         self.serving = False
         """True if the agent channel accepts connections."""
-        self.heap = FrozenHeap()
         self._owned_objects = OwnedObjects()
         self.informers = Informers(
             client, self._on_changes, lambda versions: self.loop.on_crd_versions(versions)
@@ -117,7 +119,7 @@ class Controller:
             gateway_api.ENVOY: envoy_pipeline(self.delivery.envoys),
         }
         return Loop(
-            Compilation(settings, self.heap),
+            Compilation(settings, self._heap),
             Publisher(pipelines),
             self.statuses,
             self._provision,
@@ -265,10 +267,15 @@ def _owning_gateways(change: Change) -> set[str]:
     }
 
 
-async def run_controller(options: ControllerOptions, stop: asyncio.Event) -> None:
-    """Run a controller until ``stop`` is set. Data planes keep serving when it ends."""
+async def run_controller(
+    options: ControllerOptions, stop: asyncio.Event, heap: FrozenHeap | None = None
+) -> None:
+    """Run a controller until ``stop`` is set. Data planes keep serving when it ends.
+
+    ``heap``: of a process that runs this controller only.
+    """
     async with _connect(options) as client:
-        controller = Controller(client, options)
+        controller = Controller(client, options, heap)
         health = HealthServer(
             controller.not_ready,
             page_of(collector_registry(controller.metrics, controller.loop.compile_duration)),
@@ -291,7 +298,6 @@ async def run_controller(options: ControllerOptions, stop: asyncio.Event) -> Non
             await controller.fetcher.close()
             await controller.delivery.stop(grace=0.0)
             await health.stop()
-            controller.heap.close()
 
 
 def _connect(options: ControllerOptions) -> kube.Client:

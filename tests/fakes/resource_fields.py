@@ -44,7 +44,7 @@ def message_fields(resource: XdsResource) -> dict[str, Any]:
     message = _class_of(name)()
     message.ParseFromString(resource.body)
     document: dict[str, Any] = json.loads(
-        json_format.MessageToJson(message, preserving_proto_field_name=True)
+        json_format.MessageToJson(message, preserving_proto_field_name=True, indent=None)
     )
     return document
 

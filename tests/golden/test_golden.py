@@ -9,6 +9,7 @@ rewrites the expected files; review the diff.
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from itertools import chain
 from pathlib import Path
@@ -74,6 +75,7 @@ def engine_of(text: str, settings: gateway_api.ControllerSettings) -> Engine:
     return engine
 
 
+@functools.cache
 def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
     """Return the expected files of a case, and the file set of its first served Gateway."""
     engine = _engine(case)
@@ -97,18 +99,18 @@ def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
 
 
 def served_by_envoy(
-    case: str, capabilities: envoy.EnvoyCapabilities = ENVOY
+    engine: Engine, capabilities: envoy.EnvoyCapabilities = ENVOY
 ) -> list[tuple[Key, envoy.GeneratedResources]]:
-    """Return the resource sets of Envoys in a case."""
+    """Return the resource sets of Envoys."""
     return [
         (key, envoy.EnvoyGenerator(capabilities).generate(gateway))
-        for key, gateway in _gateways(_engine(case))
+        for key, gateway in _gateways(engine)
     ]
 
 
 def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
     engine, files = _engine(case), dict[str, str]()
-    for key, generated in served_by_envoy(case):
+    for key, generated in served_by_envoy(engine):
         engine.commit(by_subject(key, generated.unsupported))
         texts_by_kind = resource_fields.format_resources(
             generated.resources, whole="parameters" in case
@@ -271,7 +273,8 @@ async def test_envoy_accepts_every_golden_resource(tmp_path: Path) -> None:
     rejected = {}
     with tempfile.TemporaryDirectory(prefix="ghg-") as directory:
         async with envoys.running(Path(directory)) as running:
-            for case, generated in [(c, g) for c in CASES for _, g in served_by_envoy(c, able)]:
+            served = [(c, g) for c in CASES for _, g in served_by_envoy(_engine(c), able)]
+            for case, generated in served:
                 running.ads.publish(envoys.on_free_ports(generated.resources))
                 await running.ads.settled()
                 if running.ads.refused:

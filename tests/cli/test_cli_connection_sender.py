@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from fakes.authority import Authority
 from gatehouse.cli import connection_sender
 from gatehouse.cli.connection_sender import open_and_compare, with_entry
 from gatehouse.cli.logged_request import LoggedRequest, SentConnection
@@ -151,3 +153,25 @@ def test_access_log_decides_whether_a_connection_was_forwarded(
     assert result.text.endswith("as expected" if agrees else "unlike the expected answer")
     assert result.text.count(",") == 1
     assert result.logged == logged
+
+
+async def test_plain_socket_leads_to_a_tls_server_without_verification(tmp_path: Path) -> None:
+    names: list[object] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        names.append(writer.get_extra_info("ssl_object").selected_alpn_protocol())
+        writer.write(await reader.read(100))
+        await reader.read()
+        writer.close()
+
+    context = Authority(tmp_path).server("other.example")
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with connection_sender.plain_socket("127.0.0.1", port, "db.example") as path:
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"ping")
+            assert await reader.readexactly(4) == b"ping"
+            writer.close()
+            await writer.wait_closed()
+    assert names == ["h2"]

@@ -243,8 +243,7 @@ CONNECTIONS: dict[tuple[str, ...], tuple[int, str, str]] = {
     (f"tls://nowhere.example:{TLS_PORT}",): (3, "as expected", ""),
     ("POST", f"https://calls.example:{CALLS_PORT}/shop.Api/Get"): (
         0, "gRPC status OK, as expected", ""),
-    ("POST", f"https://nowhere.example:{CALLS_PORT}/shop.Api/Get", "-H",
-     "Content-Type: application/grpc"): (3, "404, as expected", ""),
+    ("POST", f"https://nowhere.example:{CALLS_PORT}/shop.Api/Get"): (3, "404, as expected", ""),
 }  # fmt: skip
 """Exit status, text of the result and of the access log, by arguments."""
 

@@ -113,10 +113,14 @@ async def _streams(
     try:
         yield reader, writer
     finally:
-        writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(QUIET_SECONDS):
-                await writer.wait_closed()
+        await _close(writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(QUIET_SECONDS):
+            await writer.wait_closed()
 
 
 def unverified(*protocols: str) -> ssl.SSLContext:
@@ -174,15 +178,17 @@ async def plain_socket(address: str, port: int, server_name: str) -> AsyncIterat
 
     Clients of gRPC verify certificates always. Raises OSError if TLS fails.
     """
-    tasks: set[asyncio.Task[None]] = set()
+    tasks: list[asyncio.Task[None]] = []
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        remote = await asyncio.open_connection(
+        reader, writer = await asyncio.open_connection(
             address, port, ssl=unverified("h2"), server_hostname=server_name
         )
+    writers = [writer]
 
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for source, target in ((reader, remote[1]), (remote[0], writer)):
-            tasks.add(asyncio.create_task(_copy(source, target)))
+    async def relay(own_reader: asyncio.StreamReader, own_writer: asyncio.StreamWriter) -> None:
+        writers.append(own_writer)
+        for source, target in ((own_reader, writer), (reader, own_writer)):
+            tasks.append(asyncio.create_task(_copy(source, target)))
 
     with TemporaryDirectory(prefix="gatehouse-") as directory:
         path = Path(directory) / "grpc"
@@ -192,8 +198,7 @@ async def plain_socket(address: str, port: int, server_name: str) -> AsyncIterat
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            remote[1].close()
+            await asyncio.gather(*tasks, *map(_close, writers), return_exceptions=True)
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -8,13 +8,16 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509 import DNSName
 
+from fakes.authority import Authority
 from fakes.chromium import CHROMIUM, open_page
 from fakes.console import log_in, running_console, show
-from fakes.installation import Installation, apply, until
+from fakes.installation import BACKEND, Installation, apply, until
 from fakes.upstream_worlds import EVERYTHING, b64, ca
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -230,15 +233,81 @@ async def test_nginx_listener_with_kube_apiserver_protocol_is_not_accepted(
     ]
 
 
-async def test_explain_reads_the_installation(installation: Installation) -> None:
-    words = ("--cluster", NAME, "--as", "alice", "--verb", "list", "--resource", "pods")
-    command = (sys.executable, "-m", "gatehouse", "explain", "-o", "json", *words)
-    done = await asyncio.to_thread(
+async def explained(*words: str, installation: Installation) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "gatehouse", "explain", "kube-request", "-o", "json", *words)
+    return await asyncio.to_thread(
         subprocess.run,
         [*command, "--kubeconfig", str(installation.kubeconfig)],
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+async def test_explain_reads_the_installation(installation: Installation) -> None:
+    words = ("--cluster", NAME, "--as", "alice", "--verb", "list", "--resource", "pods")
+    done = await explained(*words, installation=installation)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["servers"] == ["https://127.0.0.1:6443"]
+
+
+async def test_request_is_sent_and_compared_with_its_explanation(
+    client: kube.Client, installation: Installation, backends: None, tmp_path: Path
+) -> None:
+    """The Gateway answers as explained, for a user without and with a certificate."""
+    name, people = "sent.example", Authority(tmp_path, "people")
+    front = Authority(tmp_path)
+    cert, key = front.issue("front", DNSName(name))
+    anonymous = {"users": ["system:anonymous"], "nonResourceURLs": ["/version"], "verbs": ["get"]}
+    alice = {"users": ["alice"], "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    none = {"users": ["system:anonymous"], "nonResourceURLs": ["/none"], "verbs": ["get"]}
+    serving = {"certData": b64(cert.read_bytes()), "keyData": b64(key.read_bytes()),
+               "clientCAData": b64(people.pem)}  # fmt: skip
+    await create(client, cluster(
+        name, servers=[{"endpoint": f"http://{BACKEND[0]}:{BACKEND[1]}"}],
+        clientConfig={}, secureServing=serving, logging={"mode": "on"},
+        flowControl={"flowControlSchemas": [{"name": "no", "maxRequestsInflight": {"max": 0}}]},
+        dispatchPolicies=[{"rules": [none], "flowControlSchemaName": "no"},
+                          {"rules": [anonymous, alice]}],
+    ))  # fmt: skip
+    await said(client, "Programmed", "True", name)
+    pair = people.issue("alice")
+    user = {"client-certificate": str(pair[0]), "client-key": str(pair[1])}
+    there = {"server": f"https://{name}:6443", "certificate-authority": str(front.file)}
+    config = tmp_path / "alice.kubeconfig"
+    config.write_text(json.dumps({
+        "clusters": [{"name": "c", "cluster": there}], "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }))  # fmt: skip
+    by_alice = ("--as", "alice", "--credentials", str(config))
+    pods = ("--resource", "pods", "--namespace", "team")
+    results: list[tuple[object, ...]] = []
+    for words, status, text, user_name in (
+        (("--path", "/version"), 0, "200, as expected", "system:anonymous"),
+        (("--path", "/other"), 0, "403", None),
+        (("--path", "/none"), 0, "429", "system:anonymous"),
+        ((*by_alice, "--verb", "list", *pods), 0, "200, as expected", "alice"),
+        ((*by_alice, "--verb", "create", *pods), 0, "200, as expected", "alice"),
+        # Without credentials, the user is another one than that of the explanation.
+        (("--as", "alice", "--verb", "list", *pods), 4, "403", None),
+    ):
+
+        async def agrees(
+            words: tuple[str, ...] = words, status: int = status, text: str = text,
+            user_name: str | None = user_name,
+        ) -> bool:  # fmt: skip
+            done = await explained("--cluster", name, "--send", *words, installation=installation)
+            results.append((words, done.stdout, done.stderr))
+            sent = json.loads(done.stdout)["sent"]
+            return (
+                done.returncode == status
+                and sent["text"].startswith(text)
+                and sent.get("logged", {}).get("user") == user_name
+            )
+
+        try:
+            await until(agrees)
+        except TimeoutError:
+            raise AssertionError(results[-1]) from None
+    await client.delete(resources.UPSTREAM_CLUSTERS, name)

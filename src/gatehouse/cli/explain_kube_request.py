@@ -14,10 +14,12 @@ from gatehouse.apis import meta, resources
 from gatehouse.apis.objects import Object
 from gatehouse.apis.request_info import RequestError, RequestInfo, parse_request
 from gatehouse.apis.upstream_clusters import UpstreamCluster
+from gatehouse.cli import kube_request_sender
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.manifest_files import read_manifest_files
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of, kubeconfig_option
+from gatehouse.cli.sent_response import SentResponse
 from gatehouse.cli.terminal import ObjectTable, coloured, show_coloured
 from gatehouse.compiler.frontends import upstream_cluster
 from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies
@@ -39,6 +41,9 @@ from gatehouse.inspection.kube_apiserver_report import (
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
+
+EXIT_DIFFERENT = 4
+"""Exit status if the answer to `--send` is another one."""
 
 FIELD_LABELS = {
     "verbs": "verbs",
@@ -100,13 +105,32 @@ class RequestOptions(msgspec.Struct, frozen=True):
     show_default=True,
     help="Output format.",
 )
+@click.option("--send", is_flag=True, help="Send the request by a Gateway and compare the answer.")
+@click.option(
+    "--credentials",
+    type=PATH,
+    default=None,
+    help="Kubeconfig with the credentials of the user of --as, for --send. Default: none.",
+)
+@click.option(
+    "--api-version",
+    default="v1",
+    show_default=True,
+    help="Version of the resource, for --send.",
+)
 @kubeconfig_option
+@click.pass_context
 def kube_request(
+    context: click.Context,
+    /,
     cluster: str,
     user: str,
     groups: tuple[str, ...],
     filenames: tuple[Path, ...],
     output: str,
+    send: bool,
+    credentials: Path | None,
+    api_version: str,
     kubeconfig: Path | None,
     **fields: str,
 ) -> None:
@@ -119,18 +143,40 @@ def kube_request(
     It is that of an UpstreamCluster. Policies that do not match are listed with the reason.
 
     Implicit groups are added: system:authenticated and the groups of a ServiceAccount.
+
+    With --send, requests that change objects are dry runs. The exit status is 4 if the answer
+    differs.
     """
-    request = request_of(RequestOptions(**fields))
+    options = RequestOptions(**fields)
+    request = request_of(options)
+    if send and filenames:
+        raise CLIError("--send needs a cluster: it must not be set with --filename")
+    if credentials and not send:
+        raise CLIError("--credentials needs --send")
     who = DispatchUser(user, with_implicit_groups(user, groups))
     if filenames:
         raw = _from_files(filenames, cluster)
     else:
         raw = _fetched(kubeconfig_of(kubeconfig), cluster)
     explanation = explained(raw, request, who)
+    sent = None
+    if send:
+        if options.path:
+            target = kube_request_sender.dry_run(
+                kube_request_sender.KubeTarget(options.method, options.path)
+            )
+        else:
+            target = kube_request_sender.kube_target(request, api_version)
+        path = kubeconfig_of(kubeconfig)
+        sent = kube_request_sender.send_kube_request(
+            path, cluster, target, explanation, credentials
+        )
     if output == "json":
-        show(json.dumps(explanation, indent=2))
+        document = explanation | ({"sent": msgspec.to_builtins(sent)} if sent else {})
+        show(json.dumps(document, indent=2))
     else:
-        _print(explanation)
+        _print(explanation, sent)
+    context.exit(EXIT_DIFFERENT if sent and not sent.agrees else 0)
 
 
 def request_of(options: RequestOptions) -> RequestInfo:
@@ -272,7 +318,7 @@ def _from_files(paths: tuple[Path, ...], name: str) -> Object:
     raise CLIError(f"UpstreamCluster {name} not found in {places}")
 
 
-def _print(explanation: Object) -> None:
+def _print(explanation: Object, sent: SentResponse | None) -> None:
     columns = ("Policy", "Rule", "Matches", "Reason")
     table = ObjectTable(f"Policies of {explanation['cluster']}", *columns)
     for mismatch in explanation["mismatches"]:
@@ -287,6 +333,8 @@ def _print(explanation: Object) -> None:
     show_coloured(table)
     lines = [
         f"Outcome: {explanation['outcome']}",
+        *([f"Sent:    {sent.text}"] if sent else []),
+        *([f"Entry:   {sent.logged.text}"] if sent and sent.logged else []),
         f"Schema:  {_limit(explanation['schema'])}",
         f"Servers: {', '.join(explanation['servers']) or 'none'}",
         f"Logged:  {'yes' if explanation['logged'] else 'no'}",

@@ -38,12 +38,17 @@ class LoggedRequest(msgspec.Struct, frozen=True, rename="camel"):
     """Number of attempts at endpoints; 0 for a connection."""
     problem: str = ""
     """Why there is no entry."""
+    user: str | msgspec.UnsetType = msgspec.UNSET
+    """User of a request to a kube-apiserver."""
 
     @property
     def text(self) -> str:
         """The entry as one line."""
         if self.problem:
             return self.problem
+        if isinstance(self.user, str):
+            parts = (f"user {self.user}", f"endpoint {self.endpoint}" if self.endpoint else "")
+            return ", ".join(filter(None, (*parts, self.reason)))
         if not self.reason:
             kind = "the response is that of" if self.attempts else "forwarded to"
             return f"{kind} endpoint {self.endpoint or '(none)'}"

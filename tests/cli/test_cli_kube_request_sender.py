@@ -15,9 +15,9 @@ from gatehouse.cli.kube_request_sender import (
     KubeTarget,
     compare_status,
     dry_run,
-    find_entry,
+    find_kube_entry,
     kube_target,
-    with_entry,
+    with_kube_entry,
 )
 from gatehouse.cli.logged_request import LoggedRequest
 
@@ -83,13 +83,13 @@ def test_entry_has_the_user_and_the_server(
 ) -> None:
     entry = {"user_agent": "x/1", "user": user, "endpoint": endpoint, "flags": None, "details": ""}
     lines = ["x/1", json.dumps(entry | {"user_agent": "x/12"}), json.dumps(entry)]
-    assert find_entry(lines[:2], "x/1") is None
-    logged = find_entry(lines, "x/1")
+    assert find_kube_entry(lines[:2], "x/1") is None
+    logged = find_kube_entry(lines, "x/1")
     assert logged == LoggedRequest("", endpoint or "", user=user)
     assert logged.text == f"user {user}" + (f", endpoint {endpoint}" if endpoint else "")
     sent = compare_status(429 if outcome.startswith("429") else 200, "", outcome)
     explanation = {"user": {"name": "alice"}, "outcome": outcome}
-    assert with_entry(sent, logged, explanation).agrees is agrees
+    assert with_kube_entry(sent, logged, explanation).agrees is agrees
 
 
 def test_sending_needs_a_cluster(tmp_path: Path) -> None:

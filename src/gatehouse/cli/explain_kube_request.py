@@ -14,8 +14,13 @@ from gatehouse.apis import meta, resources
 from gatehouse.apis.objects import Object
 from gatehouse.apis.request_info import RequestError, RequestInfo, parse_request
 from gatehouse.apis.upstream_clusters import UpstreamCluster
-from gatehouse.cli import kube_request_sender
 from gatehouse.cli.errors import CLIError
+from gatehouse.cli.kube_request_sender import (
+    KubeTarget,
+    dry_run,
+    kube_target,
+    send_kube_request,
+)
 from gatehouse.cli.manifest_files import read_manifest_files
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of, kubeconfig_option
@@ -161,22 +166,21 @@ def kube_request(
     explanation = explained(raw, request, who)
     sent = None
     if send:
-        if options.path:
-            target = kube_request_sender.dry_run(
-                kube_request_sender.KubeTarget(options.method, options.path)
-            )
-        else:
-            target = kube_request_sender.kube_target(request, api_version)
         path = kubeconfig_of(kubeconfig)
-        sent = kube_request_sender.send_kube_request(
-            path, cluster, target, explanation, credentials
-        )
+        target = _target(options, request, api_version)
+        sent = send_kube_request(path, cluster, target, explanation, credentials)
     if output == "json":
         document = explanation | ({"sent": msgspec.to_builtins(sent)} if sent else {})
         show(json.dumps(document, indent=2))
     else:
         _print(explanation, sent)
     context.exit(EXIT_DIFFERENT if sent and not sent.agrees else 0)
+
+
+def _target(options: RequestOptions, request: RequestInfo, version: str) -> KubeTarget:
+    if options.path:
+        return dry_run(KubeTarget(options.method, options.path))
+    return kube_target(request, version)
 
 
 def request_of(options: RequestOptions) -> RequestInfo:

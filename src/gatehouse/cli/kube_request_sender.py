@@ -119,12 +119,12 @@ def send_kube_request(
 
     async def read() -> LoggedRequest:
         async with kube.Client.from_kubeconfig(kubeconfig) as client:
-            return await read_logged(client, pods, lambda lines: find_entry(lines, agent))
+            return await read_logged(client, pods, lambda lines: find_kube_entry(lines, agent))
 
-    return with_entry(sent, asyncio.run(read()), explanation)
+    return with_kube_entry(sent, asyncio.run(read()), explanation)
 
 
-def with_entry(
+def with_kube_entry(
     sent: SentResponse, logged: LoggedRequest, explanation: Mapping[str, Any]
 ) -> SentResponse:
     """Return the answer with its entry in the access log, which has the user and the server."""
@@ -201,7 +201,7 @@ def compare_status(status: int, message: str, outcome: str) -> SentResponse:
     return SentResponse.compared(f"{status}{f' {message}' if message else ''}", agrees, status)
 
 
-def find_entry(lines: Sequence[str], agent: str) -> LoggedRequest | None:
+def find_kube_entry(lines: Sequence[str], agent: str) -> LoggedRequest | None:
     """Return the entry of the request of a user agent, None if there is none."""
     for line in lines:
         if agent not in line:

@@ -34,16 +34,16 @@ class ReportedAttachment(msgspec.Struct, frozen=True):
 
 def report_attachments(objects: ObjectSet) -> Mapping[str, ReportedAttachment]:
     """Return the attachment of each route and kube-apiserver, by ``Kind namespace/name``."""
-    owners = {"/".join(key_of(item)): owner_of(item) for item in objects.of_kind("ListenerSet")}
+    owners = {"/".join(name_parts(item)): owner_of(item) for item in objects.of_kind("ListenerSet")}
     result = {}
     with offline_pass(objects.objects) as ask:
         for kind in LISTED_ROUTE_KINDS:
             for item in objects.of_kind(kind):
-                problem = ask(parent_problem, (kind, *key_of(item)))
+                problem = ask(parent_problem, (kind, *name_parts(item)))
                 result[object_name(item)] = ReportedAttachment(_parents(item, owners), problem)
         for kind in KUBE_APISERVER_KINDS:
             for item in objects.of_kind(kind):
-                served = _served_places(ask, (kind, *key_of(item)))
+                served = _served_places(ask, (kind, *name_parts(item)))
                 # A Gateway that rejects the object is still its parent.
                 named = _parents(item, owners) if kind == "HostedAPIServer" else {}
                 parents = {place: name for place, name in named.items()
@@ -52,14 +52,14 @@ def report_attachments(objects: ObjectSet) -> Mapping[str, ReportedAttachment]:
     return result
 
 
-def key_of(item: Object) -> tuple[str, str]:
+def name_parts(item: Object) -> tuple[str, str]:
     """Return namespace and name of an object."""
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
 def owner_of(listener_set: Object) -> str:
     """Return the ``namespace/name`` of the Gateway of a ListenerSet."""
-    parent, namespace = listener_set["spec"]["parentRef"], key_of(listener_set)[0]
+    parent, namespace = listener_set["spec"]["parentRef"], name_parts(listener_set)[0]
     return f"{parent.get('namespace') or namespace}/{parent['name']}"
 
 
@@ -83,7 +83,7 @@ def _served_places(ask: Ask, key: Key) -> dict[str, str]:
 
 def _parents(item: Object, owners: Mapping[str, str]) -> dict[str, str]:
     """Return the parents that an object names, and the default Gateways that claimed it."""
-    namespace, spec = key_of(item)[0], item.get("spec") or {}
+    namespace, spec = name_parts(item)[0], item.get("spec") or {}
     references = [*(spec.get("parentRefs") or ())]
     if spec.get("useDefaultGateways") == DEFAULT_SCOPE:
         entries = (item.get("status") or {}).get("parents") or ()

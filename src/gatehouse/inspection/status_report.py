@@ -17,7 +17,7 @@ from gatehouse.inspection.attachment_report import (
     KUBE_APISERVER_KINDS,
     LISTED_ROUTE_KINDS,
     ReportedAttachment,
-    key_of,
+    name_parts,
     owner_of,
     report_attachments,
 )
@@ -134,7 +134,7 @@ def report_status(objects: ObjectSet) -> tuple[ReportedObject, ...]:
     attachments = report_attachments(objects)
     slices = tuple(objects.of_kind("EndpointSlice"))
     endpoints, ports = _endpoints(slices), ServicePorts(slices)
-    services = {key_of(item): item for item in objects.of_kind("Service")}
+    services = {name_parts(item): item for item in objects.of_kind("Service")}
     sets = tuple(objects.of_kind("ListenerSet"))
     result = [_class(item) for item in objects.of_kind("GatewayClass")]
     result += [_gateway(item, sets) for item in objects.of_kind("Gateway")]
@@ -154,7 +154,7 @@ def report_status(objects: ObjectSet) -> tuple[ReportedObject, ...]:
 def _reported(
     item: Object, problems: Iterable[ReportedProblem], **fields: object
 ) -> ReportedObject:
-    namespace, name = key_of(item)
+    namespace, name = name_parts(item)
     kind = item["kind"]
     unique = tuple(dict.fromkeys(problems))
     known = {
@@ -204,11 +204,11 @@ def _gateway(item: Object, sets: Iterable[Object]) -> ReportedObject:
         class_name = item["spec"].get("gatewayClassName")
         text = f"{object_name(item)}: no status yet: no controller manages {class_name}"
         problems = [_problem(text, NO_CONTROLLER)]
-    name = "/".join(key_of(item))
+    name = "/".join(name_parts(item))
     listeners = [*_listeners(item, "")]
     for listener_set in sets:
         if owner_of(listener_set) == name:
-            listeners += _listeners(listener_set, f"{'/'.join(key_of(listener_set))}/")
+            listeners += _listeners(listener_set, f"{'/'.join(name_parts(listener_set))}/")
     return _reported(
         item,
         problems,
@@ -310,7 +310,7 @@ def _backend(
         summary += f"; {port_problem.partition(': ')[2]}"
     if wish := _topology_wish(service):
         summary += f"; {wish} needs useClusterIP"
-    name = "/".join(key_of(service))
+    name = "/".join(name_parts(service))
     return ReportedBackend(name, ready, len(endpoints), external, endpoints, summary, port_problem)
 
 

@@ -23,12 +23,12 @@ EVENTS = """\
 Events after an hour by default.
 
 An object gets a Warning when a condition `Accepted`, `ResolvedRefs`, `Programmed` or
-`gatehouse.dev/CertificateValid` turns False, or `PartiallyInvalid` turns True, and when a
-certificate of a Gateway starts to expire soon. Its reason and message are those of the condition.
-There is one for each transition, and none for conditions that were bad before a restart of the
-controller. At most 100 are recorded at once and one a second after that. A Gateway that waits for
-its data plane for the first time, or in the first minute after a restart of the controller, gets
-none.
+`gatehouse.dev/CertificateValid` turns False, or `PartiallyInvalid` turns True, and when
+`gatehouse.dev/CertificateValid` gets the reason `ExpiresSoon` or `SomeExpired`. Its reason and
+message are those of the condition. There is one for each transition, and none for conditions that
+were bad before a restart of the controller. At most 100 are recorded at once and one a second after
+that. A Gateway that waits for its data plane for the first time, or in the first minute after a
+restart of the controller, gets none.
 
 An ExternalLoadBalancer and its Services also get a Warning for each finding of the table above. An
 UpstreamCluster gets a Warning for each reason of `CertificateValid`."""

@@ -1,4 +1,4 @@
-"""A controller records Events and status for a certificate that expires without other changes."""
+"""A controller records Events and status for certificates that expire without other changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 
 from fakes import patience
-from fakes.authority import Authority
+from fakes.authority import Authority, self_signed
 from fakes.inprocess import Server
 from fakes.replica import Replica
 from gatehouse.apis.resources import EVENTS, UPSTREAM_CLUSTERS
@@ -64,25 +64,36 @@ async def until(client: kube.Client, holds: Callable[[dict[str, str], list[Any]]
             await asyncio.sleep(0.05)
 
 
+def authorities(ends: float) -> dict[str, str]:
+    """Return a CA certificate that expires in so many seconds."""
+    text = self_signed("ca", timedelta(seconds=ends))
+    return {"clientCAData": base64.b64encode(text.encode()).decode()}
+
+
+@pytest.mark.parametrize("field", ["certData", "clientCAData"])
 async def test_expired_certificate_is_reported_once_until_renewed(
-    client: kube.Client, tmp_path: Path
+    client: kube.Client, tmp_path: Path, field: str
 ) -> None:
     authority = Authority(tmp_path)
+
+    def serving(ends: float) -> dict[str, str]:
+        return pair(authority, ends) if field == "certData" else authorities(ends)
+
     spec = {
         "servers": [{"endpoint": "http://10.0.0.1:8080"}],
         "dispatchPolicies": [{"rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}],
-        "secureServing": pair(authority, 5),
+        "secureServing": serving(4),
     }
     await client.create(UPSTREAM_CLUSTERS, {"metadata": {"name": NAME}, "spec": spec})
-    await until(client, lambda conditions, _: "Accepted" in conditions)
-    assert "CertificateValid" not in await reasons(client)
+    await until(client, lambda held, _: held.get("CertificateValid") == "ExpiresSoon")
     await until(
-        client, lambda conditions, event_list: "CertificateValid" in conditions and bool(event_list)
+        client,
+        lambda held, event_list: held["CertificateValid"] == "Expired" and bool(event_list),
     )
     (event,) = await events(client)
     assert (event["type"], event["reason"], event["count"]) == ("Warning", "Expired", 1)
-    assert event["message"].startswith("spec.secureServing.certData: the certificate expired at ")
+    assert event["message"].startswith(f"spec.secureServing.{field}: the certificate expired at ")
     assert event["involvedObject"]["name"] == NAME
-    await client.patch(UPSTREAM_CLUSTERS, NAME, {"spec": {"secureServing": pair(authority, 3600)}})
+    await client.patch(UPSTREAM_CLUSTERS, NAME, {"spec": {"secureServing": serving(3 * 86400)}})
     await until(client, lambda conditions, _: "CertificateValid" not in conditions)
     assert len(await events(client)) == 1

@@ -62,6 +62,21 @@ def test_condition_that_turns_bad_is_recorded_once_per_transition() -> None:
     assert world.write(GOOD, BAD) == [EVENT]
 
 
+def test_each_warning_about_certificates_is_recorded() -> None:
+    world, kind = World(), "gatehouse.dev/CertificateValid"
+    some, soon = (condition(kind, "True", reason) for reason in ("SomeExpired", "ExpiresSoon"))
+    bad = condition(kind, "False", "Expired")
+    for before, after, reasons in (
+        ([], [some], ["SomeExpired"]),
+        ([some], [some], []),
+        ([some], [soon], ["ExpiresSoon"]),
+        ([soon], [bad], ["Expired"]),
+        ([bad], [some], []),
+    ):
+        events = world.write(parent(*before), parent(*after))
+        assert [reason for reason, _ in events] == reasons
+
+
 def test_rejected_new_object_is_recorded() -> None:
     assert World().write(None, BAD) == [EVENT]
     assert World().write({}, GOOD) == []

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from fakes import patience
-from fakes.authority import DAY, Authority
+from fakes.authority import DAY, Authority, self_signed
 from fakes.inprocess import Server
 from fakes.replica import Replica
 from gatehouse.apis.resources import (
@@ -31,9 +28,7 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
-    WARNING_SECONDS,
-)
+from gatehouse.compiler.frontends.certificate_validity import WARNING_SECONDS
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus
 from gatehouse.compiler.frontends.inputs import deadline_key
 from gatehouse.controller.compilation import Compilation
@@ -169,23 +164,6 @@ def authority_holder(name: str, *ends: timedelta) -> dict[str, Any]:
     return {"metadata": metadata, "data": {"ca.crt": text}}
 
 
-def self_signed(name: str, ends: timedelta) -> str:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 2 * DAY)
-        .not_valid_after(now + ends)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    )
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
-
-
 @pytest.mark.parametrize("class_name", ["gatehouse-nginx", "gatehouse-envoy"])
 async def test_ca_certificates_are_reported_when_they_expire(
     client: kube.Client, tmp_path: Path, class_name: str
@@ -218,7 +196,7 @@ async def test_ca_certificates_are_reported_when_they_expire(
     assert condition is not None
     text = (
         "listener https: spec.tls.frontend.default.validation.caCertificateRefs: "
-        "ConfigMap default/own: the certificate expired at 20"
+        "ConfigMap default/own: CA certificates expired: 2 of 2, the last at 20"
     )
     assert condition["message"].startswith(text)
 
@@ -238,6 +216,8 @@ async def test_ca_certificates_are_reported_when_they_expire(
     assert await events() == expected
     renewed = authority_holder("own", -DAY, DAY)
     await client.patch(CONFIG_MAPS, "own", renewed, "default")
+    await until("SomeExpired")
+    await client.patch(CONFIG_MAPS, "own", authority_holder("own", DAY), "default")
     await until("")
 
 

@@ -25,6 +25,23 @@ def _subject(name: str, *organizations: str) -> x509.Name:
     return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
+def self_signed(name: str, ends: datetime.timedelta) -> str:
+    """Return the PEM certificate of a CA that is valid from two days ago, for ``ends`` from now."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_subject(name))
+        .issuer_name(_subject(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - 2 * DAY)
+        .not_valid_after(now + ends)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    )
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
 class Authority:
     """A CA that issues certificates in its own directory."""
 

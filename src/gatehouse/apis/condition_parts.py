@@ -12,8 +12,8 @@ GOOD_IF_FALSE = frozenset(
 """Condition types that report a problem by the status True."""
 
 
-WARNING_REASONS = frozenset({"ExpiresSoon"})
-"""Reasons of good conditions that turn bad if nothing is done."""
+WARNING_REASONS = frozenset({"ExpiresSoon", "SomeExpired"})
+"""Reasons of good conditions that report a partial problem, or turn bad if nothing is done."""
 
 
 def is_good(kind: str, status: str) -> bool:

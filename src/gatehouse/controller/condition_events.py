@@ -91,17 +91,18 @@ def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
     A listener whose condition follows from that of its Gateway is left out.
     """
-    bad = [entry for entry in _recorded(after) if _level(entry[0], *entry[1:])]
+    bad = [entry for entry in _recorded(after) if _severity(*entry) != _GOOD]
     if not bad:
         return
     known = [(key, status, condition) for key, status, condition in _recorded(before)]
     old = {key: status for key, status, _ in known}
-    levels = {key: _level(key, status, condition) for key, status, condition in known}
+    severities = {entry[0]: _severity(*entry) for entry in known}
     # The certificates of a Gateway towards backends are others than those of its listeners.
     whole = {kind for (part, kind), _, _ in bad if not part and kind != _CERTIFICATE}
     for key, status, condition in bad:
         part, kind = key
-        if levels.get(key, 0) >= _level(key, status, condition):
+        earlier, current = severities.get(key, _GOOD), _severity(key, status, condition)
+        if earlier == current or earlier[0] > current[0]:
             continue
         if part.startswith("listener ") and kind in whole:
             continue
@@ -110,14 +111,19 @@ def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         yield TurnedCondition(part, kind, status, reason or kind, message, was_good)
 
 
-def _level(key: _Part, status: str, condition: Mapping[str, Any]) -> int:
-    """Return 2 for a problem, 1 for a warning or something to wait for, and 0 otherwise.
+_GOOD = (0, "")
+
+
+def _severity(key: _Part, status: str, condition: Mapping[str, Any]) -> tuple[int, str]:
+    """Return 2 for a problem, 1 for a warning or something to wait for, else 0; with the reason of
+    a warning.
 
     An unknown status is no problem.
     """
+    reason = condition.get("reason", "")
     if status in ("True", "False") and not is_good(key[1], status):
-        return 1 if condition.get("reason") == Reason.PENDING.reason else 2
-    return int(condition.get("reason") in WARNING_REASONS)
+        return (1 if reason == Reason.PENDING.reason else 2), ""
+    return (1, reason) if reason in WARNING_REASONS else _GOOD
 
 
 def _recorded(status: Mapping[str, Any]) -> Iterator[tuple[_Part, str, Mapping[str, Any]]]:

@@ -114,6 +114,8 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
                 "ExpiresSoon",
             ): "Renew the certificate in the object that the message names, "
             "and check why the program that renews it did not.",
+            (_CERTIFICATE, "SomeExpired"): "Remove the expired CA certificates, if no peer uses "
+            "certificates issued by them.",
             (_CERTIFICATE, "NotYetValid"): "Issue a certificate that is valid "
             "now, and check the clock of the program that issues it.",
             ("ResolvedRefs", "BackendNotFound"): "Create the Service, or correct name, namespace "
@@ -147,6 +149,11 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             ("Accepted", "NoMatchingGateway"): "Add a listener for kube-apiservers to a managed "
             "Gateway.",
             ("CertificateValid", "Expired"): "Renew the certificate.",
+            ("CertificateValid", "ExpiresSoon"): "Renew the certificate.",
+            (
+                "CertificateValid",
+                "SomeExpired",
+            ): "Remove the expired CA certificates, if no peer uses certificates issued by them.",
             ("CertificateValid", "HostnameMismatch"): "Issue a certificate for all hostnames.",
             ("CertificateValid", "NotYetValid"): "Check the clock and the start of validity.",
             ("KubeGatewayCompatible", "SemanticsDiffer"): "Check whether the part that the "

@@ -11,7 +11,7 @@ from cryptography import x509
 
 from fakes.upstream_worlds import GATEWAY, World, authority, b64, ca, condition
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import certificate_covers
+from gatehouse.compiler.frontends.upstream_cluster.certificate_hosts import certificate_covers
 
 DAY = 86400.0
 HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
@@ -67,10 +67,12 @@ def test_expired_client_certificate_is_reported_beside_the_serving_one(world: Wo
     world.at(time.time() + 2 * DAY)
     status, reason, message = world.condition(key, "CertificateValid")
     assert (status, reason) == ("False", "Expired")
-    assert message.split("; ") == [
+    assert message.split("; ")[:2] == [
         f"spec.secureServing.certData: the certificate expired at {shown(serving, end=True)}",
         f"spec.clientConfig.certData: the certificate expired at {shown(own, end=True)}",
     ]
+    # The CA of the servers was issued for the same time.
+    assert "; spec.clientConfig.caData: the certificate expired at " in message
     served = world.served()["a.example"]
     assert served.tls is not None
     assert served.tls.certificate
@@ -143,7 +145,12 @@ def test_certificate_is_valid_through_its_last_second(world: World) -> None:
     key = world.cluster("a.example", secureServing=pair)
     last = datetime.fromisoformat(shown(pair, end=True)).timestamp()
     first = datetime.fromisoformat(shown(pair, end=False)).timestamp()
-    for now, reason in ((first - 1, "NotYetValid"), (first, ""), (last, ""), (last + 1, "Expired")):
+    for now, reason in (
+        (first - 1, "NotYetValid"),
+        (first, ""),
+        (last, "ExpiresSoon"),
+        (last + 1, "Expired"),
+    ):
         world.at(now)
         assert world.condition(key, "CertificateValid")[1] == reason
 

@@ -115,15 +115,18 @@ class Reason(ReasonBase):
     CERTIFICATE_EXPIRED = (f"{_GATEHOUSE}CertificateValid", False, "Expired")
     """A certificate of the listener, or of the Gateway towards backends, has expired. It is
     presented all the same. Or all CA certificates of a ConfigMap or Secret have expired, so that
-    clients of the listener, or backends of the BackendTLSPolicy, are rejected.
+    clients of the listener, or the servers that the object names, are rejected.
     """
     CERTIFICATE_EARLY = (f"{_GATEHOUSE}CertificateValid", False, "NotYetValid")
-    """A certificate of the listener, of the Gateway towards backends, or of a CA is not valid yet.
+    """A certificate of the listener, of the Gateway towards backends, is not valid yet, or those of
+    a CA are not.
     """
     CERTIFICATE_EXPIRES = (f"{_GATEHOUSE}CertificateValid", True, "ExpiresSoon")
     """A certificate expires within 14 days, or is in the last fifth of its validity if that is
-    shorter. Of several CA certificates in one object, the last one decides.
+    shorter. The message counts those of several CA certificates in one object.
     """
+    CERTIFICATE_SOME_EXPIRED = (f"{_GATEHOUSE}CertificateValid", True, "SomeExpired")
+    """Some of several CA certificates in one object have expired, and others are valid."""
     INVALID_CA_REF = ("ResolvedRefs", False, "InvalidCACertificateRef")
     """A reference to CA certificates names no object, or the object has no valid certificate."""
     INVALID_CA_KIND = ("ResolvedRefs", False, "InvalidCACertificateKind")

@@ -18,8 +18,9 @@ from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api import buckets
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
 from gatehouse.compiler.frontends.gateway_api.inputs import INPUT_INDEXES
-from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
-    certificate_deadlines,
+from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
+    filter_deadlines,
+    gateway_deadlines,
     policy_deadlines,
 )
 from gatehouse.compiler.frontends.gateway_api.status.class_status import class_status
@@ -86,14 +87,14 @@ _GATEWAY_API = (
         indexes=(buckets.gateway_buckets,),
         required=True,
         status=gateway_status,
-        deadlines=certificate_deadlines,
+        deadlines=gateway_deadlines,
     ),
     Kind(
         resources.LISTENER_SETS,
         gateway.ListenerSet,
         indexes=(buckets.of_listener_set,),
         status=set_status,
-        deadlines=certificate_deadlines,
+        deadlines=gateway_deadlines,
     ),
     _route(resources.HTTP_ROUTES, routes.HTTPRoute, required=True),
     _route(resources.GRPC_ROUTES, routes.GRPCRoute),
@@ -125,7 +126,13 @@ _EXTENSIONS = (
     Kind(resources.NGINX_PROXIES, nginx_gateway.NginxProxy),
     Kind(resources.GATEWAY_PARAMETERS, gateway_parameters.GatewayParameters),
     *(
-        Kind(kind.resource, kind.view, indexes=(buckets.of_filter,), status=filter_status)
+        Kind(
+            kind.resource,
+            kind.view,
+            indexes=(buckets.of_filter,),
+            status=filter_status,
+            deadlines=filter_deadlines,
+        )
         for kind in EXTENSION_FILTERS.values()
     ),
 )

@@ -6,11 +6,11 @@ Reading order: :mod:`front_end` (the kind), :mod:`inputs` (index buckets) and :m
 :mod:`record` (owned hostnames and feature gates, which outlast a restart),
 :mod:`name_sets`, :mod:`rules`, :mod:`flow_control`, :mod:`feature_gates`, :mod:`auth_cache_ttls`,
 :mod:`http2_streams`, :mod:`servers` and :mod:`dispatch_policies` (translation of the object's
-fields; pure functions), :mod:`credentials`, :mod:`certificate_validity` (validity by time and
-hostname), :mod:`translate` (the IR of a Gateway), :mod:`status`, :mod:`shares` (division of limits
-among data planes), :mod:`allocations` (objects that list the shares). :mod:`dispatch` decides about
-a single request: for `gatehouse explain`, and for tests of proxies. "My rule does not match":
-:mod:`name_sets`. Never here: I/O, clocks, anything that knows a proxy.
+fields; pure functions), :mod:`credentials`, :mod:`certificate_hosts` (hostnames of
+certificates), :mod:`translate` (the IR of a Gateway), :mod:`status`, :mod:`shares` (division of
+limits among data planes), :mod:`allocations` (objects that list the shares). :mod:`dispatch`
+decides about a single request: for `gatehouse explain`, and for tests of proxies. "My rule does not
+match": :mod:`name_sets`. Never here: I/O, clocks, anything that knows a proxy.
 """
 
 from gatehouse.compiler.frontends.upstream_cluster.allocations import (

@@ -15,9 +15,11 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import upstream_clusters as api
+from gatehouse.compiler.frontends import certificate_validity
+from gatehouse.compiler.frontends.certificate_validity import Dated, validities_of
 from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates, certificates
-from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import LeafCertificate, leaf
+from gatehouse.compiler.frontends.upstream_cluster.certificate_hosts import LeafCertificate, leaf
 from gatehouse.compiler.frontends.upstream_cluster.findings import (
     ClusterFinding,
     ClusterReason,
@@ -42,7 +44,9 @@ class TLSCredentials(msgspec.Struct, frozen=True):
     token: SecretFile | None = None
     findings: tuple[ClusterFinding, ...] = ()
     leaf: LeafCertificate | None = None
-    """Validity of the certificate; None if there is no certificate."""
+    """Hostnames of the certificate; None if there is no certificate."""
+    dated: tuple[Dated, ...] = ()
+    """Validity of the certificate and of the CA certificates."""
     tls: UpstreamTls | None = None
     """TLS settings towards servers; None for plain text and towards clients."""
     refusal: str = ""
@@ -61,7 +65,9 @@ class _Source:
         self.where = where
         self.findings: list[ClusterFinding] = []
         self.leaf: LeafCertificate | None = None
-        """Validity of the key pair, once it was parsed."""
+        """Hostnames of the key pair, once it was parsed."""
+        self.dated: list[Dated] = []
+        """Validity of what was parsed."""
         self._reference = reference
         self._secret = self._read(ask, reference) if reference is not None else {}
         self.missing = bool(self.findings)
@@ -130,6 +136,8 @@ class _Source:
             self.add_problem(self.where, pair)
             return None
         self.leaf = leaf(pem, place)
+        if pair.validity is not None:
+            self.dated.append(Dated(place, (pair.validity,)))
         return pair
 
     def trust(self, field: str, inline: str) -> TrustBundle | None:
@@ -140,6 +148,8 @@ class _Source:
         bundle = ca_certificates.of_certificates(pem, self._origin(field, inline))
         if bundle is None:
             self.add_problem(place, "must be PEM certificates")
+        else:
+            self.dated.append(Dated(place, validities_of(bundle.pem)))
         return bundle
 
     def token(self, inline: str) -> SecretFile | None:
@@ -178,7 +188,13 @@ def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
         certificate=certificate.name if certificate is not None else "",
     )
     return TLSCredentials(
-        certificate, bundle, token, tuple(source.findings), source.leaf, tls, refusal
+        certificate,
+        bundle,
+        token,
+        tuple(source.findings),
+        dated=tuple(source.dated),
+        tls=tls,
+        refusal=refusal,
     )
 
 
@@ -192,7 +208,13 @@ def client_credentials(ask: Ask, key: Key) -> TLSCredentials:
     bundle = source.trust("clientCAData", serving.client_ca_data)
     checks = source.missing or source.has(serving.client_ca_data, "ca.crt")
     return TLSCredentials(
-        certificate, bundle, None, tuple(source.findings), source.leaf, checks=checks
+        certificate,
+        bundle,
+        None,
+        tuple(source.findings),
+        source.leaf,
+        tuple(source.dated),
+        checks=checks,
     )
 
 
@@ -234,11 +256,12 @@ def _accepted(ask: Ask, gateway: Key, credentials: TLSCredentials) -> TLSCredent
 
 
 def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:
-    """Return the start and end of validity of a cluster's certificates in Unix seconds."""
+    """Return the times in Unix seconds at which conditions of a cluster change."""
     if not isinstance(ask.read(key), api.UpstreamCluster):
         return ()
-    towards = (ask(server_credentials, key), ask(client_credentials, key))
-    leaves = [side.leaf for side in towards if side.leaf is not None]
-    return tuple(
-        moment for certificate in leaves for moment in (certificate.starts, certificate.ends)
-    )
+    return certificate_validity.deadlines(dated_certificates(ask, key))
+
+
+def dated_certificates(ask: Ask, key: Key) -> tuple[Dated, ...]:
+    """Return the certificates and CA certificates of a cluster with their validity."""
+    return (*ask(client_credentials, key).dated, *ask(server_credentials, key).dated)

@@ -34,6 +34,12 @@ class ClusterReason(ReasonBase):
     """A certificate of the object has expired."""
     CERTIFICATE_EARLY = ("CertificateValid", False, "NotYetValid")
     """A certificate of the object is not valid yet."""
+    CERTIFICATE_EXPIRES = ("CertificateValid", True, "ExpiresSoon")
+    """A certificate of the object expires within 14 days, or is in the last fifth of its validity
+    if that is shorter. The message counts those of several CA certificates.
+    """
+    CERTIFICATE_SOME_EXPIRED = ("CertificateValid", True, "SomeExpired")
+    """Some of several CA certificates of the object have expired, and others are valid."""
     NAMES_NOT_COVERED = ("CertificateValid", False, "HostnameMismatch")
     """The serving certificate does not cover a hostname of the object."""
     DIFFERS = ("KubeGatewayCompatible", False, "SemanticsDiffer")

@@ -11,6 +11,7 @@ from gatehouse.apis import gateway as gateway_types
 from gatehouse.apis import meta
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.apis.gateway import CONTROLLERS
+from gatehouse.compiler.frontends import certificate_validity
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Reason, fold_findings
 from gatehouse.compiler.frontends.gateway_api.inputs import (
@@ -21,13 +22,11 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
 from gatehouse.compiler.frontends.gateway_api.status import merge
 from gatehouse.compiler.frontends.kinds import DesiredStatus
 from gatehouse.compiler.frontends.upstream_cluster import attachment
-from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import (
-    out_of_time,
-    uncovered_finding,
-)
+from gatehouse.compiler.frontends.upstream_cluster.certificate_hosts import uncovered_finding
 from gatehouse.compiler.frontends.upstream_cluster.credentials import (
     client_credentials,
     credentials_at,
+    dated_certificates,
     server_credentials,
 )
 from gatehouse.compiler.frontends.upstream_cluster.findings import (
@@ -134,10 +133,18 @@ def own_findings(ask: Ask, key: Key) -> tuple[ClusterFinding, ...]:
             ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
         ]
     findings += [ClusterFinding(ClusterReason.PARTIALLY_INVALID, problem) for problem in problems]
-    findings += out_of_time(ask, (clients.leaf, servers.leaf))
-    if clients.leaf is not None:
-        findings += uncovered_finding(clients.leaf, _served_hosts(ask, key))
+    findings += _certificate_findings(ask, key)
     return (*findings, *ask(local_request_policy, key).findings)
+
+
+def _certificate_findings(ask: Ask, key: Key) -> list[ClusterFinding]:
+    """Return the findings about certificates; the first one selects the reason."""
+    listed = certificate_validity.problems(ask, dated_certificates(ask, key))
+    findings = [ClusterFinding(ClusterReason[name], message) for name, message in listed]
+    leaf = ask(client_credentials, key).leaf
+    if leaf is not None:
+        findings += uncovered_finding(leaf, _served_hosts(ask, key))
+    return sorted(findings, key=lambda finding: finding.reason.holds)
 
 
 def _served_hosts(ask: Ask, key: Key) -> frozenset[str]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jwt
@@ -27,6 +28,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     Fetched,
     UrlFetch,
 )
+from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.ir.authentication import (
     Authorization,
     Basic,
@@ -196,12 +198,21 @@ def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> UrlFetch | None:
 
 
 def _ca(ask: Ask, namespace: str, name: str, place: str) -> str:
-    where = f"{place}: Secret {namespace}/{name}"
-    content = _data(ask, namespace, name, "ca.crt", where)
-    try:
-        return pem.certificates(content).decode()
-    except pem.MALFORMED as error:
-        raise ValueProblem(f"{where}: data[ca.crt] must be PEM certificates") from error
+    authorities = ask(ca_certificates.authorities, ("Secret", namespace, name))
+    if isinstance(authorities, str):
+        raise ValueProblem(f"{place}: {authorities}")
+    return authorities.decode()
+
+
+def authority_holders(resource: object) -> Iterator[tuple[str, Key]]:
+    """Yield the Secrets with CA certificates that a filter refers to, each after its field."""
+    if not isinstance(resource, api.AuthenticationFilter):
+        return
+    remote = resource.spec.jwt.remote if resource.spec.jwt is not None else None
+    for place, spec in (("jwt.remote", remote), ("oidc", resource.spec.oidc)):
+        for reference in spec.ca_certificate_refs if spec is not None else ():
+            holder = ("Secret", resource.metadata.namespace, reference.name)
+            yield f"spec.{place}.caCertificateRefs", holder
 
 
 def _fetched(ask: Ask, namespace: str, spec: api.JwtAuth) -> bytes:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from cryptography import x509
-
 from gatehouse.apis import core, gateway
 from gatehouse.compiler.frontends import pem
-from gatehouse.compiler.frontends.certificate_names import validity_of
+from gatehouse.compiler.frontends.certificate_validity import Validity, validities_of
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
@@ -39,17 +37,11 @@ def authorities(ask: Ask, key: Key) -> bytes | str:
         return f"{where}: data[ca.crt] must be PEM certificates"
 
 
-def authorities_validity(ask: Ask, key: Key) -> tuple[int, int] | None:
-    """Return the validity of the certificate in a ConfigMap or Secret that expires last; None if
-    there is no valid content.
-
-    A holder may keep certificates of earlier years, so that the last one decides.
-    """
+def authorities_validities(ask: Ask, key: Key) -> tuple[Validity, ...]:
+    """Return the validity of each certificate in a ConfigMap or Secret; empty if there is no valid
+    content."""
     text = ask(authorities, key)
-    if isinstance(text, str):
-        return None
-    validities = map(validity_of, x509.load_pem_x509_certificates(text))
-    return max(validities, key=lambda validity: validity[1])
+    return () if isinstance(text, str) else validities_of(text)
 
 
 def _content(holder: object) -> bytes:

@@ -29,6 +29,10 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     rejecting_gateways,
     unsupported_key,
 )
+from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
+    certificates_of_filter,
+    validity_findings,
+)
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import MAX_ANCESTORS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     AncestorStatus,
@@ -72,12 +76,14 @@ def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
     secrets = () if isinstance(translated, str) else translated.secrets
     credentials = tuple(secret.name for secret in secrets)
     accepted = Finding(Reason.ACCEPTED, "the filter is accepted")
+    validity = validity_findings(ask, certificates_of_filter(ask, key))
     rejected = _by_controller(ask, rejecting_gateways(ask, key, credentials), key)
     entries = []
     for name in ask(controllers, ""):
         messages_here = (problem,) if problem else rejected.get(name, ())
         refusals = tuple(Finding(Reason.POLICY_INVALID, text) for text in messages_here[:1])
-        entries.append((name, fold_findings(refusals, (accepted,), resource.metadata.generation)))
+        findings = (*refusals, *validity)
+        entries.append((name, fold_findings(findings, (accepted,), resource.metadata.generation)))
     return FilterStatus(tuple(entries))
 
 

@@ -25,14 +25,12 @@ from gatehouse.compiler.frontends.gateway_api.listeners import (
     listener_sets,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
-from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
-    by_severity,
-    client_authorities,
-    client_certificates,
-    dated,
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
+from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
+    certificates_of_gateway,
+    certificates_of_listener,
     validity_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     GatewayStatus,
     ListenerStatus,
@@ -55,9 +53,7 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, key, everyone)
     findings = [_accepted(ask, key, own), programmed, *_references(ask, key, gateway_object)]
-    findings += validity_findings(
-        ask, dated(client_certificates(ask, key)), "spec.tls.backend.clientCertificateRef"
-    )
+    findings += validity_findings(ask, certificates_of_gateway(ask, key))
     findings += effective.affected(ask, (key, key))
     if gateway_object.spec.default_scope == gateway.DEFAULT_SCOPE:
         message = "the Gateway has the default scope All"
@@ -234,15 +230,8 @@ def _listener_conditions(
         Finding(Reason.NO_CONFLICTS, "no conflict with other listeners"),
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]
-    where = f"listener {state.spec.name}: tls.certificateRefs"
-    validity = [*validity_findings(ask, dated(state.certificates), where)]
-    if state.spec.protocol == "HTTPS":
-        validation, place = ask(frontend_tls.validation_of, (target, state.spec.port))
-        if validation is not None:
-            where = f"listener {state.spec.name}: spec.{place}.validation.caCertificateRefs"
-            trusted = ask(client_authorities, (target, state.spec.port))
-            validity += validity_findings(ask, trusted, where)
-    findings = (*state.findings, *by_severity(validity))
+    validity = validity_findings(ask, certificates_of_listener(ask, target, state))
+    findings = (*state.findings, *validity)
     message = f"listener {state.spec.name}: {messages([unserved])[0]}" if unserved else ""
     if unserved and not unserved.rejected:
         findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))

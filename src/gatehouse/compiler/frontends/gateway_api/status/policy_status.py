@@ -6,11 +6,11 @@ from gatehouse.apis import policies
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.dependencies import gateways_using
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
-from gatehouse.compiler.frontends.gateway_api.listeners.certificate_validity import (
-    dated_authorities,
+from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
+from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
+    certificates_of_policy,
     validity_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
 from gatehouse.compiler.frontends.gateway_api.status.types import AncestorStatus, PolicyStatus
 from gatehouse.incremental.query import Ask, Key
 
@@ -37,8 +37,7 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     entries = []
     for owner in gateways[:MAX_ANCESTORS]:
         resolved = ask(backend_tls.backend_tls_at, (owner, key))
-        trusted = dated_authorities(ask, resolved.trust)
-        validity = validity_findings(ask, trusted, "validation.caCertificateRefs")
+        validity = validity_findings(ask, certificates_of_policy(ask, resolved.trust))
         findings = (conflict,) if conflict is not None else (*resolved.findings, *validity)
         policy_conditions = fold_findings(findings, defaults, policy.metadata.generation)
         entries.append(AncestorStatus(ask(class_controller, owner), owner, policy_conditions))

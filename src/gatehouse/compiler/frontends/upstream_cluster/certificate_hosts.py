@@ -1,8 +1,4 @@
-"""Validity of certificates by time and by hostname.
-
-An invalid certificate is still presented, because that is better than none; the status reports it.
-The current time is an input: the controller sets for each point in time whether it has passed.
-"""
+"""Hostnames that certificates cover."""
 
 from __future__ import annotations
 
@@ -11,13 +7,11 @@ from collections.abc import Collection, Iterable
 import msgspec
 from cryptography import x509
 
-from gatehouse.compiler.frontends.certificate_names import dns_names, rfc3339, validity_of
-from gatehouse.compiler.frontends.inputs import deadline_key
+from gatehouse.compiler.frontends.certificate_names import dns_names
 from gatehouse.compiler.frontends.upstream_cluster.findings import (
     ClusterFinding,
     ClusterReason,
 )
-from gatehouse.incremental.query import Ask
 
 MAX_LISTED_NAMES = 5
 """Maximum number of names in a message."""
@@ -28,9 +22,6 @@ class LeafCertificate(msgspec.Struct, frozen=True):
 
     place: str
     """Source of the chain: field, or Secret and key."""
-    starts: int
-    """Start of validity in Unix seconds."""
-    ends: int
     names: tuple[str, ...]
     """DNS names of its subjectAltName, in lower case."""
 
@@ -38,7 +29,7 @@ class LeafCertificate(msgspec.Struct, frozen=True):
 def leaf(chain: bytes, place: str) -> LeafCertificate:
     """Parse the first certificate of a PEM chain, which must have one."""
     parsed = x509.load_pem_x509_certificates(chain)[0]
-    return LeafCertificate(place, *validity_of(parsed), dns_names(parsed))
+    return LeafCertificate(place, dns_names(parsed))
 
 
 def certificate_covers(names: Collection[str], host: str) -> bool:
@@ -47,22 +38,6 @@ def certificate_covers(names: Collection[str], host: str) -> bool:
     ``*`` matches exactly one label, the first. The common name is ignored.
     """
     return host in names or f"*.{host.partition('.')[2]}" in names
-
-
-def out_of_time(ask: Ask, leaves: Iterable[LeafCertificate | None]) -> tuple[ClusterFinding, ...]:
-    """Return findings about expired or not yet valid certificates, all with one reason."""
-    expired, early = [], []
-    for leave in leaves:
-        if leave is None:
-            continue
-        if ask.read(deadline_key(leave.ends)) is True:
-            expired.append(f"{leave.place}: the certificate expired at {rfc3339(leave.ends - 1)}")
-        elif ask.read(deadline_key(leave.starts)) is False:
-            early.append(
-                f"{leave.place}: the certificate is not valid before {rfc3339(leave.starts)}"
-            )
-    reason = ClusterReason.CERTIFICATE_EXPIRED if expired else ClusterReason.CERTIFICATE_EARLY
-    return tuple(ClusterFinding(reason, message) for message in (*expired, *early))
 
 
 def uncovered_finding(

@@ -1,0 +1,104 @@
+"""Certificates of Gateways, listeners, BackendTLSPolicies and filters, with their validity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gatehouse.compiler.frontends import certificate_validity
+from gatehouse.compiler.frontends.certificate_validity import Dated
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway
+from gatehouse.compiler.frontends.gateway_api.extensions import authentication, parameters
+from gatehouse.compiler.frontends.gateway_api.extensions.trace_credentials import TLS
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.inputs import key_of
+from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls, listener_sets
+from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
+from gatehouse.compiler.frontends.gateway_api.listeners.ca_certificates import (
+    authorities_validities,
+)
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
+from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
+from gatehouse.compiler.frontends.gateway_api.routes.backend_tls import resolve_backend_tls
+from gatehouse.compiler.frontends.gateway_api.translate import client_certificate
+from gatehouse.compiler.ir.gateway import Certificate, TrustBundle
+from gatehouse.dataplane.origin import object_of
+from gatehouse.incremental.query import Ask, Key
+
+
+def validity_findings(ask: Ask, certificates: Iterable[Dated]) -> tuple[Finding, ...]:
+    """Return findings about certificates that are not valid now, or not for long."""
+    listed = certificate_validity.problems(ask, certificates)
+    return tuple(Finding(Reason[name], message) for name, message in listed)
+
+
+def certificates_of_gateway(ask: Ask, key: Key) -> Iterator[Dated]:
+    """Yield the certificates of a Gateway that belong to no listener."""
+    yield from _leaf(ask(client_certificate, key), "spec.tls.backend.clientCertificateRef")
+    collector = ask(parameters.collector_credentials, key)
+    if collector.trust is None and collector.certificate is None:
+        return
+    tls = f"{ask(parameters.collector_origin, key)}: spec.{TLS}"
+    yield from _leaf(collector.certificate, f"{tls}.clientCertificateRef")
+    yield from _authorities(ask, collector.trust, f"{tls}.caCertificateRefs")
+
+
+def certificates_of_listener(ask: Ask, target: Key, state: ListenerState) -> Iterator[Dated]:
+    """Yield the certificates of a listener of Gateway ``target``, and the CA certificates that
+    verify its clients."""
+    where = f"listener {state.spec.name}"
+    for certificate in state.certificates:
+        yield from _leaf(certificate, f"{where}: tls.certificateRefs")
+    if PROTOCOLS[state.spec.protocol].validates:
+        port = (target, state.spec.port)
+        _, place = ask(frontend_tls.validation_of, port)
+        trust, _ = ask(frontend_tls.client_trust_of_port, port)
+        yield from _authorities(ask, trust, f"{where}: spec.{place}.validation.caCertificateRefs")
+
+
+def certificates_of_policy(ask: Ask, trust: TrustBundle | None) -> Iterator[Dated]:
+    """Yield the CA certificates of a BackendTLSPolicy."""
+    yield from _authorities(ask, trust, "validation.caCertificateRefs")
+
+
+def certificates_of_filter(ask: Ask, key: Key) -> Iterator[Dated]:
+    """Yield the CA certificates of a filter."""
+    for place, holder in authentication.authority_holders(ask.read(key)):
+        yield from _held(ask, holder, place)
+
+
+def _leaf(certificate: object, where: str) -> Iterator[Dated]:
+    if isinstance(certificate, Certificate) and certificate.validity is not None:
+        yield Dated(f"{where}: {certificate.origin}", (certificate.validity,))
+
+
+def _authorities(ask: Ask, bundle: TrustBundle | None, where: str) -> Iterator[Dated]:
+    for origin in bundle.origins if bundle is not None else ():
+        yield from _held(ask, key_of(origin), where)
+
+
+def _held(ask: Ask, holder: Key, where: str) -> Iterator[Dated]:
+    if validities := ask(authorities_validities, holder):
+        yield Dated(f"{where}: {object_of(holder)}", validities)
+
+
+def gateway_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
+    """Return the times at which conditions of a Gateway or ListenerSet change."""
+    target = key if key[0] == "Gateway" else ask(listener_sets.parent_of, key)
+    if target is None or not ask(is_managed_gateway, target):
+        return ()
+    certificates = [*certificates_of_gateway(ask, key)] if target == key else []
+    for state in ask(listening.ordered_listeners, target):
+        if state.spec.owner == key:
+            certificates += certificates_of_listener(ask, target, state)
+    return certificate_validity.deadlines(certificates)
+
+
+def policy_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
+    """Return the times at which conditions of a BackendTLSPolicy change."""
+    trust = ask(resolve_backend_tls, key).trust
+    return certificate_validity.deadlines(certificates_of_policy(ask, trust))
+
+
+def filter_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
+    """Return the times at which conditions of a filter change."""
+    return certificate_validity.deadlines(certificates_of_filter(ask, key))

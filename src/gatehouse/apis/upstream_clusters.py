@@ -54,7 +54,7 @@ class ClientConfig(View, frozen=True):
     qps: int = 0
     burst: int = 0
     qps_divisor: int = 0
-    """These three limit the gateway's own requests, which Gatehouse does not limit."""
+    """These three limit the gateway's own requests, which Gatehouse does not limit but reports."""
     server_name: str = ""
     secret_ref: SecretRef | None = None
     """Secret with any of ``tls.crt`` and ``tls.key``, ``token``, ``ca.crt``."""

@@ -91,7 +91,7 @@ def _problems(ask: Ask, validities: tuple[Validity, ...]) -> tuple[Problem, ...]
     return tuple(result)
 
 
-def deadlines(certificates: Iterable[Dated]) -> tuple[int, ...]:
+def validity_deadlines(certificates: Iterable[Dated]) -> tuple[int, ...]:
     """Return the times in Unix seconds at which the problems of certificates change, sorted."""
     validities = {validity for entry in certificates for validity in entry.validities}
     times = {moment for entry in validities for moment in (entry[0], _warning(entry), entry[1])}

@@ -248,6 +248,18 @@ def test_both_spellings_of_the_subset_are_supported_and_the_older_is_reported() 
     ]
 
 
+def test_limits_of_own_requests_are_reported_as_differences() -> None:
+    parsed = read(clientConfig={"qps": 10, "burst": 20, "qpsDivisor": 2})
+    assert said(parsed, ClusterReason.DIFFERS) == [
+        "spec.clientConfig.qps: 10 has no effect; KubeGateway limits its own requests",
+        "spec.clientConfig.burst: 20 has no effect; KubeGateway limits its own requests",
+        "spec.clientConfig.qpsDivisor: 2 has no effect; KubeGateway limits its own requests",
+    ]
+    assert said(parsed) == []
+    unset = read(clientConfig={"qps": 0, "burst": 0, "qpsDivisor": 0})
+    assert said(unset, ClusterReason.DIFFERS) == []
+
+
 def test_subset_of_unknown_servers_does_not_mean_all_servers() -> None:
     parsed = read(dispatchPolicies=[{"rules": [EVERYTHING], "upstreamSubset": ["http://gone"]}])
     assert parsed.policies[0].servers == ("http://gone",)

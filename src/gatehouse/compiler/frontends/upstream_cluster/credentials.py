@@ -259,7 +259,7 @@ def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:
     """Return the times in Unix seconds at which conditions of a cluster change."""
     if not isinstance(ask.read(key), api.UpstreamCluster):
         return ()
-    return certificate_validity.deadlines(dated_certificates(ask, key))
+    return certificate_validity.validity_deadlines(dated_certificates(ask, key))
 
 
 def dated_certificates(ask: Ask, key: Key) -> tuple[Dated, ...]:

@@ -67,9 +67,8 @@ def translate_policies(
     spanning = msgspec.structs.replace(spanning, gate=gates.spanning)
     schemas, problems = _schemas(spec.flow_control, spanning)
     result: list[tuple[DispatchPolicy, PolicyOrigin]] = []
-    differences = [
-        f"annotation {api.FEATURE_GATES}: {difference}" for difference in gates.differences
-    ]
+    differences = _own_limits(spec.client_config)
+    differences += [f"annotation {api.FEATURE_GATES}: {entry}" for entry in gates.differences]
     for index, policy in enumerate(spec.dispatch_policies):
         where = f"spec.dispatchPolicies[{index}]"
         compiled_rules = _rules(policy, where, problems, differences)
@@ -100,6 +99,16 @@ def translate_policies(
             *(ClusterFinding(ClusterReason.DIFFERS, difference) for difference in differences),
         ),
     )
+
+
+def _own_limits(config: api.ClientConfig) -> list[str]:
+    """Return the differences of limits of the gateway's own requests, such as health checks."""
+    limits = {"qps": config.qps, "burst": config.burst, "qpsDivisor": config.qps_divisor}
+    return [
+        f"spec.clientConfig.{name}: {value} has no effect; KubeGateway limits its own requests"
+        for name, value in limits.items()
+        if value
+    ]
 
 
 def _schemas(

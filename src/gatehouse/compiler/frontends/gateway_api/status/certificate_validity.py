@@ -90,15 +90,15 @@ def gateway_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
     for state in ask(listening.ordered_listeners, target):
         if state.spec.owner == key:
             certificates += certificates_of_listener(ask, target, state)
-    return certificate_validity.deadlines(certificates)
+    return certificate_validity.validity_deadlines(certificates)
 
 
 def policy_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
     """Return the times at which conditions of a BackendTLSPolicy change."""
     trust = ask(resolve_backend_tls, key).trust
-    return certificate_validity.deadlines(certificates_of_policy(ask, trust))
+    return certificate_validity.validity_deadlines(certificates_of_policy(ask, trust))
 
 
 def filter_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
     """Return the times at which conditions of a filter change."""
-    return certificate_validity.deadlines(certificates_of_filter(ask, key))
+    return certificate_validity.validity_deadlines(certificates_of_filter(ask, key))

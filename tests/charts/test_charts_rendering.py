@@ -101,6 +101,9 @@ def test_pods_meet_the_restricted_pod_security_standard(case: str) -> None:
     [
         ("controller.replicaCount=-1", "/controller/replicaCount"),
         ("controller.replica=2", "/controller"),
+        ("controller.gatewayClasses={Nginx}", "/controller/gatewayClasses/0"),
+        ("controller.gatewayClasses={edge=haproxy}", "/controller/gatewayClasses/0"),
+        ("controller.gatewayClasses=nginx", "/controller/gatewayClasses"),
         ("certificates.mode=magic", "/certificates/mode"),
         ("certificates.mode=existing", "/certificates/secretName"),
         ("image.repository=", "/image/repository"),

@@ -21,10 +21,9 @@ from fakes.one_route import BACKEND, GATEWAY, ROUTE, Object, engine
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 
+NGINX = functools.partial(proxies.with_nginx, modules=("http_auth_request_module",))
 RUNNERS = [
-    pytest.param(
-        functools.partial(proxies.with_nginx, modules=("http_auth_request_module",)), id="nginx"
-    ),
+    pytest.param(NGINX, id="nginx"),
     pytest.param(proxies.with_envoy, id="envoy"),
 ]
 HTTP = {"path": "/check", "allowedHeaders": ["X-Token", "X-Real-IP"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from differential import proxies
 from differential.proxies import PORT, Runner
 from fakes import authorization_servers, patience
 from fakes.authorization_servers import AuthorizationServer
-from fakes.authorized_traffic import COPY, OPEN, RUNNERS, rule, served, values
+from fakes.authorized_traffic import COPY, NGINX, OPEN, RUNNERS, rule, served, values
 from fakes.envoy_serving import listening
 from fakes.one_route import BACKEND
 from gatehouse.compiler.ir import http as ir
@@ -268,6 +269,31 @@ async def test_envoy_passes_the_body_up_to_its_maximum(
         status, _, echo = await proxy.send("/a", "POST", b"abcde")
         assert status == 413
         assert not auth.checks
+        # Of unknown length.
+        assert (await proxy.send("/a", "POST", pieces(b"ab", b"cd")))[0] == 200
+        assert auth.last().body == b"abcd"
+        assert (await proxy.send("/a", "POST", pieces(b"ab", b"cd", b"e")))[0] == 413
+        assert not auth.checks
+
+
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def test_nginx_rejects_requests_of_a_rule_that_forwards_bodies(
+    auth: AuthorizationServer, tmp_path: Path
+) -> None:
+    rules = (rule("/body", forwardBody={"maxSize": 4}), rule("/plain"), OPEN)
+    reason = "filters[0].externalAuth.forwardBody: not supported by NGINX"
+    runner = functools.partial(NGINX, unsupported=(reason,))
+    async with served(runner, tmp_path, auth.port, *rules) as proxy:
+        for method, body in (("POST", b"ab"), ("POST", b"abcde"), ("GET", None)):
+            assert (await proxy.send("/body", method, body))[0] == 500
+        assert not auth.checks
+        assert (await proxy.send("/plain", "POST", b"ab"))[0] == 200
+        assert auth.last().body == b""
+        assert (await proxy.send("/open", "POST", b"ab"))[0] == 200
 
 
 @pytest.mark.parametrize("listed", [[], ["x-token"]])

@@ -26,8 +26,8 @@ class ClusterInstallation:
     def __enter__(self) -> ClusterInstallation:
         running.start(print)
         # An earlier run may still be ending.
-        options = ("-l", "gateway-conformance", "--timeout=300s")
-        running.run("kubectl", "delete", "namespaces", *options, seconds=310)
+        options = ("-l", "gateway-conformance", running.TIMEOUT)
+        running.run("kubectl", "delete", "namespaces", *options)
         conftest.create_namespace()
         conftest.install(conftest.CHART)
         return self
@@ -50,7 +50,7 @@ class ClusterInstallation:
         # The controller of a class is immutable.
         running.run("kubectl", "delete", "gatewayclass", name, "--ignore-not-found")
         running.apply(json.dumps(resource))
-        wait_until("the class is accepted", _features, name, seconds=60)
+        wait_until("the class is accepted", _features, name)
 
 
 def _features(name: str) -> list[Any]:

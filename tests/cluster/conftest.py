@@ -92,5 +92,5 @@ def leader() -> str:
 def restart_leader() -> None:
     """Delete the Pod that leads, so that agents connect again: to another controller."""
     before = leader()
-    running.run("kubectl", "-n", NAMESPACE, "delete", "pod", before, "--timeout=60s")
-    wait_until("another controller leads", lambda: leader() not in ("", before), seconds=60)
+    running.run("kubectl", "-n", NAMESPACE, "delete", "pod", before, running.TIMEOUT)
+    wait_until("another controller leads", lambda: leader() not in ("", before))

@@ -68,12 +68,12 @@ def start() -> tuple[str, ...]:
     return served()
 
 
-def served(seconds: float = 60) -> tuple[str, ...]:
+def served() -> tuple[str, ...]:
     """Wait until both Gateways answer. Return their URLs."""
     urls = []
     for name in GATEWAYS:
         url = f"http://{wait_until(f'{name} is served', gateway_address, name)}/"
-        wait_until(f"{url} answers", _answers, url, seconds=seconds)
+        wait_until(f"{url} answers", _answers, url)
         urls.append(url)
     return tuple(urls)
 
@@ -100,7 +100,7 @@ def owned(kind: str) -> dict[str, str]:
 def rolled_out(*names: str) -> None:
     """Wait until Deployments have all their replicas."""
     for name in names:
-        kubectl("rollout", "status", f"deployment/{name}", "--timeout=180s")
+        kubectl("rollout", "status", f"deployment/{name}", running.TIMEOUT)
 
 
 def set_header(value: str) -> None:
@@ -121,4 +121,4 @@ def change_is_served(urls: Iterable[str], value: str) -> None:
     """Change the route, and wait until every Gateway serves the change."""
     set_header(value)
     for url in urls:
-        wait_until("the change is served", has_header, url, value, seconds=60)
+        wait_until("the change is served", has_header, url, value)

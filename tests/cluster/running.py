@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster import binaries, certificates, images, layout, networks, nodes, previous
+from fakes import patience
 from gatehouse.apiserver.controllers.bootstrap import bundled
 
 T = TypeVar("T")
@@ -24,8 +25,10 @@ TAG = "0.1.0"
 
 UNSHARE = ("unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc")
 PID_FILE = layout.RUN / "machine.pid"
-START_SECONDS = 300.0
-COMMAND_SECONDS = 300.0
+SECONDS = 3 * patience.SECONDS
+"""Limit of waiting and of a command. Nodes and rollouts take longer than one process."""
+TIMEOUT = f"--timeout={SECONDS - 10:.0f}s"
+"""Before the end of the command, so that kubectl tells what it waits for."""
 
 
 class ClusterError(RuntimeError):
@@ -62,9 +65,7 @@ def _python_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run(
-    *words: str, network: str = "", text: str | None = None, seconds: float = COMMAND_SECONDS
-) -> str:
+def run(*words: str, network: str = "", text: str | None = None) -> str:
     """Run a command in the cluster. Return its output. Raises ClusterError with its errors."""
     done = subprocess.run(
         enter(*words, network=network),
@@ -72,7 +73,7 @@ def run(
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=seconds,
+        timeout=SECONDS,
         check=False,
     )
     if done.returncode:
@@ -90,11 +91,9 @@ def apply(manifests: str) -> None:
     run("kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-", text=manifests)
 
 
-def wait_until(
-    what: str, function: Callable[..., T], *arguments: Any, seconds: float = START_SECONDS
-) -> T:
+def wait_until(what: str, function: Callable[..., T], *arguments: Any) -> T:
     """Call a function until its result is true. Return it. Raises ClusterError with ``what``."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + SECONDS
     error: Exception | None = None
     while time.monotonic() < deadline:
         try:
@@ -105,7 +104,7 @@ def wait_until(
         except (ClusterError, ValueError, KeyError) as problem:
             error = problem
         time.sleep(0.3)
-    raise ClusterError(f"not within {seconds:.0f} s: {what}{f': {error}' if error else ''}")
+    raise ClusterError(f"not within {SECONDS:.0f} s: {what}{f': {error}' if error else ''}")
 
 
 def start(report: Callable[[str], None]) -> None:
@@ -132,7 +131,7 @@ def start(report: Callable[[str], None]) -> None:
     for definition in bundled():
         if definition["spec"]["group"] == "gateway.networking.k8s.io":
             apply(json.dumps(definition))
-    run("kubectl", "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
+    run("kubectl", "-n", "kube-system", "rollout", "status", "deployment/coredns", TIMEOUT)
 
 
 _started: list[subprocess.Popen[bytes]] = []
@@ -178,10 +177,10 @@ def stop() -> None:
     process = pid()
     if process is not None:
         os.kill(process, signal.SIGKILL)
-        wait_until("the cluster has ended", lambda: pid() is None, seconds=30)
+        wait_until("the cluster has ended", lambda: pid() is None)
     while _started:
-        _started.pop().wait(30)
-    wait_until("no process of the cluster is left", _removed_cgroups, seconds=30)
+        _started.pop().wait(SECONDS)
+    wait_until("no process of the cluster is left", _removed_cgroups)
     shutil.rmtree(layout.RUN, ignore_errors=True)
 
 

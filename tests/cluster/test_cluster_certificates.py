@@ -30,13 +30,13 @@ def test_certificate_that_expires_is_rotated_and_no_request_is_lost(urls: tuple[
     with requests_to(*urls):
         expiry = datetime.now(UTC) + LIFETIME
         short = _short_lived_certificate(expiry)
-        wait_until("the short-lived certificate is served", _serves, short, seconds=90)
+        wait_until("the short-lived certificate is served", _serves, short)
         restart_leader()
         example.change_is_served(urls, "short")
         words = ("create", "job", "rotate", "--from=cronjob/gatehouse-certificates")
         running.run("kubectl", "-n", NAMESPACE, *words)
-        wait_until("the certificate is rotated", lambda: _certificate() != short, seconds=120)
-        wait_until("the new certificate is served", _serves, _certificate(), seconds=90)
+        wait_until("the certificate is rotated", lambda: _certificate() != short)
+        wait_until("the new certificate is served", _serves, _certificate())
         time.sleep(max(0.0, (expiry - datetime.now(UTC)).total_seconds()))
         example.change_is_served(urls, "expired")
         restart_leader()

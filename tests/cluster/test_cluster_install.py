@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_controllers_are_ready_and_one_leads(chart: str) -> None:
-    wait_until("both controllers are ready, and one leads", _are_ready, seconds=60)
+    wait_until("both controllers are ready, and one leads", _are_ready)
 
 
 def _are_ready() -> bool:

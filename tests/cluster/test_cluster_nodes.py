@@ -21,10 +21,10 @@ def test_drained_nodes_lose_no_request_and_budgets_are_kept(urls: tuple[str, ...
     with requests_to(*urls):
         for node in layout.NODES:
             drain = ("drain", node.name, "--delete-emptydir-data", "--ignore-daemonsets")
-            running.run("kubectl", *drain, "--timeout=240s")
+            running.run("kubectl", *drain, running.TIMEOUT)
             running.run("kubectl", "uncordon", node.name)
             example.rolled_out("echo", *DEPLOYMENTS)
-        rollout = ("rollout", "status", "deployment/gatehouse", "--timeout=120s")
+        rollout = ("rollout", "status", "deployment/gatehouse", running.TIMEOUT)
         running.run("kubectl", "-n", NAMESPACE, *rollout)
         wait_until("one controller leads", leader)
         running.run("kubectl", "-n", "kube-system", "rollout", "status", "deployment/coredns")

@@ -39,10 +39,10 @@ def all_kinds(urls: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Have each Gateway own an object of every kind. Return the URLs."""
     _set_autoscaling(AUTOSCALING)
     for kind in (*QUIET_KINDS, *TRAFFIC_KINDS):
-        wait_until(f"each Gateway owns a {kind}", _is_owned_by_each, kind, seconds=30)
+        wait_until(f"each Gateway owns a {kind}", _is_owned_by_each, kind)
     yield urls
     _set_autoscaling(None)
-    wait_until("autoscalers are deleted", lambda: not example.owned("hpa"), seconds=30)
+    wait_until("autoscalers are deleted", lambda: not example.owned("hpa"))
     example.rolled_out(*DEPLOYMENTS)
 
 
@@ -58,8 +58,8 @@ def _is_owned_by_each(kind: str) -> bool:
 
 def test_kubernetes_controllers_process_autoscalers_and_budgets(all_kinds: tuple[str, ...]) -> None:
     for name in DEPLOYMENTS:
-        wait_until("the autoscaler reads the Deployment", _autoscaler_works, name, seconds=60)
-        wait_until("the budget counts the Pods", _budget_counts, name, seconds=60)
+        wait_until("the autoscaler reads the Deployment", _autoscaler_works, name)
+        wait_until("the budget counts the Pods", _budget_counts, name)
 
 
 def _autoscaler_works(name: str) -> bool:
@@ -125,7 +125,7 @@ def test_objects_deleted_while_no_controller_runs_are_created_again(
     for kind in TRAFFIC_KINDS:
         deleted[kind] = _delete(kind, cascade)
     for kind in deleted:
-        wait_until(f"each {kind} is deleted", _is_gone, kind, seconds=60)
+        wait_until(f"each {kind} is deleted", _is_gone, kind)
     _scale_controllers(2)
     wait_until("one controller leads", leader)
     for kind, before in deleted.items():
@@ -146,7 +146,7 @@ def _delete(kind: str, cascade: str) -> dict[str, str]:
 
 
 def _created_again(kind: str, before: dict[str, str]) -> None:
-    wait_until(f"{kind} is created again", _are_others, kind, before, seconds=60)
+    wait_until(f"{kind} is created again", _are_others, kind, before)
 
 
 def _are_others(kind: str, before: dict[str, str]) -> bool:
@@ -161,7 +161,7 @@ def _common(first: Iterable[str], second: Iterable[str]) -> set[str]:
 def _scale_controllers(replicas: int) -> None:
     words = ("kubectl", "-n", NAMESPACE, "scale", "deployment/gatehouse", f"--replicas={replicas}")
     running.run(*words)
-    wait_until(f"{replicas} controllers run", _controllers_run, replicas, seconds=120)
+    wait_until(f"{replicas} controllers run", _controllers_run, replicas)
 
 
 def _controllers_run(replicas: int) -> bool:

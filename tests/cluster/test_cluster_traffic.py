@@ -39,7 +39,7 @@ def test_deleted_pods_of_data_planes_lose_no_request(urls: tuple[str, ...]) -> N
         for gateway in GATEWAYS:
             selector = f"gateway.networking.k8s.io/gateway-name={gateway}"
             name = kubectl("get", "pods", "-l", selector, "-o", "name").split()[0]
-            kubectl("delete", name, "--wait=true", "--timeout=120s")
+            kubectl("delete", name, "--wait=true", running.TIMEOUT)
         example.rolled_out(*DEPLOYMENTS)
 
 

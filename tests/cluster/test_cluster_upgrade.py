@@ -44,7 +44,7 @@ def _settled() -> None:
     release = running.kubectl_json("-n", NAMESPACE, "get", "deployment", "gatehouse")
     tag = _tag(release)
     for name in DEPLOYMENTS:
-        wait_until(f"{name} has the tag {tag}", _has_tag, name, tag, seconds=60)
+        wait_until(f"{name} has the tag {tag}", _has_tag, name, tag)
     example.rolled_out(*DEPLOYMENTS)
 
 

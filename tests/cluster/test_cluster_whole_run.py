@@ -38,13 +38,13 @@ AUDIT = AuditLog(layout.AUDIT_LOG)
 def all_kinds(urls: tuple[str, ...]) -> None:
     """Have an object of each kind that the controller reads, and change what it writes for them."""
     running.apply(KINDS.read_text())
-    wait_until("statuses of all kinds are written", _statuses_are_written, seconds=60)
-    wait_until("objects are created", _has_requested, "create horizontalpodautoscalers", seconds=60)
+    wait_until("statuses of all kinds are written", _statuses_are_written)
+    wait_until("objects are created", _has_requested, "create horizontalpodautoscalers")
     credentials = {"stringData": {".dockerconfigjson": '{"auths": {}}'}}
     _patch(NAMESPACE, "secret/registry", credentials)
     for name, spec, request in STEPS:
         _patch("kinds", name, {"spec": spec})
-        wait_until(f"the controller sends: {request}", _has_requested, request, seconds=60)
+        wait_until(f"the controller sends: {request}", _has_requested, request)
 
 
 def _patch(namespace: str, name: str, value: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def _unused(account: str) -> list[str]:
 
 def test_controllers_at_rest_request_little_but_their_lease(all_kinds: None) -> None:
     # A controller that has just started looks for missing kinds and reviews tokens more often.
-    wait_until("a time with at most two other requests", _is_at_rest, seconds=300)
+    wait_until("a time with at most two other requests", _is_at_rest)
 
 
 def _is_at_rest() -> bool:
@@ -114,9 +114,9 @@ def _requests() -> Counter[str]:
 
 
 def test_uninstalled_chart_leaves_only_documented_objects(all_kinds: None) -> None:
-    running.run("kubectl", "delete", "gateways", "--all", "-A", "--timeout=120s")
+    running.run("kubectl", "delete", "gateways", "--all", "-A", running.TIMEOUT)
     managed = "app.kubernetes.io/managed-by"
-    wait_until("data planes are deleted", lambda: not _labelled(f"{managed}=gatehouse"), seconds=60)
+    wait_until("data planes are deleted", lambda: not _labelled(f"{managed}=gatehouse"))
     helm("uninstall", "gatehouse")
     assert _labelled(f"{managed} in (Helm, gatehouse)") == []
     assert _names("secrets") == {"gatehouse-channel", "gatehouse-channel-ca", "registry"}

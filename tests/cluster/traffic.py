@@ -86,7 +86,7 @@ def requests_to(*urls: str) -> Iterator[Counter[str]]:
     )
     try:
         yield answered
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=running.SECONDS)
     finally:
         process.kill()
     results: dict[str, dict[str, Any]] = json.loads(output)

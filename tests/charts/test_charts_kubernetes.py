@@ -10,6 +10,7 @@ import yaml
 from fakes import kubectls
 from fakes.administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
 from fakes.kube_apiserver import KubeApiserver
+from fakes.patience import KUBECTL_TIMEOUT
 from fakes.peer_differences import LOOPBACK_ENDPOINTS
 
 BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
@@ -33,7 +34,7 @@ def cluster(kube_apiserver: KubeApiserver, tmp_path_factory: pytest.TempPathFact
 def cluster_with_crds(cluster: Cluster) -> Cluster:
     """The cluster with the CRDs of Gatehouse and of the Gateway API."""
     cluster.kubectl("apply", "--server-side", "--filename", str(BUNDLED))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    cluster.kubectl("wait", "--for=condition=Established", KUBECTL_TIMEOUT, "crd", "--all")
     return cluster
 
 

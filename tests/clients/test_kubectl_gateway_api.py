@@ -12,6 +12,7 @@ import pytest
 
 from fakes.kubectl_fixtures import kubectl, server
 from fakes.kubectls import Kubectl
+from fakes.patience import KUBECTL_TIMEOUT
 from fakes.process import ApiServer
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -56,7 +57,7 @@ def test_standard_and_experimental_channels_are_applied(
     experimental = ",".join(map(str, files))
     done = kubectl(*apply, str(official / "standard"))
     assert done.count("serverside-applied") == len(list((official / "standard").glob("*.yaml"))) + 1
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", KIND)
+    kubectl("wait", "--for=condition=Established", KUBECTL_TIMEOUT, KIND)
     assert kubectl("get", KIND, "-o", CHANNEL) == "standard"
 
     # The standard channel does not have what the experimental one has.

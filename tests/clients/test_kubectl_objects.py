@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fakes.kubectls import MAP, Kubectl, table
+from fakes.patience import KUBECTL_TIMEOUT, SECONDS
 
 pytestmark = pytest.mark.process
 
@@ -164,10 +165,10 @@ def test_finalizer_delays_deletion(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=held)
     kubectl("delete", "cm", "held", "--wait=false")
     assert kubectl.json("get", "cm", "held")["metadata"]["deletionTimestamp"]
-    deleting = kubectl.start("wait", "--for=delete", "cm/held", "--timeout=20s")
-    time.sleep(0.5)
+    deleting = kubectl.start("wait", "--for=delete", "cm/held", KUBECTL_TIMEOUT)
+    time.sleep(0.5)  # So that it waits already, most of the time.
     kubectl("patch", "cm", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    out, _ = deleting.communicate(timeout=30)
+    out, _ = deleting.communicate(timeout=SECONDS)
     assert deleting.returncode == 0, out
     assert "not found" in kubectl.fails("get", "cm", "held")
 
@@ -190,9 +191,9 @@ def test_wait_returns_on_conditions_and_json_paths(kubectl: Kubectl) -> None:
     if kubectl.minor < 24:
         pytest.skip("has no --for=jsonpath and no --subresource")
     waiting = kubectl.start("wait", "--for=jsonpath={.metadata.labels.a}=b", "httproute/tea")
-    time.sleep(0.3)
+    time.sleep(0.3)  # So that it waits already, most of the time.
     kubectl("label", "httproute", "tea", "a=b")
-    assert "condition met" in waiting.communicate(timeout=30)[0]
+    assert "condition met" in waiting.communicate(timeout=SECONDS)[0]
     parent = {
         "parentRef": {"name": "g"},
         "controllerName": "example.com/c",

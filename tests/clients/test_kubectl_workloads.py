@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 
 from fakes.kubectls import MAP, Kubectl, table
+from fakes.patience import wait_until
 
 pytestmark = pytest.mark.process
 
 
 def until(kubectl: Kubectl, arguments: list[str], expected: str) -> str:
-    deadline = time.monotonic() + 15
-    while expected not in (out := kubectl(*arguments)):
-        assert time.monotonic() < deadline, out
-        time.sleep(0.1)
-    return out
+    shown = ""
+
+    def is_shown() -> bool:
+        nonlocal shown
+        shown = kubectl(*arguments)
+        return expected in shown
+
+    wait_until(is_shown, lambda: shown)
+    return shown
 
 
 def owned(kind: str, version: str, owner: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def test_orphan_deletion_keeps_dependents(kubectl: Kubectl) -> None:
     deployed(kubectl)
     kubectl("delete", "deployment", "web", "--cascade=orphan")
     assert len(table(kubectl("get", "rs"))) == 2
-    time.sleep(0.5)
+    time.sleep(0.5)  # A deletion would follow.
     assert len(table(kubectl("get", "pods"))) == 2
     owners = kubectl.json("get", "rs")["items"][0]["metadata"].get("ownerReferences")
     assert not owners

@@ -16,6 +16,7 @@ from typing import Any
 FACTOR = float(os.environ.get("GATEHOUSE_TIME_FACTOR", "1"))
 """Factor of all time limits of tests, for machines slower than usual."""
 SECONDS = 120 * FACTOR
+KUBECTL_TIMEOUT = f"--timeout={SECONDS:.0f}s"
 PAUSE_SECONDS = 0.02
 
 

@@ -7,8 +7,7 @@ invalid emergency brake are rejected with the field and the owner, as far as CEL
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ import yaml
 from fakes import kubectls
 from fakes.administrator import CHART, HELM, SYSTEM, Cluster, rendered
 from fakes.kube_apiserver import KubeApiserver
+from fakes.patience import KUBECTL_TIMEOUT, wait_until
 from gatehouse.apis.feature_gates import FALSE, KNOWN, TRUE
 from gatehouse.apiserver.admission_policies.policy import AdmissionPolicy, check_policy
 
@@ -55,17 +55,13 @@ def cluster(
 ) -> Iterator[Cluster]:
     result = Cluster(kube_apiserver.kubeconfig, tmp_path_factory.mktemp("policies"))
     result.kubectl("apply", "--server-side", "--filename", str(CHART / "crds"))
-    result.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    result.kubectl("wait", "--for=condition=Established", KUBECTL_TIMEOUT, "crd", "--all")
     result.kubectl(
         "apply", "--filename", "-", stdin=yaml.dump_all(policies(), Dumper=yaml.CSafeDumper)
     )
-    deadline = time.monotonic() + 60
     # Policies take effect some time after they are written.
-    while "denied" not in rejection(
-        result, upstream("probe.test", gates="probe"), "--dry-run=server"
-    ):
-        assert time.monotonic() < deadline, "the policies have no effect"
-        time.sleep(0.5)
+    probe = upstream("probe.test", gates="probe")
+    wait_until(lambda: "denied" in rejection(result, probe, "--dry-run=server"))
     yield result
     result.kubectl(
         "delete", "--filename", "-", stdin=yaml.dump_all(policies(), Dumper=yaml.CSafeDumper)
@@ -81,20 +77,12 @@ def rejection(cluster: Cluster, obj: Object, *words: str) -> str:
     return done.stderr if done.returncode else ""
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until the API server's caches of params have what was written."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def test_hostnames_of_other_clusters_are_rejected(cluster: Cluster) -> None:
     assert rejection(cluster, upstream("old.test")) == ""
     assert rejection(cluster, upstream("new.test", "x.test")) == ""
     theft = upstream("old.test", "free.test", "X.test")
     field = "spec.secureServing.serverNames: x.test already used by UpstreamCluster new.test"
-    eventually(lambda: field in rejection(cluster, theft, "--dry-run=server"))
+    wait_until(lambda: field in rejection(cluster, theft, "--dry-run=server"))
     assert "serverNames: new.test already" in rejection(cluster, upstream("old.test", "new.test"))
     assert "metadata.name: x.test already used" in rejection(cluster, upstream("x.test"))
     assert rejection(cluster, upstream("old.test", "free.test")) == ""
@@ -104,7 +92,7 @@ def test_hostnames_of_other_clusters_are_rejected(cluster: Cluster) -> None:
 def test_hostnames_at_other_gateways_are_accepted(cluster: Cluster) -> None:
     assert rejection(cluster, upstream("one.test", "y.test", gateways="ns/a, ns/b")) == ""
     same = upstream("two.test", "y.test", gateways="ns/b")
-    eventually(lambda: "y.test already used" in rejection(cluster, same, "--dry-run=server"))
+    wait_until(lambda: "y.test already used" in rejection(cluster, same, "--dry-run=server"))
     assert rejection(cluster, upstream("two.test", "y.test", gateways="ns/c")) == ""
     assert "y.test already" in rejection(cluster, same)
 
@@ -114,7 +102,7 @@ def test_names_of_hosted_servers_of_the_namespace_are_rejected(cluster: Cluster)
     assert rejection(cluster, hosted("q", "api.q.test")) == ""
     owner = "already used by HostedAPIServer default/p"
     theft = hosted("q", "API.p.test.")
-    eventually(lambda: owner in rejection(cluster, theft, "--dry-run=server"))
+    wait_until(lambda: owner in rejection(cluster, theft, "--dry-run=server"))
     for body, field in (
         (theft, "spec.hosts: api.p.test"),
         (hosted("q", "api.q.test", advertiseAddress="FD00::5"), "spec.advertiseAddress: fd00::5"),

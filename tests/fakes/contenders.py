@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from fakes.inprocess import Server
+from fakes.patience import until
 from gatehouse.standalone.state_directory import State
 
 GROUP = "rbac.authorization.k8s.io"
 MAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-DEADLINE_SECONDS = 10.0
-"""Deadline of the others' requests. On an idle machine they take less than a tenth of a second."""
 
 USERS = {
     "attacker": ("system:serviceaccount:team-a:a", "system:serviceaccounts"),
@@ -61,23 +59,67 @@ async def users(
         yield server, sessions
 
 
-async def others_succeed(sessions: dict[str, aiohttp.ClientSession], rounds: int = 5) -> None:
+class Flood:
+    """Requests of several clients of one user, without a pause."""
+
+    def __init__(self, clients: int, send: Callable[[], Awaitable[bool]], turns: int = 1) -> None:
+        """``send`` returns whether the server served the request. ``turns``: number of requests of
+        each client that the server may serve before one of another user."""
+        self._clients, self._send = clients, send
+        self._max_overtaken = turns * clients
+        self._served = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Flood:
+        self._tasks = [asyncio.create_task(self._repeat()) for _ in range(self._clients)]
+        await until(lambda: self._served)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        failed = [task.exception() for task in self._tasks if task.done()]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert failed == []
+
+    async def _repeat(self) -> None:
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                served = await self._send()
+                self._served += served
+
+    @contextlib.contextmanager
+    def overtaken(self) -> Iterator[None]:
+        """Assert that what the block sends does not wait for all requests before it."""
+        before = self._served
+        yield
+        assert self._served - before < self._max_overtaken
+
+
+async def others_succeed(
+    sessions: dict[str, aiohttp.ClientSession], rounds: int = 5, flood: Flood | None = None
+) -> None:
     """Renew a Lease as the controller, and write as another tenant, several times."""
+
+    def prompt() -> contextlib.AbstractContextManager[None]:
+        return flood.overtaken() if flood else contextlib.nullcontext()
+
     lease = {"metadata": {"name": "gatehouse"}, "spec": {"holderIdentity": "a"}}
     for number in range(rounds):
-        started = time.perf_counter()
-        async with sessions["controller"].post(LEASES, json=lease) as response:
-            assert response.status in (201, 409), await response.text()
+        with prompt():
+            async with sessions["controller"].post(LEASES, json=lease) as response:
+                assert response.status in (201, 409), await response.text()
         lease["spec"] = {"holderIdentity": f"holder-{number}"}
         patch = json.dumps({"spec": lease["spec"]})
         headers = {"Content-Type": "application/merge-patch+json"}
         http = sessions["controller"]
-        async with http.patch(f"{LEASES}/gatehouse", data=patch, headers=headers) as response:
-            assert response.status == 200, await response.text()
+        with prompt():
+            async with http.patch(f"{LEASES}/gatehouse", data=patch, headers=headers) as response:
+                assert response.status == 200, await response.text()
         body = {"metadata": {"generateName": "b-"}}
-        async with sessions["tenant"].post(MAPS, json=body) as response:
-            assert response.status == 201, await response.text()
-        assert time.perf_counter() - started < DEADLINE_SECONDS
+        with prompt():
+            async with sessions["tenant"].post(MAPS, json=body) as response:
+                assert response.status == 201, await response.text()
 
 
 async def fill(http: aiohttp.ClientSession, count: int) -> None:

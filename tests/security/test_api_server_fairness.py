@@ -8,28 +8,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from fakes.contenders import DEADLINE_SECONDS, MAPS, fill, metrics, others_succeed, users
+from fakes.contenders import MAPS, Flood, fill, metrics, others_succeed, users
+from fakes.patience import until
 from gatehouse.apiserver.fairness import seats
+from gatehouse.apiserver.http import body_reader
 from gatehouse.apiserver.http.handler import Limits
 from gatehouse.apiserver.objects.verbs import Verbs
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-async def test_half_sent_bodies_of_one_user_do_not_stop_others(tmp_path: Path) -> None:
+async def test_half_sent_bodies_of_one_user_do_not_stop_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A ServiceAccount without rights announces 200 bodies and sends one byte of each."""
 
+    monkeypatch.setattr(body_reader, "BODY_SECONDS", 3600.0)
+    sent = 0
+
     async def half() -> AsyncIterator[bytes]:
+        nonlocal sent
         yield b"{"
-        await asyncio.sleep(60)
+        sent += 1
+        await asyncio.Event().wait()
 
     async with users(tmp_path, limits=Limits(20, 10)) as (_, sessions):
         headers = {"Content-Length": "100"}
@@ -38,12 +45,13 @@ async def test_half_sent_bodies_of_one_user_do_not_stop_others(tmp_path: Path) -
             asyncio.create_task(attacker.post(REVIEWS, data=half(), headers=headers).__aenter__())
             for _ in range(200)
         ]
-        await asyncio.sleep(2)
-        assert not any(task.done() for task in tasks)
+        await until(lambda: sent == 200)
         await others_succeed(sessions)
         # The attacker itself is not locked out either: no request holds a seat.
         async with attacker.post(REVIEWS, json={"spec": {}}) as response:
             assert response.status != 429
+        # The others did not wait for the end of these requests.
+        assert not any(task.done() for task in tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -56,21 +64,16 @@ async def test_flood_of_lists_of_one_user_does_not_stop_others(tmp_path: Path) -
     async with users(tmp_path) as (_, sessions):
         await fill(sessions["admin"], 2000)
 
-        async def flood() -> None:
-            while True:
-                params = {"labelSelector": selector}
-                with contextlib.suppress(aiohttp.ClientError):
-                    async with sessions["attacker"].get(MAPS, params=params) as response:
-                        assert response.status in (200, 429)
-                        await response.read()
+        async def send() -> bool:
+            params = {"labelSelector": selector}
+            async with sessions["attacker"].get(MAPS, params=params) as response:
+                assert response.status in (200, 429)
+                await response.read()
+                return response.ok
 
-        tasks = [asyncio.create_task(flood()) for _ in range(60)]
-        await asyncio.sleep(1)
-        await others_succeed(sessions)
-        text = await metrics(sessions["admin"])
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with Flood(60, send) as flood:
+            await others_succeed(sessions, flood=flood)
+            text = await metrics(sessions["admin"])
         level = 'flow_schema="service-accounts",priority_level="workload-low"'
         assert text.count(level) > 3
         dispatched = "apiserver_flowcontrol_dispatched_requests_total"
@@ -85,26 +88,20 @@ async def test_large_bodies_of_one_user_do_not_stop_large_bodies_of_others(tmp_p
 
     async with users(tmp_path) as (_, sessions):
 
-        async def flood() -> None:
-            params = {"dryRun": "All"}
-            while True:
-                with contextlib.suppress(aiohttp.ClientError):
-                    async with sessions["attacker"].post(
-                        MAPS, data=io.BytesIO(body), headers=headers, params=params
-                    ) as response:
-                        await response.read()
+        async def send() -> bool:
+            async with sessions["attacker"].post(
+                MAPS, data=io.BytesIO(body), headers=headers, params={"dryRun": "All"}
+            ) as response:
+                await response.read()
+                return response.ok
 
-        tasks = [asyncio.create_task(flood()) for _ in range(20)]
-        await asyncio.sleep(1)
-        started = time.perf_counter()
-        async with sessions["tenant"].post(MAPS, data=io.BytesIO(body), headers=headers) as created:
-            assert created.status == 201
-        # All requests of the attacker before it would take longer.
-        assert time.perf_counter() - started < DEADLINE_SECONDS
-        await others_succeed(sessions, 2)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with Flood(20, send) as flood:
+            with flood.overtaken():
+                async with sessions["tenant"].post(
+                    MAPS, data=io.BytesIO(body), headers=headers
+                ) as created:
+                    assert created.status == 201
+            await others_succeed(sessions, 2, flood)
 
 
 async def test_watches_hold_no_seats(tmp_path: Path) -> None:
@@ -144,8 +141,12 @@ async def test_full_queue_and_long_wait_are_rejected_with_retry_after(
                 return response.status, response.headers.get("Retry-After", "")
 
         tasks = [asyncio.create_task(write()) for _ in range(8)]
-        await asyncio.sleep(1.5)
-        text = await metrics(sessions["admin"])
+
+        async def all_rejected() -> str:
+            text = await metrics(sessions["admin"])
+            return text if sum(task.done() for task in tasks) == 7 else ""
+
+        text = await until(all_rejected)
         release.set()
         results = await asyncio.gather(*tasks)
     assert sorted(results) == [(201, "")] + [(429, "1")] * 7

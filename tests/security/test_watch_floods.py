@@ -21,8 +21,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fakes.contenders import DEADLINE_SECONDS, GROUP, MAPS, fill, others_succeed, users
+from fakes.contenders import GROUP, MAPS, Flood, fill, others_succeed, users
 from fakes.inprocess import Server
+from fakes.patience import limit, until
 from fakes.process import ApiServer
 from gatehouse.apiserver.http import negotiation, watches
 from gatehouse.apiserver.http.connections import ConnectionLimits
@@ -156,10 +157,9 @@ async def test_watchers_that_do_not_read_are_cut_off(
         for number in range(60):
             await change(sessions["attacker"], "large", number)
             assert max(watch._bytes for watch in opened) <= 12 * LARGE
-        async with asyncio.timeout(DEADLINE_SECONDS):
+        async with limit():
             assert await reading >= 60 * LARGE
-            while sum(watch.is_open and not watch.cut for watch in opened[1:]) > 0:
-                await asyncio.sleep(0.05)
+        await until(lambda: not any(watch.is_open and not watch.cut for watch in opened[1:]))
         assert opened[0].is_open
         assert max(unread_bytes) <= 10 * LARGE + watches.WATCH_CHUNK_BYTES + LARGE
 
@@ -203,7 +203,7 @@ async def test_events_are_encoded_once_for_many_watchers(
             while b'"DELETED"' not in buffer:
                 buffer += await stream.content.readany()
 
-        async with asyncio.timeout(DEADLINE_SECONDS):
+        async with limit():
             await asyncio.gather(*map(until_deleted, streams))
         # Both events in three kinds of Tables, and as metadata.
         assert (encoded.count("Table"), encoded.count("PartialObjectMetadata")) == (6, 2)
@@ -259,7 +259,6 @@ async def test_thousands_of_watches_cost_bounded_memory(tmp_path: Path) -> None:
             async with admin.get(f"{MAPS}/prompt") as response:
                 assert response.status == 200
             print(f"a write and a read beside them: {time.perf_counter() - started:.3f} s")
-            assert time.perf_counter() - started < DEADLINE_SECONDS
     finally:
         server.stop()
 
@@ -292,7 +291,7 @@ def resident(server: ApiServer) -> int:
 
 async def test_flood_of_watches_and_lists_does_not_stop_others(tmp_path: Path) -> None:
     """The attacker opens all watches that it may, and lists without a pause."""
-    limits = ConnectionLimits(1000, 150)
+    limits = ConnectionLimits(1000, 190)
     async with (
         users(tmp_path, connection_limits=limits) as (_, sessions),
         contextlib.AsyncExitStack() as stack,
@@ -305,25 +304,21 @@ async def test_flood_of_watches_and_lists_does_not_stop_others(tmp_path: Path) -
             statuses.append((await stack.enter_async_context(watch)).status)
         assert set(statuses) == {200}
 
-        async def flood() -> None:
-            while True:
-                with contextlib.suppress(aiohttp.ClientError):
-                    async with attacker.get(MAPS, params={"resourceVersion": "0"}) as response:
-                        assert response.status in (200, 429)
-                        await response.read()
+        async def send() -> bool:
+            async with attacker.get(MAPS, params={"resourceVersion": "0"}) as response:
+                assert response.status in (200, 429)
+                await response.read()
+                return response.status == 200
 
-        tasks = [asyncio.create_task(flood()) for _ in range(30)]
         own = await stack.enter_async_context(
             tenant.get(MAPS, params={"watch": "1", "fieldSelector": "metadata.name=prompt"})
         )
-        await asyncio.sleep(1)
-        await others_succeed(sessions, 3)
-        started = time.perf_counter()
-        async with tenant.post(MAPS, json={"metadata": {"name": "prompt"}}) as created:
-            assert created.status == 201
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            assert b'"name":"prompt"' in await own.content.readline()
-        assert time.perf_counter() - started < DEADLINE_SECONDS
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await others_succeed(sessions, 1)  # Their connections are open.
+        # A short list takes one turn of the event loop, a write with its event several.
+        async with Flood(45, send, turns=10) as flood:
+            await others_succeed(sessions, 3, flood)
+            with flood.overtaken():
+                async with tenant.post(MAPS, json={"metadata": {"name": "prompt"}}) as created:
+                    assert created.status == 201
+                async with limit():
+                    assert b'"name":"prompt"' in await own.content.readline()

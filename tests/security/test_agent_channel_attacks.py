@@ -24,6 +24,7 @@ from h2.events import ConnectionTerminated
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.agent_v3 import claimant
+from fakes.patience import SECONDS, limit
 from gatehouse.agent.envoy import downstream
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
@@ -92,13 +93,13 @@ class Door:
         metadata, gzip = (("authorization", "good:pod-1"),), grpc.Compression.Gzip
         if self.streams:
             stream: Any = self.channel.stream_stream(self.path)
-            call = stream(metadata=metadata, compression=gzip, timeout=30)
+            call = stream(metadata=metadata, compression=gzip, timeout=SECONDS)
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await call.write(message)
                 await call.done_writing()
         else:
             unary: Any = self.channel.unary_unary(self.path)
-            call = unary(message, metadata=metadata, compression=gzip, timeout=30)
+            call = unary(message, metadata=metadata, compression=gzip, timeout=SECONDS)
         code: grpc.StatusCode = await call.code()
         return code
 
@@ -258,7 +259,7 @@ async def test_unread_files_of_one_agent_take_bounded_memory(control_plane: Cont
 async def test_flood_of_pings_ends_its_connection_only(control_plane: ControlPlane) -> None:
     """Any peer that reaches the port, with pings: its connection ends, and others are served."""
     ended: list[Any] = []
-    async with asyncio.timeout(30), Raw.connected(control_plane) as raw:
+    async with limit(), Raw.connected(control_plane) as raw:
         while not ended:
             for _ in range(20):
                 raw.h2.ping(bytes(8))

@@ -19,12 +19,13 @@ import jwt
 import pytest
 from envoy.service.discovery.v3 import discovery_pb2
 
+from fakes import patience
 from fakes.agent_v2 import AgentV2, Config, channel, unzip
 from fakes.agent_v3 import Claimant
 from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
 from fakes.installation import apply, hello
 from fakes.loopback import free_port
-from fakes.patience import until
+from fakes.patience import limit, until
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller.options import SERVER_NAME
@@ -166,7 +167,7 @@ class Caller:
             request_serializer=discovery_pb2.DeltaDiscoveryRequest.SerializeToString,
             response_deserializer=discovery_pb2.DeltaDiscoveryResponse.FromString,
         )
-        call = method(metadata=(("authorization", self.token),), timeout=10)
+        call = method(metadata=(("authorization", self.token),), timeout=patience.SECONDS)
         await call.read()
 
 
@@ -186,7 +187,7 @@ async def test_valid_token_gets_the_configuration_of_its_gateway_only(
         caller = Caller(cluster, await token(client, name, f"pod-{name}"))
         async with caller.channel() as opened:
             agent = AgentV2(opened, caller.token, caller.apply)
-            async with agent.connected(), asyncio.timeout(20):
+            async with agent.connected(), limit():
                 config = await caller.applied.get()
         text = b"".join(content for content, _ in unzip(config["zconfig"]).values())
         foreign = next(other for other in ports.values() if other != port)
@@ -223,11 +224,11 @@ async def test_open_streams_of_a_deleted_pod_end(
             request_serializer=discovery_pb2.DeltaDiscoveryRequest.SerializeToString,
             response_deserializer=discovery_pb2.DeltaDiscoveryResponse.FromString,
         )
-        async with agent.connected(), asyncio.timeout(30):
+        async with agent.connected(), limit():
             await caller.applied.get()
             discovery = envoy(metadata=(("authorization", caller.token),))
             await discovery.initial_metadata()
-            await asyncio.sleep(2)
+            await asyncio.sleep(2)  # Several reviews.
             assert not discovery.done()
             await client.delete(resources.PODS, "pod-streams", "default")
             assert await agent.ended() is Code.UNAVAILABLE

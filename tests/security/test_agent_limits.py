@@ -11,7 +11,7 @@ import contextlib
 import gc
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from google.rpc import status_pb2
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.agent_wire import answer, nginx_agent_resource, wire_agent
+from fakes.patience import until
 from gatehouse.dataplane import agent_limits
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.dataplane.xds.delta import DELTA_METHOD, DeltaStream, health_request
@@ -78,13 +79,6 @@ def ads(opened: grpc.aio.Channel, token: str, method: str = DELTA_METHOD) -> Any
     """Open an ADS stream of raw messages."""
     call: Any = opened.stream_stream(f"/{ADS_SERVICE}/{method}")
     return call(metadata=(("authorization", token),))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds on the server, which runs in this process."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def attackers_stream(plane: ControlPlane) -> AnyStream:

@@ -19,6 +19,7 @@ import pytest
 
 from fakes.inprocess import Server
 from fakes.loop_stalls import no_stalls
+from fakes.patience import limit
 from gatehouse.apiserver.http import body_reader, depth, selectors
 from gatehouse.standalone.state_directory import State
 
@@ -313,7 +314,8 @@ async def test_requests_that_are_no_http_are_answered_without_a_log_entry(
             with contextlib.suppress(ConnectionError):
                 writer.write(head.encode() + b"Host: a\r\n\r\n")
                 await writer.drain()
-                assert b" 400 " in await asyncio.wait_for(reader.readline(), 20), head[:60]
+                async with limit():
+                    assert b" 400 " in await reader.readline(), head[:60]
             writer.close()
     assert "Traceback" not in capfd.readouterr().err
     assert "Traceback" not in caplog.text
@@ -332,7 +334,7 @@ async def test_bodies_in_progress_of_one_user_are_limited(
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b"{"
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
 
     async with (
         server.running(),
@@ -357,12 +359,12 @@ async def test_body_that_does_not_arrive_is_abandoned(
 
     async def never() -> AsyncIterator[bytes]:
         yield b"{"
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
 
     headers = {"Content-Length": "100"}
     async with (
         server.raw() as http,
-        asyncio.timeout(20),
+        limit(),
         http.post(MAPS, data=never(), headers=headers) as response,
     ):
         assert response.status == 504
@@ -383,10 +385,10 @@ async def test_aborted_and_malformed_bodies_leave_no_traceback(
             )
             writer.write(head + rest)
             await writer.drain()
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # So that the server reads it, most of the time.
             assert writer.transport is not None
             writer.transport.abort()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # A traceback would follow.
         async with http.get("/livez") as response:
             assert response.status == 200
     output = capfd.readouterr()

@@ -16,6 +16,7 @@ from differential.proxies import PORT, Runner
 from fakes import served_objects
 from fakes.envoy_serving import backend, listening
 from fakes.one_route import BACKEND, Object
+from fakes.patience import limit, until
 from fakes.served_objects import RUNNERS, received
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import http as ir
@@ -157,10 +158,9 @@ async def test_copy_of_an_upgrade_leaves_the_tunnel_of_the_client(
             reader, writer = await asyncio.open_connection(gateway.bind_address, PORT)
             head = ["GET / HTTP/1.1", "Host: a.example", *WEBSOCKET, "", ""]
             writer.write("\r\n".join(head).encode())
-            async with asyncio.timeout(30):
+            async with limit():
                 assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-                while not copies:
-                    await asyncio.sleep(0.02)
+                await until(lambda: copies)
                 for _ in range(3):
                     writer.write(TUNNEL)
                     assert await reader.readline() == TUNNEL

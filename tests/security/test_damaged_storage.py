@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.patience import SECONDS
 from fakes.process import ApiServer
 from gatehouse.apiserver.storage import factory
 from gatehouse.apiserver.storage.entries import DamagedStorageError, UnavailableError
@@ -117,7 +118,7 @@ def test_command_ends_with_the_remedy_and_a_restore_succeeds(
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     words = words if words[0] == "apiserver" else ("apiserver", *words)
     command = [sys.executable, "-m", "gatehouse", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
 
 def succeed(*words: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from fakes.installation import PORT, Installation, apply, hello, holds
-from fakes.patience import until
+from fakes.patience import SECONDS, until
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.apis import resources
 from gatehouse.apis.event_reasons import EventReason
@@ -315,7 +315,7 @@ async def test_data_plane_of_an_earlier_version_serves_as_root_until_its_pod_is_
     assert status(before["nginx"])["Uid"].split()[0] == "0"
     assert installation.process is not None
     installation.process.send_signal(signal.SIGUSR2)
-    installation.process.wait(60)
+    installation.process.wait(SECONDS)
     forget_users(state)
     async with running(Installation(state)) as client:
         event = await privileged_event(client)

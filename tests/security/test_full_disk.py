@@ -367,7 +367,7 @@ async def test_installation_on_a_full_disk_keeps_processes_and_traffic(tmp_path:
                 async with traffic(where) as statuses:
                     small.fill()
                     await until(lambda: _rejected(client))
-                    await asyncio.sleep(20)
+                    await asyncio.sleep(20)  # Time passes with a full disk.
                     assert (await client.list(resources.GATEWAYS)).items
                     small.free()
                     await until(lambda: _created(client, "recovered"))

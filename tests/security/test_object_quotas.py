@@ -10,7 +10,6 @@ the correct use. A quota that the server could not enforce is refused.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import aiohttp
 import pytest
 
 from fakes.inprocess import Server
+from fakes.patience import until_equal
 from gatehouse.standalone.state_directory import State
 
 CORE = "/api/v1/namespaces"
@@ -67,17 +67,15 @@ async def set_quota(http: aiohttp.ClientSession, hard: Any, namespace: str = "a"
 
 async def use(http: aiohttp.ClientSession, expected: dict[str, str]) -> None:
     """Wait until the status of the quota has this use."""
-    status: Any = None
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(10):
-            while True:
-                _, quota = await send(http, "GET", f"{CORE}/a/resourcequotas/q")
-                status = quota.get("status")
-                if status and status["used"] == expected:
-                    assert status["hard"] == quota["spec"]["hard"]
-                    return
-                await asyncio.sleep(0.05)
-    raise AssertionError(f"use is {status}, not {expected}")
+
+    async def used() -> Any:
+        _, quota = await send(http, "GET", f"{CORE}/a/resourcequotas/q")
+        status = quota.get("status")
+        if status and status["used"] == expected:
+            assert status["hard"] == quota["spec"]["hard"]
+        return status and status["used"]
+
+    await until_equal(used, expected)
 
 
 KINDS = [

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fakes.installation import Installation
-from fakes.patience import SECONDS, until
+from fakes.patience import until, wait_until
 from fakes.process import ApiServer
 from gatehouse.standalone import process_records
 
@@ -46,10 +45,7 @@ def limits(started: Installation, name: str) -> tuple[int, int] | None:
 
 def until_accepted(pid: int, count: int) -> None:
     """Wait until a process has accepted connections."""
-    deadline = time.monotonic() + SECONDS
-    while sum(map(is_socket, Path(f"/proc/{pid}/fd").iterdir())) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: sum(map(is_socket, Path(f"/proc/{pid}/fd").iterdir())) >= count)
 
 
 def is_socket(file: Path) -> bool:

@@ -11,9 +11,9 @@ from differential.proxies import PORT, Runner
 from fakes import authorized_traffic, served_objects
 from fakes.envoy_serving import listening
 from fakes.one_route import BACKEND
+from fakes.patience import limit
 from fakes.served_objects import RUNNERS
 
-TIMEOUT_SECONDS = 20
 BODY = b"x" * 3000
 """At a byte per second this takes longer than any test may."""
 
@@ -52,14 +52,14 @@ async def test_backend_does_not_control_the_proxy(runner: Runner, tmp_path: Path
     response, unchanged and at once."""
     async with listening(answer_all) as endpoint:
         compiler = served_objects.engine([{"backendRefs": [BACKEND]}], endpoint)
-        async with served_objects.serving(
-            runner, served_objects.gateway(compiler), tmp_path
-        ) as client:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                for _ in range(5):
-                    response = await served_objects.get(client)
-                    assert (response.status, response.body) == (200, BODY)
-                    assert dict(response.headers)["content-type"] == "text/plain"
+        async with (
+            served_objects.serving(runner, served_objects.gateway(compiler), tmp_path) as client,
+            limit(),
+        ):
+            for _ in range(5):
+                response = await served_objects.get(client)
+                assert (response.status, response.body) == (200, BODY)
+                assert dict(response.headers)["content-type"] == "text/plain"
 
 
 @pytest.mark.process
@@ -74,7 +74,7 @@ async def test_authorization_server_does_not_control_the_proxy(
         authorized_traffic.served(
             runner, tmp_path, server.port, authorized_traffic.rule()
         ) as gateway,
-        asyncio.timeout(TIMEOUT_SECONDS),
+        limit(),
     ):
         for _ in range(5):
             status, _, echo = await gateway.send("/")
@@ -101,7 +101,7 @@ async def test_event_streams_are_not_buffered(runner: Runner, tmp_path: Path) ->
         async with served_objects.serving(runner, gateway, tmp_path):
             reader, writer = await asyncio.open_connection(gateway.bind_address, PORT)
             writer.write(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
-            async with asyncio.timeout(TIMEOUT_SECONDS):
+            async with limit():
                 await reader.readuntil(b"\r\n\r\n")
                 assert await reader.readline() == b"one\n"
                 received.set()

@@ -67,7 +67,7 @@ async def test_refreshed_copy_ends_with_the_logout_of_its_user(
     await authenticator.log_in(provider)
     cookies = dict(authenticator.cookies)
     provider.lifetime = 300
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(1.1)  # The lifetime passes.
     assert (await authenticator.ask("check")).status == 200
     refreshed, authenticator.cookies = dict(authenticator.cookies), cookies
     assert refreshed != cookies

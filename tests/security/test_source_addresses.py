@@ -16,6 +16,7 @@ from fakes.apiservers import apiserver, server_name_at, version_1
 from fakes.authority import Authority
 from fakes.envoy_serving import backend, host, plain, route_to
 from fakes.loopback import loopback_network
+from fakes.patience import limit
 from fakes.served_objects import RUNNERS
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -37,7 +38,8 @@ async def sent(to: str, source: str, *lines: str) -> dict[str, str]:
     reader, writer = await asyncio.open_connection(to, PORT, local_addr=(source, 0))
     request = ["GET / HTTP/1.1", "Host: a", "Connection: close", *lines, "", ""]
     writer.write("\r\n".join(request).encode())
-    head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
+    async with limit():
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     assert b" 200 " in head.split(b"\r\n")[0], head
     return dict(json.loads(body)["headers"])

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fakes.patience import SECONDS
 from gatehouse.apiserver.storage import factory
 from gatehouse.apiserver.storage import store as stores
 from gatehouse.apiserver.storage.sqlite import log as logs
@@ -119,12 +120,12 @@ def test_writes_are_committed_between_the_slices_of_a_compaction(
     log.on_commit = commit
     for revision in range(1, 2001):
         log.append(Row(revision, f"key-{revision % 7}", 1, b"x"), "filled" * (revision == 2000))
-    assert written.wait(60)
+    assert written.wait(SECONDS)
     written.clear()
     log.compact(2000)
     for revision in range(2001, 2101):
         log.append(Row(revision, "other", 2001, b"y"), "last" if revision == 2100 else "during")
-    assert written.wait(60)
+    assert written.wait(SECONDS)
     # Each of ten transactions was committed before the compaction was complete.
     assert progress[-1] < 2000
     log.close()

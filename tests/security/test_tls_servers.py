@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from fakes.inprocess import Server
+from fakes.patience import SECONDS
 from fakes.ratelimit_process import RateLimitProcess
 from gatehouse.standalone.state_directory import State
 
@@ -209,5 +210,5 @@ def renegotiate(port: int, pair: Pair) -> str:
         process.stdin.write(b"R\n")
         process.stdin.flush()
         time.sleep(1)
-        output, _ = process.communicate(b"Q\n", timeout=20)
+        output, _ = process.communicate(b"Q\n", timeout=SECONDS)
     return output.decode(errors="replace")

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from fakes.installation import PORT, Installation, address, apply, get, hello, holds, until
+from fakes.installation import PORT, Installation, address, apply, get, hello, holds
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = pytest.mark.process
 
@@ -19,11 +23,6 @@ TCP_PORT = 9432
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 def objects(gateway_class: str) -> list[dict[str, Any]]:

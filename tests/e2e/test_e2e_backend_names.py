@@ -21,22 +21,20 @@ from fakes.installation import (
     holds,
     route,
     traffic,
-    until,
 )
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
 
+__all__ = ["installation"]
+
 pytestmark = pytest.mark.process
 
 SECURE = (f"{HOST_NET}.252", 9443)
 META = {"namespace": "default"}
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 @pytest.fixture

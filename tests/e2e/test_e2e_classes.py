@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.installation import address, apply, get, hello, until
+from fakes.installation import address, apply, get, hello
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

@@ -18,17 +18,16 @@ import pytest
 import yaml
 
 from fakes import promtool
-from fakes.installation import ROOT, Installation, address, apply, hello, until
+from fakes.installation import ROOT, Installation, address, apply, hello
+from fakes.installation_fixtures import shared_installation as installation
 from fakes.loopback import loopback_network
+from fakes.patience import KUBECTL_TIMEOUT, SECONDS, until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
+__all__ = ["installation"]
+
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 async def test_second_up_on_the_same_state_directory_fails_with_one_line(
@@ -58,7 +57,7 @@ async def test_kubectl_manages_objects_of_the_installation(
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=SECONDS,
         )
         assert (done.returncode == 0) is ok, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -76,7 +75,7 @@ async def test_kubectl_manages_objects_of_the_installation(
     # kubectl says "configured" where a server adds defaults inside lists; nothing is written.
     after = await client.get(resources.GATEWAYS, "web", "default")
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
-    await kubectl("wait", "--for=condition=Programmed", "--timeout=30s", "gateway/web")
+    await kubectl("wait", "--for=condition=Programmed", KUBECTL_TIMEOUT, "gateway/web")
     deployments = await kubectl("get", "deployments", "-o", "name")
     (deployment,) = deployments.split()
     assert "successfully rolled out" in await kubectl("rollout", "status", deployment)
@@ -166,7 +165,7 @@ def test_demo_ends_with_correct_responses(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every answer was right." in done.stdout

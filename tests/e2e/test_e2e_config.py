@@ -13,8 +13,12 @@ import pytest
 import yaml
 
 from fakes.authority import Authority
-from fakes.installation import Installation, apply, hello, holds, route, until
+from fakes.installation import Installation, apply, hello, holds, route
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = pytest.mark.process
 
@@ -22,11 +26,6 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module")
 def gateway_class() -> str:
     return "gatehouse-envoy"
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 async def config(installation: Installation, *words: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,10 @@ import pytest
 from fakes.chromium import CHROMIUM, open_page
 from fakes.console import log_in, running_console, show
 from fakes.installation import Installation, address, apply, hello, holds, traffic
+from fakes.installation_fixtures import shared_installation as installation
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = [
     pytest.mark.process,
@@ -20,11 +23,6 @@ pytestmark = [
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 async def test_route_view_shows_live_requests_by_status_class(

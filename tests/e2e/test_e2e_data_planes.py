@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fakes.installation import Installation, address, apply, get, hello, until
+from fakes.installation import Installation, address, apply, get, hello
+from fakes.patience import until
 from gatehouse.apis.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,

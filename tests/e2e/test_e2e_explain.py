@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 
 from fakes import request_causes
 from fakes.authority import Authority
-from fakes.installation import BACKEND, Installation, apply, holds, until
+from fakes.installation import BACKEND, Installation, apply, holds
+from fakes.patience import until
 from fakes.request_causes import CASES
 from gatehouse.apis import resources
 from gatehouse.cli.explain import explain

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 
 from fakes import request_causes
 from fakes.authority import Authority
-from fakes.installation import BACKEND, Installation, apply, holds, until
+from fakes.installation import BACKEND, Installation, apply, holds
+from fakes.patience import until
 from fakes.request_causes import HTTP_PORT, endpoints, filtered, http_route, metadata, service, to
 from gatehouse.cli.explain import explain
 from gatehouse.kube import client as kube

@@ -20,11 +20,14 @@ from fakes.installation import (
     hello,
     holds,
     route,
-    until,
 )
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.cli.explain import explain
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = pytest.mark.process
 
@@ -32,11 +35,6 @@ DEEP = f"/deep{'(' * 300}x{')' * 300}"
 """An expression that RE2 accepts and PCRE does not."""
 
 GRPC_BACKEND = (f"{HOST_NET}.249", 9090)
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 async def run(installation: Installation, *words: str) -> Result:

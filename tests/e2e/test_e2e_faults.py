@@ -19,8 +19,8 @@ from fakes.installation import (
     holds,
     route,
     traffic,
-    until,
 )
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
@@ -91,7 +91,7 @@ async def test_killed_nginx_master_is_restarted(
             return await get(where) == (200, "app")
         return False
 
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # The old workers end.
     await until(serving)
     await _assert_change_is_served(client, where, "/after-nginx")
 

@@ -21,9 +21,10 @@ from fakes.cluster_without_pods import (
     token,
 )
 from fakes.field_agent import FieldAgent, program
-from fakes.installation import BAD_SNIPPETS_FILTER, apply, condition, hello, holds, route, until
+from fakes.installation import BAD_SNIPPETS_FILTER, apply, condition, hello, holds, route
 from fakes.kinds import resource_of
 from fakes.loopback import free_port
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki

@@ -16,8 +16,9 @@ from cryptography import x509
 
 from fakes.authority import Authority
 from fakes.documentation import blocks
-from fakes.installation import apply, until
+from fakes.installation import apply
 from fakes.kinds import resource_of
+from fakes.patience import until
 from gatehouse.kube import client as kube
 
 pytestmark = [

@@ -18,7 +18,8 @@ from cryptography import x509
 from fakes import apiservers
 from fakes.apiservers import Client, ConnectionRejected, Server, apiserver, connect, server_name_at
 from fakes.authority import Authority
-from fakes.installation import Installation, apply, holds, until
+from fakes.installation import Installation, apply, holds
+from fakes.patience import limit, until
 from gatehouse.apis import resources
 from gatehouse.compiler.ir.http import Endpoint
 from gatehouse.kube import client as kube
@@ -252,7 +253,7 @@ class Held:
         while time.monotonic() < ends:
             number += 1
             try:
-                async with asyncio.timeout(20):
+                async with limit():
                     assert await client.echo(str(number)) == str(number)
             except (ConnectionRejected, TimeoutError) as error:
                 self.lost.append(f"{client.server}: {error!r}")

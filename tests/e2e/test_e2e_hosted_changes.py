@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.dns_server import serving
 from fakes.hosted_fixtures import (
     MARKS,
@@ -36,9 +37,10 @@ from fakes.hosted_objects import (
     served,
 )
 from fakes.hosting import NODE, NODE_BALANCER, POOL, SERVICE_NAME, Cluster, Estate, NodeProxy, Place
-from fakes.installation import Installation, apply, until
+from fakes.installation import Installation, apply
 from fakes.loopback import free_port
 from fakes.machines import Machine
+from fakes.patience import until
 from fakes.watch_connections import Watch, answers, watch
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -288,4 +290,4 @@ async def test_pods_reach_an_ipv6_address_through_an_ipv6_gateway(
     assert ask() == "one-admin"
     assert "failed" in clusters[1].user_seen(estate.pod, f"https://[{TWO[1]}]")
     balancer.terminate()
-    balancer.wait(10)
+    balancer.wait(patience.SECONDS)

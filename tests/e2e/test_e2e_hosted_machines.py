@@ -37,7 +37,8 @@ from fakes.hosted_objects import (
     served,
 )
 from fakes.hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
-from fakes.installation import apply, until
+from fakes.installation import apply
+from fakes.patience import until
 from gatehouse.kube import client as kube
 
 __all__ = ["address", "clusters", "estate", "options", "node_proxy"]

@@ -16,6 +16,7 @@ from fakes import kube_estate, kube_streaming
 from fakes.installation import apply
 from fakes.kube_estate import Estate
 from fakes.kubectls import Kubectl
+from fakes.patience import limit
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
@@ -86,7 +87,7 @@ async def test_port_forward_relays_data(pods: Pods, protocol: str) -> None:
             assert line, "kubectl ended"
             here, _, there = line.removeprefix("Forwarding from ").partition(" -> ")
             ports[there.strip()] = int(here.rpartition(":")[2])
-        async with asyncio.timeout(30):
+        async with limit():
             talks = [talk(ports[port], port, 200) for port in ("8080", "9090", "8080")]
             await asyncio.gather(*talks)
     finally:

@@ -15,9 +15,10 @@ import yaml
 
 from fakes.chromium import CHROMIUM, open_page
 from fakes.console import log_in, running_console, show
-from fakes.installation import ROOT, Installation, apply, until
+from fakes.installation import ROOT, Installation, apply
 from fakes.loopback import free_port
 from fakes.nginx_plus import FakePlus, Plus, Upstream
+from fakes.patience import until
 from fakes.process import ApiServer, environment
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube

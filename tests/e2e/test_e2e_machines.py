@@ -18,8 +18,9 @@ from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, logged, 
 from fakes.external_machines import Machine
 from fakes.external_objects import NODES, balancer, join, listeners, service, wait_for_status
 from fakes.external_traffic import backends, datagram, greeting_of, node, web
-from fakes.installation import ROOT, Installation, apply, until
+from fakes.installation import ROOT, Installation, apply
 from fakes.loopback import free_port
+from fakes.patience import until
 from fakes.process import environment
 from gatehouse.apis import resources
 from gatehouse.cli.certs import certs

@@ -13,7 +13,7 @@ from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, options,
 from fakes.external_machines import Machine
 from fakes.external_objects import FRONT, balancer, listeners, service, wait_for_status
 from fakes.external_traffic import greeting_of, node, web
-from fakes.installation import until
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

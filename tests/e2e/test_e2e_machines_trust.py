@@ -17,7 +17,8 @@ from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, logged, 
 from fakes.external_machines import Machine
 from fakes.external_objects import balancer, join, listeners, service, wait_for_status
 from fakes.external_traffic import node, web
-from fakes.installation import Installation, until
+from fakes.installation import Installation
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane.file_set import base64_sha256

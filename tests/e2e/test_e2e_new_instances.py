@@ -14,8 +14,9 @@ import pytest
 
 from fakes.agent_command import agent
 from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
-from fakes.installation import apply, condition, hello, route, until
+from fakes.installation import apply, condition, hello, route
 from fakes.loopback import free_port
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

@@ -17,10 +17,11 @@ import pytest
 from fakes import ngf_control_plane
 from fakes.agent_control_plane import write_certificate
 from fakes.inprocess import Server
-from fakes.installation import BAD_SNIPPETS_FILTER, PORT, apply, condition, hello, route, until
+from fakes.installation import BAD_SNIPPETS_FILTER, PORT, apply, condition, hello, route
 from fakes.kinds import resource_of
 from fakes.machines import Machine
 from fakes.ngf_control_plane import NGFControlPlane, NGFDataPlane
+from fakes.patience import until
 from fakes.peer_differences import NGF_MAIN_FILE
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from fakes.installation import Installation, until
+from fakes.installation import Installation
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from gatehouse.apis.resources import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, Resource
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = pytest.mark.process
 
 MESSAGE = "this node runs data planes of Gatehouse only"
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 def workload(name: str, note: Path) -> dict[str, Any]:

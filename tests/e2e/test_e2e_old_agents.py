@@ -14,8 +14,9 @@ import pytest
 
 from fakes.agent_v2 import AgentV2, OldNginx, channel
 from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
-from fakes.installation import apply, hello, holds, route, until
+from fakes.installation import apply, hello, holds, route
 from fakes.loopback import free_port
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.controller import options as controller_options
 from gatehouse.kube import client as kube

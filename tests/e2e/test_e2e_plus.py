@@ -12,9 +12,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fakes.installation import REVISED, Installation, address, apply, condition, get, hello, until
+from fakes.installation import REVISED, Installation, address, apply, condition, get, hello
 from fakes.nginx_plus import Fault
 from fakes.nginx_plus_agent import FakeProgram
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

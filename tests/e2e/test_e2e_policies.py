@@ -14,9 +14,10 @@ import aiohttp
 import jwt
 import pytest
 
-from fakes.installation import PORT, address, apply, hello, holds, route, until
+from fakes.installation import PORT, address, apply, hello, holds, route
 from fakes.key_server import key_server
 from fakes.kinds import resource_of
+from fakes.patience import until
 from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.long]

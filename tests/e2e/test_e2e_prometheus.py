@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from fakes import promtool
-from fakes.installation import BACKEND, ROOT, Installation, address, apply, get, hello, holds, until
+from fakes.installation import BACKEND, ROOT, Installation, address, apply, get, hello, holds
+from fakes.patience import until, until_equal
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -205,14 +206,12 @@ async def panels_have_values(
     server: Prometheus, panels: Mapping[str, set[str]], make_traffic: Callable[[], Awaitable[None]]
 ) -> None:
     """Make traffic until all panels have values. Rates need two scrapes of each target."""
-    deadline = asyncio.get_running_loop().time() + 30
-    while True:
+
+    async def missing() -> Any:
         await make_traffic()
-        missing = await panels_without_values(server, panels)
-        if not missing:
-            return
-        assert asyncio.get_running_loop().time() < deadline, f"panels without values: {missing}"
-        await asyncio.sleep(0.5)
+        return await panels_without_values(server, panels)
+
+    await until_equal(missing, {})
 
 
 def scraping(directory: Path, pods: list[dict[str, Any]], controller: str) -> dict[str, Any]:

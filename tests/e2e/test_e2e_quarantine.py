@@ -21,10 +21,10 @@ from fakes.installation import (
     holds,
     route,
     traffic,
-    until,
 )
 from fakes.installation_fixtures import running_installation
 from fakes.kinds import resource_of
+from fakes.patience import until
 from fakes.strict_nginx import REFUSED, environment_with_strict_nginx
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube

@@ -25,10 +25,10 @@ from fakes.installation import (
     condition,
     get,
     traffic,
-    until,
 )
 from fakes.installation_fixtures import running_installation
 from fakes.kinds import resource_of
+from fakes.patience import until
 from fakes.strict_envoy import environment_with_strict_envoy
 from fakes.strict_nginx import (
     KILLED,

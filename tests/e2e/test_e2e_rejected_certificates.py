@@ -19,8 +19,8 @@ from fakes.installation import (
     holds,
     route,
     traffic,
-    until,
 )
+from fakes.patience import until
 from fakes.rejected_objects import WEAK, secret
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube

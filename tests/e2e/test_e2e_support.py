@@ -14,9 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from fakes.installation import PORT, Installation, address, apply, hello, holds, route
+from fakes.installation_fixtures import shared_installation as installation
 from gatehouse.apis import resources
 from gatehouse.cli.support import support
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = pytest.mark.process
 
@@ -107,11 +110,6 @@ async def plant(client: kube.Client, gateway_class: str) -> None:
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 async def test_support_bundle_has_everything_but_secrets(

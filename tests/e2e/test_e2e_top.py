@@ -8,9 +8,13 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from fakes.installation import Installation, address, apply, hello, holds, route, traffic, until
+from fakes.installation import Installation, address, apply, hello, holds, route, traffic
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from gatehouse.cli.top import top
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = pytest.mark.process
 
@@ -18,11 +22,6 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 async def test_top_shows_requests_of_routes_and_backends(

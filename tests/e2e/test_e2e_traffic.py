@@ -13,24 +13,21 @@ from fakes.installation import (
     HOST_NET,
     PORT,
     REVISED,
-    Installation,
     address,
     apply,
     get,
     hello,
     holds,
     route,
-    until,
 )
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
+__all__ = ["installation"]
+
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 async def test_gateway_with_ready_status_serves_its_route(

@@ -23,8 +23,9 @@ from fakes.agent_command import agent
 from fakes.agent_v3 import Claimant, claimant
 from fakes.authority import Authority
 from fakes.cluster_without_pods import SUFFIX, Cluster, client, cluster, give_address, token
-from fakes.installation import apply, get, hello, holds, route, traffic, until
+from fakes.installation import apply, get, hello, holds, route, traffic
 from fakes.loopback import free_port
+from fakes.patience import SECONDS, until
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller import main as controller
@@ -188,7 +189,7 @@ async def test_changed_ca_file_is_distributed_to_data_planes(
         assert await until(handed) == first
         # Half-written, which is nothing to be handed on.
         cluster.ca.write_text(second[:100])
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # It would be distributed meanwhile.
         assert await handed() == first
         cluster.ca.write_text(first + second)
 
@@ -219,7 +220,7 @@ def _controller_process(cluster: Cluster, *more: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(SECONDS)
 
 
 async def test_agent_channel_requires_tls_1_3(cluster: Cluster) -> None:

@@ -17,20 +17,19 @@ from cryptography.x509 import DNSName
 from fakes.authority import Authority
 from fakes.chromium import CHROMIUM, open_page
 from fakes.console import log_in, running_console, show
-from fakes.installation import BACKEND, Installation, apply, until
+from fakes.installation import BACKEND, Installation, apply
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from fakes.upstream_worlds import EVERYTHING, b64, ca
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = pytest.mark.process
 
 Object = dict[str, Any]
 NAME = "prod.example"
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 def gateway(class_name: str) -> Object:

@@ -17,8 +17,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fakes.installation import PORT, Installation, address, apply, hello, holds, route, until
+from fakes.installation import PORT, Installation, address, apply, hello, holds, route
 from fakes.oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider
+from fakes.patience import until
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.base import control
 
@@ -226,7 +227,7 @@ async def test_expired_tokens_of_a_session_are_refreshed_by_a_request(
         provider.lifetime = 1
         assert (await browser.get("/account"))[0] == 200
         provider.user, provider.lifetime = {"sub": "alice", "groups": ["staff", "new"]}, 300
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.1)  # The lifetime passes.
         logins, before = len(provider.authorized), {cookie.value for cookie in browser.jar}
         status, page = await browser.get("/account", method="POST", data=b"x")
         assert (status, page["headers"]["x-groups"]) == (200, "staff,new")
@@ -243,7 +244,7 @@ async def test_expired_session_requires_a_new_login(
         browser.jar.clear()
         provider.lifetime, provider.refreshable = 1, False
         assert (await browser.get("/account"))[0] == 200
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.1)  # The lifetime passes.
         logins = len(provider.authorized)
         assert (await browser.get("/account", method="POST", data=b"x"))[0] == 401
         assert (await browser.get("/account"))[0] == 200
@@ -352,7 +353,7 @@ async def test_killed_authenticator_is_restarted_and_sessions_stay_valid(
             for name, who in (("with", browser), ("without", stranger))
             for _ in range(4)
         ]
-        await asyncio.sleep(0.3)
+        await until(lambda: all(statuses.values()))
         pid = control.pid(sockets)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)

@@ -7,9 +7,13 @@ import re
 import pytest
 
 import gatehouse
-from fakes.installation import Installation, apply, hello, holds, until
+from fakes.installation import Installation, apply, hello, holds
+from fakes.installation_fixtures import shared_installation as installation
+from fakes.patience import until
 from gatehouse.cli.version import ComponentVersion, read_versions
 from gatehouse.kube import client as kube
+
+__all__ = ["installation"]
 
 pytestmark = pytest.mark.process
 
@@ -17,11 +21,6 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def installation(shared_installation: Installation) -> Installation:
-    return shared_installation
 
 
 async def test_versions_of_running_programs_are_shown(

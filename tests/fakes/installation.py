@@ -24,7 +24,6 @@ from gatehouse.standalone import process_records
 
 ROOT = Path(__file__).parents[2]
 PORT = 8080
-until = patience.until
 HOST_NET = loopback_network()
 BACKEND = (f"{HOST_NET}.250", 9080)
 REVISED = (f"{HOST_NET}.251", 9080)
@@ -87,7 +86,7 @@ class Installation:
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[kube.Client]:
         """Yield a client of a cluster administrator, as soon as the API server serves."""
-        await until(self._is_served)
+        await patience.until(self._is_served)
         async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
             yield client
 
@@ -133,7 +132,7 @@ async def holds(client: kube.Client, kind: str, name: str, type_: str, status: s
         result = await condition(client, kind, name, type_)
         return result if result and result["status"] == status else None
 
-    return await until(check)
+    return await patience.until(check)
 
 
 async def address(client: kube.Client) -> str:
@@ -141,7 +140,7 @@ async def address(client: kube.Client) -> str:
         result = await holds(client, "Gateway", "web", "Programmed")
         return result["addresses"]
 
-    return str((await until(assigned))[0]["value"])
+    return str((await patience.until(assigned))[0]["value"])
 
 
 async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.installation import BACKEND, REVISED, Installation, until
+from fakes.installation import BACKEND, REVISED, Installation
 from fakes.kinds import known_resources, resource_of
+from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo

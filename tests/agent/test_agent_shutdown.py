@@ -21,7 +21,7 @@ from fakes.agent_command import agent
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.loopback import free_port
 from fakes.nginx_agent import get
-from fakes.patience import until
+from fakes.patience import SECONDS, until
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
@@ -163,7 +163,7 @@ async def test_request_longer_than_drain_timeout_is_aborted(
         # NGINX has started to read the request.
         await asyncio.sleep(0.5)
         process.terminate()
-        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert await asyncio.to_thread(process.wait, SECONDS) == 0
         assert await reader.read() == b""
         writer.close()
     assert '"drain timeout exceeded"' in (tmp_path / "log").read_text()
@@ -194,7 +194,7 @@ async def test_agent_as_pid_1_reaps_orphans_restarts_nginx_and_drains(
         await control_plane.programmed(answering(port, "two"))
         assert await get(port) == (200, "two")
         os.kill(first, signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 60) == 0
+        assert await asyncio.to_thread(process.wait, SECONDS) == 0
         log = (tmp_path / "log").read_text()
         assert '"draining"' in log
         assert '"stopped"' in log

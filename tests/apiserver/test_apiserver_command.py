@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.patience import SECONDS
 from fakes.process import ApiServer, Etcd
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.process
 
 def gatehouse(*words: str) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-m", "gatehouse", "apiserver", *words)
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
 
 def done(*words: str) -> str:

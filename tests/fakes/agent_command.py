@@ -11,6 +11,8 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from fakes.patience import SECONDS
+
 COMMAND = (sys.executable, "-m", "gatehouse", "agent")
 
 
@@ -35,4 +37,4 @@ async def agent(
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(process.wait, 60)
+        await asyncio.to_thread(process.wait, SECONDS)

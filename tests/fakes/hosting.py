@@ -21,6 +21,7 @@ from fakes import patience
 from fakes.authority import Authority
 from fakes.loopback import free_port
 from fakes.machines import Machine, join, resolving
+from fakes.patience import SECONDS
 from fakes.process import Process
 from gatehouse.kube import client as kube
 
@@ -152,7 +153,7 @@ class Cluster(Process):
         if resolv_conf is not None:
             words = resolving(resolv_conf, *words)
         done = subprocess.run(
-            machine.enter(*words), capture_output=True, text=True, timeout=60, check=False
+            machine.enter(*words), capture_output=True, text=True, timeout=SECONDS, check=False
         )
         if done.returncode:
             return f"failed: {done.stderr}"

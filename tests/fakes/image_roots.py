@@ -12,6 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from fakes import patience
+
 ROOT = Path(__file__).parents[2]
 POSSIBLE = os.geteuid() == 0 and shutil.which("debootstrap") is not None
 SOURCES = ("pyproject.toml", "hatch_build.py", "README.md", "CHANGELOG.md", "LICENSE", "NOTICE")
@@ -27,7 +29,7 @@ DIRECTORIES = {
 TRUST = Path("/etc/ssl/certs/ca-certificates.crt")
 PASSED = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_DEFAULT_TIMEOUT")
 """Environment variables for access to registries."""
-SECONDS = 1200
+SECONDS = 10 * patience.SECONDS
 
 
 class ImageRoot(NamedTuple):

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from fakes.patience import SECONDS
 from fakes.process import environment
 
 
@@ -53,7 +54,7 @@ class Kubectl:
     def _run(self, arguments: tuple[str, ...], stdin: Any, more: dict[str, str]) -> tuple[int, str]:
         text = stdin if isinstance(stdin, str | None) else json.dumps(stdin)
         process = self.start(*arguments, **more)
-        out, _ = process.communicate(text, timeout=60)
+        out, _ = process.communicate(text, timeout=SECONDS)
         return process.returncode, out
 
     def json(self, *arguments: str) -> Any:

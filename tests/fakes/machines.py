@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes import patience
+from fakes.patience import SECONDS
 
 POSSIBLE = os.geteuid() == 0 and shutil.which("ip") is not None
 
@@ -38,7 +39,7 @@ class Machine:
     def run(self, *words: str, check: bool = True) -> str:
         """Run a command in this network namespace. Return its output."""
         done = subprocess.run(
-            self.enter(*words), capture_output=True, text=True, timeout=60, check=False
+            self.enter(*words), capture_output=True, text=True, timeout=SECONDS, check=False
         )
         if check and done.returncode:
             raise AssertionError(f"{' '.join(words)}: {done.stderr}")

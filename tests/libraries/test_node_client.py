@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fakes.patience import SECONDS
 from fakes.process import ApiServer, environment
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -27,7 +28,9 @@ def program(cache: Path) -> Path:
         pytest.skip(f"Node.js 20 or newer is needed, not {version.strip()}")
     target = cache / "node"
     shutil.copytree(SOURCE, target, dirs_exist_ok=True)
-    subprocess.run([npm, "ci", "--no-audit", "--no-fund"], cwd=target, check=True, timeout=300)
+    subprocess.run(
+        [npm, "ci", "--no-audit", "--no-fund"], cwd=target, check=True, timeout=3 * SECONDS
+    )
     return target / "client.mjs"
 
 
@@ -41,7 +44,7 @@ def test_node_client_manages_objects_watches_and_informers(
         pytest.skip("no kubectl on this machine")
     subprocess.run([kubectl, "create", "namespace", namespace], env=env, check=True)
     answer = subprocess.run(
-        ["node", str(program), namespace], env=env, capture_output=True, text=True, timeout=60,
+        ["node", str(program), namespace], env=env, capture_output=True, text=True, timeout=SECONDS,
         check=False,
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr

@@ -20,7 +20,7 @@ from fakes.document_steps import steps_of
 from fakes.installation import Installation, apply, get, hello, traffic
 from fakes.machines import Machine, join
 from fakes.ngf_control_plane import NGFControlPlane, NGFDataPlane
-from fakes.patience import until
+from fakes.patience import KUBECTL_TIMEOUT, until
 from fakes.peer_differences import NGF_MAIN_FILE
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -146,7 +146,7 @@ async def test_gateway_moves_by_the_steps_of_the_page_without_a_lost_request(
 async def test_gateway_with_changed_class_gets_another_address(world: MigrationWorld) -> None:
     change = {"spec": {"gatewayClassName": "gatehouse-nginx"}}
     await world.run(f"kubectl patch gateway web --type=merge -p '{json.dumps(change)}'")
-    await world.run("kubectl wait --for=condition=Programmed --timeout=60s gateway/web")
+    await world.run(f"kubectl wait --for=condition=Programmed {KUBECTL_TIMEOUT} gateway/web")
     new = await world.run(steps_of(PAGE)["Move the clients"].replace("web-new", "web"))
     assert new != OLD
     await until(partial(is_served, new))

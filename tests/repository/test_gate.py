@@ -16,6 +16,7 @@ import pytest
 from gate import Outcome, Record, Result, Runner, Stage
 
 from fakes import required_tools
+from fakes.patience import SECONDS
 from fakes.run_record import StallClock
 
 pytestmark = pytest.mark.process
@@ -144,7 +145,7 @@ def test_stage_ends_at_its_limit_with_all_its_processes(tmp_path: Path) -> None:
         f"assert gate.run_limited(['sh', '-c', {script!r}], {{}}, 2) is None\n"
     )
     env = {**os.environ, "PYTHONPATH": str(gate.ROOT / "scripts")}
-    subprocess.run([sys.executable, "-c", gate_process], env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", gate_process], env=env, check=True, timeout=SECONDS)
     assert not Path(f"/proc/{pid.read_text().strip()}").exists()
 
 

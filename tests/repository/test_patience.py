@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,13 +15,13 @@ import pytest
 from fakes import patience
 
 TESTS = Path(__file__).parents[1]
-OTHERS = {"charts", "clients", "cluster", "e2e", "nodeproxy", "ratelimit", "security", "sidecars"}
-"""Directories that have limits of their own."""
-MODULES = [
-    path for path in sorted(TESTS.rglob("*.py")) if path.relative_to(TESTS).parts[0] not in OTHERS
-]
+MODULES = sorted(TESTS.rglob("*.py"))
 PLACES = {"asyncio.timeout": 0, "asyncio.wait_for": 1}
 """The argument that is a limit."""
+IN_THREADS = {".wait": 1, ".acquire": 2}
+"""The argument of `asyncio.to_thread` that is a limit, by the end of the function's name."""
+WITH_TIMEOUT = ("asyncio.wait", "subprocess.run", ".communicate", ".wait")
+KUBECTL_TIMEOUT = re.compile(r"--timeout=\d+[smh]")
 MAX_EXPECTED_SECONDS = 5
 """Largest limit that a test may expect to pass: it waits for what must not come."""
 
@@ -88,8 +89,12 @@ def limits(tree: ast.Module) -> Iterator[tuple[int, float]]:
             continue
         name = ast.unparse(call.func)
         place = 0 if name.endswith(".wait") else PLACES.get(name)
-        if place is None:
+        if name == "asyncio.to_thread":
+            function = ast.unparse(call.args[0])
+            place = next((n for end, n in IN_THREADS.items() if function.endswith(end)), None)
+        if place is None and not name.endswith(WITH_TIMEOUT):
             continue
+        place = len(call.args) if place is None else place
         named = [item.value for item in call.keywords if item.arg == "timeout"]
         for value in (*call.args[place : place + 1], *named):
             number = numbers.get(value.id) if isinstance(value, ast.Name) else value
@@ -118,6 +123,13 @@ def test_waiting_for_what_must_come_has_no_limit_of_its_own(path: Path) -> None:
     for line, number in limits(tree):
         waits = number and not (number <= MAX_EXPECTED_SECONDS and line in absent)
         assert not waits, f"{path}:{line}: {number} s, see fakes/patience.py"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(TESTS)))
+def test_commands_of_kubectl_have_no_limit_of_their_own(path: Path) -> None:
+    if path != Path(__file__):
+        own = KUBECTL_TIMEOUT.findall(path.read_text(encoding="utf-8"))
+        assert own == [], f"{path}: see fakes/patience.py"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(TESTS)))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fakes.loopback import free_port
+from fakes.patience import SECONDS
 from gatehouse.standalone.listeners import check_listeners
 from gatehouse.standalone.state_directory import State, StateError
 
@@ -31,7 +32,7 @@ def up(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     free = ("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0")
     command = (sys.executable, "-m", "gatehouse", "up", "--state-dir", str(directory))
     return subprocess.run(
-        (*command, *free, *options), capture_output=True, text=True, check=False, timeout=60
+        (*command, *free, *options), capture_output=True, text=True, check=False, timeout=SECONDS
     )
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from fakes import patience
 from fakes.kube_fake_api import FakeApi, Handler, serving, status
 from gatehouse.kube.errors import Unavailable
+from gatehouse.kube.event_budget import BURST, MAX_NAMESPACES, EventBudget
 from gatehouse.kube.events import MAX_EVENT_MESSAGE_CHARACTERS, EventAggregator, EventKey, Recorder
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -117,8 +118,61 @@ async def test_events_of_cluster_scoped_objects_are_in_default_namespace() -> No
         assert "namespace" not in api.bodies[0]["involvedObject"]
 
 
+def event_key(namespace: str, name: str) -> EventKey:
+    return EventKey("K", "v1", namespace, name, "", "Normal", "R", "")
+
+
+def names(aggregator: EventAggregator) -> list[tuple[str, int]]:
+    return [(key.name, entry.count) for key, entry in aggregator.unwritten()]
+
+
 def test_event_aggregator_capacity_is_bounded() -> None:
-    ledger = EventAggregator(capacity=2)
+    aggregator = EventAggregator(capacity=2)
     for name in "abac":
-        ledger.add(EventKey("K", "v1", "ns", name, "", "Normal", "R", ""), START)
-    assert [(note.name, tally.count) for note, tally in ledger.unwritten()] == [("a", 2), ("c", 1)]
+        assert aggregator.add(event_key("ns", name), START)
+    assert names(aggregator) == [("a", 2), ("c", 1)]
+
+
+def test_full_aggregator_evicts_events_of_the_namespace_with_the_most() -> None:
+    aggregator = EventAggregator(capacity=3)
+    aggregator.add(event_key("quiet", "q"), START)
+    for number in range(10):
+        aggregator.add(event_key("noisy", f"n{number}"), START)
+    assert names(aggregator) == [("q", 1), ("n8", 1), ("n9", 1)]
+
+
+def test_noisy_namespace_does_not_hide_events_of_another() -> None:
+    now = 0.0
+    aggregator = EventAggregator(clock=lambda: now)
+    noisy = [aggregator.add(event_key("noisy", str(n)), START) for n in range(BURST + 50)]
+    assert noisy.count(True) == BURST
+    assert aggregator.add(event_key("quiet", "q"), START)
+    assert aggregator.add(event_key("", "class"), START)
+    # They do not wait for the writes of the noisy namespace either.
+    assert [name for name, _ in names(aggregator)[:3]] == ["0", "q", "class"]
+    now += 3
+    more = [aggregator.add(event_key("noisy", f"later{n}"), START) for n in range(10)]
+    assert more.count(True) == 3
+
+
+def test_repeated_event_takes_from_the_budget_once_per_write() -> None:
+    aggregator = EventAggregator(clock=lambda: 0.0)
+    key = event_key("ns", "a")
+    assert all(aggregator.add(key, START) for _ in range(2 * BURST))
+    writes = 0
+    while aggregator.unwritten():
+        [(_, entry)] = aggregator.unwritten()
+        entry.written = entry.count
+        writes += 1
+        aggregator.add(key, START)
+    assert writes == BURST
+
+
+def test_number_of_event_budgets_is_bounded() -> None:
+    now = 0.0
+    budget = EventBudget(lambda: now)
+    assert [budget.take("noisy") for _ in range(BURST + 1)][-1] is False
+    for number in range(3 * MAX_NAMESPACES):
+        assert budget.take(f"ns-{number}")
+        assert not budget.take("noisy")
+    assert len(budget) == MAX_NAMESPACES

@@ -12,14 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-import structlog
 
 from gatehouse.apis.condition_parts import WARNING_REASONS, condition_parts, is_good
 from gatehouse.compiler.frontends.gateway_api.findings import Reason
-from gatehouse.controller.event_budget import EventBudget
 from gatehouse.kube.events import Recorder
-
-log = structlog.get_logger("gatehouse.controller")
 
 _CERTIFICATE = Reason.CERTIFICATE_EXPIRED.condition_type
 
@@ -57,15 +53,8 @@ class TurnedCondition(msgspec.Struct, frozen=True):
 class ConditionEvents:
     """Records a Warning for each condition that turns bad, or will turn bad."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        clock: Callable[[], float] = time.monotonic,
-        budget: EventBudget | None = None,
-    ) -> None:
-        """``budget``: limit of Events that others have in common with this; None: its own."""
+    def __init__(self, recorder: Recorder, clock: Callable[[], float] = time.monotonic) -> None:
         self._recorder, self._clock = recorder, clock
-        self._budget = budget or EventBudget(clock)
         self._started: float | None = None
         """Time of the first write, after which data planes connect; None before."""
 
@@ -80,10 +69,7 @@ class ConditionEvents:
             waits = turned.type == "Programmed" and turned.reason == Reason.PENDING.reason
             if waits and (starting or not turned.was_good):
                 continue
-            if self._budget.take():
-                self._recorder.record(obj, "Warning", turned.reason, turned.text)
-            else:
-                log.debug("event not recorded", object=obj["metadata"]["name"], text=turned.text)
+            self._recorder.record(obj, "Warning", turned.reason, turned.text)
 
 
 def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[TurnedCondition]:

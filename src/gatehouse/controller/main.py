@@ -19,7 +19,6 @@ from gatehouse.controller.agent_identity import Identities
 from gatehouse.controller.certificate_events import CertificateEvents
 from gatehouse.controller.compilation import Compilation, CompileResult
 from gatehouse.controller.condition_events import ConditionEvents
-from gatehouse.controller.event_budget import EventBudget
 from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.gateway_classes import create_classes
 from gatehouse.controller.gateway_provisioner import GatewayProvisioner
@@ -80,7 +79,6 @@ class Controller:
         )
         self.delivery = agents.AgentServer(identities.authenticate)
         self.recorder = Recorder(client, "gatehouse-controller")
-        self._event_budget = EventBudget()
         self.delivery.on_trespass = lambda request: record_unauthorized_request(
             self.recorder, self._published_for, request
         )
@@ -88,7 +86,7 @@ class Controller:
             client,
             {resource.kind: resource for resource in combined.KINDS.with_status},
             self._current,
-            ConditionEvents(self.recorder, budget=self._event_budget).status_written,
+            ConditionEvents(self.recorder).status_written,
         )
         self.provisioner = GatewayProvisioner(
             client,
@@ -137,7 +135,7 @@ class Controller:
 
     def _record_backend(self, service: tuple[str, str], message: str) -> None:
         regarding = self._current(("Service", *service))
-        if regarding is not None and self._event_budget.take():
+        if regarding is not None:
             reason = EventReason.NO_READY_ENDPOINTS
             self.recorder.record(regarding, "Warning", reason, message)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -15,11 +17,12 @@ import structlog
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import EVENTS
 from gatehouse.kube.client import AlreadyExists, ApiError, Client, NotFound, Unavailable
+from gatehouse.kube.event_budget import EventBudget
 
 log = structlog.get_logger("gatehouse.kube.events")
 
 _CACHE_SIZE = 1024
-"""Maximum number of distinct Events in the aggregator; the least recently recorded is evicted."""
+"""Maximum number of distinct Events in the aggregator."""
 
 MAX_EVENT_MESSAGE_CHARACTERS = 1024
 """Maximum length of ``message`` in characters that API servers accept."""
@@ -62,27 +65,54 @@ class EventCount(msgspec.Struct):
 
 
 class EventAggregator:
-    """Counts equal Events. No I/O; callers pass the time."""
+    """Counts equal Events within the budgets of their namespaces. No I/O; callers pass the time."""
 
-    def __init__(self, capacity: int = _CACHE_SIZE) -> None:
-        self._capacity = capacity
-        self._counts: OrderedDict[EventKey, EventCount] = OrderedDict()
+    def __init__(
+        self, capacity: int = _CACHE_SIZE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``clock``: returns seconds that never decrease, for the budgets."""
+        self._capacity, self._budget = capacity, EventBudget(clock)
+        self._counts: dict[str, OrderedDict[EventKey, EventCount]] = {}
+        """By namespace of the objects."""
+        self._size = 0
 
-    def add(self, key: EventKey, now: datetime) -> None:
-        """Count one Event."""
-        event_count = self._counts.get(key)
+    def add(self, key: EventKey, now: datetime) -> bool:
+        """Count one Event. Return False if the budget of its namespace has no further write."""
+        counts: Mapping[EventKey, EventCount] = self._counts.get(key.namespace, {})
+        event_count = counts.get(key)
+        is_written = event_count is None or event_count.written == event_count.count
+        if is_written and not self._budget.take(key.namespace):
+            return False
         if event_count is None:
-            self._counts[key] = EventCount(first=now, last=now)
+            self._insert(key, EventCount(first=now, last=now))
         else:
             event_count.count += 1
             event_count.last = now
-        self._counts.move_to_end(key)
-        while len(self._counts) > self._capacity:
-            self._counts.popitem(last=False)
+        self._counts[key.namespace].move_to_end(key)
+        return True
+
+    def _insert(self, key: EventKey, event_count: EventCount) -> None:
+        self._counts.setdefault(key.namespace, OrderedDict())[key] = event_count
+        self._size += 1
+        if self._size > self._capacity:
+            # The namespace with the most Events loses its oldest one, not one of another namespace.
+            namespace = max(self._counts, key=lambda name: len(self._counts[name]))
+            self._counts[namespace].popitem(last=False)
+            self._size -= 1
+            if not self._counts[namespace]:
+                del self._counts[namespace]
 
     def unwritten(self) -> tuple[tuple[EventKey, EventCount], ...]:
-        """Return the Events that are not completely written, the oldest first."""
-        return tuple((n, t) for n, t in self._counts.items() if t.written < t.count)
+        """Return the Events that are not completely written.
+
+        The oldest Event of each namespace comes first, then the second one of each, and so on.
+        """
+        queues = (
+            [(key, entry) for key, entry in counts.items() if entry.written < entry.count]
+            for counts in self._counts.values()
+        )
+        rounds = itertools.zip_longest(*queues)
+        return tuple(entry for row in rounds for entry in row if entry is not None)
 
 
 def event_object(key: EventKey, event_count: EventCount, component: str) -> Object:
@@ -146,7 +176,10 @@ class Recorder:
         reason: str,
         message: str,
     ) -> None:
-        """Record an Event about ``obj``. Never blocks and never raises."""
+        """Record an Event about ``obj``, if the budget of its namespace allows it.
+
+        Never blocks and never raises.
+        """
         metadata = obj.get("metadata", {})
         key = EventKey(
             kind=obj.get("kind", ""),
@@ -158,8 +191,10 @@ class Recorder:
             reason=reason,
             message=message[:MAX_EVENT_MESSAGE_CHARACTERS],
         )
-        self._aggregator.add(key, self._wall())
-        self._wake_up.set()
+        if self._aggregator.add(key, self._wall()):
+            self._wake_up.set()
+        else:
+            log.debug("event not recorded", object=key.name, reason=reason, text=message)
 
     async def run(self) -> None:
         """Write recorded Events until cancelled."""

@@ -20,7 +20,7 @@ import pytest
 import structlog
 
 from fakes import patience
-from fakes.agent_control_plane import write_certificate
+from fakes.agent_control_plane import GATEWAY, write_certificate
 from fakes.envoy_running import (
     EnvoyControlPlane,
     backend,
@@ -209,6 +209,9 @@ async def test_rejected_resource_is_named_and_previous_version_is_served(
         assert await get(port, "other") == (200, "one")
         report = await plane.served(website(port, two, hosts, *good))
         assert not report.instances[0].rejected
+        reason = "Envoy is not healthy: Envoy is not running"
+        assert plane.incidents == [(GATEWAY, "pod-1", reason)]
+    assert len(plane.incidents) == 1, "a stop is no incident"
 
 
 async def test_rejected_certificate_is_named_and_previous_one_is_served(

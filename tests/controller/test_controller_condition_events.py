@@ -99,6 +99,20 @@ def test_partly_invalid_is_bad_if_true_and_other_types_are_not_recorded() -> Non
     ]
 
 
+def test_conflict_of_listeners_is_recorded() -> None:
+    def gateway(status: str, reason: str) -> Object:
+        conflicted = condition("Conflicted", status, reason, "host a.example has listener b")
+        return {"listeners": [{"name": "a", "conditions": [conflicted]}]}
+
+    conflict = gateway("True", "HostnameConflict")
+    assert World().write(gateway("False", "NoConflicts"), conflict) == [
+        (
+            "HostnameConflict",
+            "listener a: Conflicted is True: host a.example has listener b",
+        )
+    ]
+
+
 def test_listener_is_recorded_only_for_a_problem_of_its_own() -> None:
     def gateway(whole: str, listener: str) -> Object:
         return {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from typing import Any
+
 import pytest
 
-from fakes.installation import address, apply, get, hello
+from fakes.installation import Installation, address, apply, get, hello, holds
 from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from gatehouse.runtime import procfs
 
 pytestmark = pytest.mark.process
 
@@ -18,8 +23,8 @@ def options() -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("name", ["nginx", "edge"])
-async def test_gateway_of_a_named_class_is_served(
-    client: kube.Client, backends: None, name: str
+async def test_gateway_of_a_named_class_is_served_and_records_the_death_of_its_proxy(
+    installation: Installation, client: kube.Client, backends: None, name: str
 ) -> None:
     await apply(client, hello(name))
 
@@ -33,4 +38,27 @@ async def test_gateway_of_a_named_class_is_served(
     served = await client.get(resources.GATEWAY_CLASSES, name)
     proxy = {"nginx": "nginx", "edge": "envoy"}[name]
     assert served["spec"]["controllerName"] == f"gatehouse.dev/{proxy}"
+    await holds(client, "Gateway", "web", "Programmed")
+    gateway = await client.get(resources.GATEWAYS, "web", "default")
+    (pid,) = (
+        pid
+        for pid, words in procfs.running((proxy,))
+        if any(f"{installation.state}/" in word and "worker" not in word for word in words)
+    )
+    os.kill(pid, signal.SIGKILL)
+
+    async def recorded() -> list[Any]:
+        events = (await client.list(resources.EVENTS, "default")).items
+        return [
+            event
+            for event in events
+            if event["reason"] == "ProxyUnhealthy"
+            and event["involvedObject"]["uid"] == gateway["metadata"]["uid"]
+        ]
+
+    events = await until(recorded)
+    assert [event["message"].split(": ")[1] for event in events] == [
+        {"nginx": "NGINX is not healthy", "envoy": "Envoy is not healthy"}[proxy]
+    ]
+    await until(answers)
     await client.delete(resources.GATEWAYS, "web", "default")

@@ -76,6 +76,8 @@ class ControlPlane:
         self.client_ca: Path | None = None
         """CA of the client certificates that agents must present."""
         self.port = 0
+        self.incidents: list[tuple[str, str, str]] = []
+        """Gateway, instance and reason of each proxy that became unhealthy."""
         self._changed = asyncio.Condition()
         self._apply_deadline = apply_deadline
         self.server = self._make()
@@ -83,10 +85,14 @@ class ControlPlane:
     def _make(self) -> AgentServer:
         server = AgentServer(authenticate, apply_deadline=self._apply_deadline)
         server.on_report = self._on_report
+        server.on_unhealthy = server.envoys.on_unhealthy = self._on_unhealthy
         return server
 
     def _on_report(self, _gateway: str) -> None:
         self._wake = asyncio.ensure_future(self._notify())
+
+    def _on_unhealthy(self, gateway: str, instance: str, why: str) -> None:
+        self.incidents.append((gateway, instance, why))
 
     async def _notify(self) -> None:
         async with self._changed:

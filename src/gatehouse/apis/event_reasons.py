@@ -20,6 +20,10 @@ class EventReason(StrEnum):
     """Warning on a Gateway: objects of its data plane could not be written. The message has the
     object and the API server's error.
     """
+    PROXY_UNHEALTHY = "ProxyUnhealthy"
+    """Warning on a Gateway: the proxy of an instance died or does not respond. The agent starts it
+    again. The message has the instance and the reason.
+    """
     DATA_PLANE_PRIVILEGED = "DataPlanePrivileged"
     """Warning on the Pod of a data plane, with `gatehouse up` as root: it runs as root, too. The
     message has the reason.

@@ -20,7 +20,7 @@ from gatehouse.kube.events import Recorder
 _CERTIFICATE = Reason.CERTIFICATE_EXPIRED.condition_type
 
 RECORDED_TYPES = frozenset(
-    {"Accepted", "ResolvedRefs", "Programmed", "PartiallyInvalid", _CERTIFICATE}
+    {"Accepted", "Conflicted", "ResolvedRefs", "Programmed", "PartiallyInvalid", _CERTIFICATE}
 )
 """Types of the conditions that are recorded."""
 

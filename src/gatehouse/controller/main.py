@@ -110,6 +110,7 @@ class Controller:
         if options.pod is not None:
             self.leader_label = LeaderLabel(client, options.pod, self._leads)
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
+        self.delivery.on_unhealthy = self.delivery.envoys.on_unhealthy = self._record_unhealthy
 
     def _loop(self, settings: gateway_api.ControllerSettings) -> Loop:
         pipelines: dict[str, AnyPipeline] = {
@@ -138,6 +139,12 @@ class Controller:
         if regarding is not None:
             reason = EventReason.NO_READY_ENDPOINTS
             self.recorder.record(regarding, "Warning", reason, message)
+
+    def _record_unhealthy(self, name: str, instance: str, why: str) -> None:
+        regarding = self._published_for(name)
+        if regarding is not None:
+            reason = EventReason.PROXY_UNHEALTHY
+            self.recorder.record(regarding, "Warning", reason, f"{instance}: {why}")
 
     def _follow(self, result: CompileResult) -> None:
         self.owned_resources.follow(result)

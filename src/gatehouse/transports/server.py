@@ -23,7 +23,7 @@ from gatehouse.transports.agents.call_auth import (
     by_token,
 )
 from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator, IdentifyMachine
-from gatehouse.transports.agents.fleet import AgentFleet
+from gatehouse.transports.agents.fleet import AgentFleet, OnUnhealthy
 from gatehouse.transports.agents.token_auth import (
     Authenticate,
     AuthenticationUnavailable,
@@ -66,7 +66,10 @@ class Envoys:
 
     def __init__(self) -> None:
         self.on_report: Callable[[str], None] = lambda _gateway: None
-        self.fleet = EnvoyFleet(lambda gateway: self.on_report(gateway))
+        self.on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None
+        self.fleet = EnvoyFleet(
+            lambda gateway: self.on_report(gateway), lambda *incident: self.on_unhealthy(*incident)
+        )
 
     def publish(self, gateway: str, resources: ResourceSet) -> None:
         """Make ``resources`` the desired set of all instances of ``gateway``. The latest wins."""
@@ -101,8 +104,12 @@ class AgentServer:
         in seconds within which an agent must answer a request to apply.
         """
         self.on_report: Callable[[str], None] = lambda _gateway: None
+        self.on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None
         self._fleet = AgentFleet(
-            apply_deadline, time.monotonic, lambda gateway: self.on_report(gateway)
+            apply_deadline,
+            time.monotonic,
+            lambda gateway: self.on_report(gateway),
+            lambda *incident: self.on_unhealthy(*incident),
         )
         self.on_trespass: Callable[[UnauthorizedRequest], None] = lambda _trespass: None
         """Called when a request for another Gateway's data was denied. Must not raise or block."""

@@ -55,9 +55,14 @@ class _Peer:
         self.timer = self.removal_timer = None
 
 
+OnUnhealthy = Callable[[str, str, str], None]
+"""Called in the event loop with a Gateway, an instance of it whose proxy served and does not serve
+now, and the reason. Must not raise or block."""
+
+
 class _DataPlane:
-    def __init__(self, gateway: str, publication: Publication) -> None:
-        self.gateway = gateway
+    def __init__(self, gateway: str, publication: Publication, on_unhealthy: OnUnhealthy) -> None:
+        self.gateway, self._on_unhealthy = gateway, on_unhealthy
         self.publication = publication
         self.peers: dict[str, _Peer] = {}
         self._instances: dict[str, InstanceReport] = {}
@@ -76,6 +81,8 @@ class _DataPlane:
             if current == known:
                 return False
             self._instances[instance] = current
+            if known is not None and current.unhealthy and not known.unhealthy:
+                self._on_unhealthy(self.gateway, instance, current.unhealthy)
         self._report = None
         return True
 
@@ -118,8 +125,9 @@ class AgentFleet:
         apply_deadline: float,
         clock: Callable[[], float],
         on_report: Callable[[str], None],
+        on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None,
     ) -> None:
-        self._apply_deadline = apply_deadline
+        self._apply_deadline, self._on_unhealthy = apply_deadline, on_unhealthy
         self._clock = clock
         self._on_report = on_report
         self._gateways: dict[str, _DataPlane] = {}
@@ -326,7 +334,7 @@ class AgentFleet:
         if plane is None:
             # Agents fetch for up to a minute after a request; twice that is enough.
             publication = Publication(keep_seconds=2 * self._apply_deadline)
-            plane = self._gateways[gateway] = _DataPlane(gateway, publication)
+            plane = self._gateways[gateway] = _DataPlane(gateway, publication, self._on_unhealthy)
         return plane
 
     def _peer(self, identity: Identity) -> _Peer:

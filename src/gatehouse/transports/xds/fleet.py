@@ -21,7 +21,7 @@ from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.nacks import is_bind_error
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
-from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS
+from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS, OnUnhealthy
 from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
@@ -99,8 +99,12 @@ class _DataPlane:
 class EnvoyFleet:
     """Updates the snapshot of every stream, and reports the state of each instance."""
 
-    def __init__(self, on_report: Callable[[str], None]) -> None:
-        self._on_report = on_report
+    def __init__(
+        self,
+        on_report: Callable[[str], None],
+        on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None,
+    ) -> None:
+        self._on_report, self._on_unhealthy = on_report, on_unhealthy
         self._gateways: dict[str, _DataPlane] = {}
 
     def publish(self, gateway: str, resources: ResourceSet) -> None:
@@ -171,6 +175,8 @@ class EnvoyFleet:
         report = _instance_report(stream)
         if report != stream.report:
             _log_rejections(stream.identity, stream.report, report)
+            if report.unhealthy and not stream.report.unhealthy and not stream.ended:
+                self._on_unhealthy(stream.identity.gateway, report.instance, report.unhealthy)
             stream.report = report
             if not stream.ended:
                 self._report(stream.identity.gateway)

@@ -16,15 +16,15 @@ pytestmark = pytest.mark.process
 
 
 def until(kubectl: Kubectl, arguments: list[str], expected: str) -> str:
-    shown = ""
+    output = ""
 
-    def is_shown() -> bool:
-        nonlocal shown
-        shown = kubectl(*arguments)
-        return expected in shown
+    def is_printed() -> bool:
+        nonlocal output
+        output = kubectl(*arguments)
+        return expected in output
 
-    wait_until(is_shown, lambda: shown)
-    return shown
+    wait_until(is_printed, lambda: output)
+    return output
 
 
 def owned(kind: str, version: str, owner: dict[str, Any], **spec: Any) -> dict[str, Any]:

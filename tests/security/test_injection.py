@@ -29,6 +29,7 @@ from fakes.hostile_objects import TEXTS
 from gatehouse.cli import (
     explain_kube_request,
     logs,
+    sent_response,
     status_load_balancers,
     status_rendering,
 )
@@ -130,7 +131,7 @@ def test_explain_shows_values_as_text(text: str) -> None:
     }
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        explain_kube_request._print(decision)
+        explain_kube_request._print(decision, sent_response.SentResponse.compared(text, True))
     assert is_harmless(output.getvalue())
 
 

@@ -16,10 +16,10 @@ HELM_VERSION := v3.19.2
 .DEFAULT_GOAL := help
 # Compiled modules and rewritten assertions are stored, so that no process compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(shell sed -nE 's/^([a-z0-9-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:  ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 env: $(VENV)/.run  ## Make the environment to run Gatehouse
 env-dev: $(VENV)/.dev typings/.made  ## Make the environment to develop it

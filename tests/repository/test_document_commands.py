@@ -181,7 +181,7 @@ IMAGES = (ROOT / "images" / "Dockerfile").read_text(encoding="utf-8")
 
 
 def make_problem(words: list[str], complete: bool) -> str:
-    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
     for word in words:
         name, _, value = word.partition("=")
         if value and f"$({name})" not in MAKEFILE and f"$({name}," not in MAKEFILE:

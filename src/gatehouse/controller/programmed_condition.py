@@ -122,19 +122,17 @@ def _evaluate(
             ProgrammedInput(programmed=False, message=report.unhealthy), confirmed
         )
     if report.error:
-        return ProgrammedState(
-            ProgrammedInput(programmed=False, reason=Reason.NOT_PROGRAMMED, message=report.error),
-            confirmed,
-        )
+        invalid = Reason.NOT_PROGRAMMED
+        rejected = ProgrammedInput(programmed=False, reason=invalid, message=report.error)
+        return ProgrammedState(rejected, confirmed)
     still_programmed = (
         previous is not None and previous.state.programmed and confirmed == generation
     )
     if error and not still_programmed and not (error.degraded and served):
         return ProgrammedState(_unprovisioned(error), confirmed)
+    programmed = ProgrammedInput(programmed=True, message=error.message if error else "")
     if served:
-        message = error.message if error else ""
-        state = ProgrammedInput(programmed=True, message=message)
-        return ProgrammedState(state, generation)
+        return ProgrammedState(programmed, generation)
     if not report.instances:
         if error:
             return ProgrammedState(_unprovisioned(error), confirmed)
@@ -143,10 +141,8 @@ def _evaluate(
     if previous is not None and still_programmed:
         return previous
     if 0 < confirmed == generation and report.serving:
-        # It was Programmed before the controller was replaced, or before its instances connected
-        # again.
-        message = error.message if error else ""
-        return ProgrammedState(ProgrammedInput(programmed=True, message=message), confirmed)
+        # It was Programmed before the controller was replaced, or its instances disconnected.
+        return ProgrammedState(programmed, confirmed)
     message = "waiting for the data plane to confirm its configuration"
     return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import random
+from collections.abc import Container, Iterator
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import Cause, invalid_error
@@ -67,6 +68,12 @@ class ServiceIPAllocator:
             spec, before, key, with_node_ports=kind in ("NodePort", "LoadBalancer")
         )
 
+    def _free_node_ports(self, allocated: Container[int], key: str) -> Iterator[int]:
+        """Yield in a random order what no other Service has. Nothing is shuffled before use."""
+        for number in random.sample(NODE_PORTS, len(NODE_PORTS)):
+            if number not in allocated and self._ports.get(number, key) == key:
+                yield number
+
     def _allocate_ports(
         self, spec: Object, before: Object, key: str, *, with_node_ports: bool
     ) -> None:
@@ -75,11 +82,7 @@ class ServiceIPAllocator:
             for port in before.get("ports") or ()
         }
         allocated: set[int] = set()
-        free = (
-            number
-            for number in random.sample(NODE_PORTS, len(NODE_PORTS))
-            if number not in allocated and self._ports.get(number, key) == key
-        )
+        free = self._free_node_ports(allocated, key)
         for port in spec.get("ports") or ():
             if not isinstance(port, dict):
                 continue

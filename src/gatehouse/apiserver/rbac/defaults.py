@@ -218,9 +218,9 @@ def reconcile_default(current: Object | None, desired: Object) -> Object | None:
 
 
 def _reconcile_rules(after: Object, desired: Object) -> None:
-    missing = uncovered_atoms(values(after, "rules"), values(desired, "rules"))
-    if missing:
-        after["rules"] = values(after, "rules") + compact(missing)
+    own, needed = values(after, "rules"), values(desired, "rules")
+    if own != needed and (missing := uncovered_atoms(own, needed)):
+        after["rules"] = own + compact(missing)
     if "aggregationRule" not in desired:
         after.pop("aggregationRule", None)
         return

@@ -71,6 +71,58 @@ def test_request_to_the_authenticator_is_none_for_the_backend() -> None:
     assert not value(metrics, "route_upstream_duration_seconds_count")
 
 
+RESET = b"upstream_reset_before_response_started{"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"\t502\tPOST|0.1\t-\t0.1\t1\t2", "connection_failure"),
+        (b"\t504\tPOST|0.1\t-\t0.1\t1\t2", "timeout"),
+        (b"\t499\tPOST|0.1\t-\t0.1\t1\t2", "client_closed"),
+        (b"\t503\tPOST|0.1\t-\t0.1\t1\t2", "other"),
+        (b"\t502\tPOST|0.1\t0.1\t0.1\t1\t2", ""),
+        (b"\t009\tPOST|0.1\t0.1\t0.1\t1\t2", "backend_protocol"),
+        # NGINX itself answers gRPC calls that failed.
+        (b"connection_failure\t200\tPOST|0.1\t-\t0.1\t1\t2", "connection_failure"),
+        (b"timeout\t200\tPOST|0.1\t-\t0.1\t1\t2", "timeout"),
+    ],
+)
+def test_reason_of_nginx_is_counted(line: bytes, reason: str) -> None:
+    metrics = counted(b"a/b/0\tService/a/s\t" + line)
+    assert value(metrics, "backend_requests_total") == 1
+    assert value(metrics, "backend_requests_total", backend="Service/a/s", reason=reason) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "is_failure"),
+    [
+        (b"503", "other", False),
+        (b"503 no_healthy_upstream", "no_endpoint", False),
+        (b"0 downstream_remote_disconnect", "client_closed", False),
+        (b"503 " + RESET + b"remote_connection_failure|delayed_connect_error:_111}",
+         "connection_failure", True),
+        (b"503 " + RESET + b"x|TLS_error:|1:CERTIFICATE_VERIFY_FAILED:timeout}",
+         "backend_certificate", True),
+        (b"504 response_timeout", "timeout", True),
+        (b"503 of_a_later_version", "other", False),
+    ],
+)  # fmt: skip
+def test_reason_of_envoy_is_counted_and_reported(
+    status: bytes, reason: str, is_failure: bool
+) -> None:
+    failures: list[tuple[str, str]] = []
+    metrics = RouteMetrics(
+        Path("unused"), ENVOY_LINES, {}, lambda *failure: failures.append(failure)
+    )
+    for upstream in (b"-", b"5"):
+        metrics.count(b"a/b/0\tService/a/s\t" + status + b"\tGET|9\t" + upstream + b"\t1\t1\t2\n")
+    assert value(metrics, "backend_requests_total", reason=reason) == 1
+    assert value(metrics, "backend_requests_total", reason="") == 1
+    details = status.partition(b" ")[2].decode()
+    assert failures == ([("Service/a/s", details)] if is_failure else [])
+
+
 def test_buckets_contain_their_upper_bound() -> None:
     lines = [b"a/b/0\t-\t200\tGET|%d\t-\t0\t1\t2" % ms for ms in (5, 6, 30_000, 30_001)]
     metrics = counted(*lines, log_format=ENVOY_LINES)

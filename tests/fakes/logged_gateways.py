@@ -52,6 +52,8 @@ class LoggedGateway(msgspec.Struct, frozen=True):
     log: Path
     requests: RouteMetrics
     connections: ConnectionMetrics
+    failures: dict[str, str]
+    """Last text of the proxy about a failure, by the name of the backend."""
 
     def lines(self) -> list[str]:
         """Return the complete lines of the log."""
@@ -100,15 +102,20 @@ async def logged(proxy: str, gateway: GatewayConfiguration) -> AsyncIterator[Log
 @contextlib.asynccontextmanager
 async def _counting(
     file: Path, log_format: Format, connection_format: ConnectionFormat
-) -> AsyncIterator[tuple[RouteMetrics, ConnectionMetrics]]:
+) -> AsyncIterator[tuple[RouteMetrics, ConnectionMetrics, dict[str, str]]]:
     labels = {"gateway": "gw"}
-    requests = RouteMetrics(file, log_format, labels)
+    failures: dict[str, str] = {}
+
+    def on_failure(backend: str, text: str) -> None:
+        failures[backend.rpartition("/")[2]] = text
+
+    requests = RouteMetrics(file, log_format, labels, on_failure)
     connections = ConnectionMetrics(
         file.with_name(connection_counts.CONNECTIONS_FILE), connection_format, labels
     )
     tasks = [asyncio.create_task(metrics.run()) for metrics in (requests, connections)]
     try:
-        yield requests, connections
+        yield requests, connections, failures
     finally:
         for task in tasks:
             task.cancel()

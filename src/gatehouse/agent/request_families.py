@@ -48,8 +48,8 @@ RETRIES = Family(
 BACKEND_REQUESTS = Family(
     "gatehouse_backend_requests_total",
     "counter",
-    "Requests by backend and status class.",
-    ("backend", "status_class"),
+    "Requests by backend, status class, and reason why no endpoint responded.",
+    ("backend", "status_class", "reason"),
 )
 
 REQUEST_FAMILIES = (REQUESTS, REQUEST_DURATION, UPSTREAM_DURATION, BYTES, RETRIES, BACKEND_REQUESTS)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gatehouse.agent.request_families import METHODS, NO_STATUS, OTHER, STATUS_CLASSES
+from gatehouse.dataplane.backend_failures import BACKEND_FAILURES, RESET
 from gatehouse.dataplane.request_log import NGINX_NUMBERS
 
 _MISSING = (b"-", b"")
@@ -18,8 +19,30 @@ _MISSING = (b"-", b"")
 _METHODS = {method.encode(): method for method in METHODS}
 _CLASSES = {name[:1].encode(): name for name in STATUS_CLASSES}
 
-_NO_ENDPOINT = b"no_endpoint"
-"""Reason of a response by NGINX itself that still concerns the backend."""
+_NO_ENDPOINT, _CONNECTION_FAILURE, _TIMEOUT = "no_endpoint", "connection_failure", "timeout"
+_OWN_REASONS = {text.encode(): text for text in (_NO_ENDPOINT, _CONNECTION_FAILURE, _TIMEOUT)}
+"""Reasons of responses by NGINX itself that still concern the backend."""
+
+_CLOSED = "client_closed"
+"""Reason of a request whose client closed the connection."""
+
+_NGINX_REASONS = {
+    b"502": _CONNECTION_FAILURE,
+    b"504": _TIMEOUT,
+    b"499": _CLOSED,
+    b"444": _CLOSED,
+}
+"""Reasons by the status of a request to which no endpoint responded."""
+
+_HTTP_09 = b"009"
+"""Status in NGINX's log of a response that is no HTTP."""
+
+_ENVOY_REASONS = {
+    "no_healthy_upstream": _NO_ENDPOINT,
+    "downstream_remote_disconnect": _CLOSED,
+    "http2.remote_reset": _CLOSED,
+}
+"""Reasons by the details of a request to which no endpoint responded."""
 
 _CLIENT_CLOSED = (b"499", b"444")
 """Statuses in NGINX's log of connections that ended without a response."""
@@ -40,6 +63,12 @@ class Head(NamedTuple):
     """False: attempts are not attempts at endpoints of the backend."""
     concerns_backend: bool = False
     """True: the request counts for the backend, even without an attempt."""
+    reason: str = OTHER
+    """Reason why no endpoint responded, if none did."""
+    reason_answered: str = ""
+    """Problem of the response of an endpoint; empty: none."""
+    details: str = ""
+    """Text of the proxy about the failure of an attempt; empty: none."""
 
 
 class Format(NamedTuple):
@@ -98,7 +127,9 @@ def _nginx_head(text: bytes) -> Head:
         NO_STATUS if status in _CLIENT_CLOSED else status_class,
         # A location that answers itself may ask the authenticator, which is no endpoint.
         forwards=reason in _MISSING,
-        concerns_backend=reason == _NO_ENDPOINT,
+        concerns_backend=reason in _OWN_REASONS,
+        reason=_OWN_REASONS.get(reason) or _NGINX_REASONS.get(status, OTHER),
+        reason_answered="backend_protocol" if status == _HTTP_09 else "",
     )
 
 
@@ -119,7 +150,26 @@ def _envoy_head(text: bytes) -> Head:
     route, backend, status, method = text.split(b"\t", 3)
     status_class = _CLASSES.get(status[:1], NO_STATUS)
     known = _METHODS.get(method, OTHER)
-    return Head(_present(route), _present(backend), known, status_class, status_class)
+    details = status.partition(b" ")[2].decode(errors="replace")
+    reason = _ENVOY_REASONS.get(details) or _failure(details)
+    return Head(
+        _present(route),
+        _present(backend),
+        known,
+        status_class,
+        status_class,
+        reason=reason,
+        details="" if reason in (_NO_ENDPOINT, _CLOSED, OTHER) else details,
+    )
+
+
+def _failure(details: str) -> str:
+    """Return the reason that response code details mean."""
+    for failure in BACKEND_FAILURES:
+        is_reset = details.startswith(RESET) or not failure.reset
+        if is_reset and all(word in details for word in failure.words):
+            return failure.reason
+    return OTHER
 
 
 def _envoy_attempts(text: bytes) -> int:

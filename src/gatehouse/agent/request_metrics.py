@@ -8,7 +8,7 @@ package prometheus_client, which would take several times as long.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gatehouse.agent import request_families as families
@@ -68,23 +68,34 @@ class _Backend:
     def __init__(self, labels: str) -> None:
         self.labels = labels
         self.used = 0.0
-        self.requests: Counter[str] = Counter()
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """Number by status class and reason."""
 
     def lines(self, family: Family) -> Iterator[str]:
-        for status, value in self.requests.items():
+        for (status, reason), value in self.requests.items():
             if value:
-                yield f'{family.name}{{status_class="{status}",{self.labels}}} {value}'
+                own = f'status_class="{status}",reason="{reason}"'
+                yield f"{family.name}{{{own},{self.labels}}} {value}"
 
 
 class RouteMetrics(CountedLog[_Rule, _Backend]):
-    """Metrics of the requests in the file `path`, each with `labels` of the data plane."""
+    """Metrics of the requests in the file `path`, each with `labels` of the data plane.
+
+    `on_failure` gets a backend, and the text of the proxy about why no endpoint responded.
+    """
 
     page_families = families.REQUEST_FAMILIES
     backend_family = families.BACKEND_REQUESTS
 
-    def __init__(self, path: Path, log_format: Format, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        log_format: Format,
+        labels: Mapping[str, str],
+        on_failure: Callable[[str, str], None] = lambda _backend, _text: None,
+    ) -> None:
         super().__init__(path, "request log", _Rule, _Backend, labels)
-        self._format = log_format
+        self._format, self._on_failure = log_format, on_failure
 
     def _count(self, text: bytes, lines: list[bytes]) -> None:
         try:
@@ -104,8 +115,10 @@ class RouteMetrics(CountedLog[_Rule, _Backend]):
         forwarded = len(lines) if head.concerns_backend else batch.answered + batch.unanswered
         if head.backend and forwarded:
             counts = self._backends.get(head.backend).requests
-            counts[head.status_class] += batch.answered
-            counts[head.status_class_unanswered] += forwarded - batch.answered
+            counts[head.status_class, head.reason_answered] += batch.answered
+            counts[head.status_class_unanswered, head.reason] += forwarded - batch.answered
+            if head.details and forwarded > batch.answered:
+                self._on_failure(head.backend.decode(errors="replace"), head.details)
 
     def samples(self) -> list[Sample]:
         """Return the metrics of the log itself."""

@@ -27,7 +27,8 @@ NGINX_NUMBERS = ("duration", "header_times", "response_times", "received", "sent
 until the header of the response and until its end."""
 
 ENVOY_HEAD = ("route", "backend", "status", "method")
-"""The method is last: it may contain a tab."""
+"""``status`` has the response code details after a space, which earlier versions do not write. The
+method is last: it may contain a tab."""
 
 ENVOY_NUMBERS = ("duration", "upstream", "attempts", "received", "sent")
 """``duration`` and ``upstream``, until the header of the response: in milliseconds."""

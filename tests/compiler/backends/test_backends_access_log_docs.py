@@ -20,6 +20,7 @@ from gatehouse.compiler.ir.access_log import (
     REQUEST_FIELDS,
     LocalReason,
 )
+from gatehouse.dataplane.backend_failures import BACKEND_FAILURES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/tasks/access-logs.md").read_text(encoding="utf-8")
@@ -95,4 +96,6 @@ def test_each_reason_is_used_by_both_back_ends(proxy: str) -> None:
         path.read_text(encoding="utf-8") for path in sorted((BACKENDS / proxy).glob("*.py"))
     )
     used = {LocalReason[name] for name in re.findall(r"LocalReason\.([A-Z_]+)", code)}
+    if proxy == "envoy":
+        used |= {LocalReason(failure.reason) for failure in BACKEND_FAILURES}
     assert used == {*LocalReason} - (ONLY_ENVOY if proxy == "nginx" else set())

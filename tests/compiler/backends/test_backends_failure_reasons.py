@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
+import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,12 +19,14 @@ import msgspec
 import pytest
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.envoy_serving import host, plain, route_to
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged
 from fakes.loopback import free_port
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.origin import Origin
 
 pytestmark = pytest.mark.process
 
@@ -53,12 +57,25 @@ CASES = {
     "closed": Case("closing", CONNECTION, CONNECTION),
     "unknown authority": Case("other authority", CERTIFICATE, CONNECTION, tls=TLS),
     "other name": Case("tls", CERTIFICATE, CONNECTION, tls=ir.BackendTls("x.internal", "trust")),
+    "expired": Case("expired", CERTIFICATE, CONNECTION, tls=TLS),
     "TLS to a plain port": Case("plain", HANDSHAKE, CONNECTION, tls=TLS),
     "plain to a TLS port": Case("alerting", PROTOCOL, PROTOCOL),
     "HTTP/2 to HTTP/1.1": Case("plain", PROTOCOL, PROTOCOL, "h2c"),
     "gRPC to HTTP/1.1": Case("plain", PROTOCOL, PROTOCOL, "grpc"),
     "HTTP/1.1 to HTTP/2": Case("http2", PROTOCOL, PROTOCOL),
 }
+
+
+_COUNTED = r'reason="(\w+)",backend="Service/shop/(c\d+)"'
+
+
+WHY = {
+    "unknown authority": "unable_to_get_local_issuer_certificate",
+    "other name": "SAN_matcher",
+    "expired": "certificate_has_expired",
+    "TLS to a plain port": "WRONG_VERSION_NUMBER",
+}
+"""Word in the text of Envoy about a failure."""
 
 
 async def _serve(kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,10 +116,10 @@ async def server(kind: str, context: ssl.SSLContext | None) -> AsyncIterator[ir.
         yield ir.Endpoint("127.0.0.1", running.sockets[0].getsockname()[1])
 
 
-def _context(authority: Authority) -> ssl.SSLContext:
+def _context(authority: Authority, **more: Any) -> ssl.SSLContext:
     # Envoy quotes the names of a rejected certificate. They must not look like another reason.
     names = map(x509.DNSName, ("app.internal", "timeout.internal"))
-    chain, key = authority.issue("app", *names)
+    chain, key = authority.issue("app", *names, **more)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(chain, key)
     return context
@@ -115,7 +132,8 @@ async def failing(proxy: str, directory: Path) -> AsyncIterator[LoggedGateway]:
     (directory / "other").mkdir()
     contexts = {
         "tls": _context(authority),
-        "other authority": _context(Authority(directory / "other")),
+        "expired": _context(authority, ends=-datetime.timedelta(hours=1)),
+        "other authority": _context(Authority(directory / "other", "stranger")),
     }
     trust = ir_gateway.TrustBundle("trust", authority.pem)
     async with contextlib.AsyncExitStack() as stack:
@@ -125,7 +143,15 @@ async def failing(proxy: str, directory: Path) -> AsyncIterator[LoggedGateway]:
             endpoint = await stack.enter_async_context(
                 server(case.server, contexts.get(case.server))
             )
-            clusters.append(ir.Cluster(name, (endpoint,), case.protocol, case.tls))
+            clusters.append(
+                ir.Cluster(
+                    name,
+                    (endpoint,),
+                    case.protocol,
+                    case.tls,
+                    origin=Origin("Service", "shop", name),
+                )
+            )
             grpc = {"grpc": True} if case.protocol == "grpc" else {}
             routes.append(route_to(name, f"shop/{name}/0/0", f"/{name}", **grpc))
         gateway = plain([host("", *routes)], clusters, trust_bundles=(trust,))
@@ -137,7 +163,8 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
     proxy: str, tmp_path: Path
 ) -> None:
     expected = {name: getattr(case, proxy) for name, case in CASES.items()}
-    reasons = {}
+    reasons: dict[str, str] = {}
+    counted: dict[str, str] = {}
     async with failing(proxy, tmp_path) as served, aiohttp.ClientSession() as client:
         for number, name in enumerate(CASES):
             headers = GRPC if CASES[name].protocol == "grpc" else {}
@@ -147,4 +174,17 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
                 async with client.post(url, headers=headers) as response:
                     await response.read()
             reasons[name] = (await served.entry(path=f"/c{number}"))["reason"]
+        async with patience.limit():
+            while len(counted) < len(CASES):
+                await asyncio.sleep(0.05)
+                counted = {
+                    backend: reason
+                    for reason, backend in re.findall(_COUNTED, served.requests.text())
+                }
     assert reasons == expected
+    # NGINX does not count bytes from an endpoint that are no response.
+    in_metric = {"HTTP/2 to HTTP/1.1", "gRPC to HTTP/1.1"} if proxy == "nginx" else set()
+    for number, name in enumerate(CASES):
+        assert counted[f"c{number}"] == (CONNECTION if name in in_metric else expected[name]), name
+        if proxy == "envoy" and name in WHY:
+            assert WHY[name] in served.failures[f"c{number}"]

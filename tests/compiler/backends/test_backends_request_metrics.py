@@ -96,8 +96,11 @@ REQUESTS = {
 }  # fmt: skip
 """Number of requests by route, method and status class."""
 
-BACKENDS = {("backend=Service/shop/web", "status_class=2xx"): 4,
-            ("backend=Service/shop/web", "status_class=5xx"): 2}  # fmt: skip
+BACKENDS = {
+    ("backend=Service/shop/web", "reason=", "status_class=2xx"): 4,
+    ("backend=Service/shop/web", "reason=no_endpoint", "status_class=5xx"): 1,
+    ("backend=Service/shop/web", "reason=connection_failure", "status_class=5xx"): 1,
+}
 """Requests without an endpoint count for the backend. Rejected ones do not."""
 
 
@@ -162,7 +165,7 @@ async def test_retries_and_unreachable_endpoints_are_counted(proxy: str) -> None
     assert of(values, "route_retries_total") == {("route=shop/web/0",): 2}
     assert of(values, "route_upstream_duration_seconds_count") == {("route=shop/web/0",): 0}
     assert of(values, "backend_requests_total") == {
-        ("backend=Service/shop/web", "status_class=5xx"): 1
+        ("backend=Service/shop/web", "reason=connection_failure", "status_class=5xx"): 1
     }
 
 
@@ -232,7 +235,7 @@ async def test_grpc_calls_are_counted_by_their_http_status(proxy: str) -> None:
         ("method=POST", "route=shop/calls/0", "status_class=2xx"): 2
     }
     assert of(values, "backend_requests_total") == {
-        ("backend=Service/shop/web", "status_class=2xx"): 2
+        ("backend=Service/shop/web", "reason=", "status_class=2xx"): 2
     }
 
 

@@ -49,6 +49,7 @@ from gatehouse.dataplane.xds.listener_drains import ListenerDrains
 from gatehouse.runtime import private_files, unix_http
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import Sample
+from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.reviewer import config as reviewer
 
 log = structlog.get_logger("gatehouse.agent")
@@ -84,8 +85,10 @@ def _probed_binary(options: AgentOptions) -> binaries.EnvoyBinary:
 def _log_metrics(
     places: paths.EnvoyPaths, labels: Mapping[str, str]
 ) -> tuple[RouteMetrics, ConnectionMetrics]:
+    # Envoy's own log has nothing about them.
+    failures = FailureLog(lambda line: log.warning("envoy message", text=line))
     return (
-        RouteMetrics(places.request_log, request_lines.ENVOY_LINES, labels),
+        RouteMetrics(places.request_log, request_lines.ENVOY_LINES, labels, failures.record),
         ConnectionMetrics(places.connection_log, ENVOY_CONNECTIONS, labels),
     )
 

@@ -18,7 +18,8 @@ _METHOD_LENGTH = 16
 _VALUES = {
     "route": log_entries.ROUTE_OF_REQUEST,
     "backend": f"%METADATA(CLUSTER:{log_entries.METADATA}:backend)%",
-    "status": "%RESPONSE_CODE%",
+    # The details have no white space.
+    "status": "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS%",
     "duration": "%DURATION%",
     "upstream": "%COMMON_DURATION(US_TX_BEG:US_RX_BEG:ms)%",
     "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",

@@ -17,6 +17,7 @@ from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
 from gatehouse.compiler.ir.access_log import AccessLog, LocalReason, Style
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane.backend_failures import BACKEND_FAILURES, RESET, BackendFailure
 
 _Config = header_to_metadata_pb2.Config
 
@@ -42,8 +43,13 @@ _UNQUOTED = {
 """Recorded metadata for lines of text, which do not escape it."""
 
 _DETAILS = "response.code_details"
-_RESET = f"{_DETAILS}.startsWith('upstream_reset')"
-_TLS_FAILED = f"{_RESET} && {_DETAILS}.contains('TLS_error')"
+
+
+def _condition(failure: BackendFailure) -> str:
+    """Return the condition in CEL."""
+    start = (f"{_DETAILS}.startsWith('{RESET}')",) if failure.reset else ()
+    return " && ".join((*start, *(f"{_DETAILS}.contains('{word}')" for word in failure.words)))
+
 
 _REASONS = (
     (f"{_DETAILS} == 'via_upstream'", "''"),
@@ -54,18 +60,7 @@ _REASONS = (
     (f"{_DETAILS} == 'no_healthy_upstream'", f"'{LocalReason.NO_ENDPOINT}'"),
     (f"{_DETAILS} == 'route_not_found'", f"'{LocalReason.NO_ROUTE}'"),
     (f"{_DETAILS} == 'cluster_not_found'", f"'{LocalReason.INVALID_ROUTE}'"),
-    # Before other words: the details may quote names of the endpoint's certificate.
-    (
-        f"{_TLS_FAILED} && {_DETAILS}.contains('CERTIFICATE_VERIFY_FAILED')",
-        f"'{LocalReason.BACKEND_CERTIFICATE}'",
-    ),
-    (_TLS_FAILED, f"'{LocalReason.BACKEND_TLS}'"),
-    (
-        f"{_RESET} && {_DETAILS}.contains('{{protocol_error')",
-        f"'{LocalReason.BACKEND_PROTOCOL}'",
-    ),
-    (f"{_DETAILS}.contains('timeout')", f"'{LocalReason.TIMEOUT}'"),
-    (_RESET, f"'{LocalReason.CONNECTION_FAILURE}'"),
+    *((_condition(failure), f"'{failure.reason}'") for failure in BACKEND_FAILURES),
     (f"{_DETAILS}.contains('rate_limited')", f"'{LocalReason.RATE_LIMIT}'"),
     (
         f"{_DETAILS}.startsWith('ext_authz') || {_DETAILS}.startsWith('jwt_authn') || "

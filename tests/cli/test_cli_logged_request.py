@@ -56,6 +56,27 @@ def test_request_keeps_its_own_request_id() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("connection_failure", "8081 is the right targetPort of Service shop/x, Service shop/y"),
+        ("backend_certificate", "is not valid for the BackendTLSPolicy of Service shop/x"),
+        ("backend_tls", "Check that the port of the endpoint speaks TLS"),
+        ("backend_protocol", "Check appProtocol of Service shop/x"),
+        ("timeout", "the endpoint of Service shop/x, Service shop/y did not respond"),
+        ("rate_limit", ""),
+        ("of_a_later_version", ""),
+    ],
+)
+def test_reason_of_an_entry_is_explained(reason: str, cause: str) -> None:
+    backend = "Service/shop/x,Service/shop/y"
+    text = line("abc", reason=reason, endpoint="10.0.0.1:8081", backend=backend)
+    entry = find_entry([text], "abc")
+    assert entry is not None
+    assert cause in entry.cause
+    assert bool(entry.cause) == bool(cause)
+
+
+@pytest.mark.parametrize(
     ("sent", "logged", "agrees", "text"),
     [
         (SentResponse(True, "429, as expected", 429), LoggedRequest("rate_limit"), False,
@@ -64,7 +85,8 @@ def test_request_keeps_its_own_request_id() -> None:
          "the response is that of endpoint 10.0.0.1:80"),
         (SentResponse(False, "504, unlike the expected answer", 504),
          LoggedRequest("timeout", "10.0.0.1:80", 2), False,
-         "reason timeout, endpoint 10.0.0.1:80, attempts 2"),
+         "reason timeout, endpoint 10.0.0.1:80, attempts 2:"
+         " the endpoint of the backend did not respond in time"),
     ],
 )  # fmt: skip
 def test_answer_of_the_data_plane_is_unlike_that_of_a_backend(

@@ -28,6 +28,20 @@ _READ_SECONDS, _READ_LINES = 10, 5000
 """Part of a log that is read: its last seconds, and at most its last lines."""
 
 
+_CAUSES = {
+    "connection_failure": "the endpoint refused or closed the connection, or a TLS handshake of"
+    " NGINX with it failed. Check that {port} is the right targetPort of {backend}",
+    "backend_certificate": "the certificate of the endpoint is not valid for the BackendTLSPolicy"
+    " of {backend}. Check its hostname, its CA certificates and the expiry of the certificate",
+    "backend_tls": "the TLS handshake failed. Check that the port of the endpoint speaks TLS, as"
+    " the BackendTLSPolicy of {backend} requires",
+    "backend_protocol": "the endpoint speaks another protocol. Check appProtocol of {backend}, and"
+    " whether it needs a BackendTLSPolicy because its port speaks TLS",
+    "timeout": "the endpoint of {backend} did not respond in time",
+}
+"""Causes by the reason of an entry, and what to check."""
+
+
 class LoggedRequest(msgspec.Struct, frozen=True, rename="camel"):
     """Access log entry of a request or connection, or the reason why there is none."""
 
@@ -40,6 +54,8 @@ class LoggedRequest(msgspec.Struct, frozen=True, rename="camel"):
     """Why there is no entry."""
     user: str | msgspec.UnsetType = msgspec.UNSET
     """User of a request to a kube-apiserver."""
+    backend: str = ""
+    """``kind/namespace/name``, or several of them, separated by commas; empty: none."""
 
     @property
     def text(self) -> str:
@@ -53,8 +69,20 @@ class LoggedRequest(msgspec.Struct, frozen=True, rename="camel"):
             kind = "the response is that of" if self.attempts else "forwarded to"
             return f"{kind} endpoint {self.endpoint or '(none)'}"
         text = f"reason {self.reason}"
-        text += f", endpoint {self.endpoint}" if self.endpoint else ""
-        return text + (f", attempts {self.attempts}" if self.attempts and self.endpoint else "")
+        if not self.endpoint:
+            return text
+        attempts = f", attempts {self.attempts}" if self.attempts else ""
+        cause = f": {self.cause}" if self.cause else ""
+        return f"{text}, endpoint {self.endpoint}{attempts}{cause}"
+
+    @property
+    def cause(self) -> str:
+        """The cause that the reason means for the endpoint, and what to check; empty: none."""
+        cause = _CAUSES.get(self.reason, "")
+        port = self.endpoint.rpartition(":")[2]
+        kinds = (name.partition("/") for name in filter(None, self.backend.split(",")))
+        backend = ", ".join(f"{kind} {name}" for kind, _, name in kinds) or "the backend"
+        return cause.format(backend=backend, port=port)
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -64,6 +92,7 @@ class _Entry(msgspec.Struct, frozen=True):
     reason: str | None
     endpoint: str | None
     attempts: int | None
+    backend: str | None = None
 
 
 class SentConnection(msgspec.Struct, frozen=True):
@@ -141,7 +170,12 @@ def find_entry(lines: Sequence[str], request_id: str) -> LoggedRequest | None:
         except msgspec.MsgspecError:
             continue
         if entry.request_id == request_id:
-            return LoggedRequest(entry.reason or "", entry.endpoint or "", entry.attempts or 0)
+            return LoggedRequest(
+                entry.reason or "",
+                entry.endpoint or "",
+                entry.attempts or 0,
+                backend=entry.backend or "",
+            )
     return None
 
 

@@ -48,7 +48,8 @@ def certificates_of_listener(ask: Ask, target: Key, state: ListenerState) -> Ite
     where = f"listener {state.spec.name}"
     for certificate in state.certificates:
         yield from _leaf(certificate, f"{where}: tls.certificateRefs")
-    if PROTOCOLS[state.spec.protocol].validates:
+    protocol = PROTOCOLS.get(state.spec.protocol)
+    if protocol is not None and protocol.validates:
         port = (target, state.spec.port)
         _, place = ask(frontend_tls.validation_of, port)
         trust, _ = ask(frontend_tls.client_trust_of_port, port)

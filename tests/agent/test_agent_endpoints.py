@@ -212,9 +212,8 @@ async def test_new_upstream_is_served_from_first_request(
             await control_plane.programmed(
                 forwarding(port, (backends.endpoints(2), 1), cluster="d7")
             )
-            await asyncio.sleep(0.1)
-            load.answered.clear()
-            await asyncio.sleep(0.2)
+            await load.settles({"2"})
+            await until(lambda: load.answered["2"] >= 100)
             assert load.answered.keys() == {"2"}
             await unseeded(tmp_path)
             await control_plane.programmed(
@@ -224,10 +223,9 @@ async def test_new_upstream_is_served_from_first_request(
             await control_plane.programmed(
                 forwarding(port, (backends.endpoints(0), 3), (backends.endpoints(1, 2), 1))
             )
-            await asyncio.sleep(0.1)
+            await load.settles({"0", "1", "2"})
             load.answered.clear()
-            await asyncio.sleep(0.5)
-            total = sum(load.answered.values())
+            total = await until(lambda: (n := load.answered.total()) >= 800 and n)
             assert abs(load.answered["0"] / total - 0.75) < 0.02
         assert load.failed == {}
         _, metrics = await get(health, "/metrics")

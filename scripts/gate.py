@@ -6,7 +6,8 @@ The gate is what decides the exit status. The evidence takes more time and more 
 after the gate, within a limit, and printed. A failing test that uses processes or servers runs
 again in a new process, with its whole file and nothing beside it, up to twice. One that passes then
 is flaky: it is listed, and decides nothing. One that fails three times is a defect, and so is any
-failure of a test that uses neither. CONTRIBUTING.md says what to do with a flaky test.
+failure of a test that uses neither. A failure of a test with the mark `timing` is never a defect.
+CONTRIBUTING.md says what to do with a flaky test.
 
 Only the preparation and the stages that say so reach package registries.
 """
@@ -187,8 +188,9 @@ class Runner:
         counts = collections.Counter(item.outcome for item in record.outcomes.values())
         failures = record.failures()
         result.flaky = self._repeat(stage, record.repeatable(), deadline)
-        result.defects = {test: item for test, item in failures.items() if test not in result.flaky}
         result.passed, result.skipped = counts["passed"] + len(result.flaky), counts["skipped"]
+        result.flaky |= {test: item for test, item in failures.items() if item.timing}
+        result.defects = {test: item for test, item in failures.items() if test not in result.flaky}
         if status is None:
             result.verdict = "stopped"
         elif status and not (record.complete and failures and not result.defects):

@@ -153,7 +153,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Reject a test whose own settings would make a run differ from the next one.
+    """Reject a test whose own settings would make a run differ from the next one, and asserted
+    times outside of the evidence.
 
     A random run also has its property tests in another order. Limits of tests get the factor of
     :mod:`fakes.patience`, as the default limit does.
@@ -162,6 +163,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if own := item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(own.args[0] * patience.FACTOR), append=False)
+        if item.get_closest_marker("timing") and not item.get_closest_marker("long"):
+            raise pytest.UsageError(f"{item.nodeid}: timing without long decides in the gate")
         test = getattr(item, "obj", None)
         used = getattr(test, "_hypothesis_internal_use_settings", None)
         if used is None:

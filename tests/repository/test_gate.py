@@ -96,6 +96,15 @@ def test_failure_in_three_runs_is_a_defect(target: Target) -> None:
     assert len(target.calls()) == 3
 
 
+def test_failure_of_a_test_of_time_is_listed_and_decides_nothing(target: Target) -> None:
+    late = Outcome("failed", "9 s", outside=True, timing=True)
+    for _ in range(3):
+        target.then(1, test_one=late, test_two=PASSED)
+    result = target.runner.run(STAGE, far())
+    assert (result.verdict, result.defects, result.passed) == ("passed", {}, 1)
+    assert result.flaky == {"a.py::test_one": late}
+
+
 def test_failure_without_processes_runs_once(target: Target) -> None:
     target.then(2, one=Outcome("passed"), two=Outcome("failed"))
     result = target.runner.run(STAGE, far())

@@ -248,6 +248,7 @@ def test_memory_of_each_process_stays_within_its_limit(outcome: Outcome) -> None
         assert resident < MEMORY_BYTES.get(name, DATA_PLANE_BYTES), name
 
 
+@pytest.mark.timing
 def test_replaced_data_plane_serves_all_good_routes(outcome: Outcome) -> None:
     assert outcome.replaced < LATE_SECONDS
 
@@ -258,11 +259,13 @@ def test_no_request_of_the_good_tenant_fails(outcome: Outcome) -> None:
         assert answers["200"] > 100
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("kind", CHANGES)
 def test_changes_are_served_during_the_flood(outcome: Outcome, kind: str) -> None:
     assert max(outcome.meanwhile[kind]) < LATE_SECONDS
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("kind", CHANGES)
 def test_changes_are_served_in_time_after_the_flood(outcome: Outcome, kind: str) -> None:
     limit = {"gatehouse-nginx": LATE_SECONDS, "gatehouse-envoy": SERVED_WITHIN_SECONDS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -183,6 +184,12 @@ async def test_restart_back_off_grows_while_liveness_probe_fails(
         assert runner.state.restarts == 2
 
 
+def ignores_sigterm(pid: int) -> bool:
+    text = Path(f"/proc/{pid}/status").read_text()
+    ignored = int(text.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored >> (signal.SIGTERM - 1) & 1)
+
+
 async def test_stuck_process_is_killed_after_hook_and_grace_period(
     tmp_path: Path, server: Server
 ) -> None:
@@ -191,7 +198,7 @@ async def test_stuck_process_is_killed_after_hook_and_grace_period(
     async with pod.running() as runner:
         await until(lambda: runner.state.ready)
         # Python ignores SIGTERM only after its start.
-        await asyncio.sleep(0.5)
+        await until(lambda: ignores_sigterm(pod.pid))
         server.good = False
         await until(lambda: not runner.state.ready)
         began = time.monotonic()

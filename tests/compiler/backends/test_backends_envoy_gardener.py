@@ -118,19 +118,21 @@ async def server(name: str) -> AsyncIterator[Endpoint]:
 
 async def response(port: int, host: str = "127.0.0.1") -> bytes:
     """Return the answer to a line, empty if the connection is closed. Wait for the proxy."""
-    for _ in range(200):
+
+    async def connected() -> Any:
         with contextlib.suppress(ConnectionRefusedError):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                writer.write(b"hello\n")
-                async with patience.limit():
-                    return await reader.readline()
-            except ConnectionResetError:
-                return b""
-            finally:
-                writer.transport.abort()
-        await asyncio.sleep(0.05)
-    raise AssertionError("nothing listens")
+            return await asyncio.open_connection(host, port)
+
+    reader, writer = await patience.until(connected)
+    try:
+        writer.write(b"hello\n")
+        async with patience.limit():
+            line: bytes = await reader.readline()
+            return line
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize(

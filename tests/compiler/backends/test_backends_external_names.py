@@ -16,6 +16,7 @@ from differential import proxies
 from fakes import envoy_serving
 from fakes.dns_server import NameServer
 from fakes.loopback import loopback_network
+from fakes.patience import until_equal
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -69,15 +70,13 @@ def gateway_of(name_server: NameServer, port: int) -> ir_gateway.GatewayConfigur
 
 
 async def until_answered(address: str, expected: str) -> None:
-    text = ""
     async with aiohttp.ClientSession() as session:
-        for _ in range(300):
+
+        async def text() -> str:
             async with session.get(f"http://{address}:{proxies.PORT}/") as response:
-                text = await response.text()
-            if text == expected:
-                return
-            await asyncio.sleep(0.1)
-    raise AssertionError(f"{text!r} instead of {expected!r}")
+                return await response.text()
+
+        await until_equal(text, expected)
 
 
 @pytest.mark.process

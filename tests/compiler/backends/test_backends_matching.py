@@ -7,7 +7,6 @@ import random
 import re
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, quote
 
@@ -144,11 +143,12 @@ def port(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> Iterato
     process = subprocess.Popen(
         [str(binary.path), "-p", str(directory), "-e", "stderr", "-c", f"{directory}/nginx.conf"]
     )
-    for _ in range(200):
+
+    def listens() -> bool:
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", chosen)) == 0:
-                break
-        time.sleep(0.02)
+            return probe.connect_ex(("127.0.0.1", chosen)) == 0
+
+    patience.wait_until(listens)
     yield chosen
     process.terminate()
     process.wait(patience.SECONDS)

@@ -76,7 +76,8 @@ class RateLimitProcess(Process):
             *(sys.executable, "-m", "gatehouse", "ratelimit", "--redis", self._redis),
             *("--bind-address", self.address, "--health-bind-address", f"127.0.0.1:{self.health}"),
             # On a busy machine a Redis that is well is late, and then nothing is limited.
-            *("--redis-timeout", "2", "--shutdown-delay", "0", *self._options),
+            *("--redis-timeout", f"{2 * patience.FACTOR:g}", "--shutdown-delay", "0"),
+            *self._options,
         ]
 
     def begin(self) -> None:

@@ -226,7 +226,7 @@ async def metric(health: int, name: str) -> float:
 
 HANG = {
     "GATEHOUSE_AGENT_PROBE_PERIOD_SECONDS": "0.5",
-    "GATEHOUSE_AGENT_HANG_KILL_SECONDS": "6",
+    "GATEHOUSE_AGENT_HANG_KILL_SECONDS": f"{6 * patience.FACTOR:g}",
 }
 
 

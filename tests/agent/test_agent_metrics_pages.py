@@ -182,7 +182,7 @@ async def test_page_has_the_same_metrics_on_both_proxies(
             >= {
                 ("method=GET", "route=shop/web/0", "status_class=2xx"): 1,
                 ("method=GET", "route=", "status_class=4xx"): 1,
-                ("backend=Service/shop/web", "status_class=2xx"): 1,
+                ("backend=Service/shop/web", "reason=", "status_class=2xx"): 1,
             }.items()
         )
         since = samples["gatehouse_agent_configuration_timestamp_seconds",]

@@ -136,6 +136,7 @@ async def test_dead_master_is_restarted_with_last_known_good_configuration(
 
         await until(replaced)
         assert await get(port) == (200, "kept")
+        await until(lambda: control_plane.incidents)
         await control_plane.until(lambda report: not report.unhealthy)
         assert [incident[:2] for incident in control_plane.incidents] == [(GATEWAY, "pod-1")]
         assert control_plane.incidents[0][2].startswith("NGINX is not healthy: ")

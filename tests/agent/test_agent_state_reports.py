@@ -90,6 +90,14 @@ async def test_change_is_reported_with_the_health(nginx: Nginx) -> None:
     assert await nginx.settled() == ["unhealthy"]
 
 
+async def test_death_is_reported_if_nginx_runs_again_before(nginx: Nginx) -> None:
+    nginx.healthy = False
+    nginx.state.notify_changed()
+    nginx.healthy = True
+    nginx.state.notify_changed()
+    assert await nginx.settled() == ["unhealthy", "healthy"]
+
+
 async def test_requested_state_is_reported_unchanged(nginx: Nginx) -> None:
     nginx.state.request()
     assert await nginx.settled() == ["worker 100", "healthy"]

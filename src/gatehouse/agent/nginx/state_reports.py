@@ -12,6 +12,8 @@ from gatehouse.agent.nginx.instance_info import message_metadata
 from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.wire.mpi.v1 import command_pb2
 
+_UNHEALTHY = command_pb2.InstanceHealth.InstanceHealthStatus.INSTANCE_HEALTH_STATUS_UNHEALTHY
+
 COMPARE_SECONDS = 5.0
 """Time in seconds after which the state is compared again, so that a lost report is repeated."""
 
@@ -36,9 +38,15 @@ class StateReports:
         self._source = source
         self._changed = asyncio.Event()
         self._requested = False
+        self._unhealthy: list[command_pb2.InstanceHealth] = []
+        """The last state in which NGINX was not healthy, until it is reported: NGINX may run again
+        before."""
 
     def notify_changed(self) -> None:
         """Compare the state with the reported one at once."""
+        health = self._source.health()
+        if health.instance_health_status == _UNHEALTHY:
+            self._unhealthy = [health]
         self._changed.set()
 
     def request(self) -> None:
@@ -49,12 +57,13 @@ class StateReports:
     async def run(self, connection: MPIClient, reported: command_pb2.Resource) -> None:
         """Report to a control plane that knows the description ``reported``, until cancelled."""
         reported_health: command_pb2.InstanceHealth | None = None
-        requested = False
+        requested, self._unhealthy = False, []
         while True:
             # Cleared first: NGINX may start while its death is being reported.
             requested, self._requested = requested or self._requested, False
             self._changed.clear()
-            resource, health = self._source.resource(), self._source.health()
+            resource = self._source.resource()
+            states, self._unhealthy = [*self._unhealthy, self._source.health()], []
             with contextlib.suppress(grpc.aio.AioRpcError, OSError):
                 if requested or resource != reported:
                     # The control plane forgets the reported health at each status.
@@ -65,7 +74,9 @@ class StateReports:
                         )
                     )
                     reported, requested = resource, False
-                if health != reported_health:
+                for health in states:
+                    if health == reported_health:
+                        continue
                     await connection.update_health(
                         command_pb2.UpdateDataPlaneHealthRequest(
                             message_meta=message_metadata(), instance_healths=[health]

@@ -114,7 +114,7 @@ class StoredVerdicts:
             if condition["type"] == "Programmed":
                 confirmed = condition["status"] == "True"
                 self._programmed[gateway] = ProgrammedState(
-                    ProgrammedInput(programmed=False),
+                    _NOT_PROGRAMMED.state,
                     condition.get("observedGeneration", 0) if confirmed else 0,
                     Incomplete.since(message),
                 )

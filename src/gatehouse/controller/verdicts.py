@@ -82,6 +82,10 @@ class _LeftOut(msgspec.Struct):
         return _LeftOut(*(getattr(before, name) | getattr(self, name) for name in fields))
 
 
+_NOTHING = _LeftOut()
+"""For all Gateways that try nothing again; it stays empty."""
+
+
 class Verdicts:
     """The verdicts about parts of one Gateway."""
 
@@ -94,7 +98,7 @@ class Verdicts:
     ) -> None:
         """``spec_of``, ``reads``: see :class:`~gatehouse.controller.quarantine.Quarantine`."""
         self._gateway, self._spec_of, self._reads, self._clock = gateway, spec_of, reads, clock
-        self._now, self._before_retry = _LeftOut(), _LeftOut()
+        self._now, self._before_retry = _LeftOut(), _NOTHING
         self._attempts: dict[Suspect, _Attempts] = {}
 
     @property
@@ -227,7 +231,7 @@ class Verdicts:
 
     def suspend(self, parts: Iterable[Suspect]) -> None:
         """Use parts again that are tried. Their count of rejections stays."""
-        self._before_retry = self._now.over(_LeftOut())
+        self._before_retry = self._now.over(_NOTHING)
         for part in parts:
             if part.credential:
                 self._now.credentials.pop(part.credential, None)
@@ -253,7 +257,7 @@ class Verdicts:
 
     def settle(self) -> None:
         """Forget the attempts of parts that are used again, after they were tried."""
-        self._before_retry = _LeftOut()
+        self._before_retry = _NOTHING
         self._forget_attempts()
 
     def _forget_attempts(self) -> None:

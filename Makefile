@@ -41,11 +41,20 @@ evidence:  ## Run what CI runs beside the gate: long tests, all faults, images (
 
 SUITE = $(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster and (kubernetes or not peers)"
 
-test: env-dev  ## Run the test suite, without tests of whole installations and of the chart
-	@$(SUITE) $(or $(TESTS),tests --ignore=tests/e2e --ignore=tests/charts) $(ARGS)
+# Directories with a suite of their own.
+OTHERS := e2e security clients charts
+
+test: env-dev  ## Run the tests, without those of the following suites
+	@$(SUITE) $(or $(TESTS),tests $(OTHERS:%=--ignore=tests/%)) $(ARGS)
 
 e2e: env-dev  ## Run the tests of whole installations
 	@$(SUITE) $(or $(TESTS),tests/e2e) $(ARGS)
+
+security: env-dev  ## Run the attacks of tenants, clients and agents
+	@$(SUITE) $(or $(TESTS),tests/security) $(ARGS)
+
+clients: env-dev  ## Run kubectl and other clients against the API server
+	@$(SUITE) $(or $(TESTS),tests/clients) $(ARGS)
 
 charts: env-dev  ## Run the tests of the chart (skips without helm)
 	@$(SUITE) $(or $(TESTS),tests/charts) $(ARGS)

@@ -65,10 +65,12 @@ class Stage:
     one. Empty: every path."""
 
 
+SUITES = ("test", "e2e", "security", "clients", "charts")
+
 STAGES = (
     Stage("prepare", "prepare", network=True),
     Stage("check", "check"),
-    *(Stage(suite, suite, repeat="file") for suite in ("test", "e2e", "charts")),
+    *(Stage(suite, suite, repeat="file") for suite in SUITES),
     *(
         Stage(
             f"conformance {proxy}",

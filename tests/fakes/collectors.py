@@ -45,12 +45,14 @@ class Collector:
         self, number: int, holds: Callable[[ReceivedSpan], bool] = lambda _: True
     ) -> list[ReceivedSpan]:
         """Wait until at least ``number`` spans match, and return them."""
-        with contextlib.suppress(TimeoutError):
-            async with patience.limit():
-                while len([span for span in self.spans if holds(span)]) < number:
-                    await asyncio.sleep(0.02)
-                    await self.refresh()
-        return [span for span in self.spans if holds(span)]
+
+        async def received() -> list[ReceivedSpan]:
+            await self.refresh()
+            spans = [span for span in self.spans if holds(span)]
+            return spans if len(spans) >= number else []
+
+        spans: list[ReceivedSpan] = await patience.until(received)
+        return spans
 
 
 class InProcessCollector(Collector):

@@ -138,7 +138,11 @@ class AgentV2:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def ended(self) -> grpc.StatusCode:
-        """Wait until the server ends the channel. Return the status code."""
+        """Wait until the server ends the channel. Return the status code.
+
+        If a message is being sent meanwhile, as in :meth:`connected` with ``registers``, the client
+        library may make the code INTERNAL.
+        """
         return await self.call.code()
 
     def _registration(self) -> sdk.Command:

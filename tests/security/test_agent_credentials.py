@@ -148,7 +148,7 @@ class Caller:
         result = {}
         async with self.channel() as opened:
             commander = AgentV2(opened, self.token, self.apply)
-            async with commander.connected():
+            async with commander.connected(registers=False):
                 result["v2 commands"] = await commander.ended()
             for name, call in {
                 "v2 download": commander.download("anything"),

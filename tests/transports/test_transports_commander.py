@@ -365,7 +365,7 @@ async def test_long_configuration_test_is_confirmed_by_status_report(
 
 @pytest.mark.parametrize("token", ["bad", ""])
 async def test_invalid_token_is_denied(control_plane: ControlPlane, token: str) -> None:
-    async with agent(control_plane, Seen(), token) as result:
+    async with agent(control_plane, Seen(), token, registers=False) as result:
         assert await result.ended() == grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.aio.AioRpcError) as denied:
             await result.download("anything")

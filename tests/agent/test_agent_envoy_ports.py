@@ -14,6 +14,7 @@ from fakes import patience
 from fakes.agent_control_plane import GATEWAY
 from fakes.envoy_running import get
 from fakes.quarantined_envoy import Controller, controller_with_envoy, route
+from gatehouse.controller import outputs
 from gatehouse.dataplane.xds import ads_session
 from gatehouse.dataplane.xds.subscription import Subscription
 
@@ -35,7 +36,7 @@ async def answer(port: int) -> tuple[int, str]:
 
 
 def rejections(controller: Controller) -> list[str]:
-    return [one.reason for one in controller.publisher.rejected(GATEWAY)]
+    return [one.reason for one in outputs.rejections(controller.publisher.report(GATEWAY))]
 
 
 async def test_port_in_use_is_served_soon_after_its_release(

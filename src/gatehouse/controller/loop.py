@@ -10,28 +10,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import structlog
 
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.inputs import replicas_key
-from gatehouse.controller import outputs, programmed_condition
+from gatehouse.controller import outputs
 from gatehouse.controller.alarm import Alarm
 from gatehouse.controller.backend_reports import BackendReports
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines
 from gatehouse.controller.deferred_status import DeferredStatuses
-from gatehouse.controller.input_set import InputSet
-from gatehouse.controller.limit_use import LimitUseInputs
+from gatehouse.controller.gateway_states import UNPUBLISHED, GatewayState
 from gatehouse.controller.metrics import compile_duration_histogram
 from gatehouse.controller.overdue_statuses import OverdueStatuses, counted
-from gatehouse.controller.programmed_condition import incomplete_now
+from gatehouse.controller.programmed_condition import (
+    ProvisioningError,
+    evaluate_programmed,
+    incomplete_now,
+)
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantines import Quarantines
+from gatehouse.controller.report_inputs import ReportInputs
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Changes
@@ -95,20 +99,12 @@ class Loop:
         self._last = CompileResult()
         self._changed_gateways: set[Key] = set()
         """Gateways with a new configuration, report or provisioning result."""
-        self._generations: dict[Key, int] = {}
-        """``metadata.generation`` of all existing Gateways."""
-        self._programmed: dict[Key, programmed_condition.ProgrammedState] = {}
-        self._provisioning_errors: dict[Key, programmed_condition.ProvisioningError | None] = {}
-        self._connected: dict[Key, int] = {}
-        """Number of connected instances of each Gateway."""
-        self._first_publications: dict[Key, tuple[int, int]] = {}
-        """By Gateway, the compiled generation and the number of the first publication with it."""
+        self._states: defaultdict[Key, GatewayState] = defaultdict(GatewayState)
+        """By Gateway that exists or is served."""
         self._deferred_statuses, self._overdue = DeferredStatuses(), OverdueStatuses()
         self._deadlines = Deadlines(compilation.put_input)
         self._backend_reports = BackendReports(compilation.put_input, record_backend)
-        self._rejections = InputSet(compilation.put_input)
-        self._unready_servers = InputSet(compilation.put_input)
-        self._limit_use = LimitUseInputs(compilation)
+        self._report_inputs = ReportInputs(compilation, publisher)
         compilation.put_input(outputs.BACK_ENDS, publisher.back_ends)
         self._quarantines = Quarantines(publisher, compilation, self._changed, record_rejection)
         self._compiled_at = -IDLE_SECONDS
@@ -130,23 +126,20 @@ class Loop:
             self._changed()
 
     def _set_generation(self, gateway: Key, raw: Mapping[str, Any] | None) -> None:
-        before = self._generations.pop(gateway, None)
-        if raw is not None:
-            self._generations[gateway] = raw.get("metadata", {}).get("generation", 0)
-        if before != self._generations.get(gateway):
+        state, before = self._states[gateway], self._states[gateway].generation
+        state.generation = raw.get("metadata", {}).get("generation", 0) if raw is not None else None
+        if before != state.generation:
             self._changed_gateways.add(gateway)
 
     def reported(self) -> tuple[int, int]:
         """Return the number of managed Gateways and that of their connected instances."""
-        return len(self._last.gateways), sum(self._connected.values())
+        return len(self._last.gateways), sum(state.instances for state in self._states.values())
 
-    def on_provisioned(
-        self, gateway: tuple[str, str], error: programmed_condition.ProvisioningError | None
-    ) -> None:
+    def on_provisioned(self, gateway: tuple[str, str], error: ProvisioningError | None) -> None:
         """Store that a Gateway's data plane was provisioned (None), or why it was not."""
         key = ("Gateway", *gateway)
-        if self._provisioning_errors.get(key) != error:
-            self._provisioning_errors[key] = error
+        if self._states[key].provisioning_error != error:
+            self._states[key].provisioning_error = error
             self._changed_gateways.add(key)
             self._input_changed.set()
             self._wake_up.set()
@@ -236,7 +229,7 @@ class Loop:
 
     def _run_once(self) -> None:
         started = time.perf_counter()
-        self._evaluate(self._last)
+        self._evaluate(self._last, self._changed_gateways)
         self._stale |= self._deadlines.update(self._last.deadlines)
         result = self._compile_and_publish(self._last)
         self._stale |= self._deadlines.update(result.deadlines)
@@ -261,13 +254,20 @@ class Loop:
         self._stale |= self._quarantines.seed(previous.gateways, result.gateways)
         result = self._compile(result)
         changed = {key for key, _, _ in previous.gateways.diff(result.gateways)}
-        self._changed_gateways |= changed | self._quarantines.unpublished
+        changed |= self._quarantines.unpublished
+        if result is not previous:
+            # What is left out may be released although the configuration does not differ.
+            changed |= self._quarantines.holding
+        self._changed_gateways |= changed
         for key in sorted(self._changed_gateways):
-            if key in result.gateways:
-                self._publish(key, result.gateways[key])
-            else:
+            if key not in result.gateways:
                 self._withdraw(key)
-        self._evaluate(result)
+                continue
+            if key in changed:
+                self._publish(key, result.gateways[key])
+            if self._has_new_generation(key):
+                changed.add(key)
+        self._evaluate(result, changed)
         return result
 
     def _compile(self, previous: CompileResult) -> CompileResult:
@@ -287,76 +287,52 @@ class Loop:
             self._publisher.publish(
                 name, compiled.controller, compiled.output, trial=compiled.trial
             )
-            changed = self._quarantines.published(key, compiled.published, compiled.gateway)
-            rejected = (*self._publisher.rejected(name), *self._quarantines.findings(key))
-            if self._rejections.update(key, outputs.by_subject(key, rejected)) or changed:
+            if self._quarantines.published(key, compiled.published, compiled.gateway):
                 self._changed()
-        generation = self._generations.get(key, 0)
-        if key not in self._first_publications or self._first_publications[key][0] != generation:
-            number = max(1, self._publisher.latest_number(name))
-            self._first_publications[key] = (generation, number)
+
+    def _has_new_generation(self, key: Key) -> bool:
+        """Return whether a Gateway's generation is new, and is in its newest publication first."""
+        state = self._states[key]
+        generation = state.generation or 0
+        if state.first_publication[0] == generation:
+            return False
+        state.first_publication = generation, max(1, self._publisher.latest_number(_name(key)))
+        return True
 
     def _withdraw(self, key: Key) -> None:
         """Stop serving a Gateway. Its inputs stay until the object is deleted."""
         self._publisher.withdraw(_name(key))
         self._quarantines.withdraw(key)
-        self._first_publications.pop(key, None)
-        self._connected.pop(key, None)
-        if key not in self._generations:
-            self._programmed.pop(key, None)
-            self._provisioning_errors.pop(key, None)
-            self._rejections.update(key, {})
-            self._unready_servers.update(key, {})
-            self._limit_use.forget(key)
-            capabilities = (
-                outputs.capabilities_key(controller, key)
-                for controller in self._publisher.back_ends
-            )
-            for input_key in (_programming(key), replicas_key(key), *capabilities):
-                self._compilation.put_input(input_key, None)
+        state = self._states[key]
+        state.first_publication, state.instances = UNPUBLISHED, 0
+        if state.generation is None:
+            del self._states[key]
+            self._report_inputs.forget(key)
+            self._compilation.put_input(_programming(key), None)
 
-    def _evaluate(self, result: CompileResult) -> None:
+    def _evaluate(self, result: CompileResult, gateways: Collection[Key]) -> None:
         """Update the inputs that follow from reports. A change requires another pass."""
-        for key in sorted(self._changed_gateways):
+        for key in sorted(gateways):
             if key not in result.gateways:
                 continue
-            if self._quarantines.reported(key):
-                self._changed()
-            self._store_capabilities(key, result.gateways[key].controller)
-            (generation, first), name = self._first_publications[key], _name(key)
-            report = self._publisher.report(name)
-            state = programmed_condition.evaluate_programmed(
-                self._programmed.get(key) or self._quarantines.stored_state(key),
+            released = self._quarantines.reported(key)
+            (generation, first), name = self._states[key].first_publication, _name(key)
+            state, report = self._states[key], self._publisher.report(name)
+            state.instances = len(report.instances)
+            state.programmed = evaluate_programmed(
+                state.programmed or self._quarantines.stored_state(key),
                 report,
                 generation,
-                self._provisioning_errors.get(key),
+                state.provisioning_error,
                 served=self._publisher.confirmed_number(name) >= first,
                 incomplete=incomplete_now(self._quarantines.message(key), result.gateways[key]),
             )
-            self._programmed[key] = state
-            if self._compilation.put_input(_programming(key), state.state):
+            changed = self._compilation.put_input(_programming(key), state.programmed.state)
+            changed |= self._report_inputs.update(
+                key, result.gateways[key].controller, report, self._quarantines.findings(key)
+            )
+            if released or changed:
                 self._changed()
-            self._count_instances(key, report.names)
-            if self._limit_use.update(key, report):
-                self._changed()
-            unready = report.unready_servers
-            inputs = {gateway_api.unready_servers_key(key, one): unready[one] for one in unready}
-            if self._unready_servers.update(key, inputs):
-                self._changed()
-
-    def _store_capabilities(self, key: Key, controller: str) -> None:
-        """Store the capabilities of a Gateway's instances. The last ones stay without any."""
-        capabilities = self._publisher.capabilities(_name(key), controller)
-        input_key = outputs.capabilities_key(controller, key)
-        if capabilities is not None and self._compilation.put_input(input_key, capabilities):
-            self._changed()
-
-    def _count_instances(self, key: Key, names: tuple[str, ...]) -> None:
-        """Store the instances of a Gateway, among which rate limits are divided."""
-        input_key = replicas_key(key)
-        self._connected[key] = len(names)
-        if self._compilation.put_input(input_key, names) and self._compilation.reads(input_key):
-            self._changed()
 
     def _update_statuses(self, result: CompileResult) -> None:
         """Write new statuses. A route's status is deferred until its configuration is served."""

@@ -11,6 +11,7 @@ from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.held_back import HeldBack, held_back_key, without_held_back
+from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
@@ -70,6 +71,11 @@ def subject_of(gateway: Key, finding: Unsupported) -> Key:
     """Return the origin of a finding if it has a status; else the Gateway."""
     has_status = finding.origin.kind in _REPORTED
     return gateway_api.key_of(finding.origin) if has_status else gateway
+
+
+def rejections(report: DataPlaneReport) -> tuple[Unsupported, ...]:
+    """Return what instances of a Gateway rejected while they serve the rest."""
+    return tuple(Unsupported(origin, reason, rejected=True) for origin, reason in report.rejected)
 
 
 def by_subject(gateway: Key, findings: Iterable[Unsupported]) -> dict[Key, tuple[Unsupported, ...]]:

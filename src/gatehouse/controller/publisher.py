@@ -9,7 +9,7 @@ import msgspec
 
 from gatehouse.compiler.backends.fragments import Output
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
+from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.outputs import OutputQuery
 from gatehouse.controller.pipelines import AnyPipeline
 from gatehouse.controller.programmed_condition import is_settled
@@ -78,13 +78,6 @@ class Publisher:
         published.version, published.trial = content.version, trial
         published.numbers = {**confirmable, published.version: published.newest}
         self._pipelines[controller].delivery.publish(name, content)
-
-    def rejected(self, name: str) -> tuple[Unsupported, ...]:
-        """Return what instances of a gateway rejected while they serve the rest."""
-        return tuple(
-            Unsupported(origin, reason, rejected=True)
-            for origin, reason in self.report(name).rejected
-        )
 
     def report(self, name: str) -> DataPlaneReport:
         """Return the current report of a Gateway; an empty one if it is not published."""

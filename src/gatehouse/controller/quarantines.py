@@ -118,7 +118,7 @@ class Quarantines:
         self._name_of = name_of
         self._inputs = InputSet(compiler.put_input)
         self._by_gateway: dict[Key, Quarantine] = {}
-        self._holding: set[Key] = set()
+        self.holding: set[Key] = set()
         """Gateways of which something is left out."""
         self.unpublished: set[Key] = set()
         """Gateways to publish with new inputs, whether their configuration differs or not."""
@@ -216,7 +216,7 @@ class Quarantines:
     def object_changed(self, key: Key, *, deleted: bool) -> None:
         """Process a change or deletion of an object that is an input of compile passes."""
         self._changes.record(key)
-        for gateway in tuple(self._holding):
+        for gateway in tuple(self.holding):
             quarantine = self._by_gateway[gateway]
             released = deleted and quarantine.forget(key)
             if quarantine.verdicts.depends_on(key):
@@ -228,7 +228,7 @@ class Quarantines:
     def withdraw(self, gateway: Key) -> None:
         """Forget a Gateway that is served no longer."""
         self._by_gateway.pop(gateway, None)
-        self._holding.discard(gateway)
+        self.holding.discard(gateway)
         self.unpublished.discard(gateway)
         self._inputs.update(gateway, {})
         timer = self._timers.pop(gateway, None)
@@ -238,7 +238,7 @@ class Quarantines:
     def _store(self, gateway: Key, quarantine: Quarantine) -> bool:
         self._follow_retries(gateway, quarantine)
         inputs = quarantine.inputs
-        (self._holding.add if inputs else self._holding.discard)(gateway)
+        (self.holding.add if inputs else self.holding.discard)(gateway)
         if quarantine.unpublished:
             self.unpublished.add(gateway)
         return self._inputs.update(gateway, inputs) or quarantine.unpublished

@@ -436,7 +436,7 @@ def test_object_that_one_of_three_instances_rejects_is_left_out_everywhere(order
     assert served(world.serving) == {"old", "new"}
     assert {instance.confirmed for instance in instances.values()} == {versions[-1]}
     (finding,) = world.quarantine.findings
-    assert finding.reason == "rejected by nginx/1.31.3: bad"
+    assert finding.reason == "match rejected by nginx/1.31.3: bad"
 
 
 class Envoy:

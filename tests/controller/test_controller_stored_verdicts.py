@@ -73,6 +73,14 @@ def test_rejected_rules_of_a_route_are_read_from_its_status() -> None:
     ]
 
 
+def test_rejection_of_a_match_differs_from_that_of_what_a_rule_does() -> None:
+    message = f"Dropped Rule: rules[1]: match {REASON}; Dropped Rule: rules[1]: {REASON}"
+    assert rejections(ROUTE, route(entry(message))) == [
+        StoredRejection(GATEWAY, "rules[1]", REASON, in_match=True),
+        StoredRejection(GATEWAY, "rules[1]", REASON),
+    ]
+
+
 def test_rejected_filter_counts_for_the_gateway_that_its_status_names() -> None:
     raw = {
         "metadata": {"generation": 2},
@@ -151,6 +159,8 @@ class World:
         self.histories: dict[Key, StatusHistory] = {}
         self.published: list[set[str]] = []
         self.bad: set[str] = set()
+        self.bad_matches: tuple[set[str], ...] = ()
+        """Names of routes whose matches are rejected together, whatever the routes do."""
         self.confirmed: list[set[str]] = []
         self.quarantine = Quarantine(
             GATEWAY,
@@ -213,6 +223,7 @@ class World:
             bad = bool(self.bad & served) or "bad" in repr(gateway.snippets)
             trial = held is not None and held.trial
             bad |= not trial and bool(self.bad_in_service & served)
+            bad |= any(names <= {item.name for item in host.routes} for names in self.bad_matches)
             if not bad and not trial:
                 self.confirmed.append(served)
             if not process_report(self.quarantine, self.report(repr(gateway), rejected=bad)):
@@ -241,6 +252,39 @@ def test_new_controller_publishes_no_version_with_what_was_rejected_before() -> 
         "HTTPRoute ns/r: spec.rules[1].matches[0]",
         "SnippetsFilter ns/f",
     ]
+
+
+@pytest.mark.parametrize("names", [{"r/0/0"}, {"r/0/0", "innocent/0/0"}])
+def test_new_controller_does_not_match_what_an_earlier_one_did_not_match(names: set[str]) -> None:
+    """Of two matches that are rejected together, it leaves out the same one."""
+    earlier, world = [World(match("innocent"), match("good")) for _ in range(2)]
+    assert earlier.settle()
+    for one in (earlier, world):
+        one.routes.append(match("r"))
+        one.bad_matches = (names,)
+    assert earlier.settle()
+    (finding,) = earlier.quarantine.findings
+    stored = rejections(ROUTE, route(entry(f"rules[0]: {finding.reason}")))
+    assert world.quarantine.seed(world.compile(), [(ROUTE, one) for one in stored])
+    assert world.settle()
+    assert world.published == [{"innocent/0/0", "good/0/0"}]
+    assert world.quarantine.findings == earlier.quarantine.findings
+
+
+@pytest.mark.parametrize(
+    ("matches", "dropped"), [(1, [True, False]), (2, [True]), (2, [True, False])]
+)
+def test_rule_fails_if_it_is_not_known_that_all_of_its_matches_were_dropped(
+    matches: int, dropped: list[bool]
+) -> None:
+    """An answer of 500 is safer than that of a less specific route."""
+    world = World(*(match("r", 0, number) for number in range(matches)))
+    stored = [
+        (ROUTE, StoredRejection(GATEWAY, "rules[0]", REASON, in_match=value)) for value in dropped
+    ]
+    assert world.quarantine.seed(world.compile(), stored)
+    (host,) = world.compile().listeners[0].virtual_hosts
+    assert [item.action for item in host.routes] == [http.Respond(500)] * matches
 
 
 def test_new_controller_finds_the_match_of_a_rejected_rule() -> None:

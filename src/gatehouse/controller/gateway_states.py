@@ -1,4 +1,4 @@
-"""What the loop knows of each Gateway beside its configuration. No I/O."""
+"""State of each Gateway in the loop, beside its configuration. No I/O."""
 
 from __future__ import annotations
 

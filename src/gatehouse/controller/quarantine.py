@@ -132,9 +132,9 @@ class Quarantine:
 
         ``gateway``: the first configuration, before it is published.
         """
-        for origin, routes, reason, more in stored_parts(gateway, stored):
-            if self.verdicts.leave_out(Suspect(origin), routes, gateway, reason):
-                self._unsure[origin] = (more, reason)
+        for part, routes, reason, more in stored_parts(gateway, stored):
+            if self.verdicts.leave_out(part, routes, gateway, reason):
+                self._unsure[part.origin] = (more, reason)
         return bool(self._unsure)
 
     def connected(self, proxies: Sequence[str], *, serving: bool, trials: bool = False) -> bool:

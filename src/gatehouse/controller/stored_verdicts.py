@@ -19,6 +19,7 @@ from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api import ProgrammedInput
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Route
+from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.held_back import objects_of_gateway
 from gatehouse.controller.programmed_condition import Incomplete, ProgrammedState
 from gatehouse.controller.quarantined_routes import configured_routes
@@ -28,8 +29,11 @@ from gatehouse.incremental.query import Key
 REJECTED_BY = "rejected by "
 """Start of the reasons of a quarantine. The name and version of the proxy follow."""
 
+OF_MATCH = "match "
+"""Before the reason in a message: the match itself is rejected, so that nothing is matched."""
+
 _AT_GATEWAY = re.compile(r"not served by Gateway ([^/\s]+)/([^:\s]+): ")
-_RULE = re.compile(r"(?:^|; )(?:Dropped Rule: )?(?:(rules\[\d+\]): )?(?=rejected by )")
+_RULE = re.compile(r"(?:^|; )(?:Dropped Rule: )?(?:(rules\[\d+\]): )?(match )?(?=rejected by )")
 """Start of a rejection in a message, which may join several."""
 _PARAMETERS = re.compile(r"(\w+) ([^/\s]+)/([^:\s]+): (?=rejected by )")
 """Parameters objects have no status; that of their Gateway names them."""
@@ -68,6 +72,8 @@ class StoredRejection(msgspec.Struct, frozen=True):
     reason: str
     unsure: bool = False
     """True if the object may have changed since."""
+    in_match: bool = False
+    """True if the match of a route is rejected."""
 
 
 class StoredVerdicts:
@@ -189,22 +195,24 @@ def _parse(gateway: Key | None, message: str) -> Iterator[StoredRejection]:
     starts = list(_RULE.finditer(message))
     for start, end in zip(starts, [*starts[1:], None], strict=False):
         reason = message[start.end() : end.start() if end is not None else None]
-        yield StoredRejection(gateway, start[1] or "", reason)
+        yield StoredRejection(gateway, start[1] or "", reason, in_match=start[2] is not None)
 
 
 def stored_parts(
     gateway: ir.GatewayConfiguration, stored: Sequence[tuple[Key, StoredRejection]]
-) -> Iterator[tuple[Origin, list[Route], str, bool]]:
+) -> Iterator[tuple[Suspect, list[Route], str, bool]]:
     """Yield what a configuration has of rejected objects.
 
-    Each is an origin with its routes (none for policies, filters, parameters and L4 routes), the
+    Each is a part with its routes (none for policies, filters, parameters and L4 routes), the
     reason, and whether it must be tried again: a status names the rule, not the match.
     """
-    rules = {
-        (object_of(key), rejection.part): rejection.reason
-        for key, rejection in stored
-        if rejection.part
-    }
+    rules: dict[tuple[Origin, str], StoredRejection] = {}
+    for key, rejection in stored:
+        if rejection.part:
+            rule = (object_of(key), rejection.part)
+            # 500 is safer than another route's answer.
+            in_match = rejection.in_match and rules.get(rule, rejection).in_match
+            rules[rule] = msgspec.structs.replace(rejection, in_match=in_match)
     matches: dict[tuple[Origin, str], dict[Origin, list[Route]]] = {}
     for route in configured_routes(gateway) if rules else ():
         rule = (route.origin.whole, route.origin.part.partition(".")[0])
@@ -212,7 +220,9 @@ def stored_parts(
             matches.setdefault(rule, {}).setdefault(route.origin, []).append(route)
     for rule, by_match in matches.items():
         for origin, routes in by_match.items():
-            yield origin, routes, rules[rule], len(by_match) > 1
+            more = len(by_match) > 1
+            part = Suspect(origin, in_match=rules[rule].in_match and not more)
+            yield part, routes, rules[rule].reason, more
     objects = {object_of(key): rejection for key, rejection in stored if not rejection.part}
     for origin in sorted(objects.keys() & objects_of_gateway(gateway) if objects else ()):
-        yield origin, [], objects[origin].reason, objects[origin].unsure
+        yield Suspect(origin), [], objects[origin].reason, objects[origin].unsure

@@ -17,6 +17,7 @@ from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
 from gatehouse.controller.held_back import is_route, port_part
 from gatehouse.controller.quarantined_routes import changed_routes, configured_routes, failing_route
+from gatehouse.controller.stored_verdicts import OF_MATCH
 from gatehouse.dataplane.origin import Origin, port_of
 from gatehouse.incremental.query import Key
 from gatehouse.runtime.backoff import BackoffPolicy
@@ -139,8 +140,16 @@ class Verdicts:
     @property
     def reasons(self) -> dict[Origin, str]:
         """The reason of each verdict."""
+        dropped = {
+            origin
+            for origin, routes in self._now.routes.items()
+            if any(new is None for _, new in routes)
+        }
         return {
-            **self._now.reasons,
+            **{
+                origin: f"{OF_MATCH if origin in dropped else ''}{reason}"
+                for origin, reason in self._now.reasons.items()
+            },
             **{port_of(self._gateway, port): reason for port, reason in self._now.ports.items()},
             **{origin: rejected.reason for origin, rejected in self._now.objects.items()},
             **{origins[0]: reason for origins, reason in self._now.credentials.values()},

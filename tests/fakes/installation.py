@@ -153,7 +153,7 @@ async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
 
 @contextlib.asynccontextmanager
 async def traffic(
-    address: str, path: str = "/", host: str = "", pause: float = 0.01
+    address: str, path: str = "/", host: str = "", pause: float = 0.01, port: int = PORT
 ) -> AsyncIterator[Counter[str]]:
     """Send requests all the time, kept-alive and new connections; count what came back.
 
@@ -168,7 +168,7 @@ async def traffic(
             while True:
                 try:
                     async with session.get(
-                        f"http://{address}:{PORT}{path}", headers=headers
+                        f"http://{address}:{port}{path}", headers=headers
                     ) as response:
                         await response.read()
                         answers[str(response.status)] += 1

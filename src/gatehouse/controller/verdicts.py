@@ -83,10 +83,6 @@ class _LeftOut(msgspec.Struct):
         return _LeftOut(*(getattr(before, name) | getattr(self, name) for name in fields))
 
 
-_NOTHING = _LeftOut()
-"""For all Gateways that try nothing again; it stays empty."""
-
-
 class Verdicts:
     """The verdicts about parts of one Gateway."""
 
@@ -99,7 +95,9 @@ class Verdicts:
     ) -> None:
         """``spec_of``, ``reads``: see :class:`~gatehouse.controller.quarantine.Quarantine`."""
         self._gateway, self._spec_of, self._reads, self._clock = gateway, spec_of, reads, clock
-        self._now, self._before_retry = _LeftOut(), _NOTHING
+        self._now = _LeftOut()
+        self._before_retry: _LeftOut | None = None
+        """What was left out before parts are tried again; None while none is."""
         self._attempts: dict[Suspect, _Attempts] = {}
 
     @property
@@ -240,7 +238,7 @@ class Verdicts:
 
     def suspend(self, parts: Iterable[Suspect]) -> None:
         """Use parts again that are tried. Their count of rejections stays."""
-        self._before_retry = self._now.over(_NOTHING)
+        self._before_retry = self._now.over(_LeftOut())
         for part in parts:
             if part.credential:
                 self._now.credentials.pop(part.credential, None)
@@ -252,6 +250,8 @@ class Verdicts:
 
     def resume(self) -> None:
         """Leave out again what was tried without a result. It is tried again soon."""
+        if self._before_retry is None:
+            return
         tried = [part.origin for part in self._attempts if not self._now.has(part)]
         self._now = self._now.over(self._before_retry)
         self.settle()
@@ -266,18 +266,20 @@ class Verdicts:
 
     def settle(self) -> None:
         """Forget the attempts of parts that are used again, after they were tried."""
-        self._before_retry = _NOTHING
+        self._before_retry = None
         self._forget_attempts()
 
     def _forget_attempts(self) -> None:
+        states = [state for state in (self._now, self._before_retry) if state is not None]
         for part in tuple(self._attempts):
-            if not (self._now.has(part) or self._before_retry.has(part)):
+            if not any(state.has(part) for state in states):
                 del self._attempts[part]
 
     def forget(self, key: Key) -> bool:
         """Process the deletion of an object. Return whether anything was left out of it."""
-        for origin in self._before_retry.origins_of(key):
-            self._before_retry.drop(origin)
+        if self._before_retry is not None:
+            for origin in self._before_retry.origins_of(key):
+                self._before_retry.drop(origin)
         return self._release(self._now.origins_of(key))
 
     def release_changed(

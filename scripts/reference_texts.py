@@ -195,6 +195,12 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "all",
         "Set by `gatehouse up` for its processes: they exit with their parent. Internal.",
     ),
+    "GATEHOUSE_TIME_FACTOR": (
+        "all",
+        "Factor of the time limits after which something counts as failed, for tests and for "
+        "machines that are much slower than real time, such as emulators. Promised times, options "
+        "that are set, and intervals do not change. A positive number. Default: 1.",
+    ),
     "POD_IP": (
         "agent",
         "Address of the Pod. The controller sets it, and the health address refers to it.",
@@ -202,7 +208,8 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "PATH": (
         "agent, node, node-proxy",
         "Directories that are searched for proxies and tools. `gatehouse up` passes it to "
-        "processes of Pods, with `HOME`, `LANG`, `TMPDIR`, `PYTHONPATH` and `VIRTUAL_ENV`.",
+        "processes of Pods, with `HOME`, `LANG`, `TMPDIR`, `PYTHONPATH`, "
+        "`VIRTUAL_ENV` and `GATEHOUSE_TIME_FACTOR`.",
     ),
 }
 """Variables that are not variables of an option: programs that read them, and meaning."""

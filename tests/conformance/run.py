@@ -109,7 +109,7 @@ class Installation:
     async def ready(self, name: str, controller: str) -> None:
         """Wait for the API, and make the class that the suite is to use."""
         gateway_class = {"metadata": {"name": name}, "spec": {"controllerName": controller}}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience.SECONDS
         while True:
             try:
                 async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
@@ -242,7 +242,7 @@ def main() -> int:
     parser.add_argument("--features", default="", help="instead of those that the class says")
     parser.add_argument("--class", dest="gateway_class", default="gateway-conformance")
     parser.add_argument("--controller", default="gatehouse.dev/nginx")
-    parser.add_argument("--timeout", default="45m")
+    parser.add_argument("--timeout", default=f"{45 * patience.FACTOR:g}m")
     parser.add_argument(
         "--report", type=Path, default=None, help="default: docs/reference/conformance/"
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.installation import Installation, address, apply, get, hello
+from fakes.installation_fixtures import running_installation
 from fakes.patience import until
 from gatehouse.apis.resources import (
     CONFIG_MAPS,
@@ -21,16 +24,22 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.kube import client as kube
+from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE
 
 pytestmark = pytest.mark.process
 
 NAME = "web-gatehouse-nginx"
 
+TIME_FACTOR = f"{2 * patience.FACTOR:g}"
+
 
 @pytest.fixture(scope="module")
-def options() -> tuple[str, ...]:
-    """Volumes and commands stand in the Gateway's own parameters."""
-    return ("--allow-gateway-workload-overrides",)
+def installation() -> Iterator[Installation]:
+    """Run an installation whose Gateways' own parameters may have volumes and commands."""
+    environment = {**os.environ, TIME_FACTOR_VARIABLE: TIME_FACTOR}
+    options = ("--allow-gateway-workload-overrides",)
+    with running_installation(*options, environment=environment) as result:
+        yield result
 
 
 def parameters(note: Path) -> dict[str, Any]:
@@ -110,6 +119,9 @@ async def test_daemon_set_with_all_parameters_runs_and_is_replaced_by_deployment
     assert environ["POD_IP"] == where
     assert environ["NGINX_AGENT_COMMAND_AUTH_TOKENPATH"] == str(volumes / "token" / "token")
     assert "owner-type=DaemonSet" in environ["NGINX_AGENT_LABELS"]
+    parts = [installation.part(name) for name in ("apiserver", "controller", "node")]
+    factors = [environment(part.pid).get(TIME_FACTOR_VARIABLE) for part in parts]
+    assert [*factors, environ[TIME_FACTOR_VARIABLE]] == [TIME_FACTOR] * 4
     before = installation.agent()
 
     container = {"lifecycle": {"postStart": {"exec": {"command": ["touch", str(note)]}}}}

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import time
 from collections.abc import Callable
 from typing import Any
 
-FACTOR = float(os.environ.get("GATEHOUSE_TIME_FACTOR", "1"))
-"""Factor of all time limits of tests, for machines slower than usual."""
+from gatehouse.runtime.time_limits import TIME_FACTOR
+
+FACTOR = TIME_FACTOR
+"""Factor of all time limits of tests and of the product, for machines slower than usual."""
 SECONDS = 120 * FACTOR
 KUBECTL_TIMEOUT = f"--timeout={SECONDS:.0f}s"
 PAUSE_SECONDS = 0.02

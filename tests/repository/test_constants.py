@@ -46,7 +46,9 @@ def numbers(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def is_number(value: ast.expr) -> bool:
-    """Return whether an expression contains a number and nothing but arithmetic."""
+    """Return whether an expression contains a number and nothing but arithmetic and scaling."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "scaled":
+        value = value.args[0]
     parts = list(ast.walk(value))
     permitted = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop | ast.Name
     return all(isinstance(part, permitted | ast.Load) for part in parts) and any(
@@ -82,6 +84,7 @@ def test_numbers_are_named_by_limit_and_unit() -> None:
         "LONGEST = 60.0",
         "PATIENCE: float = 30.0",
         "REQUEST_TIMEOUT = 30.0",
+        "REQUEST_TIMEOUT = scaled(30.0)",
         "TTL, PAGE = 30, 500",
         "FETCH_EVERY = 5 * 60.0",
     ],

@@ -17,6 +17,7 @@ import structlog
 
 from gatehouse.runtime import procfs
 from gatehouse.runtime.prometheus import Sample
+from gatehouse.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -34,7 +35,7 @@ class LivenessPolicy(msgspec.Struct, frozen=True):
     """Interval between probes in seconds. 0: no probes."""
     failure_threshold: int = 3
     """Number of consecutive probes without response after which the proxy is unhealthy."""
-    kill_seconds: float = 10.0
+    kill_seconds: float = scaled(10.0)
     """Time in seconds without response after which a process is killed. 0: never."""
 
     @property

@@ -10,6 +10,7 @@ import msgspec
 
 from gatehouse.agent.liveness import LivenessPolicy
 from gatehouse.agent.timeouts import DRAIN_SECONDS, MAX_DRAIN_SECONDS
+from gatehouse.runtime.time_limits import scaled
 
 CONFIG_DIR = "/etc/nginx"
 """Directory of NGINX's files as the control plane names them."""
@@ -69,6 +70,10 @@ MAX_HANG_KILL_SECONDS = 3600
 
 _LEVELS = {"warn": "warning", "panic": "error", "fatal": "error"}
 """Log levels of NGINX Agent that have another name here."""
+
+
+PROBE_BINARY_SECONDS = scaled(10.0)
+"""Timeout in seconds of a proxy's binary that prints its version or tests a module."""
 
 
 class AgentOptionsError(ValueError):

@@ -22,6 +22,7 @@ from gatehouse.agent.error_log import ErrorLog, message
 from gatehouse.runtime import private_files, watched_process
 from gatehouse.runtime.prometheus import Sample
 from gatehouse.runtime.supervised_process import SupervisedProcess
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.sidecars.authenticator import config as authenticator
 from gatehouse.sidecars.base import control
@@ -30,12 +31,12 @@ from gatehouse.sidecars.tls_connector import config as tls_connector
 
 log = structlog.get_logger("gatehouse.agent")
 
-CONTROL_TIMEOUT_SECONDS = 10.0
+CONTROL_TIMEOUT_SECONDS = scaled(10.0)
 """Timeout in seconds of one configuration, including process start and reading certificates, which
 take 0.2 s together.
 """
 
-STOP_TIMEOUT_SECONDS = 2.0
+STOP_TIMEOUT_SECONDS = scaled(2.0)
 """Time in seconds for a sidecar to exit. The proxy has exited by then, and with it every
 connection.
 """

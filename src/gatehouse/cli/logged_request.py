@@ -14,11 +14,12 @@ from gatehouse.cli.data_plane_reader import proxy_container
 from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.dataplane import ip_addresses
 from gatehouse.kube import client as kube
+from gatehouse.runtime.time_limits import scaled
 
 _HEADER = "X-Request-ID"
 """Header whose value is the field `request_id` of entries."""
 
-_WAIT_SECONDS, _POLL_SECONDS = 4.0, 0.4
+_WAIT_SECONDS, _POLL_SECONDS = scaled(4.0), 0.4
 """Time for an entry to appear, and interval between reads of the logs."""
 
 _CLOCK_SKEW_SECONDS = 0.05

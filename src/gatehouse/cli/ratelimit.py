@@ -62,7 +62,7 @@ from gatehouse.ratelimit import main
 @click.option(
     "--redis-timeout",
     type=click.FloatRange(min=0.001),
-    default=0.1,
+    default=main.REDIS_TIMEOUT_SECONDS,
     show_default=True,
     help="Timeout of a Redis command, in seconds. Requests are allowed if Redis does not answer.",
 )

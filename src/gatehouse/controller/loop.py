@@ -39,6 +39,7 @@ from gatehouse.controller.report_inputs import ReportInputs
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Changes
+from gatehouse.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -49,7 +50,7 @@ IDLE_SECONDS = 0.05
 """Seconds since the last pass after which the loop is idle. The first change after that is compiled
 immediately; changes that come with it are in the next pass."""
 
-INITIAL_FETCH_TIMEOUT_SECONDS = 5.0
+INITIAL_FETCH_TIMEOUT_SECONDS = scaled(5.0)
 """Maximum time in seconds to wait for fetched URLs before the first publication."""
 
 PREPARE_SECONDS = 10.0

@@ -10,9 +10,10 @@ import msgspec
 
 from gatehouse.apis.objects import Object
 from gatehouse.kube import client as kube
+from gatehouse.runtime.time_limits import scaled
 
 _PORT_ANNOTATION = "prometheus.io/port"
-_TIMEOUT_SECONDS = 2.0
+_TIMEOUT_SECONDS = scaled(2.0)
 
 
 class MetricsPage(msgspec.Struct, frozen=True):

@@ -14,13 +14,14 @@ from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import CredentialError
 from gatehouse.kube.errors import ApiError, Unauthorized, Unavailable, error_from_response
 from gatehouse.kube.sockets import Sockets
+from gatehouse.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.kube")
 
-REQUEST_TIMEOUT_SECONDS = 30.0
+REQUEST_TIMEOUT_SECONDS = scaled(30.0)
 """Timeout in seconds of a request except a watch. A list of 5,000 routes takes less than 1 s."""
 
-API_CONNECT_TIMEOUT_SECONDS = 10.0
+API_CONNECT_TIMEOUT_SECONDS = scaled(10.0)
 """Timeout in seconds of a connection to the server, including TLS."""
 
 Query = Mapping[str, str] | Sequence[tuple[str, str]]

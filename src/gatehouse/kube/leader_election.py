@@ -19,6 +19,7 @@ import structlog
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import LEASES
 from gatehouse.kube.client import AlreadyExists, ApiError, Client, Conflict, NotFound
+from gatehouse.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.kube.leader_election")
 
@@ -26,9 +27,9 @@ log = structlog.get_logger("gatehouse.kube.leader_election")
 class LeaseTiming(msgspec.Struct, frozen=True):
     """Durations in seconds; defaults are those of Kubernetes components."""
 
-    duration: float = 15.0
+    duration: float = scaled(15.0)
     """Time after which others may acquire a Lease that is not renewed."""
-    renew_deadline: float = 10.0
+    renew_deadline: float = scaled(10.0)
     """Time without renewal after which a leader stops leading. Less than ``duration``, so that it
     stops before another process starts leading."""
     retry: float = 2.0

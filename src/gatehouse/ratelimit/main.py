@@ -24,11 +24,15 @@ from gatehouse.runtime import grpc_limits
 from gatehouse.runtime.certificate_watcher import CertificateWatcher
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
+from gatehouse.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.counter")
 
 _GRACE_SECONDS = 5.0
 """Time in seconds to finish received requests at shutdown."""
+
+REDIS_TIMEOUT_SECONDS = scaled(0.1)
+"""Default timeout of a Redis request in seconds."""
 
 _OPTIONS = (
     *grpc_limits.server_options(1 << 16, max_streams=1000),
@@ -48,7 +52,7 @@ class RateLimitOptions(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = "0.0.0.0:8081"
     health: str = ""
     prefix: str = "gatehouse"
-    redis_timeout: float = 0.1
+    redis_timeout: float = REDIS_TIMEOUT_SECONDS
     """Timeout of a Redis request in seconds."""
     shutdown_delay_seconds: float = 3.0
     """Time in seconds for which it still serves after it reports to be shutting down."""

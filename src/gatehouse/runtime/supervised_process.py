@@ -15,9 +15,10 @@ from collections.abc import Callable
 from structlog.typing import FilteringBoundLogger
 
 from gatehouse.runtime.backoff import Backoff, BackoffPolicy
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess
 
-TERMINATION_SECONDS = 2.0
+TERMINATION_SECONDS = scaled(2.0)
 """Time in seconds for a process to exit whose drain timeout is exceeded. It is killed then."""
 
 

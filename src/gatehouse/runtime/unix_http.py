@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from gatehouse.runtime.time_limits import scaled
+
+PAGE_TIMEOUT_SECONDS = scaled(1.0)
+"""Timeout of a page in seconds."""
+
 
 async def get(socket: Path, path: str) -> str | None:
-    """Return the body of a page, fetched over a new connection within one second.
+    """Return the body of a page, fetched over a new connection.
 
-    Returns None if the server does not answer or the status is not 200.
+    Returns None if the server does not answer in time or the status is not 200.
     """
     try:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(PAGE_TIMEOUT_SECONDS):
             reader, writer = await asyncio.open_unix_connection(str(socket))
             try:
                 writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())

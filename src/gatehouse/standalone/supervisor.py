@@ -18,6 +18,7 @@ from gatehouse.runtime import heartbeat
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.runtime.heartbeat import HeartbeatPipe
 from gatehouse.runtime.supervised_process import SupervisedProcess
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.standalone import process_records
 
@@ -29,10 +30,10 @@ _RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=30.0)
 _GRACE_SECONDS = 40.0
 """Grace period of a process in seconds; the node needs 30 s for its data planes."""
 
-LEFTOVER_GRACE_SECONDS = 5.0
+LEFTOVER_GRACE_SECONDS = scaled(5.0)
 """Time in seconds to wait for the exit of killed leftovers."""
 
-LIVENESS = LivenessPolicy(period_seconds=1.5 * heartbeat.PERIOD_SECONDS, kill_seconds=30.0)
+LIVENESS = LivenessPolicy(period_seconds=1.5 * heartbeat.PERIOD_SECONDS, kill_seconds=scaled(30.0))
 """Time without heartbeat after which a process is killed.
 
 A busy process has six times as much: the first compile pass over tens of thousands of objects

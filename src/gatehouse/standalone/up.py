@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.standalone import pki
 from gatehouse.standalone.listeners import check_listeners
 from gatehouse.standalone.node.data_plane_users import DEFAULT_RANGE, effective_range
@@ -24,6 +25,9 @@ DATA_PLANES = ("gatehouse/nginx:local", "gatehouse/envoy:local")
 
 READY_POLL_SECONDS = 0.05
 """Interval in seconds between requests of the API server's /readyz."""
+
+READY_TIMEOUT_SECONDS = scaled(2.0)
+"""Timeout in seconds of such a request."""
 
 RENEW_SECONDS = 6 * 3600.0
 """Interval in seconds between checks of certificates."""
@@ -168,7 +172,7 @@ def _path_option(name: str, value: Path | None) -> tuple[str, ...]:
 async def _until_ready(address: str, ca: Path) -> None:
     host, port = split_address(address)
     context = ssl.create_default_context(cafile=str(ca))
-    timeout = aiohttp.ClientTimeout(total=2)
+    timeout = aiohttp.ClientTimeout(total=READY_TIMEOUT_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         while True:
             try:

@@ -15,6 +15,7 @@ from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.runtime import grpc_limits
 from gatehouse.runtime.certificate_watcher import CertificateWatcher
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.transports.agents.call_auth import (
     CallAuthorizer,
     Identify,
@@ -44,6 +45,9 @@ __all__ = [
     "UnauthorizedRequest",
     "AuthenticationUnavailable",
 ]
+
+APPLY_SECONDS = scaled(60.0)
+"""Time in seconds within which an agent must answer a request to apply."""
 
 log = structlog.get_logger("gatehouse.agents")
 
@@ -96,7 +100,7 @@ class AgentServer:
         authenticate: Authenticate,
         *,
         config_dir: str = "/etc/nginx",
-        apply_deadline: float = 60.0,
+        apply_deadline: float = APPLY_SECONDS,
     ) -> None:
         """Create a server that does not listen yet.
 

@@ -7,7 +7,9 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
 
-ADMIN_TIMEOUT_SECONDS = 5.0
+from gatehouse.runtime.time_limits import scaled
+
+ADMIN_TIMEOUT_SECONDS = scaled(5.0)
 """Timeout of a request in seconds.
 
 A busy Envoy responds late, for example with 5,000 clusters to warm.

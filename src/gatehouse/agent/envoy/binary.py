@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent.options import ProxyMissingError
+from gatehouse.agent.options import PROBE_BINARY_SECONDS, ProxyMissingError
 from gatehouse.runtime import envoy_server
 
 
@@ -32,7 +32,7 @@ def probe_envoy(path: Path) -> EnvoyBinary:
             [path, "--version"],
             capture_output=True,
             text=True,
-            timeout=10,
+            timeout=PROBE_BINARY_SECONDS,
             check=False,
             errors="replace",
         )

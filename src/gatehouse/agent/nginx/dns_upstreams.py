@@ -16,13 +16,14 @@ from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.upstreams import EndpointReader
 from gatehouse.dataplane.endpoints import Endpoints
+from gatehouse.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.agent")
 
-UPDATE_TIMEOUT_SECONDS = 7.0
+UPDATE_TIMEOUT_SECONDS = scaled(7.0)
 """Time in seconds for NGINX to query a change. It repeats a lost query after 5 s."""
 
-START_TIMEOUT_SECONDS = 2.0
+START_TIMEOUT_SECONDS = scaled(2.0)
 """Time in seconds for new workers to query a change. They query right after their start."""
 
 

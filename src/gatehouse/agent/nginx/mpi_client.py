@@ -10,10 +10,11 @@ import grpc.aio
 
 from gatehouse.agent.channel import Token, open_channel
 from gatehouse.agent.options import AgentOptions
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
-UNARY_SECONDS = 10.0
-DOWNLOAD_SECONDS = 60.0
+UNARY_SECONDS = scaled(10.0)
+DOWNLOAD_SECONDS = scaled(60.0)
 """Timeouts in seconds as in NGINX Agent: of a unary call, and of each chunk of a stream."""
 
 Requests = grpc.aio.StreamStreamCall[

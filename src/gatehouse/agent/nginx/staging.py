@@ -23,8 +23,9 @@ from gatehouse.agent.nginx.plus import state_files
 from gatehouse.agent.nginx.revision_store import MAIN, SYSTEM_TRUST, RevisionStore
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.dataplane.endpoints import Endpoints
+from gatehouse.runtime.time_limits import scaled
 
-TEST_SECONDS = 60.0
+TEST_SECONDS = scaled(60.0)
 """Timeout of `nginx -t` in seconds. With 5,000 servers it takes at most 2 s."""
 
 _RETRY_SECONDS = (0.5, 1.0, 2.0)

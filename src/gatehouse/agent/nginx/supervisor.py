@@ -25,6 +25,7 @@ from gatehouse.agent.nginx.paths import NginxPaths
 from gatehouse.runtime import procfs
 from gatehouse.runtime.held_sockets import HeldSockets
 from gatehouse.runtime.supervised_process import SupervisedProcess
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
 
 HOLD_SECONDS = 1.0
@@ -34,7 +35,7 @@ NGINX cannot run. Clients then are refused, and can turn to another instance.
 
 _POLL_SECONDS = 0.005
 
-STOP_ACCEPTING_SECONDS = 1.0
+STOP_ACCEPTING_SECONDS = scaled(1.0)
 """Time in seconds for an orphaned worker to stop accepting connections. It is killed then."""
 
 log = structlog.get_logger("gatehouse.agent")

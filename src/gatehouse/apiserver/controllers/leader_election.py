@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -15,12 +16,13 @@ from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.objects import uids
 from gatehouse.apiserver.storage.entries import UnavailableError
+from gatehouse.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.apiserver")
 
 GROUP, PLURAL = "coordination.k8s.io", "leases"
 NAMESPACE, NAME = "kube-system", "gatehouse-controllers"
-DURATION_SECONDS = 15
+DURATION_SECONDS = math.ceil(scaled(15))
 _RENEW_SECONDS = 2.0
 
 

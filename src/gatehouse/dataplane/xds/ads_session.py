@@ -47,18 +47,18 @@ from gatehouse.dataplane.xds.resources import (
 from gatehouse.dataplane.xds.scope_tests import ScopeTests
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 from gatehouse.dataplane.xds.subscription import Subscription
+from gatehouse.runtime.time_limits import scaled
 
 TYPE_ORDER = {type_url: rank for rank, type_url in enumerate(ADD_ORDER)}
 
 WILDCARDS = frozenset({CLUSTER_TYPE_URL, LISTENER_TYPE_URL})
 """Types that every Envoy subscribes to by wildcard, sooner or later."""
 
-SUBSCRIBE_GRACE_SECONDS = 1.0
+SUBSCRIBE_GRACE_SECONDS = scaled(1.0)
 """Time in seconds in which an Envoy must request resources that it has reason to request, such as
-the routes of a new listener. It requests them as it accepts; after this time it does not need
-them."""
+the routes of a new listener. It requests them as it accepts. Later it does not need them."""
 
-CLUSTER_WARMING_SECONDS = 20.0
+CLUSTER_WARMING_SECONDS = scaled(20.0)
 """Maximum time in seconds that new clusters delay other types. Envoy waits 15 s for missing
 endpoints and secrets; health checks may take any time."""
 

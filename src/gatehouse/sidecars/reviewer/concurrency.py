@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from gatehouse.runtime.time_limits import scaled
+
 MAX_CONCURRENT_REVIEWS = 32
 """Maximum number of concurrent reviews of one cluster."""
 
 MAX_QUEUED = 512
 """Maximum number of reviews of one cluster that wait. More are rejected at once."""
 
-WAIT_SECONDS = 2.0
+WAIT_SECONDS = scaled(2.0)
 
 
 class BusyError(Exception):

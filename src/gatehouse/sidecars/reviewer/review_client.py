@@ -10,11 +10,12 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.sidecars.reviewer.reviews import InvalidReviewError
 
 _ATTEMPTS = 2
 
-ATTEMPT_SECONDS = 2.0
+ATTEMPT_SECONDS = scaled(2.0)
 
 PAUSE_SECONDS = 0.05
 """Pause in seconds before another attempt."""

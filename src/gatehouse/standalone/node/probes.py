@@ -14,6 +14,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from gatehouse.runtime.time_limits import scaled
+
 INITIAL_PERIOD_SECONDS = 0.1
 """Period in seconds of readiness probes before the container was ready once."""
 
@@ -25,7 +27,7 @@ class ProbeTiming(msgspec.Struct, frozen=True, rename="camel"):
 
     initial_delay_seconds: float = 0
     period_seconds: float = 10
-    timeout_seconds: float = 1
+    timeout_seconds: float = scaled(1)
     success_threshold: int = 1
     failure_threshold: int = 3
 

@@ -20,6 +20,7 @@ from gatehouse.kube import client as kube
 from gatehouse.runtime import private_files
 from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.runtime.supervised_process import SupervisedProcess
+from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.standalone import process_records
 from gatehouse.standalone.node import data_plane_users, log_index, pods, probes
@@ -239,5 +240,5 @@ def _read(path: Path) -> str:
 
 def _inherited() -> dict[str, str]:
     """Return the part of the node's environment that local processes need."""
-    names = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+    names = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", TIME_FACTOR_VARIABLE)
     return {name: os.environ[name] for name in names if name in os.environ}

@@ -9,13 +9,15 @@ from urllib.parse import quote
 
 import msgspec
 
+from gatehouse.runtime.time_limits import scaled
+
 LOCATION = "/api"
 """Location of the API in the agent's main file."""
 
 MAX_API_VERSION = 9
 """Newest supported version of the API."""
 
-API_TIMEOUT_SECONDS = 10.0
+API_TIMEOUT_SECONDS = scaled(10.0)
 """Timeout of a request in seconds."""
 
 

@@ -12,12 +12,13 @@ from grpc import aio
 
 from gatehouse.apiserver.storage.entries import StorageFullError, UnavailableError
 from gatehouse.apiserver.storage.etcd.address import EtcdAddress
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.wire.etcd import rpc_pb2 as rpc
 
 log = structlog.get_logger("gatehouse.apiserver")
 
 PAGE = 500
-RPC_TIMEOUT_SECONDS = 5.0
+RPC_TIMEOUT_SECONDS = scaled(5.0)
 """Timeout in seconds of a request."""
 
 NO_SPACE = "database space exceeded"

@@ -30,6 +30,7 @@ from gatehouse.apiserver.storage.entries import (
 from gatehouse.apiserver.storage.etcd import address as addresses
 from gatehouse.apiserver.storage.etcd.client import EtcdClient, EtcdCompactedError, KeyChange
 from gatehouse.apiserver.storage.store import HISTORY, ObjectStore
+from gatehouse.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.apiserver")
 
@@ -43,7 +44,7 @@ MARK_SECONDS = 0.02
 """Seconds without an event after which one is caused by a write."""
 
 _RETRY_SECONDS = 0.2
-VISIBLE_SECONDS = 10.0
+VISIBLE_SECONDS = scaled(10.0)
 """Timeout in seconds until a write of this process must return through the watch."""
 
 

@@ -13,11 +13,12 @@ from envoy.type.v3 import token_bucket_pb2
 from gatehouse.compiler.backends.envoy import names, quoting
 from gatehouse.compiler.backends.envoy.protobufs import wrap_number
 from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.runtime.time_limits import scaled
 
 BUCKET = "envoy.filters.http.local_ratelimit"
 SHARED_LIMIT_FILTER = "envoy.filters.http.ratelimit"
 
-RATE_LIMIT_TIMEOUT_SECONDS = 0.3
+RATE_LIMIT_TIMEOUT_SECONDS = scaled(0.3)
 """Timeout of the rate limit service in seconds; after it, only the limit of one data plane
 applies."""
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent.test_agent_connector import ADDRESS, agent, without
-from agent.test_agent_process import spawn
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
+from fakes.connector_agent import ADDRESS, agent, without
 from fakes.loopback import free_port
+from fakes.nginx_agent import spawn
 from fakes.patience import until
 from gatehouse.agent import timeouts
 from gatehouse.compiler.backends import nginx

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +15,17 @@ import grpc.aio
 import pytest
 from cryptography import x509
 
-from agent.test_agent_process import spawn
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
+from fakes.connector_agent import ABLE, ADDRESS, agent, without
 from fakes.https_server import serving
 from fakes.loopback import free_port
-from fakes.nginx_agent import running
+from fakes.nginx_agent import spawn
 from fakes.patience import until
 from fakes.tls_connector_process import Endpoint, echo
 from gatehouse.agent import sidecars, timeouts
 from gatehouse.agent.nginx import binary as nginx_binary
-from gatehouse.agent.nginx import main
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -38,10 +35,8 @@ from gatehouse.sidecars.base import control
 
 pytestmark = pytest.mark.process
 
-ABLE = nginx.NginxCapabilities.parse("1.31.3", connectors=True)
 REAL = "spiffe://mesh/real"
 SPIFFE = x509.UniformResourceIdentifier(REAL)
-ADDRESS = "127.0.0.1"
 
 
 @pytest.fixture
@@ -96,14 +91,6 @@ def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> FileSet:
     return nginx.NginxGenerator(ABLE).generate(gateway).file_set
 
 
-def without(port: int) -> FileSet:
-    """Return a file set that needs no connector."""
-    host = ir.VirtualHost("", (ir.Route("a/b/0/0", ir.Match(), ir.Respond(204)),))
-    listener = ir_gateway.Listener(port, "HTTP", (host,))
-    gateway = ir_gateway.GatewayConfiguration(GATEWAY, bind_address=ADDRESS, listeners=(listener,))
-    return nginx.NginxGenerator(ABLE).generate(gateway).file_set
-
-
 async def post(port: int, body: bytes = b"hello") -> tuple[int, bytes]:
     async with (
         aiohttp.ClientSession() as client,
@@ -114,13 +101,6 @@ async def post(port: int, body: bytes = b"hello") -> tuple[int, bytes]:
 
 def connector_pid(directory: Path) -> int | None:
     return control.pid(directory / "run" / "connectors")
-
-
-@contextlib.asynccontextmanager
-async def agent(control_plane: ControlPlane, directory: Path) -> AsyncIterator[None]:
-    async with running(main.options_from_environment(control_plane.environment(directory))):
-        await control_plane.until(lambda report: bool(report.instances))
-        yield
 
 
 async def test_requests_reach_only_backends_with_the_right_name(

@@ -21,6 +21,7 @@ import structlog
 
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, write_certificate
+from fakes.envoy_agent import envoys, options, running, spawn
 from fakes.envoy_running import (
     EnvoyControlPlane,
     backend,
@@ -37,8 +38,6 @@ from fakes.envoy_running import (
 from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.agent.envoy import supervisor
-from gatehouse.agent.envoy.main import run_envoy_agent
-from gatehouse.agent.options import AgentOptions, options_from_environment
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.ads_messages import Response
 from gatehouse.dataplane.xds.ads_session import AdsSession
@@ -61,31 +60,6 @@ def no_envoy_is_left(tmp_path: Path) -> object:
     yield
     for pid in envoys(tmp_path):
         os.kill(pid, signal.SIGKILL)
-
-
-def envoys(directory: Path) -> list[int]:
-    return supervisor.find_running(directory / "run" / "envoy" / "bootstrap.json")
-
-
-def options(plane: EnvoyControlPlane, directory: Path, **more: str) -> AgentOptions:
-    return options_from_environment(plane.environment(directory) | more)
-
-
-@contextlib.asynccontextmanager
-async def running(agent_options: AgentOptions) -> AsyncIterator[asyncio.Event]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(run_envoy_agent(agent_options, stop))
-    try:
-        yield stop
-    finally:
-        stop.set()
-        await task
-
-
-def spawn(plane: EnvoyControlPlane, directory: Path) -> subprocess.Popen[bytes]:
-    environ = dict(os.environ) | plane.environment(directory)
-    command = [sys.executable, "-m", "gatehouse", "agent", "--proxy", "envoy"]
-    return subprocess.Popen(command, env=environ)
 
 
 async def answers(port: int, text: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.test_agent_envoy import envoys, options, running
+from fakes.envoy_agent import envoys, options, running
 from fakes.envoy_running import EnvoyControlPlane
 from fakes.loopback import free_port
 from fakes.processes import resident_bytes

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.test_agent_endpoints import Backends, forwarding
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, connected
 from fakes.crashing_agent import assert_tidy, dying_agent
+from fakes.endpoint_changes import Backends, forwarding
 from fakes.load import Load
 from fakes.loopback import free_port
 from fakes.nginx_agent import get

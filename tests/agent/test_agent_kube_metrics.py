@@ -14,9 +14,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from agent.test_agent_envoy import envoys, options, running
 from fakes import kube_upstream, patience
 from fakes.authority import Authority
+from fakes.envoy_agent import envoys, options, running
 from fakes.envoy_running import EnvoyControlPlane
 from fakes.loopback import free_port
 from gatehouse.agent.envoy import kube_metrics

@@ -13,10 +13,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent.test_agent_envoy import running
 from fakes import kube_upstream, patience, upstream_worlds
 from fakes.agent_control_plane import GATEWAY as FIRST
 from fakes.authority import Authority
+from fakes.envoy_agent import running
 from fakes.envoy_running import EnvoyControlPlane
 from fakes.loopback import free_port
 from gatehouse.agent.envoy.admin import AdminClient

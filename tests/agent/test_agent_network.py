@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.agent_network import fetched, noise, options
 from fakes.faulty_proxy import FaultyProxy, cutting_proxy
 from fakes.load import Load
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
-from gatehouse.agent.nginx import main
-from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.transports.agents.fleet import AgentFleet
+from gatehouse.dataplane.file_set import FileSet
+
+__all__ = ["fetched"]
 
 pytestmark = pytest.mark.process
 
@@ -27,38 +25,6 @@ pytestmark = pytest.mark.process
 async def network(control_plane: ControlPlane) -> AsyncIterator[FaultyProxy]:
     async with cutting_proxy(control_plane.port) as proxy:
         yield proxy
-
-
-@pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Return the number of requests for each file by path."""
-    counts: Counter[str] = Counter()
-    find = AgentFleet.find
-
-    def counting(self: AgentFleet, identity: Any, digest: str) -> File | None:
-        result = find(self, identity, digest)
-        if result is not None:
-            counts[result.path] += 1
-        return result
-
-    monkeypatch.setattr(AgentFleet, "find", counting)
-    return counts
-
-
-def options(plane: ControlPlane, network: FaultyProxy, directory: Path) -> main.AgentOptions:
-    port = {"NGINX_AGENT_COMMAND_SERVER_PORT": str(network.port)}
-    return main.options_from_environment(plane.environment(directory) | port)
-
-
-def noise(sizes: Iterable[int]) -> list[File]:
-    return [
-        File.make(f"gatehouse/noise/{number}", random.Random(number).randbytes(size))
-        for number, size in enumerate(sizes)
-    ]
-
-
-def connected(report: DataPlaneReport) -> bool:
-    return bool(report.instances)
 
 
 @pytest.mark.parametrize("sizes", [[30_000] * 40, [3 << 20]], ids=["GetFile", "GetFileStream"])

@@ -12,9 +12,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from agent.test_agent_endpoints import Backends, Load, connected
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.endpoint_changes import Backends, Load, connected
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
 from fakes.nginx_plus import Fault

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.test_agent_endpoints import Backends, connected
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.endpoint_changes import Backends, connected
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, running
 from fakes.nginx_plus import Fault

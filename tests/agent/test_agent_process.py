@@ -7,8 +7,6 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import aiohttp
@@ -18,7 +16,7 @@ import structlog
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, write_certificate
 from fakes.loopback import free_port
-from fakes.nginx_agent import get, master_pid, running
+from fakes.nginx_agent import get, master_pid, running, spawn
 from fakes.patience import until
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.file_set import File, FileSet
@@ -211,19 +209,6 @@ async def test_renewed_certificate_serves_new_connections(
     options = main.options_from_environment(control_plane.environment(tmp_path))
     async with running(options):
         await control_plane.until(lambda report: bool(report.instances))
-
-
-def spawn(environ: dict[str, str]) -> subprocess.Popen[bytes]:
-    program = (
-        "import asyncio, os, signal\n"
-        "from gatehouse.agent.nginx import main\n"
-        "async def live():\n"
-        "    stop = asyncio.Event()\n"
-        "    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)\n"
-        "    await main.run_nginx_agent(main.options_from_environment(os.environ), stop)\n"
-        "asyncio.run(live())\n"
-    )
-    return subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ) | environ)
 
 
 async def test_nginx_survives_agent_kill_and_is_adopted(

@@ -13,8 +13,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from agent.test_agent_envoy import envoys, options, running
 from fakes import patience
+from fakes.envoy_agent import envoys, options, running
 from fakes.envoy_running import EnvoyControlPlane, backend, website
 from fakes.loopback import free_port
 from fakes.patience import until

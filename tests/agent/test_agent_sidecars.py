@@ -11,9 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent.test_agent_envoy import envoys, options, running, spawn
 from fakes import patience
 from fakes.authority import Authority
+from fakes.envoy_agent import envoys, options, running, spawn
 from fakes.envoy_running import EnvoyControlPlane, backend, get, website
 from fakes.loopback import free_port
 from fakes.patience import until

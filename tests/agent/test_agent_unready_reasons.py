@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agent.test_agent_envoy import envoys, options, running
 from fakes import kube_upstream, patience
 from fakes.authority import Authority
+from fakes.envoy_agent import envoys, options, running
 from fakes.envoy_running import EnvoyControlPlane
 from fakes.loopback import free_port
 from gatehouse.compiler.backends import envoy

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.test_controller_loop import BASE, GATEWAY, Story
+from fakes.loop_story import BASE, GATEWAY, Story
 from gatehouse.compiler.frontends.inputs import limit_use_key, sharing_key
 from gatehouse.controller.compilation import Compilation
 from gatehouse.dataplane import features

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,56 +15,18 @@ import pytest
 import yaml
 from cryptography import x509
 
-from fakes import patience
 from fakes.authority import Authority
-from fakes.kinds import resource_of
+from fakes.loop_story import BASE, GATEWAY, Story
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.inputs import replicas_key
 from gatehouse.controller import loop
-from gatehouse.controller.compilation import Compilation
-from gatehouse.controller.loop import Loop
-from gatehouse.controller.pipelines import nginx_pipeline
 from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan
-from gatehouse.controller.publisher import Publisher
-from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
-from gatehouse.dataplane.file_set import FileSet
+from gatehouse.dataplane.delivery import DataPlaneReport, Rejection
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Change
-
-BASE = """
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: gatehouse-nginx, generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
-spec: {controllerName: gatehouse.dev/nginx}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: ns, labels: {kubernetes.io/metadata.name: ns}}
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata:
-  {name: gw, namespace: ns, uid: u-gw, generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
-spec:
-  gatewayClassName: gatehouse-nginx
-  listeners:
-  - {name: http, port: 8080, protocol: HTTP, allowedRoutes: {namespaces: {from: Same}}}
----
-apiVersion: v1
-kind: Service
-metadata: {name: app, namespace: ns}
-spec: {ports: [{name: http, port: 80, targetPort: 9000, protocol: TCP}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: app-1, namespace: ns, labels: {kubernetes.io/service-name: app}}
-addressType: IPv4
-ports: [{name: http, port: 9000, protocol: TCP}]
-endpoints: [{addresses: [127.0.0.1]}]
-"""
 
 PARAMETERS = """
 apiVersion: gateway.nginx.org/v1alpha2
@@ -86,99 +48,7 @@ spec:
     backendRefs: [{group: "", kind: Service, name: app, port: 80, weight: 1}]
 """
 
-GATEWAY: Key = ("Gateway", "ns", "gw")
 HTTP_ROUTE: Key = ("HTTPRoute", "ns", "r")
-
-
-class Fleet:
-    """A delivery whose only instance does what the test says."""
-
-    def __init__(self) -> None:
-        self.on_report: Callable[[str], None] = lambda gateway: None
-        self.bundles: list[FileSet] = []
-        self.instance: InstanceReport | None = None
-
-    def publish(self, gateway: str, bundle: FileSet) -> None:
-        assert gateway == "ns/gw"
-        self.bundles.append(bundle)
-        self.say(error="")
-
-    def withdraw(self, gateway: str) -> None:
-        self.bundles.clear()
-
-    def report(self, gateway: str) -> DataPlaneReport:
-        desired = self.bundles[-1].version if self.bundles else ""
-        instances = (self.instance,) if self.instance else ()
-        return DataPlaneReport(gateway, desired, instances)
-
-    def say(
-        self, *, confirmed: bool = False, error: str = "", bundle: int = -1, **more: Any
-    ) -> None:
-        desired = self.bundles[-1].version if self.bundles else ""
-        before = self.instance.confirmed if self.instance else ""
-        now = self.bundles[bundle].version if confirmed else before
-        self.instance = InstanceReport("pod", desired, now, error, "nginx/1.31.3", **more)
-        self.on_report("ns/gw")
-
-
-class Written:
-    """Statuses as the loop wanted them."""
-
-    def __init__(self) -> None:
-        self.now: dict[Key, gateway_api.GatewayApiStatus] = {}
-
-    def set_desired(self, key: Key, status: gateway_api.GatewayApiStatus) -> None:
-        self.now[key] = status
-
-    def set_record(self, key: Key, record: object) -> None:
-        pass
-
-    def forget(self, key: Key) -> None:
-        self.now.pop(key, None)
-
-    def enqueue(self, key: Key) -> None:
-        pass
-
-    def condition(self, key: Key, kind: str) -> dict[str, Any]:
-        status = (
-            gateway_api.merge_gateway_api_status(None, self.now[key], "2026-01-01T00:00:00Z") or {}
-        )
-        conditions = status.get("conditions") or status["parents"][0]["conditions"]
-        return next(item for item in conditions if item["type"] == kind)
-
-
-class Story:
-    def __init__(self) -> None:
-        self.fleet, self.written = Fleet(), Written()
-        self.provisioned: list[Mapping[Key, ProvisioningPlan | None]] = []
-        self.fetched: list[tuple[gateway_api.UrlFetch, ...]] = []
-        self.compilation = Compilation(gateway_api.ControllerSettings(bind="any"))
-        self.loop = Loop(
-            self.compilation,
-            Publisher({gateway_api.NGINX: nginx_pipeline(self.fleet)}),
-            self.written,  # type: ignore[arg-type]
-            self.provisioned.append,
-            self.fetched.append,
-        )
-        self.fleet.on_report = self.loop.on_report
-
-    def apply(self, text: str, *, delete: bool = False) -> None:
-        for raw in yaml.safe_load_all(text):
-            resource = resource_of(raw["kind"])
-            name = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
-            self.loop.on_changes(resource, {name: Change(None, None if delete else raw)})
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        async with patience.limit():
-            while not holds():
-                await asyncio.sleep(0.005)
-
-    async def quiet(self) -> None:
-        """Wait until the loop has nothing left to do."""
-        passes = -1
-        while passes != self.loop.passes:
-            passes = self.loop.passes
-            await asyncio.sleep(0.06)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from fakes.console import log_in, running_console, show
 from fakes.installation import BACKEND, Installation, apply
 from fakes.installation_fixtures import shared_installation as installation
 from fakes.patience import until
-from fakes.upstream_worlds import EVERYTHING, b64, ca
+from fakes.upstream_worlds import EVERYTHING, b64, ca, cluster, gateway, secret
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -30,39 +30,6 @@ pytestmark = pytest.mark.process
 
 Object = dict[str, Any]
 NAME = "prod.example"
-
-
-def gateway(class_name: str) -> Object:
-    listener = {"name": "api", "port": 6443, "protocol": "gatehouse.dev/KubeAPIServer"}
-    return {
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "Gateway",
-        "metadata": {"name": class_name, "namespace": "default"},
-        "spec": {"gatewayClassName": f"gatehouse-{class_name}", "listeners": [listener]},
-    }
-
-
-def cluster(name: str = NAME, **spec: Any) -> Object:
-    servers_spec = {
-        "servers": [{"endpoint": "https://127.0.0.1:6443"}],
-        "clientConfig": {"secretRef": {"namespace": "default", "name": "credentials"}},
-        "dispatchPolicies": [{"rules": [EVERYTHING]}],
-    }
-    return {
-        "apiVersion": "proxy.kubegateway.io/v1alpha1",
-        "kind": "UpstreamCluster",
-        "metadata": {"name": name},
-        "spec": {**servers_spec, **spec},
-    }
-
-
-def secret(authority: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "credentials", "namespace": "default"},
-        "data": {"ca.crt": authority, "token": b64(b"word")},
-    }
 
 
 async def said(client: kube.Client, kind: str, status: str, name: str = NAME) -> Object:

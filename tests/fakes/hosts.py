@@ -16,6 +16,7 @@ from gatehouse.dataplane import upstream_name
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, PlusServer
 from gatehouse.dataplane.nginx_plus import Upstream as Wanted
+from gatehouse.transports.nginx_plus import PlusFleet
 from gatehouse.transports.nginx_plus.worker import Worker
 
 JITTER = 0.5
@@ -147,3 +148,21 @@ async def running_host(
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def fleet(
+    *models: Plus,
+) -> AsyncIterator[tuple[PlusFleet, list[FakePlus], tuple[ir.Host, ...]]]:
+    """Run a fleet with hosts, on the real clock."""
+    async with contextlib.AsyncExitStack() as stack:
+        fakes = [FakePlus(model) for model in models]
+        urls = [await stack.enter_async_context(fake.serving()) for fake in fakes]
+        result = PlusFleet(lambda name, report: None)
+        stack.push_async_callback(result.close)
+        yield result, fakes, tuple(ir.Host(url) for url in urls)
+
+
+def held(fake: FakePlus, name: str = "web") -> list[str]:
+    """Return the servers of an upstream of a fake."""
+    return sorted(s.server for s in fake.plus.upstreams["http", name].servers.values())

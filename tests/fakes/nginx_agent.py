@@ -1,9 +1,12 @@
-"""The NGINX agent in this process, with a real NGINX."""
+"""The agent with a real NGINX, in this process or in one of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -36,3 +39,17 @@ def master_pid(directory: Path) -> int:
     if pid is None:
         raise FileNotFoundError(directory / "run" / "nginx.pid")
     return pid
+
+
+def spawn(environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start an agent as a process."""
+    program = (
+        "import asyncio, os, signal\n"
+        "from gatehouse.agent.nginx import main\n"
+        "async def live():\n"
+        "    stop = asyncio.Event()\n"
+        "    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)\n"
+        "    await main.run_nginx_agent(main.options_from_environment(os.environ), stop)\n"
+        "asyncio.run(live())\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ) | environ)

@@ -148,3 +148,39 @@ def condition(holder: Mapping[str, Any], kind: str) -> tuple[str, str, str]:
         if entry["type"] == kind:
             return entry["status"], entry["reason"], entry["message"]
     return "", "", ""
+
+
+def gateway(class_name: str) -> Object:
+    """Return a Gateway with a listener of kube-apiservers."""
+    listener = {"name": "api", "port": 6443, "protocol": "gatehouse.dev/KubeAPIServer"}
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": class_name, "namespace": "default"},
+        "spec": {"gatewayClassName": f"gatehouse-{class_name}", "listeners": [listener]},
+    }
+
+
+def cluster(name: str = "prod.example", **spec: Any) -> Object:
+    """Return an UpstreamCluster with one server."""
+    servers_spec = {
+        "servers": [{"endpoint": "https://127.0.0.1:6443"}],
+        "clientConfig": {"secretRef": {"namespace": "default", "name": "credentials"}},
+        "dispatchPolicies": [{"rules": [EVERYTHING]}],
+    }
+    return {
+        "apiVersion": "proxy.kubegateway.io/v1alpha1",
+        "kind": "UpstreamCluster",
+        "metadata": {"name": name},
+        "spec": {**servers_spec, **spec},
+    }
+
+
+def secret(authority: str) -> Object:
+    """Return the Secret with the credentials of :func:`cluster`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "credentials", "namespace": "default"},
+        "data": {"ca.crt": authority, "token": b64(b"word")},
+    }

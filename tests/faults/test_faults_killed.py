@@ -10,10 +10,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent.test_agent_endpoints import Backends, forwarding, unseeded
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, connected
 from fakes.crashing_agent import CrashingAgent, assert_tidy, dying_agent
+from fakes.endpoint_changes import Backends, forwarding, unseeded
 from fakes.load import Load
 from fakes.loopback import free_port
 from fakes.nginx_agent import get

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.test_agent_network import connected, fetched, noise, options
 from fakes import patience
-from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, connected
+from fakes.agent_network import fetched, noise, options
 from fakes.faulty_proxy import cutting_proxy
 from fakes.load import Load
 from fakes.loopback import free_port

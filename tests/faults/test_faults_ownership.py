@@ -21,12 +21,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from e2e.test_e2e_upstream_clusters import cluster, gateway, secret
 from fakes import patience
 from fakes.authority import Authority
 from fakes.installation import Installation, apply
 from fakes.patience import until
-from fakes.upstream_worlds import ca
+from fakes.upstream_worlds import ca, cluster, gateway, secret
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records

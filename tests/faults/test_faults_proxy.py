@@ -8,53 +8,29 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from agent.test_agent_envoy import envoys
 from fakes import patience, seccomp
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.envoy_agent import envoys
 from fakes.envoy_running import EnvoyControlPlane, backend, website
+from fakes.killed_proxy import KILLS, answers, kill_repeatedly, nginx
 from fakes.load import Load
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid
 from fakes.patience import until
 from gatehouse.agent.envoy import main as envoy_main
 from gatehouse.agent.nginx import handover
-from gatehouse.agent.nginx import main as nginx_main
 from gatehouse.agent.options import options_from_environment
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import wait_until_gone
 
 pytestmark = pytest.mark.process
-
-KILLS = 4
-
-
-@contextlib.asynccontextmanager
-async def nginx(
-    plane: ControlPlane, directory: Path, **more: str
-) -> AsyncIterator[tuple[int, int]]:
-    """Run an agent with NGINX. Yield the port that answers "ok" and the port of the health page."""
-    port, health = free_port(), free_port()
-    environ = plane.environment(directory) | {
-        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}",
-        "GATEHOUSE_AGENT_WORKERS": "2",
-        **more,
-    }
-    stop = asyncio.Event()
-    task = asyncio.create_task(nginx_main.run_nginx_agent(options_from_environment(environ), stop))
-    try:
-        await plane.until(lambda report: bool(report.instances))
-        await plane.programmed(answering(port, "ok"))
-        yield port, health
-    finally:
-        stop.set()
-        await task
 
 
 @contextlib.asynccontextmanager
@@ -89,30 +65,6 @@ async def healthy(health: int) -> None:
     async with patience.limit():
         while (await get(health, "/readyz"))[0] != 200:
             await asyncio.sleep(0.05)
-
-
-async def answers(port: int) -> None:
-    """Wait until `port` answers again."""
-    async with patience.limit():
-        while True:
-            with contextlib.suppress(aiohttp.ClientError):
-                if await get(port) == (200, "ok"):
-                    return
-            await asyncio.sleep(0.02)
-
-
-async def kill_repeatedly(port: int, kill: Callable[[], None]) -> Load:
-    """Kill `KILLS` times under traffic, with a steady run before each, and return the traffic."""
-    async with Load(port, clients=6) as load:
-        for _ in range(KILLS):
-            await asyncio.sleep(STEADY_SECONDS)
-            kill()
-            await load.more(50)
-    return load
-
-
-STEADY_SECONDS = 11.0
-"""Duration of a run after which a death counts as the first one."""
 
 
 @pytest.mark.smoke

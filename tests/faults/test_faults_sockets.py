@@ -13,10 +13,10 @@ import pytest
 
 from fakes import patience
 from fakes.agent_control_plane import ControlPlane, answering
+from fakes.killed_proxy import STEADY_SECONDS, answers, kill_repeatedly, nginx
 from fakes.loopback import free_port
 from fakes.nginx_agent import master_pid
 from fakes.nginx_plus_agent import FakeProgram
-from faults.test_faults_proxy import STEADY_SECONDS, answers, kill_repeatedly, nginx
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
 

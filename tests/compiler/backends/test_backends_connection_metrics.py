@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from compiler.backends.test_backends_connection_log import (
+from fakes import patience, promtool
+from fakes.apiservers import apiserver, connect, server_name_at, version_1
+from fakes.authority import Authority
+from fakes.client_hello import client_hello
+from fakes.logged_connections import (
     TCP,
     TLS,
     exchange_datagram,
     send,
     serving,
 )
-from compiler.backends.test_backends_envoy_connection_log import INSIDE, NAMES, TUNNELS
-from compiler.backends.test_backends_envoy_connection_log import gateway as hosted
-from compiler.backends.test_backends_envoy_connection_log import send as send_from
-from fakes import patience, promtool
-from fakes.apiservers import apiserver, connect, server_name_at, version_1
-from fakes.authority import Authority
-from fakes.client_hello import client_hello
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged, short_udp_sessions
+from fakes.logged_tunnels import INSIDE, NAMES, TUNNELS
+from fakes.logged_tunnels import gateway as hosted
+from fakes.logged_tunnels import send as send_from
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 __all__ = ["short_udp_sessions"]

@@ -11,21 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes import patience
 from fakes.apiservers import apiserver, connect, server_name_at, version_1
 from fakes.authority import Authority
 from fakes.client_hello import client_hello
 from fakes.envoy_serving import serving
-from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.http import Cluster, Endpoint
+from fakes.logged_tunnels import INSIDE, NAMES, TUNNELS, gateway, send
 from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
-from gatehouse.dataplane.origin import Origin
 
 pytestmark = pytest.mark.process
 
-ONE = Origin("HostedAPIServer", "garden", "one")
-SERVICE = Origin("Service", "garden", "kube-apiserver")
-NAMES, INSIDE, TUNNELS = 8443, 9443, 9444
 FIELDS = {
     "time", "client", "peer", "listener", "sni", "route", "backend", "endpoint", "bytes_received",
     "bytes_sent", "duration_ms", "reason", "protocol",
@@ -55,52 +49,9 @@ def trust(authority: Authority) -> ssl.SSLContext:
     return context
 
 
-def gateway(endpoint: Endpoint, settings: DataPlaneSettings) -> ir.GatewayConfiguration:
-    backends = (ir.L4Backend("one"),)
-    sources = ("127.0.9.0/24",)
-    hosts = (
-        ir.L4Host(""),
-        ir.L4Host("api.broken.test", (ir.L4Backend("broken"),)),
-        ir.L4Host("api.listed.test", backends, sources=sources, origin=ONE),
-        ir.L4Host("api.one.test", backends, origin=ONE),
-    )
-    return ir.GatewayConfiguration(
-        "edge/apis",
-        l4_listeners=(ir.L4Listener(NAMES, "TLS", hosts),),
-        proxy_protocol_listeners=(
-            ir.ProxyProtocolListener(
-                INSIDE, (ir.Destination("10.1.2.3", 443, "one", origin=ONE),), ("127.0.9.0/24",)
-            ),
-        ),
-        http_connect_listeners=(
-            ir.HttpConnectListener(
-                TUNNELS, (ir.ConnectDestination("10.1.2.3:443", "one", sources, ONE),)
-            ),
-        ),
-        clusters=(
-            Cluster("broken", (Endpoint("127.0.0.1", 1),), "tcp"),
-            Cluster("one", (endpoint,), "tcp", origin=SERVICE),
-        ),
-        settings=settings,
-    )
-
-
 def entries(file: Path) -> Iterator[dict[str, Any]]:
     for line in file.read_bytes().splitlines():
         yield msgspec.json.decode(line)
-
-
-async def send(address: tuple[str, int], data: bytes, source: str = "127.0.0.1") -> bytes:
-    """Send data, and return what comes back until the connection is closed."""
-    reader, writer = await asyncio.open_connection(*address, local_addr=(source, 0))
-    try:
-        writer.write(data)
-        async with patience.limit():
-            return await reader.read()
-    except ConnectionError:
-        return b""
-    finally:
-        writer.transport.abort()
 
 
 async def test_connections_are_logged_with_their_route_and_endpoint(

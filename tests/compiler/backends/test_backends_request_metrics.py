@@ -13,10 +13,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from compiler.backends.test_backends_access_log import CLOSED, SERVICE, gateway
 from fakes import patience
 from fakes.envoy_serving import backend, host, listening, plain, route_to
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged
+from fakes.logged_requests import CLOSED, SERVICE, gateway
 from gatehouse.agent.request_metrics import RouteMetrics
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import AccessLog, NginxLogFormat

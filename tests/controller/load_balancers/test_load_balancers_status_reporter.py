@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from fakes import virtual_time
-from fakes.hosts import name, plus, running_host
+from fakes.hosts import fleet, held, name, plus, running_host
 from fakes.load_balancer_world import World, balancer, node, port, service
 from fakes.loopback import free_port
 from fakes.patience import until
@@ -28,7 +28,6 @@ from gatehouse.dataplane.nginx_plus import DesiredUpstreams, PlusServer, parse_n
 from gatehouse.kube import client as kube
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
-from transports.nginx_plus.test_load_balancers_faults import fleet, held
 
 NOW = "2026-01-01T00:00:00Z"
 URLS = ("http://a/api", "http://b/api")

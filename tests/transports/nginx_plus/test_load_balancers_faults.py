@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from fakes import patience
-from fakes.hosts import JITTER, Clock, desired_upstreams, plus, running_host
+from fakes.hosts import JITTER, Clock, desired_upstreams, fleet, held, plus, running_host
 from fakes.loopback import free_port
-from fakes.nginx_plus import FakePlus, Fault, Plus
+from fakes.nginx_plus import FakePlus, Fault
 from fakes.patience import until
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.transports.nginx_plus import PlusFleet, client
+from gatehouse.transports.nginx_plus import client
 from gatehouse.transports.nginx_plus.host_state import HOST_RETRIES
 from gatehouse.transports.nginx_plus.worker import RealClock, Worker
 
@@ -101,23 +100,6 @@ async def test_endless_response_does_not_fill_memory(monkeypatch: pytest.MonkeyP
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         server.close()
-
-
-@asynccontextmanager
-async def fleet(
-    *models: Plus,
-) -> AsyncIterator[tuple[PlusFleet, list[FakePlus], tuple[ir.Host, ...]]]:
-    """Run a fleet with hosts, on the real clock."""
-    async with AsyncExitStack() as stack:
-        fakes = [FakePlus(model) for model in models]
-        urls = [await stack.enter_async_context(fake.serving()) for fake in fakes]
-        result = PlusFleet(lambda name, report: None)
-        stack.push_async_callback(result.close)
-        yield result, fakes, tuple(ir.Host(url) for url in urls)
-
-
-def held(fake: FakePlus, name: str = "web") -> list[str]:
-    return sorted(s.server for s in fake.plus.upstreams["http", name].servers.values())
 
 
 async def test_unresponsive_host_does_not_delay_others() -> None:

@@ -1,4 +1,7 @@
-"""Services find the controller that leads by a label of its Pod; every replica is Ready."""
+"""Several controllers over one API server: one leads, another follows it at once.
+
+Services find the leader by a label of its Pod. Every replica is Ready.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from fakes import patience
@@ -15,7 +19,7 @@ from fakes.inprocess import Server
 from fakes.patience import until_equal
 from fakes.replica import Replica
 from gatehouse.apis.resources import LEASES, PODS, Resource
-from gatehouse.controller.leader_election import Lease
+from gatehouse.controller.leader_election import LeadershipLostError, Lease
 from gatehouse.controller.leader_label import LABEL, label_changes
 from gatehouse.kube import client as kube
 from gatehouse.kube.leader_election import Elector, LeaseTiming
@@ -116,6 +120,7 @@ async def test_both_replicas_are_ready_and_only_the_leader_has_the_label(estate:
     await until_equal(estate.labelled, {"a"})
     second = estate.replica("b")
     await second.until_ready()
+    assert (await second.get("/livez"))[0] == 200
     assert (await leading(first), await leading(second)) == (True, False)
     # A standby does not even listen for agents.
     assert not agent_port_is_free(first)
@@ -200,6 +205,11 @@ async def test_former_leader_stops_serving_agents_and_loses_its_label(
     await estate.take_lease()
     await asyncio.wait([first.task], timeout=patience.SECONDS)
     assert first.task.done()
+    error = first.task.exception()
+    assert isinstance(error, BaseExceptionGroup)
+    assert error.split(LeadershipLostError)[0] is not None
+    with pytest.raises(aiohttp.ClientError):
+        await first.get("/livez")
     assert agent_port_is_free(first)
     second = estate.replica("b")
     await second.until_ready()

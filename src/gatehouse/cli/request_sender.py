@@ -13,6 +13,7 @@ from gatehouse.cli.connection_sender import TIMEOUT_SECONDS, plain_socket, unver
 from gatehouse.cli.sent_response import SentResponse, failure_text
 from gatehouse.compiler.evaluation.explanation import ExpectedResponse
 from gatehouse.compiler.evaluation.http_request import HttpRequest
+from gatehouse.dataplane.ip_addresses import bracketed
 
 _GATEWAY_STATUSES = (502, 503, 504)
 """Statuses that tell that no backend answered, if one was expected to."""
@@ -41,8 +42,7 @@ def is_error(sent: SentResponse, expected: ExpectedResponse) -> bool:
 
 async def _exchange(request: HttpRequest, address: str, expected: ExpectedResponse) -> SentResponse:
     scheme = "https" if request.tls else "http"
-    host = f"[{address}]" if ":" in address else address
-    url = URL(f"{scheme}://{host}:{request.port}{request.target}", encoded=True)
+    url = URL(f"{scheme}://{bracketed(address)}:{request.port}{request.target}", encoded=True)
     headers = [(name, value) for name, value in request.headers if name.lower() != "host"]
     try:
         async with (
@@ -68,9 +68,8 @@ def _no_answer(error: Exception, expected: ExpectedResponse) -> SentResponse:
 
 async def _call(request: HttpRequest, address: str, expected: ExpectedResponse) -> SentResponse:
     """Send a gRPC call with an empty message, and compare its status with the expected one."""
-    host = f"[{address}]" if ":" in address else address
     if not request.tls:
-        return await _call_at(f"{host}:{request.port}", request, expected)
+        return await _call_at(f"{bracketed(address)}:{request.port}", request, expected)
     try:
         async with plain_socket(address, request.port, request.sni) as path:
             return await _call_at(f"unix:{path}", request, expected)

@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from gatehouse.dataplane import ip_addresses
+from gatehouse.dataplane.ip_addresses import bracketed
 
 _DIRECTORY = "gatehouse/endpoints"
 """Directory of endpoint files. A file is named like the upstream in DNS or in the NGINX Plus
@@ -34,8 +35,7 @@ class WeightedEndpoint(msgspec.Struct, frozen=True):
     @property
     def encoded(self) -> str:
         """The endpoint in NGINX syntax."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"{host}:{self.port}"
+        return f"{bracketed(self.address)}:{self.port}"
 
 
 Endpoints = tuple[WeightedEndpoint, ...]

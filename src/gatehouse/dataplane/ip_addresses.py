@@ -34,6 +34,11 @@ def is_ip_address(text: str) -> bool:
     return True
 
 
+def bracketed(host: str) -> str:
+    """Return an address or hostname as before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def _without_scope(text: str) -> str:
     if "%" in text:
         raise ValueError(f"{text!r} must not have a scope")

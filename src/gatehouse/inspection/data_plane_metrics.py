@@ -9,6 +9,7 @@ import aiohttp
 import msgspec
 
 from gatehouse.apis.objects import Object
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.kube import client as kube
 from gatehouse.runtime.time_limits import scaled
 
@@ -70,8 +71,7 @@ class MetricsReader:
 def metrics_url(pod: Object) -> str:
     """Return the URL of the metrics of a Pod; empty if it has no address or port yet."""
     address = (pod.get("status") or {}).get("podIP", "")
-    host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{_port(pod)}/metrics" if _port(pod) and address else ""
+    return f"http://{bracketed(address)}:{_port(pod)}/metrics" if _port(pod) and address else ""
 
 
 def _port(pod: Object) -> str:

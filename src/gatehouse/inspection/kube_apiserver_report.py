@@ -27,6 +27,7 @@ from gatehouse.compiler.ir.kube_apiserver import (
     Names,
     TokenBucket,
 )
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.inspection.condition_summary import condition_status
 from gatehouse.inspection.object_set import ObjectSet
 
@@ -165,8 +166,7 @@ def _servers(listed: tuple[ServerSpec, ...], status: Object) -> Iterator[Reporte
 
 
 def _address(server: KubeApiServer) -> str:
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    return f"{host}:{server.port}"
+    return f"{bracketed(server.host)}:{server.port}"
 
 
 def _unready_servers(status: Object, known: Collection[str]) -> Mapping[str, list[str]]:

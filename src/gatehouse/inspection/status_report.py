@@ -13,6 +13,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api.backend_problems import used_references
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import BackendReference
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.inspection.attachment_report import (
     KUBE_APISERVER_KINDS,
     LISTED_ROUTE_KINDS,
@@ -355,7 +356,7 @@ def _address(endpoint: Object, endpoint_slice: Object) -> str:
     address: str = next(iter(endpoint.get("addresses") or ()), "")
     if len(ports) != 1:
         return address
-    return f"[{address}]:{ports[0]}" if ":" in address else f"{address}:{ports[0]}"
+    return f"{bracketed(address)}:{ports[0]}"
 
 
 def _other(item: Object) -> ReportedObject:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.kube import http_proxy
 from gatehouse.kube.credentials import (
     ExecPlugin,
@@ -98,7 +99,7 @@ def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT_DIR
         namespace = namespace_file.read_text().strip() if namespace_file.exists() else "default"
     except OSError as error:
         raise ConfigError(f"the Pod's ServiceAccount: {error}") from error
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    server = f"https://{bracketed(host)}:{port}"
     return Configuration(
         server=server,
         tokens=TokenFile(directory / "token"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.nodeproxy.options import IPAddress, NodeProxyOptions
 
 DESTINATION_HEADER = "X-Gardener-Destination"
@@ -36,7 +37,7 @@ def envoy_configuration(options: NodeProxyOptions) -> str:
 
 
 def _listener(options: NodeProxyOptions, address: IPAddress) -> _Part:
-    tunnel: _Part = {"hostname": f"{_host(str(address))}:{options.port}"}
+    tunnel: _Part = {"hostname": f"{bracketed(str(address))}:{options.port}"}
     if options.destination:
         header = {"key": DESTINATION_HEADER, "value": options.destination.replace("%", "%%")}
         tunnel["headers_to_add"] = [{"header": header}]
@@ -89,7 +90,3 @@ def _gateway(options: NodeProxyOptions) -> _Part:
 
 def _socket(host: str, port: int) -> _Part:
     return {"socket_address": {"address": host, "port_value": port}}
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

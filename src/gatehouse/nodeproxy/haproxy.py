@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.nodeproxy.options import NodeProxyOptions
 
 _CONNECT_SECONDS = 5
@@ -15,10 +16,10 @@ def haproxy_configuration(options: NodeProxyOptions, status: str) -> str:
     All values have been checked with the options: addresses, a port, a DNS name.
     """
     binds = "".join(
-        f"    bind {_bracketed(str(address))}:{options.port}\n" for address in options.addresses
+        f"    bind {bracketed(str(address))}:{options.port}\n" for address in options.addresses
     )
     named = options.gateway.address is None
-    gateway = f"{_bracketed(options.gateway.host)}:{options.gateway.port}"
+    gateway = f"{bracketed(options.gateway.host)}:{options.gateway.port}"
     follow = " resolvers node init-addr last,libc,none" if named else ""
     return f"""\
 global
@@ -67,7 +68,3 @@ resolvers node
     hold other {IDLE_HOURS}h
 
 """
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.nodeproxy.options import NodeProxyOptions
 
 _WORKERS = 2
@@ -20,7 +21,7 @@ def nginx_configuration(options: NodeProxyOptions, nameservers: Sequence[str]) -
     Raises NoNameServerError.
     """
     listens = "".join(
-        f"        listen {_bracketed(str(address))}:{options.port} so_keepalive=on;\n"
+        f"        listen {bracketed(str(address))}:{options.port} so_keepalive=on;\n"
         for address in options.addresses
     )
     # Two connections per client, and some for NGINX itself.
@@ -58,7 +59,7 @@ def nameservers(resolv_conf: str) -> list[str]:
         words = line.split()
         if len(words) > 1 and words[0] == "nameserver":
             try:
-                servers.append(_bracketed(str(ipaddress.ip_address(words[1]))))
+                servers.append(bracketed(str(ipaddress.ip_address(words[1]))))
             except ValueError:
                 continue
     return servers
@@ -78,7 +79,3 @@ def _resolver(options: NodeProxyOptions, servers: Sequence[str]) -> str:
 
 def _target(options: NodeProxyOptions) -> str:
     return str(options.gateway) if options.gateway.address is not None else "$gateway"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

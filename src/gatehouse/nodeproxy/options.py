@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from gatehouse.dataplane.ip_addresses import bracketed
+
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Tracking = Literal["auto", "nftables", "iptables", "keep"]
 """Method to disable connection tracking. `keep`: do not disable it."""
@@ -48,7 +50,7 @@ class HostingGateway(msgspec.Struct, frozen=True):
             return None
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{bracketed(self.host)}:{self.port}"
 
 
 class NodeProxyOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 
 from gatehouse.agent.envoy.admin import AdminClient
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.dataplane.unready_servers import (
     MAX_SERVERS,
     MAX_UNREADY_REASON_CHARACTERS,
@@ -62,8 +63,7 @@ class ServerCheck(msgspec.Struct, frozen=True):
     @property
     def server(self) -> str:
         """Host and port, as in URLs."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return f"{bracketed(self.host)}:{self.port}"
 
     async def failure(self) -> str:
         """Return how the check fails; empty if it succeeds."""

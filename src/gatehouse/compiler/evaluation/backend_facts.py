@@ -28,6 +28,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.settings import Sourced
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.dataplane.origin import NO_ORIGIN, object_of
 from gatehouse.incremental.query import Ask, Key
 
@@ -101,8 +102,7 @@ def service_endpoints(ask: Ask, key: ClusterKey) -> tuple[ExplainedEndpoint, ...
 
 
 def _written(endpoint: ir.Endpoint) -> str:
-    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
-    return f"{host}:{endpoint.port}"
+    return f"{bracketed(endpoint.address)}:{endpoint.port}"
 
 
 def empty_clusters(

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from gatehouse.dataplane.ip_addresses import bracketed
+
 CONNECTORS_FILE = "gatehouse/connectors.json"
 """Path of the configuration; absent if no TLS connector is needed."""
 
@@ -46,8 +48,8 @@ class Connector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def description(self) -> str:
         """Description for the log."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"connector: cluster {self.cluster}, endpoint {host}:{self.port}"
+        endpoint = f"{bracketed(self.address)}:{self.port}"
+        return f"connector: cluster {self.cluster}, endpoint {endpoint}"
 
 
 def encode_connectors(connectors: Iterable[Connector]) -> bytes:

@@ -6,6 +6,7 @@ from gatehouse.compiler.backends.nginx import quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane.ip_addresses import bracketed
 
 PROXY_HEADER_BYTES = 4096
 """Maximum size in bytes of a PROXY protocol header: that of NGINX for TLS and streams. Plain HTTP
@@ -15,8 +16,7 @@ ports read the header into the buffer for request headers."""
 def addresses(edge: ir.DataPlaneSettings, bind_address: str, port: int) -> list[str]:
     """Return the addresses to listen on. ``bind_address`` empty: every address."""
     if bind_address:
-        host = f"[{bind_address}]" if ":" in bind_address else bind_address
-        return [quoting.word(f"{host}:{port}")]
+        return [quoting.word(f"{bracketed(bind_address)}:{port}")]
     listen = [str(port)] if edge.ipv4 else []
     return listen + ([quoting.word(f"[::]:{port}")] if edge.ipv6 else [])
 

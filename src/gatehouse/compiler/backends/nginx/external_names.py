@@ -10,6 +10,7 @@ from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time, whole_seconds
 from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.ip_addresses import bracketed
 
 
 def resolver_directives(shares: Sequence[tuple[ir.Cluster, int]]) -> list[Directive]:
@@ -21,12 +22,12 @@ def resolver_directives(shares: Sequence[tuple[ir.Cluster, int]]) -> list[Direct
     resolution = next(filter(None, resolutions), None)
     if resolution is None:
         return []
-    servers = [f"[{host}]" if ":" in host else host for host in resolution.addresses]
+    servers = [quoting.word(bracketed(address)) for address in resolution.addresses]
     # NGINX reads no fractions of a second here.
     ttl = resolution.cache_ttl
     valid = [f"valid={whole_seconds(max(1.0, ttl))}"] if ttl is not None else []
     family = [] if resolution.ipv6 else ["ipv6=off"]
-    directives = [simple_directive("resolver", *map(quoting.word, servers), *valid, *family)]
+    directives = [simple_directive("resolver", *servers, *valid, *family)]
     if resolution.timeout is not None:
         directives.append(simple_directive("resolver_timeout", format_time(resolution.timeout)))
     return directives

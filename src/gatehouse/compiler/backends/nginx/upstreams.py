@@ -26,6 +26,7 @@ from gatehouse.compiler.ir.access_log import object_text
 from gatehouse.compiler.ir.settings import Balancing, UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.file_set import File
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.dataplane.upstream_label import UpstreamLabel
 
 _KEEPALIVE = 32
@@ -217,8 +218,7 @@ def _address(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
     """Return the address to which NGINX connects for an endpoint of a cluster."""
     if tls_connectors.needs_connector(cluster):
         return f"unix:{tls_connectors.connector_socket(cluster, endpoint)}"
-    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
-    return f"{host}:{endpoint.port}"
+    return f"{bracketed(endpoint.address)}:{endpoint.port}"
 
 
 def _hashed(variable: str) -> list[Directive]:

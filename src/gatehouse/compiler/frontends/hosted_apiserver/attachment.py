@@ -29,6 +29,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
 from gatehouse.compiler.frontends.gateway_api.routes.external_names import external_name
 from gatehouse.compiler.frontends.hosted_apiserver.claims import findings as findings_about
 from gatehouse.compiler.frontends.hosted_apiserver.claims import owned_claims
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -108,8 +109,7 @@ def destinations_of_object(ask: Ask, key: Key) -> tuple[str, ...]:
     service, namespace = hosted.spec.service, key[1]
     result = [f"{host}:443" for host in claims.hosts]
     if claims.address:
-        address = f"[{claims.address}]" if ":" in claims.address else claims.address
-        result.append(f"{address}:{hosted.spec.advertise_port}")
+        result.append(f"{bracketed(claims.address)}:{hosted.spec.advertise_port}")
     result.append(f"outbound|{service.port}||{service.name}.{namespace}.svc.cluster.local")
     if (service.name, service.port) == ("kube-apiserver", 443):
         # With TLS termination at the ingress gateway, Gardener names a socket of the gateway.

@@ -22,6 +22,7 @@ from gatehouse.cli.kube_request_sender import (
     send_kube_request,
 )
 from gatehouse.cli.manifest_files import read_manifest_files
+from gatehouse.cli.object_source import read_cluster
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of, kubeconfig_option
 from gatehouse.cli.sent_response import SentResponse
@@ -43,6 +44,7 @@ from gatehouse.inspection.kube_apiserver_report import (
     names_text,
     policies_of,
 )
+from gatehouse.inspection.object_set import ObjectSet
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
@@ -149,8 +151,8 @@ def kube_request(
 
     Implicit groups are added: system:authenticated and the groups of a ServiceAccount.
 
-    With --send, requests that change objects are dry runs. The exit status is 4 if the answer
-    differs.
+    With --send, requests that change objects are dry runs. Those that cannot be dry runs are not
+    sent, such as pods/exec. The exit status is 4 if the answer differs.
     """
     options = RequestOptions(**fields)
     request = request_of(options)
@@ -159,16 +161,16 @@ def kube_request(
     if credentials and not send:
         raise CLIError("--credentials needs --send")
     who = DispatchUser(user, with_implicit_groups(user, groups))
-    if filenames:
-        raw = _from_files(filenames, cluster)
-    else:
-        raw = _fetched(kubeconfig_of(kubeconfig), cluster)
-    explanation = explained(raw, request, who)
     sent = None
-    if send:
-        path = kubeconfig_of(kubeconfig)
-        target = _target(options, request, api_version)
-        sent = send_kube_request(path, cluster, target, explanation, credentials)
+    if filenames:
+        explanation = explained(_from_files(filenames, cluster), request, who)
+    elif send:
+        path, target = kubeconfig_of(kubeconfig), _target(options, request, api_version)
+        objects = read_cluster(path)
+        explanation = explained(_among(objects, cluster), request, who)
+        sent = send_kube_request(path, objects, target, explanation, credentials)
+    else:
+        explanation = explained(_fetched(kubeconfig_of(kubeconfig), cluster), request, who)
     if output == "json":
         document = explanation | ({"sent": msgspec.to_builtins(sent)} if sent else {})
         show(json.dumps(document, indent=2))
@@ -311,6 +313,13 @@ def _fetched(kubeconfig: Path, name: str) -> Object:
         raise CLIError(f"UpstreamCluster {name} not found: {error}") from error
     except (kube.ApiError, ConfigError) as error:
         raise CLIError(str(error)) from error
+
+
+def _among(objects: ObjectSet, name: str) -> Object:
+    for cluster in objects.of_kind("UpstreamCluster"):
+        if cluster["metadata"]["name"] == name:
+            return cluster
+    raise CLIError("; ".join((f"UpstreamCluster {name} not found", *objects.notes)))
 
 
 def _from_files(paths: tuple[Path, ...], name: str) -> Object:

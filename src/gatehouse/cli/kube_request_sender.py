@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import ssl
 from collections.abc import Mapping, Sequence
@@ -13,12 +14,12 @@ from urllib.parse import quote
 
 import aiohttp
 import msgspec
+from yarl import URL
 
-from gatehouse.apis.request_info import RequestInfo
+from gatehouse.apis.request_info import RequestError, RequestInfo, parse_request
 from gatehouse.cli.connection_sender import TIMEOUT_SECONDS, unverified
 from gatehouse.cli.errors import CLIError
-from gatehouse.cli.logged_request import LoggedRequest, read_logged
-from gatehouse.cli.object_source import read_cluster
+from gatehouse.cli.logged_request import LoggedRequest, logged_entries, read_logged
 from gatehouse.cli.sent_response import SentResponse, failure_text
 from gatehouse.compiler.frontends.gateway_api import gateway_addresses
 from gatehouse.compiler.frontends.upstream_cluster.attachment import (
@@ -27,6 +28,7 @@ from gatehouse.compiler.frontends.upstream_cluster.attachment import (
 )
 from gatehouse.compiler.frontends.upstream_cluster.hostnames import cluster_hostnames
 from gatehouse.controller.offline import offline_pass
+from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.inspection.object_set import ObjectSet, pods_of_gateway
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError, Configuration, from_kubeconfig
@@ -37,6 +39,24 @@ _METHODS = {
     "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE",
 }  # fmt: skip
 _READING = ("GET", "HEAD", "OPTIONS")
+_WITH_BODY = ("POST", "PUT", "PATCH")
+"""Methods with a body. A kube-apiserver ignores ``dryRun`` in the query of a DELETE with a body."""
+
+_DRY_SUBRESOURCES = (
+    "", "approval", "binding", "ephemeralcontainers", "eviction", "finalize", "resize", "scale",
+    "status", "token",
+)  # fmt: skip
+"""Subresources of which a dry run changes nothing. Others may connect to a server."""
+
+_STREAMING_SUBRESOURCES = ("attach", "exec", "portforward")
+"""Subresources that a GET with an upgrade changes."""
+
+_EXACT_PATH = re.compile(r"/[!\"$-~]*")
+"""A path with query as it is on the wire, without fragment."""
+
+_CLEANED_SEGMENTS = re.compile(r"/\.{0,2}/|/\.{1,2}$")
+"""Segments of a decoded path that a proxy or server may remove."""
+
 _GATEWAY_STATUSES = (502, 503, 504)
 
 _NO_POLICY = "no policy of cluster("
@@ -51,7 +71,7 @@ class KubeTarget(msgspec.Struct, frozen=True):
     """Path with query."""
 
 
-class _Place(msgspec.Struct, frozen=True):
+class ServingGateway(msgspec.Struct, frozen=True):
     """A Gateway that serves a cluster."""
 
     gateway: str
@@ -71,9 +91,10 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def kube_target(request: RequestInfo, version: str) -> KubeTarget:
-    """Return the request of a resource as it is sent. Raises CLIError for other verbs.
+    """Return the request of a resource as it is sent.
 
-    A request that changes objects is a dry run.
+    A request that changes objects is a dry run. Raises CLIError if it cannot be one, and
+    for other verbs.
     """
     method = _METHODS.get(request.verb, "")
     if not method:
@@ -86,16 +107,36 @@ def kube_target(request: RequestInfo, version: str) -> KubeTarget:
 
 
 def dry_run(target: KubeTarget) -> KubeTarget:
-    """Return a request that changes no object."""
-    if target.method in _READING:
+    """Return a request that changes nothing. Raises CLIError if there is no such request."""
+    if not _EXACT_PATH.fullmatch(target.path):
+        raise CLIError(f"--send: path {target.path!r} must be percent-encoded")
+    try:
+        request = parse_request(target.method, target.path)
+    except RequestError as error:
+        raise CLIError(f"--send: {error}: not a valid kube-apiserver request") from error
+    if _CLEANED_SEGMENTS.search(request.path):
+        raise CLIError(f"--send: path {target.path!r} must not have empty segments, . or ..")
+    is_reading = target.method in _READING
+    if request.subresource in _STREAMING_SUBRESOURCES or not (is_reading or _can_be_dry(request)):
+        place = f"subresource {request.combined}" if request.subresource else request.path
+        raise CLIError(
+            f"--send: {target.method} of {place} cannot be a dry run and may change what it "
+            "reaches. Omit --send to see its policy"
+        )
+    if is_reading:
         return target
     separator = "&" if "?" in target.path else "?"
     return KubeTarget(target.method, f"{target.path}{separator}dryRun=All")
 
 
+def _can_be_dry(request: RequestInfo) -> bool:
+    is_resource = request.is_resource and request.verb != "proxy"
+    return is_resource and request.subresource in _DRY_SUBRESOURCES
+
+
 def send_kube_request(
     kubeconfig: Path,
-    cluster: str,
+    objects: ObjectSet,
     target: KubeTarget,
     explanation: Mapping[str, Any],
     credentials: Path | None,
@@ -105,12 +146,13 @@ def send_kube_request(
     ``explanation``: as of `gatehouse explain kube-request`. ``credentials``: kubeconfig of the
     user; None: no credentials. Raises CLIError if there is no such Gateway.
     """
-    objects = read_cluster(kubeconfig)
-    place = _place(objects, cluster)
+    place = _place(objects, explanation["cluster"])
     agent = f"gatehouse-explain/{secrets.token_hex(16)}"
     try:
         user = from_kubeconfig(credentials) if credentials else None
-        sent = asyncio.run(_exchange(place, target, agent, user, str(explanation["outcome"])))
+        sent = asyncio.run(
+            exchange_kube_request(place, target, agent, user, str(explanation["outcome"]))
+        )
     except (ConfigError, CredentialError) as error:
         raise CLIError(f"--credentials: {error}") from error
     if sent.status is None or not (explanation["logged"] or sent.status == 429):
@@ -135,7 +177,7 @@ def with_kube_entry(
     return sent.judged(agrees, logged)
 
 
-def _place(objects: ObjectSet, cluster: str) -> _Place:
+def _place(objects: ObjectSet, cluster: str) -> ServingGateway:
     key = ("UpstreamCluster", "", cluster)
     with offline_pass(objects.objects) as ask:
         for gateway in ask(gateways_of_cluster, key):
@@ -144,14 +186,22 @@ def _place(objects: ObjectSet, cluster: str) -> _Place:
             if hosts and addresses:
                 port = ask(cluster_listeners, gateway)[0].port
                 host = cluster if cluster in hosts else hosts[0]
-                return _Place("/".join(gateway[1:]), host, addresses[0], port)
+                return ServingGateway("/".join(gateway[1:]), host, addresses[0], port)
     raise CLIError(f"no Gateway with an address serves UpstreamCluster {cluster}")
 
 
-async def _exchange(
-    place: _Place, target: KubeTarget, agent: str, user: Configuration | None, outcome: str
+async def exchange_kube_request(
+    place: ServingGateway,
+    target: KubeTarget,
+    agent: str,
+    user: Configuration | None,
+    outcome: str,
 ) -> SentResponse:
-    address = f"[{place.address}]" if ":" in place.address else place.address
+    """Send a request to a Gateway, and compare the status with the outcome of an explanation.
+
+    ``agent``: value of User-Agent. ``user``: credentials; None: no credentials.
+    """
+    server = f"{bracketed(place.address)}:{place.port}"
     headers = {"Host": f"{place.host}:{place.port}", "User-Agent": agent}
     if user is not None and (token := await user.tokens.token()):
         headers["Authorization"] = f"Bearer {token}"
@@ -161,9 +211,9 @@ async def _exchange(
             aiohttp.ClientSession(timeout=timeout) as session,
             session.request(
                 target.method,
-                f"https://{address}:{place.port}{target.path}",
+                URL(f"https://{server}{target.path}", encoded=True),
                 headers=headers,
-                json=None if target.method in _READING else {},
+                json={} if target.method in _WITH_BODY else None,
                 allow_redirects=False,
                 ssl=_context(user),
                 server_hostname=place.host,
@@ -203,13 +253,7 @@ def compare_status(status: int, message: str, outcome: str) -> SentResponse:
 
 def find_kube_entry(lines: Sequence[str], agent: str) -> LoggedRequest | None:
     """Return the entry of the request of a user agent, None if there is none."""
-    for line in lines:
-        if agent not in line:
-            continue
-        try:
-            entry = msgspec.json.decode(line, type=_Entry)
-        except msgspec.MsgspecError:
-            continue
+    for entry in logged_entries(lines, agent, _Entry):
         if entry.user_agent == agent:
             reason = " ".join(filter(None, (entry.flags, entry.details)))
             return LoggedRequest(reason, entry.endpoint or "", user=entry.user or "")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +16,8 @@ from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.dataplane import ip_addresses
 from gatehouse.kube import client as kube
 from gatehouse.runtime.time_limits import scaled
+
+Entry = TypeVar("Entry")
 
 _HEADER = "X-Request-ID"
 """Header whose value is the field `request_id` of entries."""
@@ -161,15 +164,21 @@ async def _log(client: kube.Client, pod: Object) -> str:
     return await client.pod_log(namespace, name, container, _READ_SECONDS, _READ_LINES)
 
 
-def find_entry(lines: Sequence[str], request_id: str) -> LoggedRequest | None:
-    """Return the last entry with a request ID, None if there is none."""
-    for line in reversed(lines):
-        if request_id not in line:
+def logged_entries(lines: Iterable[str], text: str, structure: type[Entry]) -> Iterator[Entry]:
+    """Yield the entries of a structure among lines that contain a text."""
+    for line in lines:
+        if text not in line:
             continue
         try:
-            entry = msgspec.json.decode(line, type=_Entry)
+            entry = msgspec.json.decode(line, type=structure)
         except msgspec.MsgspecError:
             continue
+        yield entry
+
+
+def find_entry(lines: Sequence[str], request_id: str) -> LoggedRequest | None:
+    """Return the last entry with a request ID, None if there is none."""
+    for entry in logged_entries(reversed(lines), request_id, _Entry):
         if entry.request_id == request_id:
             return LoggedRequest(
                 entry.reason or "",
@@ -186,15 +195,9 @@ def find_connection(
     """Return the entry of a connection to a Gateway (``namespace/name``), None if there is none."""
     listener = f"{gateway}:{sent.port}"
     expected = (listener, sent.protocol, sent.server_name, _address(sent.peer))
-    for line in lines:
-        if listener not in line:
-            continue
-        try:
-            entry = msgspec.json.decode(line, type=_ConnectionEntry)
-            peer = _address(entry.peer)
-        except (msgspec.MsgspecError, ValueError):
-            continue
-        own = (entry.listener, entry.protocol, (entry.sni or "").lower(), peer)
+    for entry in logged_entries(lines, listener, _ConnectionEntry):
+        sni = (entry.sni or "").lower()
+        own = (entry.listener, entry.protocol, sni, _address(entry.peer))
         if own == expected and _began(entry) >= sent.started - _CLOCK_SKEW_SECONDS:
             return LoggedRequest(entry.reason or "", entry.endpoint or "")
     return None
@@ -205,6 +208,9 @@ def _began(entry: _ConnectionEntry) -> float:
 
 
 def _address(text: str) -> object:
-    """Return an address without regard to IPv4 in IPv6. Raises ValueError."""
-    address = ip_addresses.ip_address(text)
+    """Return an address without regard to IPv4 in IPv6, or the text if it is no address."""
+    try:
+        address = ip_addresses.ip_address(text)
+    except ValueError:
+        return text
     return getattr(address, "ipv4_mapped", None) or address

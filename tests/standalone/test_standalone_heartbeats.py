@@ -18,24 +18,38 @@ from gatehouse.agent.liveness import LivenessPolicy, LivenessTracker
 from gatehouse.runtime import heartbeat, procfs
 from gatehouse.runtime.heartbeat import HeartbeatPipe
 from gatehouse.standalone import pki
+from gatehouse.standalone.state_directory import State
 from gatehouse.standalone.supervisor import ControlPlaneProcess, PartProcess
 
 QUICK = LivenessPolicy(period_seconds=1.5, kill_seconds=3.0)
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[PartProcess]:
-    """An API server under supervision."""
-    address = f"127.0.0.1:{free_port()}"
-    certificates = pki.Pki(tmp_path / "pki")
-    certificates.ensure()
-    leaf = certificates.leaf(pki.APISERVER)
-    arguments = (
-        *("apiserver", "--storage", str(tmp_path / "db"), "--bind-address", address),
-        *("--tls-cert-file", str(leaf.cert), "--tls-private-key-file", str(leaf.key)),
-        *("--client-ca-file", str(certificates.ca().cert)),
+def apiserver(state: State) -> tuple[str, ...]:
+    return (
+        *("--storage", str(state.directory / "db"), "--bind-address", f"127.0.0.1:{free_port()}"),
+        *("--client-ca-file", str(state.pki.ca().cert)),
     )
-    process = PartProcess(ControlPlaneProcess("apiserver", arguments), tmp_path, QUICK)
+
+
+def controller(state: State) -> tuple[str, ...]:
+    """Return options of a controller that waits for its API server."""
+    state.write_kubeconfigs(f"https://127.0.0.1:{free_port()}")
+    return (
+        *("--kubeconfig", str(state.controller_kubeconfig)),
+        *("--agent-bind-address", "127.0.0.1:0", "--agent-advertise-address", "127.0.0.1:1"),
+        *("--agent-ca-file", str(state.pki.ca().cert)),
+    )
+
+
+@pytest.fixture(params=[apiserver, controller], ids=lambda part: part.__name__)
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[PartProcess]:
+    """A process of the control plane under supervision."""
+    state, name = State(tmp_path), request.param.__name__
+    state.pki.ensure()
+    leaf = state.pki.leaf(pki.APISERVER)
+    pair = ("--tls-cert-file", str(leaf.cert), "--tls-private-key-file", str(leaf.key))
+    part = ControlPlaneProcess(name, (name, *pair, *request.param(state)))
+    process = PartProcess(part, tmp_path, QUICK)
     task = asyncio.create_task(process.run())
     yield process
     process.ending.set()
@@ -67,7 +81,7 @@ async def test_stopped_process_is_killed_and_replaced(
         await until(lambda: True in responses)
     (killed,) = [entry for entry in logs if entry["event"] == "hung process killed"]
     assert killed["pid"] == first.pid
-    assert killed["part"] == "apiserver"
+    assert killed["part"] == server.part.name
     assert killed["reason"] == "no heartbeat for at least 3 s"
     assert server.restarts == 1
 

@@ -27,7 +27,8 @@ RULES = {
     "cluster": permissions.watch_permissions()
     | permissions.status_permissions()
     | permissions.write_permissions()
-    | permissions.token_review_permissions(),
+    | permissions.token_review_permissions()
+    | permissions.data_plane_pod_permissions(),
     "copies": permissions.secret_copy_permissions(),
     "own-namespace": permissions.leader_election_permissions()
     | permissions.leader_label_permissions(),

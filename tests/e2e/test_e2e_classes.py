@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ def options() -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("name", ["nginx", "edge"])
-async def test_gateway_of_a_named_class_is_served_and_records_the_death_of_its_proxy(
+async def test_gateway_of_a_named_class_is_served_and_records_problems(
     installation: Installation, client: kube.Client, backends: None, name: str
 ) -> None:
     await apply(client, hello(name))
@@ -47,18 +49,32 @@ async def test_gateway_of_a_named_class_is_served_and_records_the_death_of_its_p
     )
     os.kill(pid, signal.SIGKILL)
 
-    async def recorded() -> list[Any]:
-        events = (await client.list(resources.EVENTS, "default")).items
+    async def warnings(text: str) -> list[Any]:
         return [
             event
-            for event in events
-            if event["reason"] == "ProxyUnhealthy"
-            and event["involvedObject"]["uid"] == gateway["metadata"]["uid"]
+            for event in (await client.list(resources.EVENTS, "default")).items
+            if event["involvedObject"]["uid"] == gateway["metadata"]["uid"]
+            and event["type"] == "Warning"
+            and text in f"{event['reason']} {event['message']}"
         ]
 
-    events = await until(recorded)
-    assert [event["message"].split(": ")[1] for event in events] == [
-        {"nginx": "NGINX is not healthy", "envoy": "Envoy is not healthy"}[proxy]
-    ]
+    async def recorded(reason: str) -> list[str]:
+        return [event["message"].split(": ")[1] for event in await warnings(reason)]
+
+    events = await until(partial(recorded, "ProxyUnhealthy"))
+    assert events == [{"nginx": "NGINX is not healthy", "envoy": "Envoy is not healthy"}[proxy]]
     await until(answers)
+    assert not await recorded("InstanceCrashed")
+    installation.agent().signal(signal.SIGKILL)
+    events = await until(partial(recorded, "InstanceCrashed"))
+    assert events == [f"container {proxy} died and was restarted"]
+    assert not await recorded("InstanceDisconnected")
+    await until(answers)
+    taken = {"name": "taken", "protocol": "HTTP"}
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        taken["port"] = other.getsockname()[1]
+        patch = {"spec": {"listeners": [*gateway["spec"]["listeners"], taken]}}
+        await client.patch(resources.GATEWAYS, "web", patch, "default")
+        (event,) = await until(partial(warnings, f":{taken['port']}"))
+        assert "in use" in event["message"]
     await client.delete(resources.GATEWAYS, "web", "default")

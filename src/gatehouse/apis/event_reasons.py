@@ -24,6 +24,14 @@ class EventReason(StrEnum):
     """Warning on a Gateway: the proxy of an instance died or does not respond. The agent starts it
     again. The message has the instance and the reason.
     """
+    INSTANCE_CRASHED = "InstanceCrashed"
+    """Warning on a Gateway: an instance disconnected because its Pod failed or a container of it
+    died. The message has the Pod, the container, the reason and the exit code.
+    """
+    INSTANCE_DISCONNECTED = "InstanceDisconnected"
+    """Warning on a Gateway: the agent of an instance has had no connection to the controller for
+    10 s, and its Pod is not being deleted. The proxy may still serve its last configuration.
+    """
     DATA_PLANE_PRIVILEGED = "DataPlanePrivileged"
     """Warning on the Pod of a data plane, with `gatehouse up` as root: it runs as root, too. The
     message has the reason.

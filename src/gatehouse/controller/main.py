@@ -23,6 +23,7 @@ from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.gateway_classes import create_classes
 from gatehouse.controller.gateway_provisioner import GatewayProvisioner
 from gatehouse.controller.informers import PROVISIONED, Informers
+from gatehouse.controller.instance_events import InstanceEvents
 from gatehouse.controller.leader_election import Leadership
 from gatehouse.controller.leader_label import LeaderLabel
 from gatehouse.controller.load_balancers import LoadBalancers, balancer_of, is_machine
@@ -111,6 +112,13 @@ class Controller:
             self.leader_label = LeaderLabel(client, options.pod, self._leads)
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
         self.delivery.on_unhealthy = self.delivery.envoys.on_unhealthy = self._record_unhealthy
+        self.instance_events = InstanceEvents(
+            lambda namespace, name: client.get(resources.PODS, name, namespace),
+            self.delivery.is_connected,
+            self._record_instance,
+        )
+        left = self.instance_events.on_disconnected
+        self.delivery.on_disconnected = self.delivery.envoys.on_disconnected = left
 
     def _loop(self, settings: gateway_api.ControllerSettings) -> Loop:
         pipelines: dict[str, AnyPipeline] = {
@@ -141,10 +149,12 @@ class Controller:
             self.recorder.record(regarding, "Warning", reason, message)
 
     def _record_unhealthy(self, name: str, instance: str, why: str) -> None:
+        self._record_instance(name, EventReason.PROXY_UNHEALTHY, f"{instance}: {why}")
+
+    def _record_instance(self, name: str, reason: EventReason, message: str) -> None:
         regarding = self._published_for(name)
         if regarding is not None:
-            reason = EventReason.PROXY_UNHEALTHY
-            self.recorder.record(regarding, "Warning", reason, f"{instance}: {why}")
+            self.recorder.record(regarding, "Warning", reason, message)
 
     def _follow(self, result: CompileResult) -> None:
         self.owned_resources.follow(result)
@@ -338,6 +348,7 @@ async def _act(controller: Controller, options: ControllerOptions, client: kube.
             controller.leader_label.refresh()
         log.info("ready", agent_port=port)
         group.create_task(controller.recorder.run())
+        group.create_task(controller.instance_events.run())
         group.create_task(controller.watch_ca(options.ca))
         group.create_task(controller.statuses.run())
         group.create_task(controller.provisioner.run())

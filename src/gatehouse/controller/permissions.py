@@ -76,6 +76,11 @@ def token_review_permissions() -> set[Permission]:
     return _all([resources.TOKEN_REVIEWS], "create")
 
 
+def data_plane_pod_permissions() -> set[Permission]:
+    """Return permissions to read the Pods of instances that disconnected."""
+    return _all([resources.PODS], "get")
+
+
 def leader_election_permissions() -> set[Permission]:
     """Return permissions for leader election in the controller's namespace."""
     return _all([resources.LEASES], "get create update")
@@ -95,6 +100,7 @@ def all_permissions(kinds: Iterable[Kind] = PERMITTED_KINDS) -> set[Permission]:
         | write_permissions(kinds)
         | secret_copy_permissions()
         | token_review_permissions()
+        | data_plane_pod_permissions()
         | leader_election_permissions()
         | leader_label_permissions()
     )

@@ -24,7 +24,7 @@ from gatehouse.transports.agents.call_auth import (
     by_token,
 )
 from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator, IdentifyMachine
-from gatehouse.transports.agents.fleet import AgentFleet, OnUnhealthy
+from gatehouse.transports.agents.fleet import AgentFleet, OnDisconnected, OnUnhealthy
 from gatehouse.transports.agents.token_auth import (
     Authenticate,
     AuthenticationUnavailable,
@@ -71,8 +71,11 @@ class Envoys:
     def __init__(self) -> None:
         self.on_report: Callable[[str], None] = lambda _gateway: None
         self.on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None
+        self.on_disconnected: OnDisconnected = lambda _gateway, _instance: None
         self.fleet = EnvoyFleet(
-            lambda gateway: self.on_report(gateway), lambda *incident: self.on_unhealthy(*incident)
+            lambda gateway: self.on_report(gateway),
+            lambda *incident: self.on_unhealthy(*incident),
+            lambda *instance: self.on_disconnected(*instance),
         )
 
     def publish(self, gateway: str, resources: ResourceSet) -> None:
@@ -109,11 +112,13 @@ class AgentServer:
         """
         self.on_report: Callable[[str], None] = lambda _gateway: None
         self.on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None
+        self.on_disconnected: OnDisconnected = lambda _gateway, _instance: None
         self._fleet = AgentFleet(
             apply_deadline,
             time.monotonic,
             lambda gateway: self.on_report(gateway),
             lambda *incident: self.on_unhealthy(*incident),
+            lambda *instance: self.on_disconnected(*instance),
         )
         self.on_trespass: Callable[[UnauthorizedRequest], None] = lambda _trespass: None
         """Called when a request for another Gateway's data was denied. Must not raise or block."""
@@ -186,6 +191,11 @@ class AgentServer:
     def report(self, gateway: str) -> DataPlaneReport:
         """Return the current report of ``gateway``."""
         return self._fleet.report(gateway)
+
+    def is_connected(self, gateway: str, instance: str) -> bool:
+        """Return whether an instance of any kind has a stream."""
+        fleets = (self._fleet, self.envoys.fleet)
+        return any(fleet.is_connected(gateway, instance) for fleet in fleets)
 
     def dismiss(self, gateway: str, instance: str) -> None:
         """End the streams of an instance of any kind, because it does not belong to the Gateway

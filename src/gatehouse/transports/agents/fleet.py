@@ -60,6 +60,11 @@ OnUnhealthy = Callable[[str, str, str], None]
 now, and the reason. Must not raise or block."""
 
 
+OnDisconnected = Callable[[str, str], None]
+"""Called in the event loop with a Gateway and an instance of it whose last stream ended. Must not
+raise or block."""
+
+
 class _DataPlane:
     def __init__(self, gateway: str, publication: Publication, on_unhealthy: OnUnhealthy) -> None:
         self.gateway, self._on_unhealthy = gateway, on_unhealthy
@@ -126,10 +131,11 @@ class AgentFleet:
         clock: Callable[[], float],
         on_report: Callable[[str], None],
         on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None,
+        on_disconnected: OnDisconnected = lambda _gateway, _instance: None,
     ) -> None:
         self._apply_deadline, self._on_unhealthy = apply_deadline, on_unhealthy
         self._clock = clock
-        self._on_report = on_report
+        self._on_report, self._on_disconnected = on_report, on_disconnected
         self._gateways: dict[str, _DataPlane] = {}
         self._generation = 0
 
@@ -203,6 +209,11 @@ class AgentFleet:
         """Return whether the caller has described its NGINX."""
         return bool(self.about(identity).nginx_id)
 
+    def is_connected(self, gateway: str, instance: str) -> bool:
+        """Return whether an instance has a stream."""
+        plane = self._gateways.get(gateway)
+        return plane is not None and instance in plane.peers and bool(plane.peers[instance].streams)
+
     def about(self, identity: Identity) -> session.Register:
         """Return the caller's latest description of its NGINX."""
         plane = self._gateways.get(identity.gateway)
@@ -250,6 +261,7 @@ class AgentFleet:
         if not peer.streams:
             self._remove_after(SESSION_TTL_SECONDS, identity)
             log.info("instance disconnected", gateway=identity.gateway, instance=identity.instance)
+            self._on_disconnected(identity.gateway, identity.instance)
 
     def receive(self, identity: Identity, event: session.AgentEvent) -> None:
         """Pass an event to the instance's session and execute the effects."""

@@ -21,7 +21,7 @@ from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.nacks import is_bind_error
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
-from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS, OnUnhealthy
+from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS, OnDisconnected, OnUnhealthy
 from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
@@ -103,8 +103,10 @@ class EnvoyFleet:
         self,
         on_report: Callable[[str], None],
         on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None,
+        on_disconnected: OnDisconnected = lambda _gateway, _instance: None,
     ) -> None:
         self._on_report, self._on_unhealthy = on_report, on_unhealthy
+        self._on_disconnected = on_disconnected
         self._gateways: dict[str, _DataPlane] = {}
 
     def publish(self, gateway: str, resources: ResourceSet) -> None:
@@ -167,6 +169,7 @@ class EnvoyFleet:
         if plane.streams.get(identity.instance) is stream:
             del plane.streams[identity.instance]
             log.info("instance disconnected", gateway=identity.gateway, instance=identity.instance)
+            self._on_disconnected(identity.gateway, identity.instance)
             self._report(identity.gateway)
         self._remove_if_idle(identity.gateway)
 
@@ -180,6 +183,11 @@ class EnvoyFleet:
             stream.report = report
             if not stream.ended:
                 self._report(stream.identity.gateway)
+
+    def is_connected(self, gateway: str, instance: str) -> bool:
+        """Return whether an instance has a stream."""
+        plane = self._gateways.get(gateway)
+        return plane is not None and instance in plane.streams
 
     def dismiss(self, gateway: str, instance: str) -> None:
         """End the stream of an instance that must not be served now."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import msgspec
 import pytest
 from envoy.service.discovery.v3 import discovery_pb2
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
@@ -78,7 +79,8 @@ async def guessed(
 
     The limit of calls would hide a difference only from an attacker without patience.
     """
-    monkeypatch.setattr(call_rates, "MAX_CALL_BURST", 1_000_000)
+    unlimited = msgspec.structs.replace(call_rates.CALLS, burst=1_000_000)
+    monkeypatch.setattr(call_rates, "CALLS", unlimited)
     guesses = {"there": SECRET.digest, "missing": base64_sha256(b"bob:{SHA}secret")}
     answers: dict[str, set[tuple[Any, ...]]] = {name: set() for name in guesses}
     times: dict[str, list[float]] = {name: [] for name in guesses}

@@ -38,8 +38,20 @@ changes every 5 s, and an agent reports each applied configuration in two calls.
 MAX_CALL_BURST = 200
 """Number of such calls that an agent may make at once."""
 
+MAX_REQUESTS_PER_SECOND = 200
+"""Files per second that an NGINX agent fetches, and messages per second in streams of an instance.
+Answers to what the control plane sends on an ADS stream are not counted."""
+
+MAX_REQUEST_BURST = 2000
+"""Number of such files or messages at once, besides those for what the Gateway has."""
+
+REQUESTS_PER_PUBLISHED = 8
+"""Additional number of such files or messages at once for each file or resource of the Gateway. An
+agent with an empty directory fetches each file once, and an Envoy may request each by itself."""
+
 CALL_BYTES = 1 << 18
-"""Size in bytes of a message that counts as one more call. The overview of 1,000 files takes it."""
+"""Size in bytes of a message or file that counts as one more call. The overview of 1,000 files
+takes it."""
 
 MAX_ERROR_CHARACTERS = 8192
 """Maximum length of a stored error or reason in characters."""

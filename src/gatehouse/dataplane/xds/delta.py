@@ -164,6 +164,13 @@ class DeltaStream:
         self.conversation = AdsSession(publication, drains)
         self.conversation.tests_scopes = True
 
+    def is_answer(self, message: discovery_pb2.DeltaDiscoveryRequest) -> bool:
+        """Return whether a request only answers the response in flight."""
+        if message.resource_names_subscribe or message.resource_names_unsubscribe:
+            return False
+        state = self.conversation.subscription(message.type_url)
+        return state is not None and state.awaits(message.response_nonce)
+
     def receive(self, message: discovery_pb2.DeltaDiscoveryRequest) -> None:
         """Process a request."""
         if features.RELAY in message.node.client_features:

@@ -36,6 +36,13 @@ class SotwStream:
         self._last_sent: dict[str, tuple[XdsResource, ...]] = {}
         """Changed resources in the newest response of each type."""
 
+    def is_answer(self, message: discovery_pb2.DiscoveryRequest) -> bool:
+        """Return whether a request only answers the response in flight."""
+        if set(message.resource_names) != self._named.get(message.type_url):
+            return False
+        state = self.conversation.subscription(message.type_url)
+        return state is not None and state.awaits(message.response_nonce)
+
     def receive(self, message: discovery_pb2.DiscoveryRequest) -> None:
         """Process a request. Those of unknown types are ignored."""
         type_url = message.type_url

@@ -98,6 +98,10 @@ class Subscription:
         """Return whether the client subscribed to this name or to the wildcard."""
         return self.wildcard or name in self.names
 
+    def awaits(self, nonce: str) -> bool:
+        """Return whether the response with this nonce is in flight."""
+        return self.in_flight is not None and self.in_flight.nonce == nonce
+
     @property
     def idle(self) -> bool:
         """True if no response is pending or in flight."""

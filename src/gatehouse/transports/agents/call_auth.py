@@ -14,9 +14,12 @@ import grpc.aio
 import msgspec
 import structlog
 
-from gatehouse.dataplane.agent_limits import MessageRefused, parse_message
-from gatehouse.transports.agents import certificate_auth
-from gatehouse.transports.agents.call_rates import CallRates, TooManyCalls
+from gatehouse.dataplane.agent_limits import (
+    REQUESTS_PER_PUBLISHED,
+    MessageRefused,
+    parse_message,
+)
+from gatehouse.transports.agents import call_rates, certificate_auth
 from gatehouse.transports.agents.fleet import AgentFleet
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.agents.token_auth import (
@@ -80,7 +83,8 @@ class CallAuthorizer:
     ) -> None:
         self._identify = identify
         self._on_trespass = on_trespass
-        self._rates = CallRates(time.monotonic)
+        self._calls = call_rates.CallRates(time.monotonic, call_rates.CALLS)
+        self._requests = call_rates.CallRates(time.monotonic, call_rates.REQUESTS)
 
     async def identify(self, context: CallContext) -> Identity:
         """Return the identity of the caller. Abort the call if it is unknown or claims another
@@ -163,11 +167,16 @@ class CallAuthorizer:
     async def count(self, context: CallContext, identity: Identity, size: int = 0) -> None:
         """Count a call of the caller. Abort it if there are too many; ``size``: its bytes."""
         try:
-            self._rates.count(identity, size)
-        except TooManyCalls as refused:
-            if refused.first:
-                await self.abort_refused(context, identity, str(refused))
-            await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(refused))
+            self._calls.count(identity, size)
+        except MessageRefused as refused:
+            await self.abort_refused(context, identity, refused)
+
+    def count_request(self, identity: Identity, size: int, published: float = 0.0) -> None:
+        """Count a message inside a stream, or a fetched file, of ``size`` bytes.
+
+        ``published``: number of files or resources of the caller's Gateway. Raises MessageRefused.
+        """
+        self._requests.count(identity, size, REQUESTS_PER_PUBLISHED * published)
 
     async def receive(
         self,
@@ -188,19 +197,31 @@ class CallAuthorizer:
         try:
             return identity, parse_message(parse, message)
         except MessageRefused as refused:
-            await self.abort_refused(context, identity, str(refused))
+            await self.abort_refused(context, identity, refused)
+
+    async def parsed(
+        self,
+        identity: Identity,
+        parse: Callable[[bytes], MessageT],
+        messages: AsyncIterator[bytes],
+    ) -> AsyncIterator[MessageT]:
+        """Yield the parsed messages of a stream, limited in rate. Raises MessageRefused."""
+        async for message in messages:
+            self.count_request(identity, len(message))
+            yield parse_message(parse, message)
 
     async def abort_refused(
-        self, context: CallContext, identity: Identity, reason: str
+        self, context: CallContext, identity: Identity, refused: MessageRefused
     ) -> NoReturn:
         """Abort a call whose message exceeds the limits of agents."""
-        log.warning(
-            "message of an agent refused",
-            gateway=identity.gateway,
-            instance=identity.instance,
-            reason=reason,
-        )
-        await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+        if not isinstance(refused, call_rates.TooManyCalls) or refused.first:
+            log.warning(
+                "message of an agent refused",
+                gateway=identity.gateway,
+                instance=identity.instance,
+                reason=str(refused),
+            )
+        await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(refused))
 
     async def abort_not_found(
         self,
@@ -277,7 +298,7 @@ async def serve_stream(
         async with callers.until_revoked(identity, context, stream.end):
             await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
         if reading.done() and isinstance(refused := reading.exception(), MessageRefused):
-            await callers.abort_refused(context, identity, str(refused))
+            await callers.abort_refused(context, identity, refused)
         if writing.done():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "stream ended by the server")
     finally:

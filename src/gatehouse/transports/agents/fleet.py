@@ -172,6 +172,11 @@ class AgentFleet:
         self.fetching(identity)
         return plane.publication.find(digest)
 
+    def fetch_units(self, identity: Identity) -> float:
+        """Return the largest size of a file set that the caller may fetch, counted as calls."""
+        plane = self._gateways.get(identity.gateway)
+        return plane.publication.fetch_units if plane else 0.0
+
     def fetching(self, identity: Identity) -> None:
         """Extend the caller's deadline, because it is fetching files of a request."""
         plane = self._gateways.get(identity.gateway)

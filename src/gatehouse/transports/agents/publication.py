@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Set
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
+from gatehouse.dataplane.agent_limits import CALL_BYTES
 from gatehouse.dataplane.endpoints import upstream_of
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.session import Publish, SeparateEndpoints
@@ -65,6 +66,15 @@ class Published:
     def by_digest(self) -> dict[str, File]:
         """All files by digest."""
         return {file.digest: file for file in self.file_set.files.values()}
+
+    @cached_property
+    def fetch_units(self) -> float:
+        """Size of the file set, counted as calls that fetch its files."""
+
+        def count(files: Iterable[File]) -> float:
+            return sum(1 + len(file.content) / CALL_BYTES for file in files)
+
+        return sum(self.by_chunk("fetch units", self.file_set, count))
 
     @cached_property
     def separate_endpoints(self) -> SeparateEndpoints | None:
@@ -196,6 +206,11 @@ class Publication:
         if content is None and self.good is not None:
             return self.good.by_digest.get(digest)
         return content
+
+    @property
+    def fetch_units(self) -> float:
+        """Size of the largest available file set, counted as calls that fetch its files."""
+        return max((published.fetch_units for published in self._available()), default=0.0)
 
     def get(self, version: str) -> Published | None:
         """Return the current or retired publication of this version, or None."""

@@ -77,7 +77,8 @@ class CommanderServices:
 
     async def _read_commands(self, stream: Stream, commands: AsyncIterator[bytes]) -> None:
         upload_requested = False
-        async for command in parsed(commander_pb2.Command.FromString, commands):
+        parse = commander_pb2.Command.FromString
+        async for command in self._callers.parsed(stream.identity, parse, commands):
             match command.WhichOneof("data"):
                 case "agent_connect_request":
                     self._register(stream, command)
@@ -140,7 +141,7 @@ class CommanderServices:
                 if needed and len(uploaded) < payload.MAX_UPLOAD_BYTES:
                     uploaded += chunk.data.data
         except MessageRefused as refused:
-            await self._callers.abort_refused(context, identity, str(refused))
+            await self._callers.abort_refused(context, identity, refused)
         finally:
             if is_first:
                 self._uploading.discard(instance)

@@ -165,7 +165,8 @@ class MpiServices:
         return messages.apply_request(shared, apply)
 
     async def _read_answers(self, stream: Stream, answers: AsyncIterator[bytes]) -> None:
-        async for answer in parsed(command_pb2.DataPlaneResponse.FromString, answers):
+        parse = command_pb2.DataPlaneResponse.FromString
+        async for answer in self._callers.parsed(stream.identity, parse, answers):
             error = messages.mpi_error(answer.command_response)
             if error is not None:
                 correlation = answer.message_meta.correlation_id
@@ -217,6 +218,11 @@ class MpiServices:
                 lambda: self._fleet.owner_of(lambda publication: publication.find(digest)),
                 f"{request.file_meta.name[:MAX_TEXT_CHARACTERS]}: no file with this hash",
             )
+        try:
+            published = self._fleet.fetch_units(identity)
+            self._callers.count_request(identity, len(file.content), published)
+        except MessageRefused as refused:
+            await self._callers.abort_refused(context, identity, refused)
         if len(file.content) > downloads.SMALL_DOWNLOAD_BYTES:
             await self._downloads.admit(identity, context)
         return file
@@ -259,5 +265,5 @@ class MpiServices:
                 if chunk.HasField("header"):
                     about = chunk.header.file_meta
         except MessageRefused as refused:
-            await self._callers.abort_refused(context, identity, str(refused))
+            await self._callers.abort_refused(context, identity, refused)
         return files_pb2.UpdateFileResponse(file_meta=about)

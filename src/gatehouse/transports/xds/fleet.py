@@ -40,6 +40,9 @@ class Dialogue(Protocol[RequestT]):
     list_fields: frozenset[int]
     """Numbers of the fields of a request that are lists of names."""
 
+    def is_answer(self, message: RequestT) -> bool:
+        """Return whether a request only answers the response in flight."""
+
     def receive(self, message: RequestT) -> None:
         """Process a request."""
 
@@ -55,8 +58,8 @@ class AdsStream(Generic[RequestT]):
         self.dialogue = dialogue
         self.node = delta.NodeInfo()
         self.ended = False
-        self.refusal = ""
-        """Reason why a request was refused, which ends the stream."""
+        self.refusal: MessageRefused | None = None
+        """Refusal of a request, which ends the stream."""
         self.woken = asyncio.Event()
         """Set when there may be a response to send."""
         self.report = InstanceReport(identity.instance)
@@ -172,6 +175,10 @@ class EnvoyFleet:
             self._on_disconnected(identity.gateway, identity.instance)
             self._report(identity.gateway)
         self._remove_if_idle(identity.gateway)
+
+    def published_resources(self, identity: Identity) -> int:
+        """Return the number of resources that the caller's Gateway has."""
+        return sum(map(len, self._gateways[identity.gateway].publication.current.by_type.values()))
 
     def update_report(self, stream: AnyStream) -> None:
         """Update the report of the instance."""

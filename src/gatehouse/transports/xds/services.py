@@ -77,6 +77,7 @@ class XdsServices:
         context: CallContext,
     ) -> None:
         identity = await self._callers.identify(context)
+        await self._callers.count(context, identity)
         # Clients may wait for this before they send a request.
         await context.send_initial_metadata((delta.INITIAL_RESPONSE,))
         stream = self._fleet.open(identity, make)
@@ -91,7 +92,7 @@ class XdsServices:
                 await self._exchange(stream, parse, requests, context)
             # A client that reads nothing delays the end of the call, and then keeps no state.
             stream.release()
-            if stream.refusal:
+            if stream.refusal is not None:
                 await self._callers.abort_refused(context, identity, stream.refusal)
             if stream.ended:
                 await abort(context, grpc.StatusCode.UNAVAILABLE, "stream ended by the server")
@@ -106,7 +107,7 @@ class XdsServices:
         context: CallContext,
     ) -> None:
         """Serve both directions of a stream until either ends."""
-        reading = asyncio.create_task(_read(stream, parse, requests))
+        reading = asyncio.create_task(self._read(stream, parse, requests))
         writing = asyncio.create_task(self._write(stream, context))
         stream.on_end = writing.cancel
         try:
@@ -119,6 +120,36 @@ class XdsServices:
                 task.cancel()
             await asyncio.gather(reading, writing, return_exceptions=True)
 
+    async def _read(
+        self,
+        stream: AdsStream[RequestT],
+        parse: Callable[[bytes], RequestT],
+        requests: AsyncIterator[bytes],
+    ) -> None:
+        try:
+            async for request in requests:
+                names = self._receive(stream, parse, request)
+                # An idle stream does not keep its last request.
+                del request
+                await asyncio.sleep(names / MAX_NAMES_PER_SECOND)
+        except MessageRefused as refused:
+            stream.refusal = refused
+
+    def _receive(
+        self, stream: AdsStream[RequestT], parse: Callable[[bytes], RequestT], request: bytes
+    ) -> int:
+        """Process a request and return the number of its names. Raises MessageRefused."""
+        names = _check_size(request, stream.dialogue.list_fields)
+        message = parse(request)
+        # Their number is that of the responses.
+        if not stream.dialogue.is_answer(message):
+            published = self._fleet.published_resources(stream.identity)
+            self._callers.count_request(stream.identity, len(request), published)
+        if message.HasField("node"):
+            stream.node = delta.node_info(message.node)
+        stream.receive(message)
+        return names
+
     async def _write(self, stream: AnyStream, context: CallContext) -> None:
         session, waiter = stream.dialogue.conversation, DeadlineWaiter()
         while True:
@@ -129,31 +160,6 @@ class XdsServices:
                 await context.write(message)
             elif not await waiter.wait(stream.woken, session.deadline):
                 session.on_deadline()
-
-
-async def _read(
-    stream: AdsStream[RequestT], parse: Callable[[bytes], RequestT], requests: AsyncIterator[bytes]
-) -> None:
-    try:
-        async for request in requests:
-            names = _receive(stream, parse, request)
-            # An idle stream does not keep its last request.
-            del request
-            await asyncio.sleep(names / MAX_NAMES_PER_SECOND)
-    except MessageRefused as refused:
-        stream.refusal = str(refused)
-
-
-def _receive(
-    stream: AdsStream[RequestT], parse: Callable[[bytes], RequestT], request: bytes
-) -> int:
-    """Process a request and return the number of its names. Raises MessageRefused."""
-    names = _check_size(request, stream.dialogue.list_fields)
-    message = parse(request)
-    if message.HasField("node"):
-        stream.node = delta.node_info(message.node)
-    stream.receive(message)
-    return names
 
 
 def _check_size(request: bytes, list_fields: Container[int]) -> int:

@@ -61,7 +61,7 @@ class ControlPlane:
         (directory / "token").write_text("bench")
         self.directory = directory
         self.server = AgentServer(self._authenticate)
-        self.server.on_report = self._on_report
+        self.server.events.on_report = self._on_report
         self.port = 0
         self._changed = asyncio.Event()
 

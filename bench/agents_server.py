@@ -104,7 +104,7 @@ class Plane:
             lambda _found: None,
             lambda _fetches: None,
         )
-        self.server.on_report = self.loop.on_report
+        self.server.events.on_report = self.loop.on_report
         self._gateways = gateways
         self._changes = changes
         self._put(resources.GATEWAY_CLASSES, _class())

@@ -109,7 +109,7 @@ async def test_server_certificate_change_applies_to_new_connections_only(
     large = File.make("gatehouse/assets/large", b"\0" * (8 << 20))
     async with agent(channel.environment("pod-1"), channel.log):
         await channel.connected("pod-1")
-        plane.server.on_report = channel.on_report
+        plane.server.events.on_report = channel.on_report
         # While the configuration is being fetched, tested and loaded.
         expected = idle("one", large)
         plane.server.publish(GATEWAY, expected)
@@ -199,7 +199,7 @@ async def test_token_change_applies_to_next_call(
 
     await plane.server.stop(0.1)
     plane.server = AgentServer(noting)
-    plane.server.on_report = plane._on_report
+    plane.server.events.on_report = plane._on_report
     await plane.start()
     async with agent(channel.environment("pod-1"), channel.log):
         await channel.connected("pod-1")

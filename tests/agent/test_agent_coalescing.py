@@ -29,7 +29,7 @@ async def test_served_version_is_never_two_applies_behind(
     newest = 0
     confirmed: list[tuple[int, int]] = []
     """Of each apply that ended well: which it was, and what was the newest at that moment."""
-    on_report = control_plane.server.on_report
+    on_report = control_plane.server.events.on_report
 
     def note(gateway: str) -> None:
         for instance in control_plane.server.report(GATEWAY).instances:
@@ -41,7 +41,7 @@ async def test_served_version_is_never_two_applies_behind(
     environ = control_plane.environment(tmp_path)
     async with running(main.options_from_environment(environ)):
         await control_plane.programmed(bundles[0])
-        control_plane.server.on_report = note
+        control_plane.server.events.on_report = note
         for newest in range(1, CHANGES + 1):
             control_plane.server.publish(GATEWAY, bundles[newest])
             await asyncio.sleep(0.02)

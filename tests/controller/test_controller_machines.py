@@ -61,7 +61,7 @@ class Plane:
         self.delivery, self.authority, self.port = delivery, authority, port
         self.woken = asyncio.Event()
         self.fleet = machines.MachineFleet(delivery, self.woken.set)
-        delivery.on_report = delivery.envoys.on_report = lambda _name: self.woken.set()
+        delivery.events.on_report = lambda _name: self.woken.set()
 
     def reports(self) -> dict[str, Any]:
         return {report.host: report for report in self.fleet.reports(BALANCER)}

@@ -84,8 +84,8 @@ class ControlPlane:
 
     def _make(self) -> AgentServer:
         server = AgentServer(authenticate, apply_deadline=self._apply_deadline)
-        server.on_report = self._on_report
-        server.on_unhealthy = server.envoys.on_unhealthy = self._on_unhealthy
+        server.events.on_report = self._on_report
+        server.events.on_unhealthy = self._on_unhealthy
         return server
 
     def _on_report(self, _gateway: str) -> None:

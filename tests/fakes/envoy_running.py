@@ -189,10 +189,6 @@ async def backend(text: str, wait: float = 0.0) -> AsyncIterator[Address]:
 class EnvoyControlPlane(ControlPlane):
     """A control plane that tells Envoys."""
 
-    async def start(self) -> None:
-        self.server.envoys.on_report = self._on_report
-        await super().start()
-
     def publish(self, resources: ResourceSet) -> None:
         self.server.envoys.publish(GATEWAY, resources)
 

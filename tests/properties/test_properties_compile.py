@@ -21,6 +21,7 @@ from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.incremental.query import Engine, Key, Snapshot
 from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import AgentFleet
+from gatehouse.transports.agents.fleet_events import FleetEvents
 from gatehouse.transports.agents.session import Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
@@ -294,7 +295,7 @@ def to_envoys() -> Callable[[ir_gateway.GatewayConfiguration], None]:
 def to_nginx() -> Callable[[ir_gateway.GatewayConfiguration], None]:
     """Return a function that publishes a gateway for NGINX and requests it as an agent."""
     generator = nginx.NginxGenerator(NGINX)
-    fleet = AgentFleet(60.0, lambda: 0.0, lambda _: None)
+    fleet = AgentFleet(60.0, lambda: 0.0, FleetEvents())
     services = MpiServices(fleet, CallAuthorizer(identify=None, on_trespass=None), "/etc/nginx")  # type: ignore[arg-type]
 
     def publish(compiled: ir_gateway.GatewayConfiguration) -> None:

@@ -25,27 +25,27 @@ def imports(source: str) -> Iterator[str]:
 
 def imported_tests(source: str, tests: Path) -> set[str]:
     """Return the test modules below a directory that a module imports."""
-    found = set()
+    modules = set()
     for name in imports(source):
         parts = name.split(".")
         for end, part in enumerate(parts, 1):
             module = Path(*parts[:end]).with_suffix(".py")
             if part.startswith("test_") and (tests / module).exists():
-                found.add(str(module))
-    return found
+                modules.add(str(module))
+    return modules
 
 
 def test_modules_import_no_test_module() -> None:
     importers = {}
     for name in ("bench", "tests"):
         for path in (TESTS.parent / name).rglob("*.py"):
-            if found := imported_tests(path.read_text(encoding="utf-8"), TESTS):
-                importers[str(path)] = found
+            if imports := imported_tests(path.read_text(encoding="utf-8"), TESTS):
+                importers[str(path)] = imports
     assert not importers
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "imports"),
     [
         ("from agent.test_agent import Load", {"agent/test_agent.py"}),
         ("from agent import test_agent as other", {"agent/test_agent.py"}),
@@ -53,7 +53,7 @@ def test_modules_import_no_test_module() -> None:
         ("from aiohttp.test_utils import TestServer\nimport pytest", set()),
     ],
 )
-def test_imports_of_test_modules_are_found(tmp_path: Path, source: str, found: set[str]) -> None:
+def test_imports_of_test_modules_are_found(tmp_path: Path, source: str, imports: set[str]) -> None:
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "test_agent.py").touch()
-    assert imported_tests(source, tmp_path) == found
+    assert imported_tests(source, tmp_path) == imports

@@ -59,10 +59,10 @@ async def test_false_rejections_change_nothing_of_another_gateway(
     ports = {VICTIM: free_port(), ATTACKER: free_port()}
     texts = messages(ports[VICTIM])
     names = [f"shared-{number}" for number in range(len(texts))]
-    said = itertools.cycle(texts)
+    endless_texts = itertools.cycle(texts)
 
     async def refuse(config: Config) -> str:
-        return f"Config apply failed (test): {next(said)}"
+        return f"Config apply failed (test): {next(endless_texts)}"
 
     async def served(path: str) -> bool:
         async with (

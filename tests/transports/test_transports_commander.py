@@ -19,6 +19,7 @@ from fakes.patience import until
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import AgentFleet
+from gatehouse.transports.agents.fleet_events import FleetEvents
 from gatehouse.transports.agents.session import ApplyResponse, Elapsed, Health, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
@@ -390,7 +391,7 @@ async def test_only_requested_agent_can_download(control_plane: ControlPlane) ->
 
 async def test_ongoing_download_extends_deadline() -> None:
     now, identity = 0.0, Identity("ns/gw", "pod-1")
-    fleet = AgentFleet(60.0, lambda: now, lambda _gateway: None)
+    fleet = AgentFleet(60.0, lambda: now, FleetEvents())
     fleet.publish("ns/gw", bundle("one", File.make("a", random.Random(1).randbytes(3 << 20))))
     fleet.on_connect(identity, ABOUT)
     stream = fleet.open(identity)

@@ -11,6 +11,7 @@ from gatehouse.dataplane import features
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.fleet import AgentFleet
+from gatehouse.transports.agents.fleet_events import FleetEvents
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.agents.token_auth import Identity
 
@@ -24,7 +25,7 @@ class Plane:
     """A fleet with instances that give configured answers."""
 
     def __init__(self) -> None:
-        self.fleet = AgentFleet(60.0, asyncio.get_running_loop().time, lambda _: None)
+        self.fleet = AgentFleet(60.0, asyncio.get_running_loop().time, FleetEvents())
         self.streams: dict[str, Stream] = {}
 
     def connect(self, name: str, *agent_features: str) -> None:

@@ -13,6 +13,7 @@ from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS, AgentFleet
+from gatehouse.transports.agents.fleet_events import FleetEvents
 from gatehouse.transports.agents.publication import Publication, Published
 from gatehouse.transports.agents.stream import MAX_WAITING_MESSAGES, Apply, Stream
 from gatehouse.transports.agents.token_auth import (
@@ -137,7 +138,7 @@ def test_publication_separates_endpoint_files_from_file_set() -> None:
 
 async def test_reports_follow_changes_of_listening_instances_only() -> None:
     reports: list[str] = []
-    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, reports.append)
+    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, FleetEvents(reports.append))
     identity = Identity("ns/gw", "pod-1")
     file_set = bundle("one")
     fleet.publish("ns/gw", file_set)
@@ -165,7 +166,7 @@ async def test_reports_follow_changes_of_listening_instances_only() -> None:
 
 async def test_publish_causes_one_report_for_any_number_of_instances() -> None:
     reports: list[str] = []
-    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, reports.append)
+    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, FleetEvents(reports.append))
     for number in range(50):
         identity = Identity("ns/gw", f"pod-{number}")
         fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
@@ -179,7 +180,7 @@ async def test_publish_causes_one_report_for_any_number_of_instances() -> None:
 
 
 async def test_instance_without_stream_is_forgotten() -> None:
-    fleet = AgentFleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(0.05, asyncio.get_running_loop().time, FleetEvents())
     identity = Identity("ns/gw", "pod-1")
     fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
     assert fleet.knows(identity)
@@ -189,7 +190,7 @@ async def test_instance_without_stream_is_forgotten() -> None:
 
 
 async def test_stream_holds_newest_request_only() -> None:
-    fleet = AgentFleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(0.05, asyncio.get_running_loop().time, FleetEvents())
     identity = Identity("ns/gw", "pod-1")
     fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
     stream = fleet.open(identity)
@@ -209,7 +210,7 @@ async def test_stream_holds_newest_request_only() -> None:
 
 
 async def test_instance_with_too_many_open_streams_cannot_open_another() -> None:
-    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, FleetEvents())
     identity = Identity("ns/gw", "pod-1")
     streams = [fleet.open(identity) for _ in range(MAX_OPEN_STREAMS)]
     assert fleet.open(identity) is None
@@ -231,7 +232,7 @@ async def test_stream_with_too_many_unread_messages_is_ended() -> None:
 
 
 async def test_fetching_instance_extends_deadline() -> None:
-    fleet = AgentFleet(0.2, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(0.2, asyncio.get_running_loop().time, FleetEvents())
     identity, silent = Identity("ns/gw", "pod-1"), Identity("ns/gw", "pod-2")
     file_set = bundle("one")
     fleet.publish("ns/gw", file_set)
@@ -250,7 +251,7 @@ async def test_fetching_instance_extends_deadline() -> None:
 
 
 async def test_gateway_cannot_fetch_files_of_another_gateway() -> None:
-    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
+    fleet = AgentFleet(60.0, asyncio.get_running_loop().time, FleetEvents())
     file_set = bundle("one")
     fleet.publish("ns/a", file_set)
     digest = file_set.files["gatehouse/k"].digest

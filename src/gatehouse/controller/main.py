@@ -110,15 +110,14 @@ class Controller:
         """None outside a Pod."""
         if options.pod is not None:
             self.leader_label = LeaderLabel(client, options.pod, self._leads)
-        self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
-        self.delivery.on_unhealthy = self.delivery.envoys.on_unhealthy = self._record_unhealthy
         self.instance_events = InstanceEvents(
             lambda namespace, name: client.get(resources.PODS, name, namespace),
             self.delivery.is_connected,
             self._record_instance,
         )
-        left = self.instance_events.on_disconnected
-        self.delivery.on_disconnected = self.delivery.envoys.on_disconnected = left
+        events = self.delivery.events
+        events.on_report, events.on_unhealthy = self._on_report, self._record_unhealthy
+        events.on_disconnected = self.instance_events.on_disconnected
 
     def _loop(self, settings: gateway_api.ControllerSettings) -> Loop:
         pipelines: dict[str, AnyPipeline] = {

@@ -97,7 +97,7 @@ class Verdicts:
         self._gateway, self._spec_of, self._reads, self._clock = gateway, spec_of, reads, clock
         self._now = _LeftOut()
         self._before_retry: _LeftOut | None = None
-        """What was left out before parts are tried again; None while none is."""
+        """All that was left out before parts are tried again; None while none is."""
         self._attempts: dict[Suspect, _Attempts] = {}
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -232,9 +232,6 @@ class HostReport(msgspec.Struct, frozen=True):
 class Delivery(Protocol[Content_contra]):
     """Delivers file sets or resource sets to data planes. Methods do not block and are
     idempotent."""
-
-    on_report: Callable[[str], None]
-    """Called in the event loop with a Gateway whose report changed. Must not raise or block."""
 
     def publish(self, gateway: str, content: Content_contra, /) -> None:
         """Make ``content`` the desired content of all instances of ``gateway``. The latest wins."""

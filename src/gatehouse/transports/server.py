@@ -24,7 +24,8 @@ from gatehouse.transports.agents.call_auth import (
     by_token,
 )
 from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator, IdentifyMachine
-from gatehouse.transports.agents.fleet import AgentFleet, OnDisconnected, OnUnhealthy
+from gatehouse.transports.agents.fleet import AgentFleet
+from gatehouse.transports.agents.fleet_events import FleetEvents
 from gatehouse.transports.agents.token_auth import (
     Authenticate,
     AuthenticationUnavailable,
@@ -68,15 +69,8 @@ class Envoys:
     """Delivers resource sets to Envoys; implements
     :class:`gatehouse.dataplane.delivery.Delivery`."""
 
-    def __init__(self) -> None:
-        self.on_report: Callable[[str], None] = lambda _gateway: None
-        self.on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None
-        self.on_disconnected: OnDisconnected = lambda _gateway, _instance: None
-        self.fleet = EnvoyFleet(
-            lambda gateway: self.on_report(gateway),
-            lambda *incident: self.on_unhealthy(*incident),
-            lambda *instance: self.on_disconnected(*instance),
-        )
+    def __init__(self, events: FleetEvents) -> None:
+        self.fleet = EnvoyFleet(events)
 
     def publish(self, gateway: str, resources: ResourceSet) -> None:
         """Make ``resources`` the desired set of all instances of ``gateway``. The latest wins."""
@@ -110,19 +104,12 @@ class AgentServer:
         ``config_dir`` is the configuration directory of agents v3. ``apply_deadline`` is the time
         in seconds within which an agent must answer a request to apply.
         """
-        self.on_report: Callable[[str], None] = lambda _gateway: None
-        self.on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None
-        self.on_disconnected: OnDisconnected = lambda _gateway, _instance: None
-        self._fleet = AgentFleet(
-            apply_deadline,
-            time.monotonic,
-            lambda gateway: self.on_report(gateway),
-            lambda *incident: self.on_unhealthy(*incident),
-            lambda *instance: self.on_disconnected(*instance),
-        )
+        self.events = FleetEvents()
+        """Of data planes of both kinds."""
+        self._fleet = AgentFleet(apply_deadline, time.monotonic, self.events)
         self.on_trespass: Callable[[UnauthorizedRequest], None] = lambda _trespass: None
         """Called when a request for another Gateway's data was denied. Must not raise or block."""
-        self.envoys = Envoys()
+        self.envoys = Envoys(self.events)
         """Data planes with Envoy, on the same port."""
         self._config_dir = config_dir
         self._by_token = by_token(TokenReviews(authenticate, time.monotonic))

@@ -12,6 +12,7 @@ from gatehouse.dataplane import features
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
+from gatehouse.transports.agents.fleet_events import FleetEvents
 from gatehouse.transports.agents.publication import Publication, Published
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.agents.token_auth import Identity
@@ -55,19 +56,9 @@ class _Peer:
         self.timer = self.removal_timer = None
 
 
-OnUnhealthy = Callable[[str, str, str], None]
-"""Called in the event loop with a Gateway, an instance of it whose proxy served and does not serve
-now, and the reason. Must not raise or block."""
-
-
-OnDisconnected = Callable[[str, str], None]
-"""Called in the event loop with a Gateway and an instance of it whose last stream ended. Must not
-raise or block."""
-
-
 class _DataPlane:
-    def __init__(self, gateway: str, publication: Publication, on_unhealthy: OnUnhealthy) -> None:
-        self.gateway, self._on_unhealthy = gateway, on_unhealthy
+    def __init__(self, gateway: str, publication: Publication, events: FleetEvents) -> None:
+        self.gateway, self._events = gateway, events
         self.publication = publication
         self.peers: dict[str, _Peer] = {}
         self._instances: dict[str, InstanceReport] = {}
@@ -87,7 +78,7 @@ class _DataPlane:
                 return False
             self._instances[instance] = current
             if known is not None and current.unhealthy and not known.unhealthy:
-                self._on_unhealthy(self.gateway, instance, current.unhealthy)
+                self._events.on_unhealthy(self.gateway, instance, current.unhealthy)
         self._report = None
         return True
 
@@ -129,13 +120,10 @@ class AgentFleet:
         self,
         apply_deadline: float,
         clock: Callable[[], float],
-        on_report: Callable[[str], None],
-        on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None,
-        on_disconnected: OnDisconnected = lambda _gateway, _instance: None,
+        events: FleetEvents,
     ) -> None:
-        self._apply_deadline, self._on_unhealthy = apply_deadline, on_unhealthy
+        self._apply_deadline, self._events = apply_deadline, events
         self._clock = clock
-        self._on_report, self._on_disconnected = on_report, on_disconnected
         self._gateways: dict[str, _DataPlane] = {}
         self._generation = 0
 
@@ -154,7 +142,7 @@ class AgentFleet:
             event = _publish_event(plane.desired_by(peer))
             self._receive(Identity(gateway, instance), peer, event)
             plane.update_report(instance)
-        self._on_report(gateway)
+        self._events.on_report(gateway)
         self._remove_gateway_if_idle(gateway)
 
     def report(self, gateway: str) -> DataPlaneReport:
@@ -266,7 +254,7 @@ class AgentFleet:
         if not peer.streams:
             self._remove_after(SESSION_TTL_SECONDS, identity)
             log.info("instance disconnected", gateway=identity.gateway, instance=identity.instance)
-            self._on_disconnected(identity.gateway, identity.instance)
+            self._events.on_disconnected(identity.gateway, identity.instance)
 
     def receive(self, identity: Identity, event: session.AgentEvent) -> None:
         """Pass an event to the instance's session and execute the effects."""
@@ -278,7 +266,7 @@ class AgentFleet:
         elif peer.session.confirmed or plane.withholds(peer):
             self._catch_up(plane, identity, peer)
         if plane.update_report(identity.instance):
-            self._on_report(identity.gateway)
+            self._events.on_report(identity.gateway)
 
     def _catch_up(self, plane: _DataPlane, identity: Identity, peer: _Peer) -> None:
         """Publish the newest file set to an instance that started with an older, good one."""
@@ -351,7 +339,7 @@ class AgentFleet:
         if plane is None:
             # Agents fetch for up to a minute after a request; twice that is enough.
             publication = Publication(keep_seconds=2 * self._apply_deadline)
-            plane = self._gateways[gateway] = _DataPlane(gateway, publication, self._on_unhealthy)
+            plane = self._gateways[gateway] = _DataPlane(gateway, publication, self._events)
         return plane
 
     def _peer(self, identity: Identity) -> _Peer:

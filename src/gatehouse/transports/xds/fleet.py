@@ -21,7 +21,8 @@ from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.nacks import is_bind_error
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
-from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS, OnDisconnected, OnUnhealthy
+from gatehouse.transports.agents.fleet import MAX_OPEN_STREAMS
+from gatehouse.transports.agents.fleet_events import FleetEvents
 from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
@@ -102,14 +103,8 @@ class _DataPlane:
 class EnvoyFleet:
     """Updates the snapshot of every stream, and reports the state of each instance."""
 
-    def __init__(
-        self,
-        on_report: Callable[[str], None],
-        on_unhealthy: OnUnhealthy = lambda _gateway, _instance, _reason: None,
-        on_disconnected: OnDisconnected = lambda _gateway, _instance: None,
-    ) -> None:
-        self._on_report, self._on_unhealthy = on_report, on_unhealthy
-        self._on_disconnected = on_disconnected
+    def __init__(self, events: FleetEvents) -> None:
+        self._events = events
         self._gateways: dict[str, _DataPlane] = {}
 
     def publish(self, gateway: str, resources: ResourceSet) -> None:
@@ -172,7 +167,7 @@ class EnvoyFleet:
         if plane.streams.get(identity.instance) is stream:
             del plane.streams[identity.instance]
             log.info("instance disconnected", gateway=identity.gateway, instance=identity.instance)
-            self._on_disconnected(identity.gateway, identity.instance)
+            self._events.on_disconnected(identity.gateway, identity.instance)
             self._report(identity.gateway)
         self._remove_if_idle(identity.gateway)
 
@@ -186,7 +181,9 @@ class EnvoyFleet:
         if report != stream.report:
             _log_rejections(stream.identity, stream.report, report)
             if report.unhealthy and not stream.report.unhealthy and not stream.ended:
-                self._on_unhealthy(stream.identity.gateway, report.instance, report.unhealthy)
+                self._events.on_unhealthy(
+                    stream.identity.gateway, report.instance, report.unhealthy
+                )
             stream.report = report
             if not stream.ended:
                 self._report(stream.identity.gateway)
@@ -219,7 +216,7 @@ class EnvoyFleet:
 
     def _report(self, gateway: str) -> None:
         self._gateways[gateway].cached_report = None
-        self._on_report(gateway)
+        self._events.on_report(gateway)
 
 
 def _instance_report(stream: AnyStream) -> InstanceReport:

@@ -48,7 +48,7 @@ async def test_endpoints_change_under_load_without_reload(
                         agent.kill()
                         await asyncio.to_thread(agent.wait)
                         await control_plane.until(lambda report: not report.instances)
-                        await asyncio.sleep(1)
+                        await load.more(100)
                         agent = start()
                     pair = (number % 4, (number + 1) % 4)
                     bundle = forwarding(port, (backends.endpoints(*pair), 1))
@@ -78,7 +78,7 @@ async def test_new_upstream_is_served_from_first_request(
                 # A new cluster each time, so that NGINX never had its upstream.
                 shares = ((backends.endpoints(number % 3), 1),)
                 await control_plane.programmed(forwarding(port, *shares, cluster=f"d{number}"))
-                await asyncio.sleep(0.2)
+                await load.more(50)
             # A seed is removed by a reload before NGINX has resolved the upstream.
             await control_plane.programmed(
                 forwarding(port, (backends.endpoints(2), 1), cluster="d7")

@@ -33,6 +33,7 @@ class Sockets:
     async def answer_admin(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        self.writers.append(writer)
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nLIVE\n")
         writer.close()
@@ -66,8 +67,9 @@ class Sockets:
             server.close()
         for writer in self.writers:
             writer.close()
-        # Connections end in the next passes of the event loop.
-        await asyncio.sleep(0.1)
+        for writer in self.writers:
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 @pytest.fixture

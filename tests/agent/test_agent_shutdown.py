@@ -151,17 +151,28 @@ def inner(process: subprocess.Popen[bytes]) -> int:
 async def test_request_longer_than_drain_timeout_is_aborted(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    port = free_port()
+    port, requested = free_port(), asyncio.Event()
+
+    async def keep_waiting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requested.set()
+        await reader.read()
+        writer.close()
+
     environ = environment(control_plane, tmp_path) | {"GATEHOUSE_AGENT_DRAIN_SECONDS": "1"}
-    async with agent(environ, tmp_path / "log") as process:
+    async with (
+        await asyncio.start_server(keep_waiting, "127.0.0.1", 0) as backend,
+        agent(environ, tmp_path / "log") as process,
+    ):
         await control_plane.until(lambda report: bool(report.instances))
-        await control_plane.programmed(answering(port, "one"))
+        host, backend_port = backend.sockets[0].getsockname()
+        slow = f"location /slow {{ proxy_pass http://{host}:{backend_port}; }}\n"
+        extra = File.make("gatehouse/sites/b.conf", slow)
+        await control_plane.programmed(answering(port, "one", extra))
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await reader.readuntil(b"one")).startswith(b"HTTP/1.1 200")
-        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
-        # NGINX has started to read the request.
-        await asyncio.sleep(0.5)
+        writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        await requested.wait()
         process.terminate()
         assert await asyncio.to_thread(process.wait, SECONDS) == 0
         assert await reader.read() == b""

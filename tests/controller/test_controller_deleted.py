@@ -6,7 +6,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -35,6 +34,9 @@ DEPLOYMENT: dict[str, Any] = {
 }
 GATEWAY_OF = {kind: "daemon" if kind is DAEMON_SETS else "web" for kind in OWNED_KINDS}
 """Gateway that has an object of each kind."""
+
+STEADY_LOOKS = 20
+"""Number of equal looks at the API server, which answers the controller meanwhile."""
 
 Uids = dict[tuple[str, str], str]
 """The uid of each object that a Gateway owns, by kind and name."""
@@ -143,18 +145,20 @@ async def _owned(client: kube.Client, gateway: str) -> Uids:
 
 
 async def _until(client: kube.Client, gateway: str, holds: Any) -> Uids:
-    """Wait until what a Gateway owns is as wanted and stays so for half a second."""
-    deadline, since, uids = time.monotonic() + patience.SECONDS, None, Uids()
-    while time.monotonic() < deadline:
+    """Wait until what a Gateway owns is as wanted and stays so for several looks."""
+    uids, looks = Uids(), 0
+
+    async def steady() -> bool:
+        nonlocal uids, looks
         before, uids = uids, await _owned(client, gateway)
-        if not holds(uids) or uids != before:
-            since = None
-        else:
-            since = since or time.monotonic()
-            if time.monotonic() - since > 0.5:
-                return uids
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{gateway} owns {uids}")
+        looks = looks + 1 if holds(uids) and uids == before else 0
+        return looks == STEADY_LOOKS
+
+    try:
+        await patience.until(steady)
+    except TimeoutError:
+        raise AssertionError(f"{gateway} owns {uids}") from None
+    return uids
 
 
 async def _delete(client: kube.Client, kind: str, name: str, uid: str, propagation: str) -> None:

@@ -47,6 +47,8 @@ BINDINGS = Resource(
 
 WAITING = "waiting for the data plane to connect"
 
+LATER = "later-"
+"""Start of the names of Gateways that only show that earlier ones have been provisioned."""
 # Agents find every controller of a test at one place.
 AGENTS = {"agent_advertise": "10.0.0.1:8443"}
 
@@ -57,6 +59,7 @@ class Cluster:
     def __init__(self, server: ApiServer, client: kube.Client) -> None:
         self.server = server
         self.client = client
+        self._later = 0
 
     def controller(self, **options: Any) -> Replica:
         return Replica(self.server, self.server.state.controller_kubeconfig, **options)
@@ -108,22 +111,27 @@ class Cluster:
         ]
 
     async def versions(self) -> dict[tuple[str, str], str]:
-        """Return the resource versions of all objects that a controller writes, except Events."""
+        """Return the resource versions of all objects that a controller writes, except Events and
+        those of later Gateways."""
         return {
             (resource.kind, obj["metadata"]["name"]): obj["metadata"]["resourceVersion"]
             for resource in (*OWNED_KINDS, GATEWAYS, GATEWAY_CLASSES)
             for obj in (await self.client.list(resource)).items
+            if not obj["metadata"]["name"].startswith(LATER)
         }
 
     async def quiet(self) -> dict[tuple[str, str], str]:
-        """Wait until nothing was written for two seconds; gives the versions."""
-        versions = await self.versions()
-        for _ in range(20):
-            await asyncio.sleep(2)
-            before, versions = versions, await self.versions()
-            if before == versions:
-                return versions
-        raise AssertionError("it never rests")
+        """Wait until nothing is written while a later Gateway is provisioned. Return the
+        versions."""
+        before: dict[tuple[str, str], str] = {}
+        while before != (versions := await self.versions()):
+            before = versions
+            self._later += 1
+            name = f"{LATER}{self._later}"
+            await self.gateway(name)
+            await until(functools.partial(self.deployment, name))
+            await until(functools.partial(self.programmed, name), lambda now: now[1] == WAITING)
+        return versions
 
 
 async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], Any] = bool) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -23,6 +24,7 @@ from fakes.installation import (
 from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from gatehouse.runtime import procfs
 from gatehouse.standalone import process_records
 
 pytestmark = pytest.mark.process
@@ -84,14 +86,16 @@ async def test_killed_nginx_master_is_restarted(
 ) -> None:
     await apply(client, hello())
     where = await address(client)
-    os.kill(installation.nginx(), signal.SIGKILL)
+    master = installation.nginx()
+    workers = procfs.children(master)
+    os.kill(master, signal.SIGKILL)
 
     async def serving() -> bool:
         with contextlib.suppress(aiohttp.ClientError):
             return await get(where) == (200, "app")
         return False
 
-    await asyncio.sleep(0.3)  # The old workers end.
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     await until(serving)
     await _assert_change_is_served(client, where, "/after-nginx")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import ssl
 import subprocess
@@ -183,14 +184,12 @@ def with_lightkube(config: KubeConfig) -> None:
         assert (failure.value.status.code, failure.value.status.reason) == (403, "Forbidden")
 
 
-def watched(core: k8s.CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple[str, Any]]:
-    """Return the events of a watch on ConfigMaps."""
+def watched(core: k8s.CoreV1Api, count: int, begun: threading.Event) -> list[tuple[str, Any]]:
+    """Return the first events of a watch on ConfigMaps."""
     version = core.list_namespaced_config_map("team").metadata.resource_version
     begun.set()
-    events = watch.Watch().stream(
-        core.list_namespaced_config_map, "team", resource_version=version, timeout_seconds=seconds
-    )
-    return [(event["type"], event["object"].data) for event in events]
+    events = watch.Watch().stream(core.list_namespaced_config_map, "team", resource_version=version)
+    return [(event["type"], event["object"].data) for event in itertools.islice(events, count)]
 
 
 async def test_official_python_client_writes_and_watches_objects(estate: Estate) -> None:
@@ -200,9 +199,8 @@ async def test_official_python_client_writes_and_watches_objects(estate: Estate)
 
 async def with_official_client(core: k8s.CoreV1Api) -> None:
     begun = threading.Event()
-    watching = asyncio.create_task(run(watched, core, 4, begun))
+    watching = asyncio.create_task(run(watched, core, 5, begun))
     await asyncio.to_thread(begun.wait, SECONDS)
-    await asyncio.sleep(0.5)
     for number in range(3):
         body = {"metadata": {"name": f"m{number}"}, "data": {"n": str(number)}}
         await run(core.create_namespaced_config_map, "team", body)

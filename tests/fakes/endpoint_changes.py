@@ -92,6 +92,11 @@ class Load:
         self._done = True
         await asyncio.gather(*self._tasks)
 
+    async def more(self, count: int) -> None:
+        """Wait until so many more requests were answered."""
+        expected = self.answered.total() + count
+        await until(lambda: self.answered.total() >= expected)
+
     async def settles(self, expected: set[str]) -> None:
         """Wait until only these servers respond. Requests already in flight may finish late."""
         async with patience.limit():

@@ -21,6 +21,9 @@ from gatehouse.dataplane.file_set import FileSet
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Change
 
+QUIET_LOOKS = 6
+"""Number of looks without a pass after which the loop has nothing left to do."""
+
 BASE = """
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
@@ -141,8 +144,12 @@ class Story:
                 await asyncio.sleep(0.005)
 
     async def quiet(self) -> None:
-        """Wait until the loop has nothing left to do."""
-        passes = -1
-        while passes != self.loop.passes:
+        """Wait until the loop has nothing left to do.
+
+        It runs between each two looks, regardless of the time that they take.
+        """
+        passes, looks = -1, 0
+        while looks < QUIET_LOOKS:
+            looks = looks + 1 if passes == self.loop.passes else 0
             passes = self.loop.passes
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.01)

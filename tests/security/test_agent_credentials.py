@@ -30,6 +30,7 @@ from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.kube import client as kube
+from gatehouse.transports.agents.token_auth import Identity, TokenReviews
 from gatehouse.transports.xds.services import ADS_SERVICE
 
 __all__ = ["client", "cluster"]
@@ -216,6 +217,15 @@ async def test_open_streams_of_a_deleted_pod_end(
 ) -> None:
     monkeypatch.setattr("gatehouse.transports.agents.token_auth.REVIEW_TTL_SECONDS", 0.1)
     monkeypatch.setattr("gatehouse.transports.agents.call_auth.RECHECK_SECONDS", 0.5)
+    reviewed: list[str] = []
+    review = TokenReviews._review
+
+    async def recorded(self: TokenReviews, key: bytes, token: str) -> Identity:
+        identity = await review(self, key, token)
+        reviewed.append(identity.instance)
+        return identity
+
+    monkeypatch.setattr(TokenReviews, "_review", recorded)
     caller = Caller(cluster, await token(client, "web", "pod-streams"))
     async with caller.channel() as opened:
         agent = AgentV2(opened, caller.token, caller.apply)
@@ -228,7 +238,8 @@ async def test_open_streams_of_a_deleted_pod_end(
             await caller.applied.get()
             discovery = envoy(metadata=(("authorization", caller.token),))
             await discovery.initial_metadata()
-            await asyncio.sleep(2)  # Several reviews.
+            several = len(reviewed) + 4
+            await until(lambda: len(reviewed) >= several)
             assert not discovery.done()
             await client.delete(resources.PODS, "pod-streams", "default")
             assert await agent.ended() is Code.UNAVAILABLE

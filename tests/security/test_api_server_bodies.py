@@ -16,11 +16,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from fakes.inprocess import Server
 from fakes.loop_stalls import no_stalls
-from fakes.patience import limit
-from gatehouse.apiserver.http import body_reader, depth, selectors
+from fakes.patience import limit, until
+from gatehouse.apiserver.http import body_reader, depth, requests, selectors
 from gatehouse.standalone.state_directory import State
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -331,10 +332,18 @@ async def test_bodies_in_progress_of_one_user_are_limited(
     server = Server(State(tmp_path / "state"), token_file=tokens)
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     body = b'{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}'
+    arriving: list[int | None] = []
+    read = requests._read
+
+    async def recorded(request: web.BaseRequest) -> bytes:
+        arriving.append(request.content_length)
+        return await read(request)
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b"{"
         await asyncio.Event().wait()
+
+    monkeypatch.setattr(requests, "_read", recorded)
 
     async with (
         server.running(),
@@ -343,7 +352,7 @@ async def test_bodies_in_progress_of_one_user_are_limited(
     ):
         headers = {"Content-Length": "900000"}
         slow = asyncio.create_task(one.post(path, data=slowly(), headers=headers).__aenter__())
-        await asyncio.sleep(0.5)
+        await until(lambda: arriving)
         async with one.post(path, data=io.BytesIO(body + b" " * 200_000)) as response:
             assert response.status == 429
         code, _ = await send(two, "POST", path, body + b" " * 200_000)

@@ -17,7 +17,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -29,7 +28,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from fakes.inprocess import Server
-from fakes.patience import SECONDS
 from fakes.ratelimit_process import RateLimitProcess
 from gatehouse.standalone.state_directory import State
 
@@ -197,7 +195,8 @@ async def test_server_rejects_renegotiation(tmp_path: Path, name: str) -> None:
 
 
 def renegotiate(port: int, pair: Pair) -> str:
-    """Ask for a renegotiation of TLS 1.2; return the output of the client."""
+    """Ask for a renegotiation of TLS 1.2. Return the output of the client until it ends or checks
+    the certificate again."""
     command = (
         *("openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_2", "-alpn", "h2"),
         *("-cert", str(pair.cert), "-key", str(pair.key), "-CAfile", str(pair.cert)),
@@ -206,9 +205,14 @@ def renegotiate(port: int, pair: Pair) -> str:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         assert process.stdin is not None
-        time.sleep(1)
-        process.stdin.write(b"R\n")
-        process.stdin.flush()
-        time.sleep(1)
-        output, _ = process.communicate(b"Q\n", timeout=SECONDS)
+        assert process.stdout is not None
+        output = b""
+        for line in process.stdout:
+            output += line
+            if b"Extended master secret" in line:  # The last line on the handshake.
+                process.stdin.write(b"R\n")
+                process.stdin.flush()
+            if b"RENEGOTIATING" in output and b"verify return" in line:
+                break
+        process.kill()
     return output.decode(errors="replace")

@@ -35,40 +35,42 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-async def _silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    await reader.read()
-
-
 @contextlib.asynccontextmanager
-async def silent(proxy: str) -> AsyncIterator[LoggedGateway]:
-    """Serve routes to a backend that never responds."""
+async def silent(proxy: str) -> AsyncIterator[tuple[LoggedGateway, asyncio.Event]]:
+    """Serve routes to a backend that never responds. Yield an event for its first request, too."""
+    requested = asyncio.Event()
+
+    async def keep_waiting(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        requested.set()
+        await reader.read()
+
     routes = [
         route_to("c", "shop/web/0/0", "/slow", backend_timeout=0.5),
         route_to("c", "shop/web/1/0", "/patient"),
     ]
-    async with listening(_silent) as endpoint:
+    async with listening(keep_waiting) as endpoint:
         cluster = ir.Cluster("c", (endpoint,), origin=SERVICE)
         async with logged(proxy, plain([host("a.example", *routes)], [cluster])) as served:
-            yield served
+            yield served, requested
 
 
-async def ask(served: LoggedGateway, head: str, *, wait: bool = True) -> bytes:
-    """Send the head of a request, and return the response."""
+async def ask(served: LoggedGateway, head: str, leave: asyncio.Event | None = None) -> bytes:
+    """Send the head of a request, and return the response. ``leave``: event that ends waiting."""
     reader, writer = await asyncio.open_connection(served.address, 8080)
     writer.write(f"{head}\r\n\r\n".encode())
     try:
-        if wait:
-            async with patience.limit():
+        async with patience.limit():
+            if leave is None:
                 return await reader.read()
-        await asyncio.sleep(0.5)
-        return b""
+            await leave.wait()
+            return b""
     finally:
         writer.close()
 
 
 async def test_reason_is_timeout_when_endpoint_does_not_respond(proxy: str) -> None:
-    async with silent(proxy) as served:
+    async with silent(proxy) as (served, _):
         head = "GET /slow HTTP/1.1\r\nHost: a.example\r\nConnection: close"
         assert (await ask(served, head)).startswith(b"HTTP/1.1 504")
         entry = await served.entry(path="/slow")
@@ -76,8 +78,8 @@ async def test_reason_is_timeout_when_endpoint_does_not_respond(proxy: str) -> N
 
 
 async def test_reason_is_client_closed_when_client_leaves(proxy: str) -> None:
-    async with silent(proxy) as served:
-        await ask(served, "GET /patient HTTP/1.1\r\nHost: a.example", wait=False)
+    async with silent(proxy) as (served, requested):
+        await ask(served, "GET /patient HTTP/1.1\r\nHost: a.example", requested)
         entry = await served.entry(path="/patient")
     assert (entry["reason"], entry["route"]) == ("client_closed", "shop/web/1")
 
@@ -90,7 +92,7 @@ BAD_REQUESTS = {
 
 
 async def test_reason_is_bad_request_when_request_is_no_http(proxy: str) -> None:
-    async with silent(proxy) as served:
+    async with silent(proxy) as (served, _):
         for count, (head, status) in enumerate(BAD_REQUESTS.items(), 1):
             answer = await ask(served, f"{head}\r\nConnection: close")
             assert answer.startswith(f"HTTP/1.1 {status}".encode()), head
@@ -210,7 +212,7 @@ async def test_responses_of_filters_that_are_no_errors_have_no_reason(proxy: str
 
 
 async def test_reason_is_rejected_for_upgrades_that_envoy_does_not_know() -> None:
-    async with silent("envoy") as served:
+    async with silent("envoy") as (served, _):
         head = "GET /slow HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: x/1"
         assert (await ask(served, head)).startswith(b"HTTP/1.1 403")
         entry = await served.entry(reason="rejected")

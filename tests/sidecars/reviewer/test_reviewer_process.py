@@ -426,17 +426,20 @@ async def test_successor_takes_over_without_failed_requests(
 async def test_pending_reviews_are_answered_before_exit(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
+    draining = asyncio.Event()
+
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
-        await asyncio.sleep(1)
+        await draining.wait()
         return await authenticate_alice(request)
 
     upstream.fault = fault
     requests = [asyncio.create_task(reviewer.token(f"good{number}")) for number in range(20)]
-    await until(lambda: len(upstream.asked) == 20)
+    await until(lambda: len(upstream.asked) >= 20)
     reviewer.process.send_signal(signal.SIGTERM)
+    await until(lambda: not reviewer.socket.exists())
+    draining.set()
     assert {response.status for response in await asyncio.gather(*requests)} == {200}
     assert reviewer.process.wait(patience.SECONDS) == 0
-    assert not reviewer.socket.exists()
 
 
 async def test_killed_reviewer_is_replaced_under_load(

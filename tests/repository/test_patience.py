@@ -115,30 +115,36 @@ def expected(tree: ast.Module) -> set[int]:
     }
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_waiting_for_what_must_come_has_no_limit_of_its_own(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if "virtual_time" in {name.name for name in ast.walk(tree) if isinstance(name, ast.alias)}:
-        return  # Its clock does not depend on the machine.
-    absent = expected(tree)
-    for line, number in limits(tree):
-        waits = number and not (number <= MAX_EXPECTED_SECONDS and line in absent)
-        assert not waits, f"{path}:{line}: {number} s, see fakes/patience.py"
+def test_waiting_for_what_must_come_has_no_limit_of_its_own() -> None:
+    own = []
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if "virtual_time" in {name.name for name in ast.walk(tree) if isinstance(name, ast.alias)}:
+            continue  # Its clock does not depend on the machine.
+        absent = expected(tree)
+        for line, number in limits(tree):
+            if number and not (number <= MAX_EXPECTED_SECONDS and line in absent):
+                own.append(f"{path}:{line}: {number} s")
+    assert not own, "see fakes/patience.py"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_commands_of_kubectl_have_no_limit_of_their_own(path: Path) -> None:
-    if path != Path(__file__):
-        own = KUBECTL_TIMEOUT.findall(path.read_text(encoding="utf-8"))
-        assert own == [], f"{path}: see fakes/patience.py"
+def test_commands_of_kubectl_have_no_limit_of_their_own() -> None:
+    own = {
+        path: matches
+        for path in MODULES
+        if (matches := KUBECTL_TIMEOUT.findall(path.read_text(encoding="utf-8")))
+    }
+    assert own.keys() <= {Path(__file__)}, "see fakes/patience.py"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_ports_are_of_this_process_alone(path: Path) -> None:
-    names = {
-        name.name
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+def test_ports_are_of_this_process_alone() -> None:
+    users = {
+        path
+        for path in MODULES
+        if "free_ports" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom) and node.module == "gatehouse.standalone.free_ports"
         for name in node.names
+        if name.name == "free_port"
     }
-    assert "free_port" not in names, f"{path}: see fakes/loopback.py"
+    assert not users, "see fakes/loopback.py"

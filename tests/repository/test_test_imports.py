@@ -39,13 +39,13 @@ def test_modules_import_no_test_module() -> None:
     importers = {}
     for name in ("bench", "tests"):
         for path in (TESTS.parent / name).rglob("*.py"):
-            if imports := imported_tests(path.read_text(encoding="utf-8"), TESTS):
-                importers[str(path)] = imports
+            if modules := imported_tests(path.read_text(encoding="utf-8"), TESTS):
+                importers[str(path)] = modules
     assert not importers
 
 
 @pytest.mark.parametrize(
-    ("source", "imports"),
+    ("source", "modules"),
     [
         ("from agent.test_agent import Load", {"agent/test_agent.py"}),
         ("from agent import test_agent as other", {"agent/test_agent.py"}),
@@ -53,7 +53,7 @@ def test_modules_import_no_test_module() -> None:
         ("from aiohttp.test_utils import TestServer\nimport pytest", set()),
     ],
 )
-def test_imports_of_test_modules_are_found(tmp_path: Path, source: str, imports: set[str]) -> None:
+def test_imports_of_test_modules_are_found(tmp_path: Path, source: str, modules: set[str]) -> None:
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "test_agent.py").touch()
-    assert imported_tests(source, tmp_path) == imports
+    assert imported_tests(source, tmp_path) == modules

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -15,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import aiohttp
 import msgspec
+from msgspec.structs import replace
 
 from fakes import patience
 from fakes.oidc_provider import CLIENT, SECRET, OidcProvider
@@ -23,6 +26,7 @@ from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.base import control
 
 ORIGIN = "https://shop.example"
+LOG = "authenticator.log"
 
 
 class AuthenticatorResponse(msgspec.Struct):
@@ -40,44 +44,56 @@ class AuthenticatorResponse(msgspec.Struct):
 class AuthenticatorProcess:
     """An authenticator as the agent runs it, and one browser's cookies."""
 
-    def __init__(self, home: Path, http: aiohttp.ClientSession, linger: float) -> None:
+    def __init__(
+        self,
+        home: Path,
+        http: aiohttp.ClientSession,
+        process: subprocess.Popen[bytes],
+        linger: float,
+    ) -> None:
         self.home = home
         self.cookies: dict[str, str] = {}
         self.set: list[str] = []
         """Cookies of the last response."""
+        self.process = process
         self._http = http
         self._linger = linger
-        self._count = 0
-        (home / config.AUTHENTICATOR_SOCKETS).mkdir()
-        self.start()
+        self._prefix = secrets.token_hex(4)
+        self._logged = len(log_of(home))
 
     def start(self) -> None:
-        with (self.home / "authenticator.log").open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gatehouse.sidecars", "authenticator",
-                 str(self.home / config.AUTHENTICATOR_SOCKETS), str(self._linger)],
-                stderr=output,
-            )  # fmt: skip
+        self.process = start(self.home, self._linger)
 
     @property
     def log(self) -> str:
-        return (self.home / "authenticator.log").read_text()
+        """Return the entries since this browser was made."""
+        return log_of(self.home)[self._logged :]
 
     def configuration(
         self, *parties: Party, secret: str = SECRET, trust: str = "", revoked: str = ""
     ) -> Path:
-        self._count += 1
-        directory = self.home / "generations" / str(self._count)
-        (directory / "gatehouse").mkdir(parents=True)
+        directory = Path(tempfile.mkdtemp(dir=self.home))
+        (directory / "gatehouse").mkdir()
         (directory / "secret").write_text(secret)
         (directory / "trust.pem").write_text(trust)
         (directory / "revoked.pem").write_text(revoked)
-        (directory / config.AUTHENTICATORS_FILE).write_bytes(config.encode_parties(parties))
+        (directory / config.AUTHENTICATORS_FILE).write_bytes(
+            config.encode_parties([replace(party, name=self._own(party.name)) for party in parties])
+        )
         return directory
+
+    def _own(self, name: str) -> str:
+        """Return the name of a party in the process, which knows a party by its name alone."""
+        return f"{self._prefix}-{name}"
+
+    def path(self, name: str, action: str) -> str:
+        """Return the path of an action of a party."""
+        return f"/{self._own(name)}/{action}"
 
     async def serve(self, *configurations: Path) -> str:
         async with patience.limit():
             while True:
+                assert self.process.poll() is None, self.log
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                     return await control.send_request(
                         self.home / config.AUTHENTICATOR_SOCKETS, configurations
@@ -100,7 +116,7 @@ class AuthenticatorProcess:
             **{f"X-{key.capitalize()}": value for key, value in values.items()},
         }  # fmt: skip
         query = urlsplit(uri).query if action in ("callback", "ended") else ""
-        url = f"http://authenticator/{name}/{action}?{query}"
+        url = f"http://authenticator{self.path(name, action)}?{query}"
         async with self._http.request(
             method, url, headers=headers, allow_redirects=False
         ) as response:
@@ -153,13 +169,35 @@ def relying_party(provider: OidcProvider, **fields: Any) -> Party:
     return Party(**known | fields)
 
 
+def start(home: Path, linger: float = 60.0) -> subprocess.Popen[bytes]:
+    """Start an authenticator that has its sockets and its log in a directory."""
+    sockets = home / config.AUTHENTICATOR_SOCKETS
+    sockets.mkdir(exist_ok=True)
+    command = [sys.executable, "-P", "-m", "gatehouse.sidecars", "authenticator"]
+    with (home / LOG).open("ab") as output:
+        return subprocess.Popen([*command, str(sockets), str(linger)], stderr=output)
+
+
+def log_of(home: Path) -> str:
+    """Return the log of an authenticator."""
+    return (home / LOG).read_text()
+
+
 @contextlib.asynccontextmanager
-async def running(home: Path, linger: float = 60.0) -> AsyncIterator[AuthenticatorProcess]:
+async def browsing(
+    home: Path, process: subprocess.Popen[bytes], linger: float = 60.0
+) -> AsyncIterator[AuthenticatorProcess]:
+    """Yield a new browser of a process, which others have used before."""
     path = str(home / config.REQUESTS_SOCKET)
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(path), cookie_jar=aiohttp.DummyCookieJar()
     ) as http:
-        authenticator = AuthenticatorProcess(home, http, linger)
+        yield AuthenticatorProcess(home, http, process, linger)
+
+
+@contextlib.asynccontextmanager
+async def running(home: Path, linger: float = 60.0) -> AsyncIterator[AuthenticatorProcess]:
+    async with browsing(home, start(home, linger), linger) as authenticator:
         try:
             yield authenticator
         finally:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from fakes.authenticator_process import AuthenticatorProcess, running
+from fakes.authenticator_process import AuthenticatorProcess, browsing, start
 from fakes.oidc_provider import OidcProvider, oidc_provider
 
 
@@ -25,9 +26,19 @@ def provider(tmp_path: Path) -> Iterator[OidcProvider]:
         yield result
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """Yield the directory and the process of an authenticator for the tests of a module."""
+    with tempfile.TemporaryDirectory(prefix="gh-") as name, start(Path(name)) as process:
+        yield Path(name), process
+        process.kill()
+
+
 @pytest.fixture
 async def authenticator(
-    tmp_path: Path, provider: OidcProvider
+    shared: tuple[Path, subprocess.Popen[bytes]],
 ) -> AsyncIterator[AuthenticatorProcess]:
-    async with running(tmp_path) as result:
+    """A new browser of a process that other tests have used: providers, cookies and the log are
+    its own. Tests that end a process have one of their own."""
+    async with browsing(*shared) as result:
         yield result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -72,7 +71,7 @@ def test_credentials_are_read(header: str, credentials: tuple[bytes, bytes] | No
 
 
 async def test_basic_authentication_is_served_by_process(
-    authenticator: AuthenticatorProcess, tmp_path: Path
+    authenticator: AuthenticatorProcess,
 ) -> None:
     configuration = authenticator.configuration()
     described = Realm("r", "shop/members", 'the "members"', "users")
@@ -80,7 +79,7 @@ async def test_basic_authentication_is_served_by_process(
     lines = [f"user{number}:{hashed}" for number, (_, hashed) in enumerate(HASHED)]
     (configuration / "users").write_text("\n".join([*lines, "broken:$9$x"]))
     assert await authenticator.serve(configuration) == ""
-    path = str(tmp_path / config.REQUESTS_SOCKET)
+    path = str(authenticator.home / config.REQUESTS_SOCKET)
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as http:
 
         async def asked(name: str, password: str) -> tuple[int, str]:

@@ -10,12 +10,21 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.route.v3 import scoped_route_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import json_format
 
 from fakes.envoy_model import make_resource
-from fakes.envoy_running import EnvoyControlPlane, backend, get, listener, secret, website
+from fakes.envoy_running import (
+    EnvoyControlPlane,
+    backend,
+    endpoints,
+    get,
+    listener,
+    secret,
+    website,
+)
 from fakes.loopback import free_port
 from gatehouse.agent.envoy import served_check
 from gatehouse.agent.envoy.admin import AdminClient
@@ -28,6 +37,7 @@ from gatehouse.dataplane.xds.ads_messages import Response
 from gatehouse.dataplane.xds.distinct_scopes import DistinctScopes
 from gatehouse.dataplane.xds.resources import (
     CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
     LISTENER_TYPE_URL,
     SCOPE_TYPE_URL,
     ResourceSet,
@@ -53,6 +63,8 @@ class FakeEnvoy(AdminClient):
         """Versions by name."""
         self.scopes: dict[str, Any] = {}
         """Messages by name."""
+        self.endpoints: dict[str, Any] = {}
+        """Messages by name."""
         self.queries: list[str] = []
         self.reports: list[str] = []
         self.check = ServedCheck(
@@ -63,6 +75,8 @@ class FakeEnvoy(AdminClient):
             ask = Ask(type_url=type_url)
             ask.node.id = "fake"
             self.relay.receive(ask)
+        names = [f"c{number}" for number in range(3)]
+        self.relay.receive(Ask(type_url=ENDPOINTS_TYPE_URL, resource_names_subscribe=names))
 
     def publish(self, *resources: XdsResource, gone: tuple[str, ...] = ()) -> None:
         """Send a response of the control plane."""
@@ -90,9 +104,11 @@ class FakeEnvoy(AdminClient):
             elif reply.type_url == SCOPE_TYPE_URL:
                 message = scoped_route_pb2.ScopedRouteConfiguration()
                 resource.resource.Unpack(message)
-                self.scopes[resource.name] = json_format.MessageToDict(
-                    message, preserving_proto_field_name=True
-                )
+                self.scopes[resource.name] = _dumped(message)
+            elif reply.type_url == ENDPOINTS_TYPE_URL:
+                assignment = endpoint_pb2.ClusterLoadAssignment()
+                resource.resource.Unpack(assignment)
+                self.endpoints[resource.name] = _dumped(assignment)
         for name in reply.removed_resources:
             self.clusters.pop(name, None)
             self.scopes.pop(name, None)
@@ -105,6 +121,13 @@ class FakeEnvoy(AdminClient):
         if kind == "dynamic_scoped_route_configs":
             scopes = [value for name, value in self.scopes.items() if _names(pattern, name)]
             configs = [{"name": "scopes", "scoped_route_configs": scopes}]
+        elif kind == "dynamic_endpoint_configs":
+            assert "include_eds" in path
+            configs = [
+                {"endpoint_config": {"@type": "type.googleapis.com/any", "odd": 1, **value}}
+                for name, value in self.endpoints.items()
+                if _names(pattern, name)
+            ]
         elif kind == "dynamic_active_clusters":
             configs = [
                 {"cluster": {"name": name}, "version_info": version}
@@ -112,6 +135,10 @@ class FakeEnvoy(AdminClient):
                 if _names(pattern, name)
             ]
         return 200, json.dumps({"configs": configs})
+
+
+def _dumped(message: Any) -> Any:
+    return json_format.MessageToDict(message, preserving_proto_field_name=True)
 
 
 def _names(pattern: str, name: str) -> bool:
@@ -213,6 +240,62 @@ async def test_large_scopes_are_compared_one_by_one(envoy: FakeEnvoy) -> None:
         assert len(query.partition("name_regex=")[2]) == len("%5E%28a%29%24")
 
 
+def assigned(name: str, *hosts: str, priority: int = 0) -> XdsResource:
+    """Return an assignment of addresses."""
+    proto = endpoint_pb2.ClusterLoadAssignment(cluster_name=name)
+    locality = proto.endpoints.add(priority=priority)
+    for host in hosts:
+        socket = locality.lb_endpoints.add().endpoint.address.socket_address
+        socket.address, socket.port_value = host, 80
+    return XdsResource.make(ENDPOINTS_TYPE_URL, name, proto.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "different",
+    [assigned("c0"), assigned("c0", "10.0.0.2"), assigned("c0", "10.0.0.1", priority=1)],
+)
+async def test_other_endpoints_than_confirmed_are_reported_and_sent_again(
+    envoy: FakeEnvoy, different: XdsResource
+) -> None:
+    envoy.publish(CLUSTERS[0])
+    envoy.publish(assigned("c0", "10.0.0.1"))
+    accepted = envoy.endpoints["c0"]
+    envoy.endpoints["c0"] = _dumped(endpoint_pb2.ClusterLoadAssignment.FromString(different.body))
+    await envoy.check.check(at_random=False)
+    assert envoy.reports == ["it has other versions than confirmed: ClusterLoadAssignment c0"]
+    assert envoy.endpoints["c0"] == accepted
+    await envoy.check.check(at_random=False)
+    assert envoy.reports[1:] == [""]
+
+
+async def test_endpoints_in_another_form_or_of_no_active_cluster_are_no_difference(
+    envoy: FakeEnvoy,
+) -> None:
+    """Envoy shows addresses in its own form and order, and only those of active clusters."""
+    envoy.publish(*CLUSTERS[:2])
+    envoy.publish(assigned("c0", "2001:DB8:0::1", "10.0.0.1"), assigned("c1", "10.0.0.1"))
+    resource = assigned("c0", "10.0.0.1", "2001:db8::1")
+    envoy.endpoints = {"c0": _dumped(endpoint_pb2.ClusterLoadAssignment.FromString(resource.body))}
+    envoy.queries.clear()
+    await envoy.check.check(at_random=False)
+    assert any("include_eds" in query and "c1" in query for query in envoy.queries)
+    assert (envoy.reports, envoy.check.mismatches) == ([], 0)
+
+
+async def test_large_assignments_are_compared_one_by_one(envoy: FakeEnvoy) -> None:
+    """Envoy shows a host in 300 bytes of text."""
+    hosts = [f"10.0.{number // 250}.{number % 250}" for number in range(2500)]
+    envoy.publish(*CLUSTERS)
+    envoy.publish(*(assigned(f"c{number}", *hosts) for number in range(3)))
+    named = []
+    for _ in range(3):
+        envoy.queries.clear()
+        await envoy.check.check(at_random=False)
+        named += [query for query in envoy.queries if "include_eds" in query]
+    assert len(named) == 3
+    assert envoy.check.mismatches == 0
+
+
 async def test_odd_replies_change_nothing(
     envoy: FakeEnvoy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,5 +349,40 @@ async def test_listener_that_a_real_envoy_lacks_is_reported_and_served(
         await plane.until(lambda report: report.programmed and not report.unhealthy)
         assert await get(port) == (200, "one")
         assert await get(more) == (200, "one")
+        stop.set()
+        await agent
+
+
+@pytest.mark.process
+async def test_endpoints_that_differ_in_a_real_envoy_are_reported_and_corrected(
+    plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Envoy gets another assignment than the one that it confirms."""
+    monkeypatch.setattr(served_check, "DOUBT_SECONDS", 1.0)
+    monkeypatch.setattr(served_check, "RANDOM_SECONDS", (0.0, 0.0))
+    copies = DistinctScopes.copies
+    port = free_port()
+    stop = asyncio.Event()
+    agent = asyncio.create_task(
+        run_envoy_agent(options_from_environment(plane.environment(tmp_path)), stop)
+    )
+    async with backend("one") as one, backend("two") as two:
+        await plane.served(website(port, one))
+        wrong = [endpoints("web", one)]
+
+        def exchange(
+            self: DistinctScopes, resources: tuple[XdsResource, ...]
+        ) -> tuple[XdsResource, ...]:
+            if wrong and any(resource.key == wrong[0].key for resource in resources):
+                resources = (wrong.pop(),)
+            return copies(self, resources)
+
+        monkeypatch.setattr(DistinctScopes, "copies", exchange)
+        plane.publish(website(port, two))
+        report = await plane.until(lambda report: bool(report.unhealthy))
+        assert report.unhealthy.endswith("other versions than confirmed: ClusterLoadAssignment web")
+        await plane.until(lambda report: report.programmed and not report.unhealthy)
+        assert not wrong
+        assert await get(port) == (200, "two")
         stop.set()
         await agent

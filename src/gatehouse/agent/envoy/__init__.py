@@ -8,7 +8,8 @@
 - ``resource_store``: accepted resources on disk, for when the control plane is unavailable.
 - ``sidecar_resources``: sidecar configurations received and accepted. No I/O. ``sidecar_manager``:
   applies them.
-- ``served_check``: comparison of what Envoy confirmed with what its admin interface shows.
+- ``served_check``: comparison of what Envoy confirmed with what its admin interface shows;
+  ``served_endpoints``: of endpoints. No I/O.
 - ``bootstrap``, ``binary``, ``supervisor``, ``admin``, ``paths``: the Envoy process.
 - ``metrics``, ``kube_metrics``: metrics of the agent and Envoy.
 

@@ -2,8 +2,9 @@
 
 Resources of rejected responses, and those of an Envoy that connects again, are compared soon. The
 others are compared at random. A query names a limited number of resources, and all but scopes are
-shown without their content. Envoy's main thread answers; its workers are not involved. Endpoints
-have no versions there and are not compared.
+shown without their content. Envoy's main thread answers; its workers are not involved, and the
+admin interface does not show what each of them has. Endpoints have no versions there: the hosts of
+active clusters are compared with the accepted assignment.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ import structlog
 
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.relay import Relay
+from gatehouse.agent.envoy.served_endpoints import confirmed_endpoints, dumped_endpoints
 from gatehouse.dataplane.xds.delta import DeltaStream
 from gatehouse.dataplane.xds.distinct_scopes import SCOPE_METADATA
 from gatehouse.dataplane.xds.resources import (
     CLUSTER_TYPE_URL,
+    ENDPOINTS_TYPE_URL,
     LISTENER_TYPE_URL,
     SCOPE_TYPE_URL,
     SECRET_TYPE_URL,
@@ -47,6 +50,9 @@ _MAX_NAMES = 100
 _MAX_BYTES = 1 << 20
 """Maximum size of the resources of a type in one query, unless there is one resource only."""
 
+_SHOWN_FACTOR = {ENDPOINTS_TYPE_URL: 12}
+"""Factor by which the text that Envoy shows is larger than the resource, by type."""
+
 _MAX_REPORTED = 3
 """Maximum number of resources that a report names."""
 
@@ -60,6 +66,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     ),
     SECRET_TYPE_URL: ("resource=dynamic_active_secrets&mask=name,version_info",),
     SCOPE_TYPE_URL: ("resource=dynamic_scoped_route_configs",),
+    ENDPOINTS_TYPE_URL: ("include_eds&resource=dynamic_endpoint_configs",),
 }
 """Queries of each type that is compared."""
 
@@ -130,6 +137,9 @@ class ServedCheck:
             for name in names
             if state.certain(name) and self._expected(state, name) == expected[name]
         }
+        if state.type_url == ENDPOINTS_TYPE_URL:
+            # Those of other clusters are not shown; the clusters are compared themselves.
+            compared = {name for name in compared if name in versions and expected[name]}
         differing = {name for name in compared if expected[name] not in versions.get(name, {""})}
         state.doubted.update(differing, (set(names) - compared) & state.uncertain)
         self._finish(state, compared, differing)
@@ -167,6 +177,10 @@ class ServedCheck:
     def _expected(self, state: Subscription, name: str) -> str:
         """Return the version that Envoy has confirmed of a resource; empty if it has none."""
         version = state.client_versions.get(name, "")
+        if state.type_url == ENDPOINTS_TYPE_URL:
+            accepted = self._relay.cache.accepted.get(state.type_url, name)
+            known = accepted is not None and accepted.version == version
+            return confirmed_endpoints(accepted.body) if accepted is not None and known else ""
         assert self._relay.stream is not None
         response = self._relay.stream.conversation.scopes.sent.get(name, "")
         return f"{version} {response}" if version and response else version
@@ -174,10 +188,10 @@ class ServedCheck:
     def _batch(self, type_url: str, candidates: list[str]) -> list[str]:
         """Return the first candidates, in number and size limited."""
         names: list[str] = []
-        size = 0
+        size, factor = 0, _SHOWN_FACTOR.get(type_url, 1)
         for name in dict.fromkeys(candidates):
             held = self._relay.cache.get(type_url, name)
-            size += len(name) + (len(held.body) if held is not None else 0)
+            size += len(name) + factor * (len(held.body) if held is not None else 0)
             if names and (size > _MAX_BYTES or len(names) >= _MAX_NAMES):
                 break
             names.append(name)
@@ -210,6 +224,10 @@ def _add_versions(entry: Mapping[str, Any], result: _Versions) -> None:
             # The response matters for scopes that the agent has sent on this stream.
             version = copy.get("version", "")
             result[scope["name"]] |= {version, f"{version} {copy.get('response', '')}"}
+        return
+    if "endpoint_config" in entry:
+        name, hosts = dumped_endpoints(entry["endpoint_config"])
+        result[name].add(hosts)
         return
     name = entry.get("name") or entry.get("cluster", {}).get("name", "")
     for state in (entry, entry.get("active_state", {}), entry.get("warming_state", {})):

@@ -15,6 +15,7 @@ from gatehouse.compiler.evaluation.explanation import (
     ExplainedEndpoint,
     Explanation,
 )
+from gatehouse.inspection.failed_requests import failure_line
 from gatehouse.runtime.printable import printable
 
 _SHOWN_MATCHES, _SHOWN_ENDPOINTS = 20, 8
@@ -63,6 +64,7 @@ def _lines(explanation: Explanation, sent: SentResponse | None) -> Iterator[str]
     ]
     yield from _section("Applies:", applied)
     yield from _section("Backends:", [_backend(item) for item in explanation.backends])
+    yield from _section("Failed requests:", [failure_line(item) for item in explanation.failures])
     yield from _section("Data planes:", [_data_plane(item) for item in explanation.data_planes])
     yield from _section("Notes:", explanation.notes)
 

@@ -18,10 +18,11 @@ from gatehouse.cli.object_source import read_cluster, read_manifests
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of, kubeconfig_option, output_option
 from gatehouse.cli.sent_response import SentResponse
-from gatehouse.compiler.evaluation.explanation import ExplainedDataPlane, Explanation
+from gatehouse.compiler.evaluation.explanation import Explanation
 from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.inspection.data_plane_metrics import MetricsReader
 from gatehouse.inspection.data_plane_versions import explain_data_planes
+from gatehouse.inspection.failed_requests import explain_failures
 from gatehouse.inspection.object_set import ObjectSet, pods_of_gateway
 from gatehouse.inspection.request_explanation import (
     ExplainedTarget,
@@ -89,8 +90,7 @@ def request(
     resolved = read_manifests(filenames, namespace) if filenames else read_cluster(path)
     explanation = explain_target(resolved, target, gateway, offline=bool(filenames))
     if not filenames:
-        planes = asyncio.run(_data_planes(path, resolved, explanation.gateway))
-        explanation = msgspec.structs.replace(explanation, data_planes=planes)
+        explanation = asyncio.run(_with_data_planes(path, resolved, explanation))
     sent = _sent(path, resolved, target, data.encode(), explanation) if send else None
     if output == "json":
         show(explain_rendering.as_json(explanation, sent))
@@ -134,12 +134,16 @@ async def _logged(
         return await logged_request.read_logged(client, pods, find)
 
 
-async def _data_planes(
-    kubeconfig: Path, objects: ObjectSet, gateway: str
-) -> tuple[ExplainedDataPlane, ...]:
-    pods = pods_of_gateway(objects.pods, gateway)
+async def _with_data_planes(
+    kubeconfig: Path, objects: ObjectSet, explanation: Explanation
+) -> Explanation:
+    """Return the explanation with the data planes, and with what their metrics tell."""
+    pods = pods_of_gateway(objects.pods, explanation.gateway)
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        return explain_data_planes(pods, await MetricsReader(client).read(pods))
+        pages = await MetricsReader(client).read(pods)
+    planes = explain_data_planes(pods, pages)
+    failures = explain_failures(explanation.backends, pages)
+    return msgspec.structs.replace(explanation, data_planes=planes, failures=failures)
 
 
 def _exit_status(explanation: Explanation, sent: SentResponse | None) -> int:

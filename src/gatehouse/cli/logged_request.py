@@ -14,6 +14,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.cli.data_plane_reader import proxy_container
 from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.dataplane import ip_addresses
+from gatehouse.inspection.failed_requests import failure_cause
 from gatehouse.kube import client as kube
 from gatehouse.runtime.time_limits import scaled
 
@@ -30,20 +31,6 @@ _CLOCK_SKEW_SECONDS = 0.05
 
 _READ_SECONDS, _READ_LINES = 10, 5000
 """Part of a log that is read: its last seconds, and at most its last lines."""
-
-
-_CAUSES = {
-    "connection_failure": "the endpoint refused or closed the connection, or a TLS handshake of"
-    " NGINX with it failed. Check that {port} is the right targetPort of {backend}",
-    "backend_certificate": "the certificate of the endpoint is not valid for the BackendTLSPolicy"
-    " of {backend}. Check its hostname, its CA certificates and the expiry of the certificate",
-    "backend_tls": "the TLS handshake failed. Check that the port of the endpoint speaks TLS, as"
-    " the BackendTLSPolicy of {backend} requires",
-    "backend_protocol": "the endpoint speaks another protocol. Check appProtocol of {backend}, and"
-    " whether it needs a BackendTLSPolicy because its port speaks TLS",
-    "timeout": "the endpoint of {backend} did not respond in time",
-}
-"""Causes by the reason of an entry, and what to check."""
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, rename="camel"):
@@ -82,11 +69,10 @@ class LoggedRequest(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def cause(self) -> str:
         """The cause that the reason means for the endpoint, and what to check; empty: none."""
-        cause = _CAUSES.get(self.reason, "")
         port = self.endpoint.rpartition(":")[2]
         kinds = (name.partition("/") for name in filter(None, self.backend.split(",")))
-        backend = ", ".join(f"{kind} {name}" for kind, _, name in kinds) or "the backend"
-        return cause.format(backend=backend, port=port)
+        backend = ", ".join(f"{kind} {name}" for kind, _, name in kinds)
+        return failure_cause(self.reason, backend or "the backend", port)
 
 
 class _Entry(msgspec.Struct, frozen=True):

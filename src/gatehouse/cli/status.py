@@ -21,10 +21,14 @@ from gatehouse.cli.output import show
 from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option
 from gatehouse.cli.status_watch import watch_status
 from gatehouse.cli.terminal import show_coloured
+from gatehouse.inspection.attachment_report import name_parts
+from gatehouse.inspection.data_plane_metrics import MetricsReader
+from gatehouse.inspection.failed_requests import failure_line, report_failures
 from gatehouse.inspection.object_set import REPORTED_RESOURCES, ObjectSet
 from gatehouse.inspection.status_report import ReportedObject, report_status
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
+from gatehouse.runtime.printable import printable
 
 EXIT_PROBLEMS = 3
 """Exit status of `--problems` if there are any."""
@@ -120,6 +124,8 @@ def show_objects(
     objects = read_cluster(path, REPORTED_RESOURCES)
     reported, text = view.render(objects)
     show(text)
+    if names and not (view.structured or problems or tree or watch):
+        _run(_show_failures(path, objects, reported))
     if watch:
         # Informers log kinds that do not exist.
         logs.configure("warning", "auto")
@@ -239,6 +245,21 @@ def _run(looking: Coroutine[Any, Any, None]) -> None:
         asyncio.run(looking)
     except (kube.ApiError, ConfigError) as error:
         raise CLIError(str(error)) from error
+
+
+async def _show_failures(
+    kubeconfig: Path, objects: ObjectSet, reported: Iterable[ReportedObject]
+) -> None:
+    """Show the failed requests in the metrics of selected data planes."""
+    selected = {(item.namespace, item.name) for item in reported if item.kind == "Pod"}
+    pods = [pod for pod in objects.pods if name_parts(pod) in selected]
+    async with kube.Client.from_kubeconfig(kubeconfig) as client:
+        pages = await MetricsReader(client).read(pods)
+    failures = report_failures(reported, pages)
+    if failures:
+        show("\nFailed requests since the start of the data planes:")
+    for failure in failures:
+        show(printable(f"  {failure_line(failure)}"))
 
 
 async def _load_balancers(kubeconfig: Path, nlk_namespace: str) -> None:

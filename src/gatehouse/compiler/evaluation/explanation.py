@@ -60,6 +60,20 @@ class ExplainedEndpoint(_Part, frozen=True):
     """It terminates and still serves, and gets requests because no endpoint is ready."""
 
 
+class ExplainedFailure(_Part, frozen=True):
+    """Requests to a backend that no endpoint answered, since the starts of the data planes."""
+
+    backend: str
+    """``Service namespace/name``."""
+    reason: str
+    """Value of the label of the metric, as in the access log."""
+    requests: int
+    total: int
+    """Number of all requests to the backend."""
+    cause: str
+    """Usual cause, with the field to check; empty if it is not known."""
+
+
 class ExplainedBackend(_Part, frozen=True):
     """A backend of the matched rule."""
 
@@ -128,5 +142,7 @@ class Explanation(_Part, frozen=True):
     applied: tuple[AppliedSource, ...] = ()
     backends: tuple[ExplainedBackend, ...] = ()
     data_planes: tuple[ExplainedDataPlane, ...] = ()
+    failures: tuple[ExplainedFailure, ...] = ()
+    """Failed requests to the backends, in the metrics of the data planes."""
     notes: tuple[str, ...] = ()
     """Other facts that may change the answer, such as conditions that are not good."""

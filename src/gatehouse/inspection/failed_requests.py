@@ -1,0 +1,95 @@
+"""Requests that no endpoint answered, in the metrics of data planes, with causes. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gatehouse.compiler.evaluation.explanation import ExplainedBackend, ExplainedFailure
+from gatehouse.inspection.data_plane_metrics import MetricsPage
+from gatehouse.inspection.status_report import ReportedObject
+
+_COUNTER = "gatehouse_backend_requests_total"
+
+_CAUSES = {
+    "connection_failure": "the endpoint refused or closed the connection, or a TLS handshake of"
+    " NGINX with it failed. Check that {port} is the right targetPort of {backend}",
+    "backend_certificate": "the certificate of the endpoint is not valid for the BackendTLSPolicy"
+    " of {backend}. Check its hostname, its CA certificates and the expiry of the certificate",
+    "backend_tls": "the TLS handshake failed. Check that the port of the endpoint speaks TLS, as"
+    " the BackendTLSPolicy of {backend} requires",
+    "backend_protocol": "the endpoint speaks another protocol. Check appProtocol of {backend}, and"
+    " whether it needs a BackendTLSPolicy because its port speaks TLS",
+    "timeout": "the endpoint of {backend} did not respond in time",
+}
+"""Causes by the reason of an entry, and what to check."""
+
+
+def failure_cause(reason: str, backend: str, port: str) -> str:
+    """Return the cause that a reason means for a backend, and what to check; empty if not known.
+
+    ``port``: that of the endpoint.
+    """
+    return _CAUSES.get(reason, "").format(backend=backend, port=port)
+
+
+def explain_failures(
+    backends: Iterable[ExplainedBackend], pages: Iterable[MetricsPage]
+) -> tuple[ExplainedFailure, ...]:
+    """Return the failed requests to backends since the starts of data planes, by reason."""
+    endpoints = {
+        entry.backend.rpartition(":")[0]: entry.endpoints[0].address if entry.endpoints else ""
+        for entry in backends
+    }
+    return _failures(endpoints, pages)
+
+
+def report_failures(
+    routes: Iterable[ReportedObject], pages: Iterable[MetricsPage]
+) -> tuple[ExplainedFailure, ...]:
+    """Return the failed requests to the Services of routes since the starts of data planes."""
+    endpoints = {
+        f"Service {backend.service}": backend.addresses[0].address if backend.addresses else ""
+        for route in routes
+        for backend in route.backends
+    }
+    return _failures(endpoints, pages)
+
+
+def failure_line(failure: ExplainedFailure) -> str:
+    """Return one line about failed requests."""
+    text = f"{failure.backend}: {failure.requests} of {failure.total}, reason {failure.reason}"
+    return f"{text}: {failure.cause}" if failure.cause else text
+
+
+def _failures(
+    endpoints: Mapping[str, str], pages: Iterable[MetricsPage]
+) -> tuple[ExplainedFailure, ...]:
+    """Return the failures of backends. ``endpoints``: an endpoint of each, or an empty text."""
+    counts = _counts(pages)
+    totals = Counter[str]()
+    for (label, _), number in counts.items():
+        totals[label] += number
+    result = []
+    for name, endpoint in endpoints.items():
+        label = name.replace(" ", "/", 1)
+        port = endpoint.rpartition(":")[2] or "the port of the endpoint"
+        for (other, reason), number in sorted(counts.items()):
+            if other == label and reason and number:
+                cause = failure_cause(reason, name, port)
+                result.append(ExplainedFailure(name, reason, number, totals[label], cause))
+    return tuple(result)
+
+
+def _counts(pages: Iterable[MetricsPage]) -> Counter[tuple[str, str]]:
+    """Return the number of requests by the labels ``backend`` and ``reason``."""
+    result = Counter[tuple[str, str]]()
+    for page in pages:
+        lines = [line for line in page.text.splitlines() if line.startswith(_COUNTER)]
+        for family in text_string_to_metric_families("\n".join([*lines, ""])):
+            for sample in family.samples:
+                labels = sample.labels
+                result[labels["backend"], labels.get("reason", "")] += int(sample.value)
+    return result

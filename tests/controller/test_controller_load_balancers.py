@@ -1,14 +1,20 @@
-"""Load balancers outside the cluster cost nothing until one is requested."""
+"""Load balancers outside the cluster: when they are read, and validity of their certificates."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from fakes import patience
+from fakes.authority import DAY, Authority, self_signed
 from fakes.inprocess import Server
+from fakes.upstream_worlds import b64
 from gatehouse.apis import resources
 from gatehouse.cli.status_load_balancers import read_load_balancers
 from gatehouse.compiler.frontends import external_load_balancer as front
@@ -34,9 +40,16 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return kinds
 
 
-async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
-    tmp_path: Any, decoded: list[str]
-) -> None:
+class Running(NamedTuple):
+    """Load balancers of a controller, and the informers that they share."""
+
+    client: kube.Client
+    balancers: LoadBalancers
+    informers: dict[str, Informer]
+
+
+@contextlib.asynccontextmanager
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
     server = Server(State(tmp_path / "state"))
     async with server.running(), server.client() as client, asyncio.TaskGroup() as group:
         balancers: LoadBalancers
@@ -52,6 +65,15 @@ async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
         for informer in informers.values():
             await informer.synced.wait()
         tasks.append(group.create_task(balancers.run()))
+        yield Running(client, balancers, informers)
+        for task in tasks:
+            task.cancel()
+
+
+async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
+    tmp_path: Path, decoded: list[str]
+) -> None:
+    async with running(tmp_path) as (client, balancers, informers):
         service = {"metadata": {"name": "s", "namespace": "default"}}
         await client.create(resources.SERVICES, {**service, "spec": {"ports": [{"port": 80}]}})
         await until_seen(informers["Service"], ("default", "s"))
@@ -64,8 +86,40 @@ async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
         async with patience.limit():
             while "Service" not in decoded or not balancers.watching_nodes():
                 await asyncio.sleep(0.01)
-        for task in tasks:
-            task.cancel()
+
+
+async def test_condition_names_certificates_as_they_expire(tmp_path: Path) -> None:
+    """No object changes when a certificate expires."""
+    ends = timedelta(seconds=3 * patience.FACTOR)
+    cert, key = Authority(tmp_path).issue("client", ends=100 * DAY)
+    pair = {"tls.crt": b64(cert.read_bytes()), "tls.key": b64(key.read_bytes())}
+    authorities = {"ca.crt": b64(self_signed("hosts", ends).encode())}
+    spec = {
+        "hosts": [{"url": "https://127.0.0.1:9/api"}],
+        "tls": {"caCertificateRef": {"name": "ca"}, "clientCertificateRef": {"name": "own"}},
+    }
+    async with running(tmp_path) as (client, _, _):
+        for name, data in (("ca", authorities), ("own", pair)):
+            secret = {"metadata": {"name": name, "namespace": "default"}, "data": data}
+            await client.create(resources.SECRETS, secret)
+        balancer = {"metadata": {"name": "lb", "namespace": "default"}, "spec": spec}
+        await client.create(resources.EXTERNAL_LOAD_BALANCERS, balancer)
+
+        async def accepted() -> tuple[str, ...]:
+            read = await client.get(resources.EXTERNAL_LOAD_BALANCERS, "lb", "default")
+            for entry in (read.get("status") or {}).get("conditions") or ():
+                if entry["type"] == "Accepted":
+                    text = entry["message"].partition(" at ")[0]
+                    return entry["status"], entry["reason"], text
+            return ()
+
+        where = "spec.tls.caCertificateRef: Secret default/ca: the certificate"
+        expected = ("True", "CertificateExpired", f"{where} expired")
+        await patience.until_equal(accepted, expected)
+        valid = {"data": {"ca.crt": b64(self_signed("hosts", DAY).encode())}}
+        await client.patch(resources.SECRETS, "ca", valid, "default")
+        expected = ("True", "Accepted", "the load balancer is accepted")
+        await patience.until_equal(accepted, expected)
 
 
 async def nobody(_token: str) -> Identity:

@@ -164,6 +164,16 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             ("ServersReady", "ServersNotReady"): "Check the servers that the message names.",
         },
         _LOAD_BALANCERS: {
+            **dict.fromkeys(
+                (
+                    ("Accepted", "CertificateExpired"),
+                    ("Accepted", "CertificateExpiresSoon"),
+                    ("Accepted", "CertificateNotYetValid"),
+                ),
+                "Renew the certificate.",
+            ),
+            ("Accepted", "CertificateSomeExpired"): "Remove the expired CA certificates, if no "
+            "host uses them.",
             ("Accepted", "InvalidPort"): "Correct the upstream name of the Service port.",
             ("Accepted", "InvalidSecretRef"): "Create the Secret with valid content.",
             ("Accepted", "ListenerConflict"): "Correct the listener of the machine.",

@@ -20,6 +20,8 @@ from gatehouse.compiler.backends import nginx_plus
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer, Machines
+from gatehouse.controller.alarm import Alarm
+from gatehouse.controller.deadlines import Deadlines
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import host_metrics
@@ -31,6 +33,7 @@ from gatehouse.controller.load_balancers.status_reporter import (
 from gatehouse.controller.metrics import Metric
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.incremental import query
+from gatehouse.incremental.table import Table
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.kube.store import Changes
@@ -70,6 +73,8 @@ class LoadBalancers:
         }
         self._engine = query.Engine(query.Snapshot(front.LOAD_BALANCER_INDEXES))
         self._requested, self._wake_up = asyncio.Event(), asyncio.Event()
+        self._alarm = Alarm(self._wake_up)
+        self._deadlines = Deadlines(lambda key, value: bool(self._engine.commit({key: value})))
         self._active = False
         self._fleet = PlusFleet(self._on_report)
         self.machines = machines.MachineFleet(delivery, self._wake_up.set)
@@ -144,6 +149,7 @@ class LoadBalancers:
     async def _loop(self) -> None:
         self._wake_up.set()
         while True:
+            self._alarm.set(self._deadlines.next_wakeups())
             await self._wake_up.wait()
             await asyncio.sleep(_DEBOUNCE_SECONDS)
             self._wake_up.clear()
@@ -151,7 +157,8 @@ class LoadBalancers:
 
     def _run_once(self) -> None:
         started = time.perf_counter()
-        # Twice: owned upstreams follow from desired ones, and released ones from owned ones.
+        # Twice: owned upstreams follow from desired ones, and released ones from owned ones. And
+        # findings about certificates follow from deadlines that are found in them.
         if self._compile():
             self._compile()
         desired, machines_of_balancers = {}, list[Machines]()
@@ -186,10 +193,12 @@ class LoadBalancers:
         self._wake_up.set()
 
     def _compile(self) -> bool:
-        """Run one compile pass. Return whether owned upstreams changed, which needs another one."""
+        """Run one compile pass. Return whether inputs changed, which needs another one."""
         with self._engine.compile() as ask:
             results = {key: _guarded(ask, key) for key in ask(front.load_balancer_sources, "")}
-        again = False
+            compiled_keys = [key for key, compiled in results.items() if compiled is not None]
+            deadlines = Table((key, ask(front.balancer_deadlines, key)) for key in compiled_keys)
+        again = self._deadlines.update(deadlines)
         for key in self.balancers.keys() - results.keys():
             del self.balancers[key]
             self._status_reporter.forget(key)

@@ -21,6 +21,7 @@ from gatehouse.compiler.frontends.external_load_balancer.front_end import (
     LOAD_BALANCER_KINDS,
     decode_balancer_object,
 )
+from gatehouse.compiler.frontends.external_load_balancer.hosts import balancer_deadlines
 from gatehouse.compiler.frontends.external_load_balancer.inputs import (
     NLK_CONFIG_KEY,
     owned,
@@ -47,6 +48,7 @@ __all__ = [
     "LoadBalancerFinding",
     "Note",
     "LoadBalancerReason",
+    "balancer_deadlines",
     "compile_balancer",
     "decode_balancer_object",
     "merge_balancer_status",

@@ -37,6 +37,16 @@ class LoadBalancerReason(enum.Enum):
     """A field has no effect on hosts of this type. The other fields apply."""
     NOT_VERIFIED = "TLSVerificationDisabled"
     """The certificates of the hosts are not verified (`spec.tls.mode: SkipVerify`)."""
+    CERTIFICATE_EXPIRED = "CertificateExpired"
+    """The client certificate has expired, or all CA certificates that verify the hosts have."""
+    CERTIFICATE_EARLY = "CertificateNotYetValid"
+    """The client certificate is not valid yet, or no CA certificate is."""
+    CERTIFICATE_EXPIRES = "CertificateExpiresSoon"
+    """A certificate expires within 14 days, or is in the last fifth of its validity if that is
+    shorter.
+    """
+    CERTIFICATE_SOME_EXPIRED = "CertificateSomeExpired"
+    """Some of several CA certificates have expired, and others are valid."""
     INVALID_PORT = "InvalidPort"
     """A port of the Service has an invalid upstream name, or the type of the Service is not
     supported.

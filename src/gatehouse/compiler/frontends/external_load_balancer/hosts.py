@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis.external_load_balancers import LoadBalancerSpec, LocalSecretRef
+from gatehouse.compiler.frontends.certificate_validity import (
+    Dated,
+    Validity,
+    problems,
+    validities_of,
+    validity_deadlines,
+)
 from gatehouse.compiler.frontends.external_load_balancer import nlk_config
 from gatehouse.compiler.frontends.external_load_balancer.findings import (
     LoadBalancerFinding,
@@ -28,6 +36,8 @@ class HostConfigs(msgspec.Struct, frozen=True):
     findings: tuple[LoadBalancerFinding, ...] = ()
     refused: bool = False
     """The source is invalid, and no configuration is possible."""
+    tls: ir.HostTls | None = None
+    """TLS settings of the hosts; None: there are no usable ones."""
 
 
 class _InvalidSecretError(ValueError):
@@ -77,7 +87,39 @@ def host_configs(ask: Ask, key: Key) -> HostConfigs:
         )
         message = f"{field}: host certificates are not verified"
         findings.append(LoadBalancerFinding(LoadBalancerReason.NOT_VERIFIED, message))
-    return HostConfigs(tuple(hosts), tuple(findings))
+    findings += [
+        LoadBalancerFinding(LoadBalancerReason[name], message)
+        for name, message in problems(ask, _dated(key[1], spec, tls))
+    ]
+    return HostConfigs(tuple(hosts), tuple(findings), tls=tls)
+
+
+def balancer_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
+    """Return the times in Unix seconds at which findings of a load balancer change."""
+    spec, tls = ask(spec_of, key), ask(host_configs, key).tls
+    if isinstance(spec, LoadBalancerFinding) or tls is None:
+        return ()
+    return validity_deadlines(_dated(key[1], spec, tls))
+
+
+def _dated(namespace: str, spec: LoadBalancerSpec, tls: ir.HostTls) -> Iterator[Dated]:
+    """Yield the CA certificates and the client certificate with their validity."""
+    for field, reference, validities in (
+        ("caCertificateRef", spec.tls.ca_certificate_ref, _validities(tls.trust)),
+        # The certificates after the first one are those of CAs.
+        ("clientCertificateRef", spec.tls.client_certificate_ref, _validities(tls.certificate)[:1]),
+    ):
+        if reference is not None and validities:
+            place = f"spec.tls.{field}: Secret {namespace}/{reference.name}"
+            yield Dated(place, validities)
+
+
+def _validities(pem: bytes) -> tuple[Validity, ...]:
+    try:
+        return validities_of(pem) if pem else ()
+    except ValueError:
+        # Connections to the hosts fail with the reason.
+        return ()
 
 
 def _problem(url: str) -> str:

@@ -36,7 +36,7 @@ async def answer(port: int) -> tuple[int, str]:
 
 
 def rejections(controller: Controller) -> list[str]:
-    return [one.reason for one in outputs.rejections(controller.publisher.report(GATEWAY))]
+    return [one.reason for one in outputs.rejections_of(controller.publisher.report(GATEWAY))]
 
 
 async def test_port_in_use_is_served_soon_after_its_release(

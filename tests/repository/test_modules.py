@@ -71,6 +71,8 @@ WALL_CLOCK = {
     "controller/status_writer.py",
     "controller/load_balancers/metrics.py",
     "controller/load_balancers/status_reporter.py",
+    # Nodes write when containers were started.
+    "controller/instance_events.py",
     # A metric tells since when a configuration is confirmed.
     "agent/configuration_state.py",
     # Certificates end by the wall clock.

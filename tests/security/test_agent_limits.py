@@ -377,7 +377,7 @@ async def test_flood_of_calls_of_an_instance_is_refused_and_others_are_served(
             assert results == {accepted: most + 1, refused: most // 2 - 1}
             method: Any = first.unary_unary(path)
             call = method(message, metadata=(("authorization", ATTACKER),))
-            assert await refusal(call) == (refused, call_rates.CALLS.reason)
+            assert await refusal(call) == (refused, call_rates.CALL_LIMIT.reason)
             assert await statuses(first, "good:pod-1", 5) == {accepted: 5}
             now[0] += 1
             results = await statuses(first, ATTACKER, 2 * agent_limits.MAX_CALLS_PER_SECOND)
@@ -387,7 +387,7 @@ async def test_flood_of_calls_of_an_instance_is_refused_and_others_are_served(
 
 async def test_large_reports_use_more_of_the_rate() -> None:
     now = 0.0
-    rates = call_rates.CallRates(lambda: now, call_rates.CALLS)
+    rates = call_rates.CallRates(lambda: now, call_rates.CALL_LIMIT)
     identity = Identity("shop/web", "evil")
     for _ in range(12):
         rates.count(identity, agent_limits.MAX_MESSAGE_BYTES)
@@ -432,7 +432,7 @@ async def test_agent_fetches_its_files_several_times_and_then_at_a_rate(
             assert results.total() - results[grpc.StatusCode.OK] == results[exhausted]
             stream: Any = opened.unary_stream(FILE_STREAM)
             call = stream(FETCH, metadata=(("authorization", ATTACKER),))
-            assert await refusal(call) == (exhausted, call_rates.REQUESTS.reason)
+            assert await refusal(call) == (exhausted, call_rates.REQUEST_LIMIT.reason)
             assert await fetched(opened, "good:pod-1", 90) == {grpc.StatusCode.OK: 90}
             status: Any = opened.unary_unary(UNARY["status"])
             await status(b"", metadata=(("authorization", ATTACKER),))
@@ -508,7 +508,7 @@ async def test_flood_of_messages_ends_a_stream_and_others_are_served(
                 for _ in range(2):
                     await call.write(message)
             exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert await refusal(call) == (exhausted, call_rates.REQUESTS.reason)
+            assert await refusal(call) == (exhausted, call_rates.REQUEST_LIMIT.reason)
             now[0] += 1
         await assert_other_gateway_is_served(plane)
 
@@ -517,7 +517,7 @@ async def test_flood_of_messages_ends_a_stream_and_others_are_served(
 async def test_openings_of_ads_streams_are_limited(
     now: list[float], tmp_path: Path, delta: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fewer = msgspec.structs.replace(call_rates.CALLS, burst=30)
+    fewer = msgspec.structs.replace(call_rates.CALL_LIMIT, burst=30)
     monkeypatch.setattr(call_rates, "CALLS", fewer)
     plane = ControlPlane(tmp_path)
     await plane.start()
@@ -529,7 +529,7 @@ async def test_openings_of_ads_streams_are_limited(
             await until(lambda: not plane.server.envoys.fleet._gateways)
         call = ads(opened, ATTACKER)
         exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert await refusal(call) == (exhausted, call_rates.CALLS.reason)
+        assert await refusal(call) == (exhausted, call_rates.CALL_LIMIT.reason)
         await assert_other_gateway_is_served(plane)
         now[0] += 1
         call = ads(opened, ATTACKER)

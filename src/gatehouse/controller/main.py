@@ -110,14 +110,18 @@ class Controller:
         """None outside a Pod."""
         if options.pod is not None:
             self.leader_label = LeaderLabel(client, options.pod, self._leads)
-        self.instance_events = InstanceEvents(
+        self.instance_events = self._instance_events(client)
+
+    def _instance_events(self, client: kube.Client) -> InstanceEvents:
+        result = InstanceEvents(
             lambda namespace, name: client.get(resources.PODS, name, namespace),
             self.delivery.is_connected,
             self._record_instance,
         )
         events = self.delivery.events
         events.on_report, events.on_unhealthy = self._on_report, self._record_unhealthy
-        events.on_disconnected = self.instance_events.on_disconnected
+        events.on_disconnected = result.on_disconnected
+        return result
 
     def _loop(self, settings: gateway_api.ControllerSettings) -> Loop:
         pipelines: dict[str, AnyPipeline] = {

@@ -73,7 +73,7 @@ def subject_of(gateway: Key, finding: Unsupported) -> Key:
     return gateway_api.key_of(finding.origin) if has_status else gateway
 
 
-def rejections(report: DataPlaneReport) -> tuple[Unsupported, ...]:
+def rejections_of(report: DataPlaneReport) -> tuple[Unsupported, ...]:
     """Return what instances of a Gateway rejected while they serve the rest."""
     return tuple(Unsupported(origin, reason, rejected=True) for origin, reason in report.rejected)
 

@@ -35,7 +35,7 @@ class ReportInputs:
 
         ``findings``: about what its quarantine leaves out.
         """
-        rejected = (*outputs.rejections(report), *findings)
+        rejected = (*outputs.rejections_of(report), *findings)
         unready = report.unready_servers
         servers = {gateway_api.unready_servers_key(key, name): unready[name] for name in unready}
         changed = (

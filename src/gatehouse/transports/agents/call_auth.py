@@ -83,8 +83,8 @@ class CallAuthorizer:
     ) -> None:
         self._identify = identify
         self._on_trespass = on_trespass
-        self._calls = call_rates.CallRates(time.monotonic, call_rates.CALLS)
-        self._requests = call_rates.CallRates(time.monotonic, call_rates.REQUESTS)
+        self._calls = call_rates.CallRates(time.monotonic, call_rates.CALL_LIMIT)
+        self._requests = call_rates.CallRates(time.monotonic, call_rates.REQUEST_LIMIT)
 
     async def identify(self, context: CallContext) -> Identity:
         """Return the identity of the caller. Abort the call if it is unknown or claims another

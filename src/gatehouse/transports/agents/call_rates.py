@@ -37,10 +37,10 @@ class CallLimit(msgspec.Struct, frozen=True):
         return f"more than {self.per_second} {self.what} per second"
 
 
-CALLS = CallLimit("calls", MAX_CALLS_PER_SECOND, MAX_CALL_BURST)
+CALL_LIMIT = CallLimit("calls", MAX_CALLS_PER_SECOND, MAX_CALL_BURST)
 """Limit of calls that report something or open a stream."""
 
-REQUESTS = CallLimit("messages or files", MAX_REQUESTS_PER_SECOND, MAX_REQUEST_BURST)
+REQUEST_LIMIT = CallLimit("messages or files", MAX_REQUESTS_PER_SECOND, MAX_REQUEST_BURST)
 """Limit of messages inside streams and of fetched files."""
 
 

@@ -76,26 +76,27 @@ async def test_concurrent_requests_share_one_review(
     assert len(upstream.asked) < 100
 
 
-@pytest.mark.parametrize(
-    ("headers", "message"),
-    [
-        ({"x_cluster": ""}, "x-cluster: invalid cluster name ''"),
-        ({"x_cluster": "a/b"}, "x-cluster: invalid cluster name 'a/b'"),
-        ({"x_good_for": "long"}, "x-good-for: invalid number of seconds 'long'"),
-        ({"x_bad_for": "-1"}, "x-bad-for: invalid number of seconds '-1'"),
-        ({"x_user": ""}, "x-user is missing"),
-        ({"x_groups": "a,,b"}, "x-groups: one of 3 values is empty"),
-        ({"x_as_user": "%"}, "x-as-user: '%' is not"),
-        ({"x_as_extra": "scopes"}, "x-as-extra: 'scopes' must be"),
-        ({"x_as_groups": ",".join(map(str, range(1000)))}, "1001 permissions needed"),
-    ],
-)
+MALFORMED: list[tuple[dict[str, str], str]] = [
+    ({"x_cluster": ""}, "x-cluster: invalid cluster name ''"),
+    ({"x_cluster": "a/b"}, "x-cluster: invalid cluster name 'a/b'"),
+    ({"x_good_for": "long"}, "x-good-for: invalid number of seconds 'long'"),
+    ({"x_bad_for": "-1"}, "x-bad-for: invalid number of seconds '-1'"),
+    ({"x_user": ""}, "x-user is missing"),
+    ({"x_groups": "a,,b"}, "x-groups: one of 3 values is empty"),
+    ({"x_as_user": "%"}, "x-as-user: '%' is not"),
+    ({"x_as_extra": "scopes"}, "x-as-extra: 'scopes' must be"),
+    ({"x_as_groups": ",".join(map(str, range(1000)))}, "1001 permissions needed"),
+]
+"""Headers and the message about them."""
+
+
 async def test_malformed_request_is_rejected_without_review(
-    reviewer: ReviewerProcess, upstream: Upstream, headers: dict[str, str], message: str
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
-    known = {"x_user": "a", "x_as_user": "b", **headers}
-    response = await reviewer.ask("/impersonation", 1, 1, **known)
-    assert (response.status, response.text.startswith(message)) == (400, True), response.text
+    for headers, message in MALFORMED:
+        known = {"x_user": "a", "x_as_user": "b", **headers}
+        response = await reviewer.ask("/impersonation", 1, 1, **known)
+        assert (response.status, response.text.startswith(message)) == (400, True), response.text
     assert upstream.asked == []
 
 
@@ -207,14 +208,16 @@ async def test_single_failure_is_retried_transparently(
     assert reviewer.log == ""
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404])
 async def test_denied_token_review_is_not_retried(
-    reviewer: ReviewerProcess, upstream: Upstream, status: int
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
-    upstream.fault = saying(lambda: web.Response(status=status, text="go away"))
-    response = await reviewer.token("good")
-    assert (response.status, response.text) == (503, f"{CLUSTER}: tokenreviews: {status} go away")
-    assert len(upstream.asked) == 1
+    for status in (400, 401, 403, 404):
+        upstream.asked.clear()
+        upstream.fault = saying(lambda: web.Response(status=status, text="go away"))  # noqa: B023
+        response = await reviewer.token("good")
+        message = f"{CLUSTER}: tokenreviews: {status} go away"
+        assert (response.status, response.text) == (503, message)
+        assert len(upstream.asked) == 1
 
 
 async def test_review_of_silent_cluster_times_out(

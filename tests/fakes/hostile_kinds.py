@@ -292,6 +292,8 @@ KINDS: dict[str, list[Object]] = {
         for direction in ("request", "response")
         for name, item in {
             "longest name": "x" * 256,
+            "name of 494 characters": "-" * 494,
+            "name of 495 characters": "-" * 495,
             "name of 250 characters": "X-" + "y" * 248,
             "dot": "x.a",
             "underscore": "x_a",
@@ -815,18 +817,24 @@ class Tenant(msgspec.Struct, frozen=True):
     objects: tuple[Object, ...]
 
 
+def tenant_of(kind: str, namespace: str, objects: list[Object]) -> Tenant | None:
+    """Return a tenant with these objects and the Services that their routes use.
+
+    Return None if the API server does not admit one of them.
+    """
+    # Without common parts, which the admission of one object would complete in others.
+    copies = msgspec.json.decode(msgspec.json.encode(objects))
+    own = [completed(raw, namespace) for raw in copies]
+    present = {(raw["kind"], raw["metadata"]["name"]) for raw in own}
+    own += [
+        raw for raw in services(namespace) if (raw["kind"], raw["metadata"]["name"]) not in present
+    ]
+    return Tenant(kind, namespace, tuple(own)) if all(map(is_admitted, own)) else None
+
+
 def tenants() -> Iterator[Tenant]:
-    """Yield the admitted objects of all kinds, each with the Services that their routes use."""
+    """Yield the admitted objects of all kinds."""
     for number, (name, objects) in enumerate(KINDS.items()):
-        namespace = f"k{number}"
-        # Without common parts, which the admission of one object would complete in others.
-        copies = msgspec.json.decode(msgspec.json.encode(objects))
-        own = [completed(raw, namespace) for raw in copies]
-        present = {(raw["kind"], raw["metadata"]["name"]) for raw in own}
-        own += [
-            raw
-            for raw in services(namespace)
-            if (raw["kind"], raw["metadata"]["name"]) not in present
-        ]
-        assert all(map(is_admitted, own)), name
-        yield Tenant(name, namespace, tuple(own))
+        tenant = tenant_of(name, f"k{number}", objects)
+        assert tenant is not None, name
+        yield tenant

@@ -200,6 +200,10 @@ _BOTH = {
 """Refused with both proxies."""
 
 _NGINX = {
+    "rules[0]: header name": (
+        "request header remove: name of 495 characters",
+        "response header remove: name of 495 characters",
+    ),
     "path": (
         "pattern: any byte",
         "pattern: any byte repeated",

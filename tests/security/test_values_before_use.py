@@ -6,64 +6,38 @@ refuses the value with a condition that names its field.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import pytest
 
-from fakes.admission import NOW, admitted_objects
-from fakes.compiled_objects import CAPABLE_NGINX, engine_with
+from fakes.admission import NOW
+from fakes.compiled_objects import CAPABLE_NGINX
+from fakes.hostile_gateway import (
+    CAPABLE_ENVOY,
+    GATEWAY,
+    compiled,
+    rejected_by_envoy,
+    rejected_by_nginx,
+)
 from fakes.hostile_kinds import KINDS, Tenant, tenants
 from fakes.hostile_refusals import REFUSED
-from fakes.shared_gateway import shared_gateway
-from gatehouse.cli.check_proxies import EnvoyTest, NginxTest, as_tested
+from gatehouse.cli.check_proxies import NginxTest
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.controller.outputs import by_subject
 from gatehouse.incremental.query import Engine
 
-GATEWAY = ("Gateway", "infra", "gw")
-WORLD = """
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: c}
-spec:
-  controllerName: CONTROLLER
-  parametersRef: {group: gateway.nginx.org, kind: NginxProxy, name: c, namespace: infra}
----
-apiVersion: gateway.nginx.org/v1alpha2
-kind: NginxProxy
-metadata: {name: c, namespace: infra}
-spec:
-  telemetry: {exporter: {endpoint: "http://192.0.2.1:4317"}}
-  dnsResolver: {addresses: [{type: IPAddress, value: 192.0.2.53}]}
----
-""" + shared_gateway("infra", "c")
-CAPABLE_ENVOY = envoy.EnvoyCapabilities("system.pem", authenticators=True, runtime_limits=True)
 PROXIES = {"nginx": gateway_api.NGINX, "envoy": gateway_api.ENVOY}
 
 
 @cache
 def all_tenants() -> list[Tenant]:
     return [*tenants()]
-
-
-def compiled(controller: str, attackers: Sequence[Tenant]) -> tuple[Engine, GatewayConfiguration]:
-    objects = [
-        *admitted_objects(WORLD.replace("CONTROLLER", controller)),
-        *(("Namespace", {"metadata": {"name": tenant.namespace}}) for tenant in attackers),
-        *((raw["kind"], copy.deepcopy(raw)) for tenant in attackers for raw in tenant.objects),
-    ]
-    engine = engine_with(objects, gateway_api.ControllerSettings(bind="any", external_names=("*",)))
-    with engine.compile() as ask:
-        gateway = ask(combined.compile_combined_gateway, GATEWAY)
-    assert gateway is not None
-    return engine, as_tested(gateway)
 
 
 @cache
@@ -119,15 +93,6 @@ def test_refused_kinds_exist() -> None:
     assert REFUSED["nginx"].keys() | REFUSED["envoy"].keys() <= KINDS.keys()
 
 
-def rejected_by_nginx(tester: NginxTest, attackers: Sequence[Tenant]) -> dict[str, str]:
-    """Return the kinds whose configuration NGINX rejects, with its message, by halves."""
-    error = tester.error(compiled(gateway_api.NGINX, attackers)[1])
-    if not error or len(attackers) == 1:
-        return {attackers[0].kind: error} if error else {}
-    half = len(attackers) // 2
-    return rejected_by_nginx(tester, attackers[:half]) | rejected_by_nginx(tester, attackers[half:])
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("binary", ["current", "oldest"])
 def test_nginx_accepts_what_the_compiler_accepts(binary: str) -> None:
@@ -142,12 +107,4 @@ def test_nginx_accepts_what_the_compiler_accepts(binary: str) -> None:
 
 @pytest.mark.process
 async def test_envoy_accepts_what_the_compiler_accepts() -> None:
-    _, gateway = compiled_together(gateway_api.ENVOY)
-    resources = envoy.EnvoyGenerator(CAPABLE_ENVOY).generate(gateway).resources
-    kinds = {tenant.namespace: tenant.kind for tenant in all_tenants()}
-    rejected = await EnvoyTest(None).rejected_resources(resources)
-    assert [
-        (kinds.get(origin.namespace, resource.name), reason)
-        for resource, reason in rejected
-        for origin in resource.origins
-    ] == []
+    assert await rejected_by_envoy(compiled_together(gateway_api.ENVOY)[1], all_tenants()) == []

@@ -12,6 +12,7 @@ from gatehouse.compiler.backends.nginx import (
     grpc_status,
     headers,
     names,
+    quoting,
     traffic_settings,
 )
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
@@ -77,7 +78,7 @@ def _sizes() -> list[Directive]:
         simple_directive("server_names_hash_max_size", "65536"),
         simple_directive("server_names_hash_bucket_size", "512"),
         simple_directive("proxy_headers_hash_max_size", "1024"),
-        simple_directive("proxy_headers_hash_bucket_size", "512"),
+        simple_directive("proxy_headers_hash_bucket_size", str(quoting.HEADERS_HASH_BUCKET_BYTES)),
     ]
 
 

@@ -15,6 +15,12 @@ MAX_TOKEN_BYTES = 4000
 """Maximum bytes of a value with its escapes. NGINX reads its configuration through a buffer of
 4,096, which a token must fit."""
 
+HEADERS_HASH_BUCKET_BYTES = 512
+"""Size of a bucket of NGINX's tables of header names."""
+
+_MAX_HEADER_NAME_CHARACTERS = HEADERS_HASH_BUCKET_BYTES - 18
+"""Maximum length of a name in these tables: a bucket has two pointers and a length besides it."""
+
 _DOLLAR = "${gh_dollar}"
 """A literal dollar sign where NGINX expands variables: it has no escape."""
 
@@ -81,6 +87,11 @@ def checked_header_name(name: str) -> str:
     if not _HEADER.fullmatch(name):
         raise InvalidValueError(
             f"header name {name} contains characters that NGINX does not support"
+        )
+    if len(name) > _MAX_HEADER_NAME_CHARACTERS:
+        raise InvalidValueError(
+            f"header name {name[:64]}... is longer than {_MAX_HEADER_NAME_CHARACTERS} characters, "
+            "which NGINX does not support"
         )
     return _quote(name)
 

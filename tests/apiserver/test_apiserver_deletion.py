@@ -77,6 +77,21 @@ async def test_delete_collection_respects_dry_run_and_selectors(
     assert [item["metadata"]["name"] for item in left] == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("body", "deleted"), [({}, True), ({"dryRun": ["All"]}, False), (None, False)]
+)
+async def test_options_of_a_delete_are_in_its_body_if_it_has_one(
+    client: kube.Client, server: Server, body: Any, deleted: bool
+) -> None:
+    """kube-apiserver 1.34 reads the query only without a body."""
+    await client.create(resources.CONFIG_MAPS, config_map("a"))
+    path = "/api/v1/namespaces/default/configmaps/a?dryRun=All"
+    async with server.raw() as raw, raw.delete(path, json=body) as response:
+        assert response.status == 200
+    left = (await client.list(resources.CONFIG_MAPS, "default")).items
+    assert (not left) == deleted
+
+
 async def test_rejected_namespace_deletion_keeps_its_objects(client: kube.Client) -> None:
     await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
     await client.create(resources.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "n"}})

@@ -306,9 +306,12 @@ async def _check_duplicates(
 
 
 async def _delete_options(request: web.BaseRequest) -> Object:
+    """Return the options of a DELETE: those of its body, or of its query if it has no body."""
     body = await requests.body(request)
     schema = typed_bodies.of_kind("meta.DeleteOptions")
     options = dict(typed_bodies.check_types(body, "DeleteOptions", schema))
+    if request.body_exists:
+        return options
     for name in ("propagationPolicy", "orphanDependents"):
         if name in request.query:
             options[name] = request.query[name]
@@ -319,7 +322,7 @@ async def _delete_options(request: web.BaseRequest) -> Object:
                 f"gracePeriodSeconds: Invalid value: {text[:100]!r}: must be a number"
             )
         options["gracePeriodSeconds"] = int(text)
-    if request.query.get("dryRun") or "All" in (options.get("dryRun") or ()):
+    if request.query.get("dryRun"):
         options["dryRun"] = ["All"]
     return options
 

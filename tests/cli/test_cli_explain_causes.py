@@ -60,6 +60,7 @@ def test_table_has_many_causes() -> None:
     assert len(CASES) == len({case.name for case in CASES}) >= 25
 
 
+@pytest.mark.parametrize("gateway_class", ["gatehouse-nginx"], indirect=True)
 def test_program_exits_with_the_status_of_the_answer(manifests: Path) -> None:
     program = (sys.executable, "-m", "gatehouse", "explain", "-f", str(manifests))
     for path, expected in (("fine", 0), ("method", 3)):

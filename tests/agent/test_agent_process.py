@@ -138,6 +138,8 @@ async def test_dead_master_is_restarted_with_last_known_good_configuration(
         await control_plane.until(lambda report: not report.unhealthy)
         assert [incident[:2] for incident in control_plane.incidents] == [(GATEWAY, "pod-1")]
         assert control_plane.incidents[0][2].startswith("NGINX is not healthy: ")
+        await control_plane.programmed(answering(port, "changed"))
+        assert await get(port) == (200, "changed")
     assert len(control_plane.incidents) == 1, "a stop is no incident"
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -24,7 +22,6 @@ from fakes.installation import (
 from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.runtime import procfs
 from gatehouse.standalone import process_records
 
 pytestmark = pytest.mark.process
@@ -79,25 +76,6 @@ async def test_traffic_continues_while_the_agent_is_killed(
         await _assert_change_is_served(client, where, "/after-agent")
     assert answers.keys() == {"200"}
     assert installation.nginx() == nginx
-
-
-async def test_killed_nginx_master_is_restarted(
-    installation: Installation, client: kube.Client, backends: None
-) -> None:
-    await apply(client, hello())
-    where = await address(client)
-    master = installation.nginx()
-    workers = procfs.children(master)
-    os.kill(master, signal.SIGKILL)
-
-    async def serving() -> bool:
-        with contextlib.suppress(aiohttp.ClientError):
-            return await get(where) == (200, "app")
-        return False
-
-    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
-    await until(serving)
-    await _assert_change_is_served(client, where, "/after-nginx")
 
 
 async def test_traffic_survives_a_killed_up_and_the_next_up_adopts_processes(

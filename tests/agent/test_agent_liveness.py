@@ -6,6 +6,7 @@ import pytest
 
 from gatehouse.agent.liveness import BUSY_FACTOR, LivenessPolicy, LivenessTracker, ProbeTarget
 from gatehouse.agent.options import AgentOptionsError, options_from_environment
+from gatehouse.runtime.time_limits import scaled
 
 WORKER, OTHER = ProbeTarget(7, "NGINX worker"), ProbeTarget(8, "NGINX worker")
 SERVER = {"NGINX_AGENT_COMMAND_SERVER_HOST": "host", "NGINX_AGENT_COMMAND_SERVER_PORT": "1"}
@@ -112,7 +113,7 @@ def test_invalid_option_is_rejected(variable: str, value: str, message: str) -> 
 
 
 def test_options_are_read() -> None:
-    assert options_from_environment(SERVER).liveness == LivenessPolicy(1.0, 3, 10.0)
+    assert options_from_environment(SERVER).liveness == LivenessPolicy(1.0, 3, scaled(10.0))
     values = {"PROBE_PERIOD_SECONDS": "0.5", "PROBE_FAILURE_THRESHOLD": "5"}
     environ = {f"GATEHOUSE_AGENT_{name}": value for name, value in values.items()}
     environ["GATEHOUSE_AGENT_HANG_KILL_SECONDS"] = "0"

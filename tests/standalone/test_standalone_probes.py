@@ -16,6 +16,7 @@ from aiohttp import web
 from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.kube import client as kube
+from gatehouse.runtime.time_limits import scaled
 from gatehouse.standalone import process_records
 from gatehouse.standalone.node.probes import ProbeCounter, ProbeTiming, is_supported, timing_of
 from gatehouse.standalone.node.runner import RECORD, Launch, PodRunner
@@ -52,7 +53,7 @@ def test_probe_result_changes_after_consecutive_results(
 
 def test_probe_timing_has_defaults_of_kubernetes() -> None:
     assert timing_of({"httpGet": {}, "periodSeconds": 0, "failureThreshold": 5}) == ProbeTiming(
-        period_seconds=10, timeout_seconds=1, failure_threshold=5
+        period_seconds=10, timeout_seconds=scaled(1), failure_threshold=5
     )
 
 

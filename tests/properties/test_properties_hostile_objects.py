@@ -211,7 +211,7 @@ BATCHES = settings(
     deadline=None,
     phases=[Phase.generate],
 )
-"""Few examples without shrinking: each is a configuration of many objects, and names refused ones."""
+"""Few examples without shrinking: each is a configuration of many objects."""
 
 
 def attackers(drawn: list[tuple[str, str, int]]) -> list[Tenant]:

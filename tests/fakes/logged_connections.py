@@ -120,6 +120,6 @@ async def send(served: LoggedGateway, port: int, data: bytes, header: bytes = b"
 
 def exchange_datagram(served: LoggedGateway, data: bytes) -> bytes:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
-        own.settimeout(10)
+        own.settimeout(patience.SECONDS)
         own.sendto(data, (served.address, UDP))
         return own.recv(1024)

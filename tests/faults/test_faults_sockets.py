@@ -23,7 +23,6 @@ from gatehouse.runtime import procfs
 pytestmark = pytest.mark.process
 
 KILLS = 3
-"""Timeout of one datagram's answer. Datagrams wait in the sockets while NGINX is down."""
 
 
 class DatagramLoad:

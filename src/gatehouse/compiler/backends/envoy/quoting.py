@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-import re2
 from envoy.type.matcher.v3 import regex_pb2
 from google.protobuf import duration_pb2
 
@@ -134,8 +133,8 @@ def regex(value: str, what: str = "value") -> regex_pb2.RegexMatcher:
 
 
 def matches_nothing(value: str) -> bool:
-    """Return whether a regular expression matches the empty text."""
-    return re2.fullmatch(value, "") is not None
+    """Return whether a valid regular expression matches the empty text."""
+    return expressions.compile_expression(value, "value").fullmatch(b"") is not None
 
 
 def escape_pattern(value: str) -> str:

@@ -225,6 +225,23 @@ async def test_controllers_may_do_what_they_do(installed_chart: Kubernetes) -> N
     assert {watch for watch, number in ended.items() if number > 1} == set()
 
 
+async def test_crash_of_a_data_plane_is_an_event_of_its_gateway(
+    installed_chart: Kubernetes,
+) -> None:
+    client, gateway_class = installed_chart.client, "gatehouse-nginx"
+    installed_chart.kill(DATA_PLANES[gateway_class])
+
+    async def is_recorded() -> bool:
+        events = (await client.list(resources.EVENTS, gateway_class)).items
+        return any(
+            (event["reason"], event["involvedObject"]["kind"]) == ("InstanceCrashed", "Gateway")
+            for event in events
+        )
+
+    await until(is_recorded)
+    await until(partial(answers, DATA_PLANES[gateway_class], PORTS[gateway_class], "/"))
+
+
 async def test_no_permission_of_the_controllers_is_unused(installed_chart: Kubernetes) -> None:
     """Of the controller's roles in the chart."""
     run = installed_chart.administrator.kubectl

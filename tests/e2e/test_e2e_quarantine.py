@@ -102,7 +102,7 @@ async def test_rejected_expression_is_left_out_and_reported(
     await until(reported)
     result = await condition(client, "HTTPRoute", "bad", "PartiallyInvalid")
     assert result is not None
-    assert result["message"].startswith("Dropped Rule: rules[1]: rejected by nginx/")
+    assert result["message"].startswith("Dropped Rule: rules[1]: match rejected by nginx/")
     assert "pcre2_compile() failed: too old" in result["message"]
     programmed = await condition(client, "Gateway", "web", "Programmed")
     assert programmed is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
@@ -141,6 +142,12 @@ class Kubernetes:
         """Return the log of the Pod at an address."""
         pod = self._running[address][0].pod
         return (pods.directory(self._directory, "", pod["metadata"]["name"]) / "log").read_text()
+
+    def kill(self, address: str) -> None:
+        """Kill the process of a Pod, which starts again."""
+        process = self._running[address][0].process
+        assert process is not None
+        process.signal(signal.SIGKILL)
 
     async def end(self, address: str) -> None:
         """End the process of a Pod, and delete the Pod."""

@@ -213,6 +213,38 @@ async def test_rejected_rule_is_left_out_and_reported_on_its_route(
     await story.until(lambda: "left out" not in programmed())
 
 
+async def test_programmed_names_nothing_that_is_deleted(story: Story) -> None:
+    """The configuration does not differ: the only match of the route was left out of it."""
+    story.fleet.say()
+    story.apply(BASE)
+    story.apply(ROUTE.replace("name: r", "name: other").replace("value: /", "value: /other"))
+    rejected = """
+status:
+  parents:
+  - parentRef: {group: gateway.networking.k8s.io, kind: Gateway, name: gw}
+    controllerName: gatehouse.dev/nginx
+    conditions:
+    - type: Accepted
+      status: "False"
+      observedGeneration: 1
+      message: "rules[0]: match rejected by nginx/1.31.3: no such match"
+"""
+    story.apply(ROUTE + rejected)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+
+    def left_out() -> bool:
+        message = story.written.condition(GATEWAY, "Programmed")["message"]
+        return "left out" in message and "HTTPRoute ns/r" in message
+
+    await story.until(left_out)
+    await story.quiet()
+    published = len(story.fleet.bundles)
+    story.apply(ROUTE, delete=True)
+    await story.until(lambda: not left_out())
+    assert len(story.fleet.bundles) == published
+
+
 async def test_gateway_change_is_programmed_when_confirmed(story: Story) -> None:
     story.fleet.say()
     story.apply(BASE)

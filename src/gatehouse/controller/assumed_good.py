@@ -83,17 +83,22 @@ def assumed_scopes(
 def _suspect_scopes(
     rejected: ir.GatewayConfiguration, history: Callable[[Key], StatusHistory]
 ) -> Iterator[SearchScope]:
-    """Yield the scopes of objects whose status does not say that they are served."""
-    before: tuple[Suspect, ...] = ()
-    for limit in (StatusHistory.REJECTED, StatusHistory.CHANGED):
+    """Yield the scopes of objects whose status does not say that they are served.
 
-        def suspects(origin: Origin, limit: StatusHistory = limit) -> bool:
-            return history(gateway_api.key_of(origin.whole)) <= limit
+    The last ones lack routes that fail in the first ones. A match may itself be the cause, and then
+    no answer can be given.
+    """
+    tried = [rejected]
+    for drops in (False, True):
+        for limit in (StatusHistory.REJECTED, StatusHistory.CHANGED):
 
-        scope = _scope_of(rejected, suspects, history)
-        if scope.parts != before:
-            yield scope
-        before = scope.parts
+            def suspects(origin: Origin, limit: StatusHistory = limit) -> bool:
+                return history(gateway_api.key_of(origin.whole)) <= limit
+
+            scope = _scope_of(rejected, suspects, history, drops=drops)
+            if scope.good not in tried:
+                yield scope
+            tried.append(scope.good)
 
 
 def named_scope(
@@ -110,11 +115,13 @@ def _scope_of(
     rejected: ir.GatewayConfiguration,
     suspects: Callable[[Origin], bool],
     history: Callable[[Key], StatusHistory],
+    *,
+    drops: bool = False,
 ) -> SearchScope:
     def is_new(origin: Origin) -> bool:
         return history(gateway_api.key_of(origin.whole)) is StatusHistory.NEW
 
-    good = _Reduction(suspects, suspects, is_new).gateway(rejected)
+    good = _Reduction(suspects, suspects, is_new, drops=drops).gateway(rejected)
     parts = _all_parts(good, rejected)
     return SearchScope(
         good, tuple(part for part in parts if not part.credential and suspects(part.origin))
@@ -144,10 +151,13 @@ class _Reduction:
         object_removed: Callable[[Origin], bool],
         route_removed: Callable[[Origin], bool],
         is_new: Callable[[Origin], bool],
+        *,
+        drops: bool = False,
     ) -> None:
-        """``is_new``: returns whether a removed route is absent; else it fails."""
+        """``is_new``: returns whether a removed route is absent; else it fails. ``drops``: routes
+        of HTTP are absent in any case."""
         self._object_removed, self._route_removed = object_removed, route_removed
-        self._is_new = is_new
+        self._is_new, self._drops = is_new, drops
         self._removed: set[str] = set()
         """Names of the clusters of routes that are not forwarded."""
         self._used: set[str] = set()
@@ -191,7 +201,8 @@ class _Reduction:
         removed = self._route_removed(route.origin)
         if removed or any(map(self._removes, _filters(route))):
             self._removed |= route.clusters
-            return None if removed and self._is_new(route.origin) else failing_route(route)
+            absent = removed and (self._drops or self._is_new(route.origin))
+            return None if absent else failing_route(route)
         self._used |= route.clusters
         settings, snippets = self._settings(route.settings), self._snippets(route.snippets)
         if settings is route.settings and len(snippets) == len(route.snippets):

@@ -223,7 +223,9 @@ class Quarantines:
                 quarantine.verdicts.hurry()
             elif not released:
                 continue
-            self._store(gateway, quarantine)
+            if self._store(gateway, quarantine):
+                # What says that something is left out changes although the configuration may not.
+                self.unpublished.add(gateway)
 
     def withdraw(self, gateway: Key) -> None:
         """Forget a Gateway that is served no longer."""

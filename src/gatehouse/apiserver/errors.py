@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+
+from gatehouse.apis.resources import Resource
 
 _DETAILED = (403, 404, 405, 409, 422, 429, 504)
 """Codes with `details` in every Status. kubectl reads those of a 404 without a check."""
@@ -103,6 +105,20 @@ def invalid_error(kind: str, group: str, name: str, causes: Sequence[Cause]) -> 
 def bad_request(message: str) -> StatusError:
     """400."""
     return StatusError(400, "BadRequest", message)
+
+
+def undecodable(resource: Resource, why: str, kind: str = "") -> StatusError:
+    """Build a 400 for a body that is no object of the resource. ``kind``: the kind that it says."""
+    return bad_request(
+        f'{kind or resource.kind} in version "{resource.version}" cannot be handled as a '
+        f"{resource.kind}: {why}"
+    )
+
+
+def strict_decoding(problem: str, fields: Iterable[str]) -> str:
+    """Return why a body is refused that is decoded strictly. ``problem``: of all its fields."""
+    listing = ", ".join(f'{problem} field "{field}"' for field in fields)
+    return f"strict decoding error: {listing}"
 
 
 def expired(message: str) -> StatusError:

@@ -14,6 +14,7 @@ from gatehouse.apiserver.builtin.validation import selects_labels
 from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects import jsonpath, timestamps
+from gatehouse.apiserver.objects.pods import is_ready_pod
 from gatehouse.apiserver.storage.entries import StoreEvent
 
 _MANAGER = "kube-controller-manager"
@@ -156,6 +157,4 @@ def _number(value: int | str, expected: int) -> int:
 
 
 def _ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    is_ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-    return is_ready and not pod["metadata"].get("deletionTimestamp")
+    return is_ready_pod(pod) and not pod["metadata"].get("deletionTimestamp")

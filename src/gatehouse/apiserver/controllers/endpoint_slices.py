@@ -6,12 +6,12 @@ https://kubernetes.io/docs/concepts/services-networking/endpoint-slices
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.objects.pods import is_ready_pod
 from gatehouse.apiserver.storage.entries import StoreEvent
 from gatehouse.dataplane import ip_addresses
 
@@ -214,8 +214,7 @@ def desired_slice(
 
 def _endpoint(pod: Object, *, unready: bool) -> Object:
     status, metadata = pod.get("status") or {}, pod["metadata"]
-    conditions: list[Any] = status.get("conditions") or []
-    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    ready = is_ready_pod(pod)
     terminating = bool(metadata.get("deletionTimestamp"))
     endpoint: Object = {
         "addresses": [status["podIP"]],

@@ -10,6 +10,7 @@ from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.endpoint_slices import address_family, by_ports, is_selected
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.objects.pods import is_ready_pod
 from gatehouse.apiserver.storage.entries import StoreEvent
 
 _MANAGER = "kube-controller-manager"
@@ -139,7 +140,7 @@ def desired_endpoints(service: Object, pods: list[Object]) -> Object:
     }
     if len(pods) > MAX_ADDRESSES:
         # Ready Pods are kept.
-        pods = sorted(pods, key=lambda pod: not _is_ready(pod))[:MAX_ADDRESSES]
+        pods = sorted(pods, key=lambda pod: not is_ready_pod(pod))[:MAX_ADDRESSES]
         result["metadata"]["annotations"] = {_CAPACITY: "truncated"}
     result["subsets"] = [_subset(service, *group) for group in by_ports(service, pods)]
     return result
@@ -149,7 +150,7 @@ def _subset(service: Object, pods: list[Object], ports: list[Object]) -> Object:
     all_ready = bool(service["spec"].get("publishNotReadyAddresses"))
     result: Object = {}
     for pod in sorted(pods, key=lambda pod: str(pod["status"]["podIP"])):
-        field = "addresses" if all_ready or _is_ready(pod) else "notReadyAddresses"
+        field = "addresses" if all_ready or is_ready_pod(pod) else "notReadyAddresses"
         result.setdefault(field, []).append(_address(service, pod))
     listed = [{key: value for key, value in port.items() if value != ""} for port in ports]
     return result | ({"ports": listed} if listed else {})
@@ -164,8 +165,3 @@ def _address(service: Object, pod: Object) -> Object:
         result["nodeName"] = spec["nodeName"]
     reference = {"kind": "Pod", **{key: metadata[key] for key in ("name", "namespace", "uid")}}
     return {**result, "targetRef": reference}
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)

@@ -18,6 +18,7 @@ from gatehouse.apiserver.http.requests import RequestTarget
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.deletion import Deletion
+from gatehouse.apiserver.objects.pods import is_ready_pod
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
@@ -122,8 +123,7 @@ def _selects(budget: Object, labels: Object) -> bool:
 
 def _may_evict_unready(budget: Object, pod: Object) -> bool:
     """Return whether the budget does not protect a Pod that is not ready."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    if any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
+    if is_ready_pod(pod):
         return False
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True

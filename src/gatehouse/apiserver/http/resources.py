@@ -211,12 +211,8 @@ def _decoded(body: Object, target: RequestTarget, validation: str) -> Object:
     if validation == "Strict":
         unknown = target.requested.compiled.prune(copy_value(body))
         if unknown:
-            resource = target.requested.resource
-            listing = ", ".join(f'unknown field "{field}"' for field in unknown)
-            raise errors.bad_request(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-                f"{resource.kind}: strict decoding error: {listing}"
-            )
+            why = errors.strict_decoding("unknown", unknown)
+            raise errors.undecodable(target.requested.resource, why)
     return _to_stored(body, target)
 
 
@@ -273,11 +269,8 @@ def _check_kind(body: Object, target: RequestTarget, *, required: bool = False) 
     if kind in (None, "", resource.kind) and version in (None, "", resource.api_version):
         return
     if kind not in (None, "", resource.kind):
-        message = (
-            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: no '
-            f'kind "{kind}" is registered for version "{version}"'
-        )
-        raise errors.bad_request(message)
+        why = f'no kind "{kind}" is registered for version "{version}"'
+        raise errors.undecodable(resource, why, kind)
     message = (
         f"the API version in the data ({version}) does not match the expected API version "
         f"({resource.api_version})"
@@ -297,12 +290,8 @@ async def _check_duplicates(
         functools.partial(bodies.duplicate_fields, data), len(data)
     )
     if duplicates:
-        resource = target.served.resource
-        listing = ", ".join(f'duplicate field "{name}"' for name in duplicates)
-        raise errors.bad_request(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-            f"{resource.kind}: strict decoding error: {listing}"
-        )
+        why = errors.strict_decoding("duplicate", duplicates)
+        raise errors.undecodable(target.served.resource, why)
 
 
 async def _delete_options(request: web.BaseRequest) -> Object:

@@ -106,8 +106,7 @@ class Admission:
             raise _undecodable(call, mistyped)
         unknown += served.compiled.prepare(obj) if defaults else served.compiled.prune(obj)
         if unknown and call.options.validation == "Strict":
-            listing = ", ".join(f'unknown field "{field}"' for field in unknown)
-            raise _undecodable(call, f"strict decoding error: {listing}")
+            raise _undecodable(call, errors.strict_decoding("unknown", unknown))
         warnings: list[str] = []
         if call.options.validation == "Warn":
             warnings += [f'unknown field "{field}"' for field in unknown]
@@ -212,14 +211,10 @@ def _as_builtin(call: WriteRequest, cause: Cause) -> Cause:
 
 def _undecodable(call: WriteRequest, why: str) -> StatusError:
     """Build the error for an object that is not of its type: 422 for a patch, else 400."""
-    resource = call.served.resource
     if call.patched:
         cause = Cause("FieldValueInvalid", f"Invalid value: {why}", "patch")
         return errors.invalid_error("", "", "", [cause])
-    return errors.bad_request(
-        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-        f"{why}"
-    )
+    return errors.undecodable(call.served.resource, why)
 
 
 def _validate(call: WriteRequest, obj: Object, old: Object | None) -> None:

@@ -22,15 +22,18 @@ _VALUE = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
 _KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 SUBDOMAIN = re.compile(_SUBDOMAIN)
+SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
+    f"for validation is '{_SUBDOMAIN}')"
+)
 _VALUE_PATTERN, _KEY_PATTERN = re.compile(_VALUE), re.compile(_KEY)
 
 _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
     "subdomain": (
         SUBDOMAIN,
         253,
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-        "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex "
-        f"used for validation is '{_SUBDOMAIN}')",
+        SUBDOMAIN_RULE,
     ),
     "label": (
         re.compile(_LABEL),
@@ -195,7 +198,7 @@ def _qualified(key: str, field: str) -> Iterator[Cause]:
     prefix, slash, name = key.rpartition("/")
     text = msgspec.json.encode(key).decode()
     if slash and not (SUBDOMAIN.fullmatch(prefix) and len(prefix) <= 253):
-        why = f"prefix part {_NAME_RULES['subdomain'][2]}"
+        why = f"prefix part {SUBDOMAIN_RULE}"
         yield Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
     if len(name) > 63:
         why = "name part must be no more than 63 bytes"

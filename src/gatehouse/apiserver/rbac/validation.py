@@ -6,21 +6,14 @@ Schemas check the types of fields. This module checks everything else.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.objects.metadata import SUBDOMAIN, SUBDOMAIN_RULE
 from gatehouse.apiserver.rbac.coverage import quote_text
 from gatehouse.apiserver.rbac.rules import RBAC_GROUP, PolicyRule, values
-
-_SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_SUBDOMAIN = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
-    r"for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 
 
 def with_defaults(kind: str, obj: Object) -> Object:
@@ -122,8 +115,8 @@ def _subject(subject: Object, namespaced: bool, path: str) -> Iterator[Cause]:
         yield _required(f"{path}.name")
     match kind:
         case "ServiceAccount":
-            if name and (len(name) > 253 or not re.fullmatch(_SUBDOMAIN_PATTERN, name)):
-                yield _invalid(f"{path}.name", name, _SUBDOMAIN)
+            if name and (len(name) > 253 or not SUBDOMAIN.fullmatch(name)):
+                yield _invalid(f"{path}.name", name, SUBDOMAIN_RULE)
             if group:
                 yield _unsupported(f"{path}.apiGroup", group, ("",))
             if not namespaced and not subject.get("namespace"):

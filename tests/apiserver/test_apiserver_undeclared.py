@@ -14,11 +14,13 @@ import pytest
 from fakes.kube_apiserver import KubeApiserver
 from fakes.kubectls import Kubectl, newest
 from gatehouse.apiserver.objects import crds
+from gatehouse.apiserver.structural.cel_validation import evaluate_rules
+from gatehouse.apiserver.structural.schema_node import node_of
 
 BUNDLED = Path(__file__).parents[2] / "src" / "gatehouse" / "apiserver" / "bundled"
 ANY: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 STRING = {"type": "string", "maxLength": 8}
-ITEM = {"type": "object", "properties": {"name": STRING, "value": ANY}}
+ITEM = {"type": "object", "properties": {"name": STRING, "const": STRING, "value": ANY}}
 LIST = {"type": "array", "maxItems": 4, "items": ITEM}
 OF_TYPED = {"type": "object", "maxProperties": 4, "additionalProperties": ITEM}
 SPEC = {
@@ -26,6 +28,9 @@ SPEC = {
     "properties": {
         "name": STRING,
         "namespace": STRING,
+        "while": LIST,
+        "function": OF_TYPED,
+        "import": ITEM,
         "a-b": STRING,
         "free": ANY,
         "count": {"x-kubernetes-int-or-string": True},
@@ -42,6 +47,14 @@ SPEC = {
 CASES: list[tuple[str, str]] = [
     ("has(self.name) && self.name == 'x'", ""),
     ("has(self.__namespace__) && has(self.a__dash__b)", ""),
+    ("self.namespace == self.__namespace__ && has(self.namespace)", ""),
+    ("self.?namespace.orValue('') == 'x'", ""),
+    ("self.__while__.all(each, each.name == 'x') && self.while.size() == 1", ""),
+    ("self.function == self.__function__ && self.function.x.name == 'x'", ""),
+    ("self.import == self.__import__ && self.import.name == 'x'", ""),
+    ("self.import.value == 1", "1:12: undefined field 'value'"),
+    ("self.nested.all(a, a.all(b, b.const == b.__const__))", ""),
+    ("self.a-b == 'x'", "1:5: undefined field 'a'"),
     ("self.free == 1", "1:5: undefined field 'free'"),
     ("has(self.free)", "undefined field 'free'"),
     ("!has(self.name) || type(self.free) == list", "1:29: undefined field 'free'"),
@@ -82,6 +95,18 @@ AT_ROOT: list[tuple[str, str]] = [
     ("self.metadata.labels.size() == 0", "1:14: undefined field 'labels'"),
     ("self.spec.free == 1", "1:10: undefined field 'free'"),
 ]
+RESERVED: list[tuple[str, dict[str, Any], bool]] = [
+    ("self.namespace == 'x' && self.__namespace__ == 'x'", {"namespace": "x"}, True),
+    ("self.namespace == 'x' || self.__namespace__ == 'x'", {"namespace": "y"}, False),
+    ("has(self.namespace) || has(self.__namespace__)", {"name": "x"}, False),
+    ("self.list.all(each, has(each.const) && each.const == 'x')", {"list": [{}]}, False),
+    ("self.list.map(each, each.const) == ['x']", {"list": [{"const": "x"}]}, True),
+    ("self.nested.all(a, a.all(b, b.const == 'x'))", {"nested": [[{"const": "y"}]]}, False),
+    ("self.function.k.const == 'x'", {"function": {"k": {}}}, False),
+    ("self.function.const.name == 'x'", {"function": {"const": {"name": "x"}}}, True),
+    ("has(self.function.__const__)", {"function": {"const": {"name": "x"}}}, False),
+]
+"""Rules with names that are reserved words, a spec, and whether the rule holds for it."""
 
 
 def crd(number: int, rule: str, *, at_root: bool = False) -> dict[str, Any]:
@@ -161,6 +186,35 @@ def test_embedded_server_accepts_rule_nested_too_deeply_to_check() -> None:
 def test_bundled_crds_declare_all_fields_of_their_rules(path: Path) -> None:
     definition = json.loads(path.read_text(encoding="utf-8"))
     assert list(crds.check_crd(definition, None)) == []
+
+
+@pytest.mark.parametrize(("rule", "spec", "holds"), RESERVED)
+def test_embedded_server_reads_fields_named_by_reserved_words(
+    rule: str, spec: dict[str, Any], holds: bool
+) -> None:
+    [version] = crd(0, rule)["spec"]["versions"]
+    node = node_of(version["schema"]["openAPIV3Schema"])
+    assert (evaluate_rules(node, {"spec": spec}, None) == []) is holds
+
+
+@pytest.mark.parametrize("number", range(len(RESERVED)), ids=[rule for rule, _, _ in RESERVED])
+def test_kubernetes_reads_fields_named_by_reserved_words(
+    kube_apiserver: KubeApiserver, number: int
+) -> None:
+    rule, spec, holds = RESERVED[number]
+    home = kube_apiserver.kubeconfig.parent
+    kubectl = Kubectl(newest(), kube_apiserver.kubeconfig, home, "default")
+    definition = crd(100 + number, rule)
+    kubectl("create", "--filename", "-", stdin=definition)
+    name = definition["metadata"]["name"]
+    kubectl("wait", "--for=condition=Established", f"crd/{name}")
+    kind = definition["spec"]["names"]["kind"]
+    thing = {"apiVersion": "undeclared.example/v1", "kind": kind, "metadata": {"name": "thing"}}
+    words = ("create", "--dry-run=server", "--filename", "-")
+    if holds:
+        kubectl(*words, stdin=thing | {"spec": spec})
+    else:
+        assert "spec: Invalid value" in kubectl.fails(*words, stdin=thing | {"spec": spec})
 
 
 @pytest.mark.parametrize(("definition", "message"), DEFINITIONS, ids=IDS)

@@ -131,7 +131,8 @@ def bind(**data: Any) -> Any:
 _KEYWORDS = frozenset(
     {
         "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for",
-        "function", "if", "import", "let", "loop", "package", "namespace", "return",
+        "function", "if", "import", "let", "loop", "package", "namespace", "return", "var",
+        "void", "while",
     }
 )  # fmt: skip
 _SYMBOLS = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
@@ -139,11 +140,11 @@ _ESCAPED = re.compile(r"__|\.|-|/")
 
 
 @functools.lru_cache(4096)
-def escape_property(name: str) -> str:
-    """Return the name of a property in rules."""
+def property_names(name: str) -> tuple[str, ...]:
+    """Return the names of a property in rules. A reserved word is known by two names."""
     if name in _KEYWORDS:
-        return f"__{name}__"
-    return _ESCAPED.sub(lambda match: _SYMBOLS[match[0]], name)
+        return f"__{name}__", name
+    return (_ESCAPED.sub(lambda match: _SYMBOLS[match[0]], name),)
 
 
 def view(node: SchemaNode, value: Any) -> Any:
@@ -175,15 +176,15 @@ def _map(node: SchemaNode, value: dict[str, Any]) -> dict[str, Any]:
     changed: dict[str, Any] | None = None
     for name, item in value.items():
         inner = node.property(name)
-        key = escape_property(name) if inner is not None else name
+        names = property_names(name) if inner is not None else (name,)
         inner = inner or node.additional
         converted = item if inner is None else view(inner, item)
-        if (key != name or converted is not item) and changed is None:
+        if (names != (name,) or converted is not item) and changed is None:
             changed = {}
             for earlier, before in value.items():
                 if earlier == name:
                     break
                 changed[earlier] = before
         if changed is not None:
-            changed[key] = converted
+            changed |= dict.fromkeys(names, converted)
     return value if changed is None else changed

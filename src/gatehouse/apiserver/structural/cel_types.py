@@ -15,7 +15,7 @@ from cel_expr_python import cel
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, struct_pb2, timestamp_pb2
 
 from gatehouse.apis.objects import Schema
-from gatehouse.apiserver.structural.cel import escape_property, extensions
+from gatehouse.apiserver.structural.cel import extensions, property_names
 
 BOOL, STRING, DYN = cel.Type.BOOL, cel.Type.STRING, cel.Type.DYN
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -137,13 +137,16 @@ class _Messages:
         properties = {**(schema.get("properties") or {})}
         if schema.get("x-kubernetes-embedded-resource"):
             properties |= OF_RESOURCES
-        for number, (key, inner) in enumerate(properties.items(), 1):
-            escaped = escape_property(key)
-            if has_type(inner) and _IDENTIFIER.fullmatch(escaped):
-                field = message.field.add(
-                    name=escaped, number=number, json_name=f"f{number}", label=_Field.LABEL_OPTIONAL
-                )
+        for key, inner in properties.items():
+            names = property_names(key)
+            if has_type(inner) and _IDENTIFIER.fullmatch(names[0]):
+                field = message.field.add(name=names[0], label=_Field.LABEL_OPTIONAL)
                 self._set(field, inner, message)
+                for other in names[1:]:
+                    message.field.add().MergeFrom(field)
+                    message.field[-1].name = other
+        for number, field in enumerate(message.field, 1):
+            field.number, field.json_name = number, f"f{number}"
         return f".schema.{name}"
 
     def _set(self, field: Any, schema: Schema, message: Any) -> None:

@@ -121,6 +121,6 @@ def _field(schema: Schema, name: str) -> Schema | None:
         return of_resources[name]
     properties: Schema = schema.get("properties") or {}
     declared: Schema | None = next(
-        (inner for key, inner in properties.items() if cel.escape_property(key) == name), None
+        (inner for key, inner in properties.items() if name in cel.property_names(key)), None
     )
     return declared if declared is not None and cel_types.has_type(declared) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, cast
 
 import pytest
@@ -158,3 +159,31 @@ def test_cause_after_waiting_is_recorded_once() -> None:
     event = ("Invalid", "listener b: Programmed is False: cannot bind")
     assert world.write(waiting, refused) == [event]
     assert world.write(refused, waiting) == []
+
+
+@pytest.mark.parametrize("gateway", ["Pending", "Invalid"])
+def test_problem_of_a_listener_is_recorded_although_its_gateway_is_bad_meanwhile(
+    gateway: str,
+) -> None:
+    """A data plane that has just connected again rejects a listener before it confirms the rest."""
+
+    def status(whole: Object, listener: Object) -> Object:
+        return {"conditions": [whole], "listeners": [{"name": "b", "conditions": [listener]}]}
+
+    waits = condition("Programmed", "False", gateway, "waits")
+    taken = condition("Programmed", "False", "Invalid", "cannot bind")
+    programmed = condition("Programmed", "True")
+    statuses = [
+        status(programmed, programmed),
+        status(waits, waits),
+        status(waits, taken),
+        status(programmed, taken),
+        status(programmed, programmed),
+    ]
+    world = World()
+    events = [
+        event
+        for before, after in itertools.pairwise(statuses)
+        for event in world.write(before, after)
+    ]
+    assert events.count(("Invalid", "listener b: Programmed is False: cannot bind")) == 1

@@ -72,49 +72,64 @@ class ConditionEvents:
             self._recorder.record(obj, "Warning", turned.reason, turned.text)
 
 
+_Severity = tuple[int, str]
+_GOOD: _Severity = (0, "")
+
+
 def turned_bad(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[TurnedCondition]:
     """Yield the conditions that are bad after a change and were not before.
 
-    A listener whose condition follows from that of its Gateway is left out.
+    A condition of a listener that follows from that of its Gateway counts as good in both. So a
+    problem of a listener's own is recorded, too, if the Gateway's condition turns good after it.
     """
-    bad = [entry for entry in _recorded(after) if _severity(*entry) != _GOOD]
+    bad = [entry for entry in _severities(after) if entry[2] != _GOOD]
     if not bad:
         return
-    known = [(key, status, condition) for key, status, condition in _recorded(before)]
-    old = {key: status for key, status, _ in known}
-    severities = {entry[0]: _severity(*entry) for entry in known}
-    # The certificates of a Gateway towards backends are others than those of its listeners.
-    whole = {kind for (part, kind), _, _ in bad if not part and kind != _CERTIFICATE}
-    for key, status, condition in bad:
-        part, kind = key
-        earlier, current = severities.get(key, _GOOD), _severity(key, status, condition)
-        if earlier == current or earlier[0] > current[0]:
+    known = {key: (condition, severity) for key, condition, severity in _severities(before)}
+    for key, condition, severity in bad:
+        old, earlier = known.get(key, ({}, _GOOD))
+        if earlier == severity or earlier[0] > severity[0]:
             continue
-        if part.startswith("listener ") and kind in whole:
-            continue
+        (part, kind), status = key, condition.get("status", "Unknown")
         reason, message = condition.get("reason", ""), condition.get("message", "")
-        was_good = is_good(kind, old.get(key, "Unknown"))
+        was_good = is_good(kind, old.get("status", "Unknown"))
         yield TurnedCondition(part, kind, status, reason or kind, message, was_good)
 
 
-_GOOD = (0, "")
+def _severities(
+    status: Mapping[str, Any],
+) -> Iterator[tuple[_Part, Mapping[str, Any], _Severity]]:
+    """Yield the conditions of a status with their severities.
+
+    A listener's condition follows from that of its Gateway unless it is worse. A Gateway may wait
+    for its data plane while that rejects one listener.
+    """
+    whole: dict[str, int] = {}
+    for (part, kind), condition in _recorded(status):
+        severity = _severity(kind, condition)
+        # The certificates of a Gateway towards backends are others than those of its listeners.
+        if not part and kind != _CERTIFICATE:
+            whole[kind] = max(severity[0], whole.get(kind, 0))
+        if part.startswith("listener ") and severity[0] <= whole.get(kind, 0):
+            severity = _GOOD
+        yield (part, kind), condition, severity
 
 
-def _severity(key: _Part, status: str, condition: Mapping[str, Any]) -> tuple[int, str]:
+def _severity(kind: str, condition: Mapping[str, Any]) -> _Severity:
     """Return 2 for a problem, 1 for a warning or something to wait for, else 0; with the reason of
     a warning.
 
     An unknown status is no problem.
     """
-    reason = condition.get("reason", "")
-    if status in ("True", "False") and not is_good(key[1], status):
+    status, reason = condition.get("status", "Unknown"), condition.get("reason", "")
+    if status in ("True", "False") and not is_good(kind, status):
         return (1 if reason == Reason.PENDING.reason else 2), ""
     return (1, reason) if reason in WARNING_REASONS else _GOOD
 
 
-def _recorded(status: Mapping[str, Any]) -> Iterator[tuple[_Part, str, Mapping[str, Any]]]:
+def _recorded(status: Mapping[str, Any]) -> Iterator[tuple[_Part, Mapping[str, Any]]]:
     for part, conditions in condition_parts(dict(status)):
         for condition in conditions:
             kind = condition.get("type", "")
             if kind in RECORDED_TYPES:
-                yield (part, kind), condition.get("status", "Unknown"), condition
+                yield (part, kind), condition

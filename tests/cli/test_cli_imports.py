@@ -18,7 +18,7 @@ UNUSED = {
 }
 """Packages that the process of a command must not import, by command."""
 
-_NO_TRUST = "import ssl; ssl.SSLContext.load_default_certs = None; "
+_NO_TRUST = "import ssl; ssl.SSLContext.set_default_verify_paths = None; "
 """Makes a process fail that loads the CA certificates of the machine."""
 
 _IMPORT = "import sys; from gatehouse.cli.main import command; command.get_command(None, {!r}); "

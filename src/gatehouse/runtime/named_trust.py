@@ -1,7 +1,8 @@
 """Imports without the CA certificates of the machine, which aiohttp loads when it is imported.
 
-It loads them for connections that name no trust, in 50 to 100 ms of each process. Gatehouse names
-the trust of each TLS connection; one without a name trusts nothing.
+It loads them for connections that name no trust, in 50 to 100 ms of each process, and as often
+again for connections that verify nothing. Gatehouse names the trust of each TLS connection; one
+without a name trusts nothing.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 @contextmanager
 def only_named_trust() -> Iterator[None]:
     """Create contexts of TLS clients without CA certificates meanwhile."""
-    create = ssl.create_default_context
-    ssl.create_default_context = _without_authorities
+    load = ssl.SSLContext.set_default_verify_paths
+    ssl.SSLContext.set_default_verify_paths = _load_nothing  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        ssl.create_default_context = create
+        ssl.SSLContext.set_default_verify_paths = load  # type: ignore[method-assign]
 
 
-def _without_authorities(*_: Any, **__: Any) -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _load_nothing(_: ssl.SSLContext) -> None:
+    """Load no certificates."""

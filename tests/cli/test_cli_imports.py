@@ -39,6 +39,17 @@ def test_commands_import_no_unused_packages(name: str) -> None:
 
 
 @pytest.mark.process
+def test_commands_are_imported_without_collections_of_garbage() -> None:
+    code = (
+        "import gc; from gatehouse.cli.main import command; gc.collect(); phases = []; "
+        "gc.callbacks.append(lambda phase, _: phases.append(phase)); "
+        "command.get_command(None, 'apiserver'); "
+        "print(phases, gc.isenabled(), len(gc.get_objects()) < gc.get_freeze_count())"
+    )
+    assert output(code) == "[] True True\n"
+
+
+@pytest.mark.process
 def test_no_import_loads_the_certificates_of_the_machine() -> None:
     every = "".join(map(_IMPORT.format, MODULES))
     assert "aiohttp" in output(f"{_NO_TRUST}{every}print(*sys.modules)").split()

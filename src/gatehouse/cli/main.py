@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Mapping
 from importlib.metadata import metadata
@@ -13,8 +12,8 @@ import gatehouse
 from gatehouse.cli import logs
 from gatehouse.cli.output import show
 from gatehouse.inspection.errors import InspectionError
-from gatehouse.runtime.named_trust import only_named_trust
 from gatehouse.runtime.printable import printable
+from gatehouse.runtime.process_imports import import_at_start
 
 MODULES: Mapping[str, str] = {
     "agent": "agent",
@@ -54,8 +53,7 @@ class Subcommands(click.Group):
         """Return the subcommand `cmd_name`, or None if it does not exist."""
         if cmd_name not in MODULES:
             return None
-        with only_named_trust():
-            module = importlib.import_module(f"gatehouse.cli.{MODULES[cmd_name]}")
+        module = import_at_start(f"gatehouse.cli.{MODULES[cmd_name]}")
         commands: tuple[click.Command, ...] = module.COMMANDS
         return next(candidate for candidate in commands if candidate.name == cmd_name)
 

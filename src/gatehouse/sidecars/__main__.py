@@ -3,13 +3,12 @@
 DIRECTORY contains its sockets. What is no longer configured ends after SECONDS.
 """
 
-import importlib
 import sys
 from pathlib import Path
 
 import uvloop
 
-from gatehouse.runtime.named_trust import only_named_trust
+from gatehouse.runtime.process_imports import import_at_start
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.lifecycle import run_sidecar
 from gatehouse.sidecars.base.service import SidecarService
@@ -25,8 +24,7 @@ SIDECAR_SERVICES = {
 async def main(name: str, directory: Path, linger: float) -> None:
     """Run the sidecar `name` until it is idle or terminated."""
     module, class_name = SIDECAR_SERVICES[name]
-    with only_named_trust():
-        services = importlib.import_module(f"gatehouse.sidecars.{module}")
+    services = import_at_start(f"gatehouse.sidecars.{module}")
     service: SidecarService = getattr(services, class_name)(directory, linger, FailureLog())
     await run_sidecar(directory, service)
 

@@ -122,5 +122,5 @@ class Etcd(Process):
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a client, with nothing of the user's own."""
-    variables = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
-    return {**variables, **more}
+    names = ("PATH", "LANG", "TMPDIR", "GOGC")
+    return {**{key: os.environ[key] for key in names if key in os.environ}, **more}

@@ -57,7 +57,9 @@ def definitions() -> dict[str, str]:
     for file in sorted(BUNDLED.glob("*.json")):
         document = json.loads(file.read_text(encoding="utf-8"))
         if document["spec"]["group"] in OURS:
-            result[f"crds/{file.stem}.yaml"] = yaml.safe_dump(document, sort_keys=True, width=100)
+            result[f"crds/{file.stem}.yaml"] = yaml.dump(
+                document, Dumper=yaml.CSafeDumper, sort_keys=True, width=100
+            )
     return result
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fakes import kubectls
-from fakes.administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
+from fakes.administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered, rendered_case
 from fakes.process import ApiServer
 
 pytestmark = [
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_api_server_accepts_rendered_chart(cluster: Cluster, case: Path) -> None:
-    text = rendered("gatehouse", *SYSTEM, "--values", str(case))
+    text = rendered_case(case)
     output = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
     assert len(output.splitlines()) == sum(1 for _ in yaml.load_all(text, yaml.CSafeLoader))
 

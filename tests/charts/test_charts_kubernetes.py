@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fakes import kubectls
-from fakes.administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
+from fakes.administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered_case
 from fakes.kube_apiserver import KubeApiserver
 from fakes.patience import KUBECTL_TIMEOUT
 from fakes.peer_differences import LOOPBACK_ENDPOINTS
@@ -48,10 +48,9 @@ def test_bundled_crd_is_accepted(cluster: Cluster, path: Path) -> None:
     cluster.kubectl("apply", "--server-side", "--filename", str(path))
 
 
-@needs_helm
 @pytest.mark.parametrize("case", CASES, ids=lambda path: str(path.stem))
 def test_rendered_chart_is_accepted(cluster: Cluster, case: Path) -> None:
-    text = rendered("gatehouse", *SYSTEM, "--values", str(case))
+    text = rendered_case(case)
     applied = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
     assert len(applied.splitlines()) == sum(1 for _ in yaml.load_all(text, yaml.CSafeLoader))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fakes.administrator import CASES, CHART, HELM, SYSTEM, rendered
+from fakes.administrator import CASES, CHART, HELM, SYSTEM, rendered, rendered_case
 from gatehouse.cli import main
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def parse(container: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: str(path.stem))
 def test_options_of_a_case_are_parsed(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = rendered("gatehouse", *SYSTEM, "--values", str(case))
+    text = rendered_case(case)
     assert "controller" in {parse(container, monkeypatch) for container in containers(text)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from fakes.process import environment
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "gatehouse"
 CASES = sorted((ROOT / "tests" / "charts" / "cases").glob("*.yaml"))
+EXPECTED = ROOT / "tests" / "charts" / "expected"
+"""Golden files with what helm renders of each case, in the namespace `SYSTEM`."""
 CACHED = ROOT / ".cache" / "helm" / "helm"
 HELM = str(CACHED) if CACHED.exists() else shutil.which("helm")
 SYSTEM = ("--namespace", "gatehouse-system")
@@ -76,7 +79,19 @@ def manifests(release: str, *words: str) -> list[dict[str, Any]]:
 
 def rendered(release: str, *words: str) -> str:
     """Return the manifests of a release without those for other operators."""
-    documents = manifests(release, *words)
+    return _without_operators(manifests(release, *words))
+
+
+def rendered_case(case: Path) -> str:
+    """Return the expected manifests of a case without those for other operators.
+
+    `test_rendered_chart_matches_expected_objects` compares them with those that helm renders.
+    """
+    text = (EXPECTED / case.name).read_text(encoding="utf-8")
+    return _without_operators(yaml.load_all(text, yaml.CSafeLoader))
+
+
+def _without_operators(documents: Iterable[dict[str, Any]]) -> str:
     return yaml.dump_all(
         (document for document in documents if not document["apiVersion"].startswith(OPERATORS)),
         Dumper=yaml.CSafeDumper,

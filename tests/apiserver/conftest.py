@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fakes.inprocess import Server
-from fakes.server_fixtures import server, started_once
+from fakes.server_fixtures import server
 from gatehouse.kube import client as kube
 
-__all__ = ["server", "started_once"]
+__all__ = ["server"]
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 
 from fakes.installation import Installation
 from fakes.installation_fixtures import backends, client, installation, options
-from fakes.server_fixtures import server, started_once
+from fakes.server_fixtures import server
 from fakes.tenants import Tenant, tenant_with
 from gatehouse.kube import client as kube
 
-__all__ = ["backends", "client", "installation", "options", "server", "started_once"]
+__all__ = ["backends", "client", "installation", "options", "server"]
 
 
 @pytest.fixture(params=["edit", "admin"])

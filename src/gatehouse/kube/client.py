@@ -32,7 +32,7 @@ from gatehouse.kube.errors import (
 )
 from gatehouse.kube.pod_exec import CommandResult
 from gatehouse.kube.token_review import TokenReviewStatus
-from gatehouse.kube.watch_decoder import WatchEvent, decoded_batches
+from gatehouse.kube.watch_decoder import MALFORMED_EVENT, WatchEvent, decoded_batches
 
 __all__ = [
     "AlreadyExists",
@@ -289,7 +289,7 @@ class Client:
                 async for batch in batches:
                     yield batch
         except msgspec.MsgspecError as error:
-            raise Unavailable(0, "MalformedEvent", f"{path}: watch event: {error}") from error
+            raise Unavailable(0, "MalformedEvent", f"{path}: {MALFORMED_EVENT}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise unreachable(self.server, error) from error
         finally:

@@ -9,6 +9,9 @@ import msgspec
 
 from gatehouse.kube.errors import error_from_status
 
+MALFORMED_EVENT = "malformed watch event"
+"""Words of the error about an event that cannot be decoded."""
+
 
 class Chunks(Protocol):
     """Body of a response in chunks."""

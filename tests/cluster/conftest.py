@@ -13,6 +13,8 @@ import pytest
 from cluster import example, layout, running
 from cluster.binaries import MissingProgram, RegistryUnreachable
 from cluster.running import wait_until
+from fakes.patience import FACTOR
+from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE
 
 NAMESPACE = "gatehouse-system"
 CHART = str(layout.ROOT / "charts" / "gatehouse")
@@ -66,6 +68,9 @@ def install(chart: str, *settings: str) -> None:
     """Install a chart, or upgrade the release to it, with these values only."""
     copied = ("dataPlanes.copiedSecrets[0].use=pull", "dataPlanes.copiedSecrets[0].name=registry")
     options = [word for setting in (*copied, *settings) for word in ("--set", setting)]
+    variable = "controller.extraEnv[0]"
+    options += ("--set", f"{variable}.name={TIME_FACTOR_VARIABLE}")
+    options += ("--set-string", f"{variable}.value={FACTOR:g}")
     helm("upgrade", "--install", "--reset-values", "gatehouse", chart, *options)
 
 
@@ -77,7 +82,7 @@ def urls(chart: str) -> tuple[str, ...]:
 
 def helm(command: str, *words: str) -> str:
     """Run helm for the release's namespace, and wait for its objects."""
-    options = ("-n", NAMESPACE, "--wait", "--timeout", "3m")
+    options = ("-n", NAMESPACE, "--wait", running.TIMEOUT)
     return running.run("helm", command, *words, *options)
 
 

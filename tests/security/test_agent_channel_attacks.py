@@ -267,14 +267,15 @@ async def test_unread_files_of_one_agent_take_bounded_memory(control_plane: Cont
         before = resident_bytes()
         for _ in range(90):
             raw.call("/mpi.v1.FileService/GetFile", request.SerializeToString())
-        await asyncio.sleep(3)
-        # 90 copies have 90 MB.
-        assert resident_bytes() - before < 40 << 20
+        memory: list[int] = []
         async with claimant(
             control_plane.port, control_plane.cert, "control.plane", "good:pod-2"
         ) as agent:
             for _ in range(20):
                 assert len(await agent.file(large.digest)) == 1 << 20
+                memory.append(resident_bytes())
+        # 90 copies have 90 MB.
+        assert max(memory) - before < 40 << 20
 
 
 async def test_flood_of_pings_ends_its_connection_only(control_plane: ControlPlane) -> None:

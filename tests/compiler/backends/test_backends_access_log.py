@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import aiohttp
 import msgspec
 import pytest
 
-from fakes import nginx_check, patience
+from fakes import nginx_check
 from fakes.envoy_serving import backend, host, listening, plain, route_to
 from fakes.logged_gateways import ABLE, PROXIES, LoggedGateway, logged
 from fakes.logged_requests import CLOSED, SERVICE, gateway
+from fakes.patience import until
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.backends.nginx import log_formats
 from gatehouse.compiler.ir import http as ir
@@ -173,9 +175,15 @@ async def test_disabled_log_writes_nothing(proxy: str) -> None:
     route = ir.Route("shop/web/0/0", ir.Match(ir.PathPrefix("/")), ir.Respond(204))
     off = plain([host("a.example", route)], settings=DataPlaneSettings(access_log=None))
     async with logged(proxy, off) as served:
-        await _send(served, "/x")
-        await asyncio.sleep(1.5)
+        # Lines about one request are written before those about the next one.
+        for method in ("GET", "POST"):
+            await _send(served, "/x", method=method)
+            await until(partial(_is_counted, served, method))
         assert served.log.read_bytes() == b""
+
+
+def _is_counted(served: LoggedGateway, method: str) -> bool:
+    return f'method="{method}"' in served.requests.text()
 
 
 async def test_only_chosen_status_classes_are_logged(proxy: str) -> None:
@@ -201,8 +209,13 @@ async def test_share_of_requests_is_logged(proxy: str) -> None:
                     f"http://{served.address}:8080/", headers={"Host": "a.example"}
                 ):
                     pass
-        await asyncio.sleep(1.5)
-        assert 100 < len(served.lines()) < 260
+
+        async def last_is_logged() -> bool:
+            await _send(served, "/last")
+            return any(entry["path"] == "/last" for entry in served.entries())
+
+        await until(last_is_logged)
+        assert 100 < sum(entry["path"] == "/" for entry in served.entries()) < 260
 
 
 FORMATS = {
@@ -217,10 +230,7 @@ async def test_format_of_nginx_is_used(text: str) -> None:
     own = DataPlaneSettings(access_log=AccessLog(nginx=NginxLogFormat(text)))
     async with logged("nginx", plain([host("a.example", route)], settings=own)) as served:
         await _send(served, "/x")
-        async with patience.limit():
-            while not served.lines():
-                await asyncio.sleep(0.1)
-        assert served.lines() == [FORMATS[text]]
+        assert await until(served.lines) == [FORMATS[text]]
 
 
 @pytest.mark.parametrize(

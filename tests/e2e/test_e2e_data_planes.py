@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from fakes import patience
@@ -30,6 +33,9 @@ pytestmark = pytest.mark.process
 
 NAME = "web-gatehouse-nginx"
 
+HOOK_SECONDS = 3
+"""Time for which a data plane that is deleted serves on."""
+
 TIME_FACTOR = f"{2 * patience.FACTOR:g}"
 
 
@@ -49,7 +55,7 @@ def parameters(note: Path) -> dict[str, Any]:
             {"name": "keys", "mountPath": "/etc/keys"},
         ],
         "lifecycle": {
-            "preStop": {"sleep": {"seconds": 3}},
+            "preStop": {"sleep": {"seconds": HOOK_SECONDS}},
             "postStart": {"exec": {"command": ["touch", str(note)]}},
         },
         "readinessProbe": {"periodSeconds": 1},
@@ -127,12 +133,15 @@ async def test_daemon_set_with_all_parameters_runs_and_is_replaced_by_deployment
     container = {"lifecycle": {"postStart": {"exec": {"command": ["touch", str(note)]}}}}
     deployment = {"replicas": 2, "container": container}
     change = {"spec": {"kubernetes": {"daemonSet": None, "deployment": deployment}}}
+    begun = time.monotonic()
     await client.patch(NGINX_PROXIES, "p", change, "default")
-    await until(lambda: gone(client, DAEMON_SETS))
+    async with patience.limit():
+        with contextlib.suppress(OSError, aiohttp.ClientError):
+            while before.alive():
+                await get(where)
     # It serves for the time of its hook.
-    await asyncio.sleep(1)
-    assert before.alive()
-    assert await _answers(where)
+    assert time.monotonic() - begun >= HOOK_SECONDS
+    await until(lambda: gone(client, DAEMON_SETS))
 
     async def replaced() -> bool:
         try:

@@ -65,6 +65,11 @@ async def authenticate(token: str) -> Identity:
     return Identity(gateway=gateway or GATEWAY, instance=pod, owner=owner)
 
 
+def error_of(report: DataPlaneReport, instance: str) -> str:
+    """Return the error of an instance in a report; empty if it has none or is not connected."""
+    return next((one.error for one in report.instances if one.instance == instance), "")
+
+
 class ControlPlane:
     """A server, its files, and the reports it made."""
 

@@ -16,6 +16,7 @@ from cel_expr_python import cel
 
 from gatehouse.apis.quantities import quantity
 from gatehouse.dataplane.ip_addresses import ip_address, ip_network
+from gatehouse.runtime.quiet_re2 import quiet_options
 
 _STRING, _BOOL, _INT, _DYN = cel.Type.STRING, cel.Type.BOOL, cel.Type.INT, cel.Type.DYN
 _LIST = cel.Type.List(cel.Type.DYN)
@@ -87,12 +88,12 @@ def _last_index(items: list[Any], item: Any) -> int:
 
 
 def _find(text: str, pattern: str) -> str:
-    match = re2.search(pattern, text)
+    match = re2.search(pattern, text, quiet_options())
     return str(match.group(0)) if match else ""
 
 
 def _find_all(text: str, pattern: str) -> list[str]:
-    return [str(match.group(0)) for match in re2.finditer(pattern, text)]
+    return [str(match.group(0)) for match in re2.finditer(pattern, text, quiet_options())]
 
 
 def _contains_ip(network: dict[str, str], address: Any) -> bool:

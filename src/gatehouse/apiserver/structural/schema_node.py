@@ -11,6 +11,7 @@ import re2
 
 from gatehouse.apis.objects import Schema
 from gatehouse.apis.quantities import KEYWORD as QUANTITY
+from gatehouse.runtime.quiet_re2 import quiet_options
 
 
 class Pattern(Protocol):
@@ -177,10 +178,8 @@ def forget(schema: Schema) -> None:
 @functools.lru_cache(4096)
 def compile_pattern(pattern: str) -> Pattern:
     """Compile a pattern with RE2. Patterns that RE2 rejects are compiled with Python's `re`."""
-    options = re2.Options()
-    options.log_errors = False
     try:
-        compiled: Pattern = re2.compile(pattern, options)
+        compiled: Pattern = re2.compile(pattern, quiet_options())
     except re2.error:
         return re.compile(re.sub(r"\$$", r"\\Z", pattern))
     return compiled

@@ -8,6 +8,7 @@ import re
 import re2
 
 from gatehouse.compiler.backends.failures import InvalidValueError
+from gatehouse.runtime.quiet_re2 import quiet_options
 
 _CATEGORIES = re.compile(r"C[cfos]?|L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?")
 
@@ -29,8 +30,7 @@ _ESCAPE = re.compile(r"\\(?:[pP](?:\{\^?([^}]*)\}|(.))|.)", re.DOTALL)
 
 
 def _options() -> re2.Options:
-    options = re2.Options()
-    options.log_errors = False
+    options = quiet_options()
     # Proxies match bytes: no code point is above \xff, and names of groups are ASCII.
     options.encoding = re2.Options.Encoding.LATIN1
     return options

@@ -17,6 +17,7 @@ from gatehouse.compiler.evaluation.http_request import (
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration, Listener
+from gatehouse.runtime.quiet_re2 import quiet_options
 
 
 class FieldMismatch(msgspec.Struct, frozen=True, rename="camel"):
@@ -169,8 +170,8 @@ def _matches_value(item: ir.ValueMatch, encoded: str, decoded: str) -> bool:
 
 
 def _matches_whole(pattern: str, value: bytes) -> bool:
-    options = re2.Options()
-    options.log_errors, options.dot_nl = False, True
+    options = quiet_options()
+    options.dot_nl = True
     # Proxies match bytes, not characters.
     options.encoding = re2.Options.Encoding.LATIN1
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import re2
 
+from gatehouse.runtime.quiet_re2 import quiet_options
 from gatehouse.sidecars.authenticator.config import ClaimConfig, Party
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -29,7 +30,8 @@ def _matches(claim: ClaimConfig, claims: Mapping[str, Any]) -> bool:
         return bool(texts)
     if claim.regex:
         # RE2 matches in linear time, because users control their claims.
-        return any(re2.fullmatch(value, text) for value in claim.values for text in texts)
+        options = quiet_options()
+        return any(re2.fullmatch(value, text, options) for value in claim.values for text in texts)
     return not {*claim.values}.isdisjoint(texts)
 
 

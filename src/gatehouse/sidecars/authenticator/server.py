@@ -15,6 +15,7 @@ import re2
 from aiohttp import web
 
 from gatehouse.runtime.limited_http import LimitedHttpServer
+from gatehouse.runtime.quiet_re2 import quiet_options
 from gatehouse.sidecars.authenticator import config, password_hashes
 from gatehouse.sidecars.authenticator.basic_auth import BasicAuthenticator
 from gatehouse.sidecars.authenticator.config import Party, Realm
@@ -227,7 +228,7 @@ def _party(
                 value for claim in rule.claims if claim.regex for value in claim.values
             ):
                 where = repr(pattern)
-                re2.compile(pattern)
+                re2.compile(pattern, quiet_options())
     except (OSError, re2.error) as error:
         problem = getattr(error, "strerror", None) or error
         raise InvalidConfigError(f"filter {party.filter}: {where}: {problem}") from error

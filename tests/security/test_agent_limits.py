@@ -391,7 +391,7 @@ async def test_large_reports_use_more_of_the_rate() -> None:
     identity = Identity("shop/web", "evil")
     for _ in range(12):
         rates.count(identity, agent_limits.MAX_MESSAGE_BYTES)
-    with pytest.raises(call_rates.TooManyCalls):
+    with pytest.raises(agent_limits.MessageRefused):
         rates.count(identity)
     rates.count(Identity("shop/web", "good"))
     now = 60.0
@@ -460,7 +460,7 @@ async def test_large_files_use_more_of_the_rate(now: list[float], plane: Control
     most = agent_limits.MAX_REQUEST_BURST + agent_limits.REQUESTS_PER_PUBLISHED * units
     for _ in range(int(most / cost) + 1):
         callers.count_request(identity, len(large.content), units)
-    with pytest.raises(call_rates.TooManyCalls):
+    with pytest.raises(agent_limits.MessageRefused):
         callers.count_request(identity, len(large.content), units)
 
 

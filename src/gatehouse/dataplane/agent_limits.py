@@ -83,6 +83,11 @@ _Message = TypeVar("_Message")
 class MessageRefused(Exception):
     """A message that exceeds a limit or is invalid. Its sender's call ends with this text."""
 
+    def __init__(self, reason: str, *, logged: bool = True) -> None:
+        super().__init__(reason)
+        self.logged = logged
+        """Whether the refusal is logged. False if it follows one of the same kind."""
+
 
 def entry_bytes(text: str) -> int:
     """Return the estimated memory of a name or version in the state of a stream."""

@@ -214,7 +214,7 @@ class CallAuthorizer:
         self, context: CallContext, identity: Identity, refused: MessageRefused
     ) -> NoReturn:
         """Abort a call whose message exceeds the limits of agents."""
-        if not isinstance(refused, call_rates.TooManyCalls) or refused.first:
+        if refused.logged:
             log.warning(
                 "message of an agent refused",
                 gateway=identity.gateway,

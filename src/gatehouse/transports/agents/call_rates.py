@@ -44,15 +44,6 @@ REQUEST_LIMIT = CallLimit("messages or files", MAX_REQUESTS_PER_SECOND, MAX_REQU
 """Limit of messages inside streams and of fetched files."""
 
 
-class TooManyCalls(MessageRefused):
-    """A call or message that exceeds the limit."""
-
-    def __init__(self, reason: str, *, first: bool) -> None:
-        super().__init__(reason)
-        self.first = first
-        """False if one of the same instance was refused since its last pause."""
-
-
 class _Use(msgspec.Struct):
     """Use of the rate by one instance."""
 
@@ -72,7 +63,8 @@ class CallRates:
         """Use by Gateway and instance, in the order of their last calls."""
 
     def count(self, identity: Identity, size: int = 0, more: float = 0.0) -> None:
-        """Count a call with a message of ``size`` bytes. Raises TooManyCalls.
+        """Count a call with a message of ``size`` bytes. Raises MessageRefused, which is logged
+        once until the instance pauses.
 
         ``more``: calls that the instance may make at once besides the limit's burst.
         """
@@ -86,5 +78,5 @@ class CallRates:
         use.burst = max(use.burst, self._limit.burst + more)
         if use.until - now > use.burst / self._limit.per_second:
             first, use.refused = not use.refused, True
-            raise TooManyCalls(self._limit.reason, first=first)
+            raise MessageRefused(self._limit.reason, logged=first)
         use.until += (1 + size / CALL_BYTES) / self._limit.per_second

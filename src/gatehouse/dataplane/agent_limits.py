@@ -86,7 +86,7 @@ class MessageRefused(Exception):
     def __init__(self, reason: str, *, logged: bool = True) -> None:
         super().__init__(reason)
         self.logged = logged
-        """Whether the refusal is logged. False if it follows one of the same kind."""
+        """False if the refusal follows another one for the same limit, and so is not logged."""
 
 
 def entry_bytes(text: str) -> int:

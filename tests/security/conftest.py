@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from fakes.agent_attack import attacked_plane
 from fakes.installation import Installation
 from fakes.installation_fixtures import backends, client, installation, options
 from fakes.server_fixtures import server
 from fakes.tenants import Tenant, tenant_with
 from gatehouse.kube import client as kube
 
-__all__ = ["backends", "client", "installation", "options", "server"]
+__all__ = ["attacked_plane", "backends", "client", "installation", "options", "server"]
 
 
 @pytest.fixture(params=["edit", "admin"])

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import grpc
 import grpc.aio
 import msgspec
 import pytest
@@ -297,3 +298,98 @@ async def test_envoy_requests_each_secret_by_itself_and_answers_each_response(
             answered += 1
     assert answered > agent_limits.MAX_REQUEST_BURST
     fleet.close(stream)
+
+
+PADDING = b"\x82\x7d\xff\xff\x3e" + bytes((1 << 20) - (1 << 14) - 1)
+"""Field 2000 with almost 1 MiB, which every message may have."""
+CALLS, REQUESTS = call_rates.CALL_LIMIT.reason, call_rates.REQUEST_LIMIT.reason
+LIMIT_OF_RPC = {
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources": REQUESTS,
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources": REQUESTS,
+    "/f5.nginx.agent.sdk.Commander/CommandChannel": REQUESTS,
+    "/f5.nginx.agent.sdk.Commander/Download": CALLS,
+    "/f5.nginx.agent.sdk.Commander/Upload": REQUESTS,
+    "/f5.nginx.agent.sdk.MetricsService/Stream": REQUESTS,
+    "/f5.nginx.agent.sdk.MetricsService/StreamEvents": REQUESTS,
+    "/mpi.v1.CommandService/CreateConnection": CALLS,
+    "/mpi.v1.CommandService/Subscribe": REQUESTS,
+    "/mpi.v1.CommandService/UpdateDataPlaneHealth": CALLS,
+    "/mpi.v1.CommandService/UpdateDataPlaneStatus": CALLS,
+    "/mpi.v1.FileService/GetFile": REQUESTS,
+    "/mpi.v1.FileService/GetFileStream": REQUESTS,
+    "/mpi.v1.FileService/GetOverview": CALLS,
+    "/mpi.v1.FileService/UpdateFile": CALLS,
+    "/mpi.v1.FileService/UpdateFileStream": REQUESTS,
+    "/mpi.v1.FileService/UpdateOverview": CALLS,
+}
+"""For each RPC, the limit of the messages that one instance sends."""
+
+
+async def read_to_end(call: Any) -> tuple[grpc.StatusCode, str]:
+    """Return the status of a call after all its responses."""
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        async for _ in call:
+            pass
+    return await refusal(call)
+
+
+async def flood(opened: grpc.aio.Channel, path: str, message: bytes, number: int) -> Any:
+    """Send messages, each in a call or all in one stream. Return the status of the last call."""
+    limited = {"metadata": (("authorization", ATTACKER),)}
+    is_stream = LIMIT_OF_RPC[path] == REQUESTS and "/GetFile" not in path
+    if is_stream:
+        streams: Any = opened.stream_stream(path)
+        call = streams(**limited)
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            for _ in range(number):
+                await call.write(message)
+            await call.done_writing()
+        return await read_to_end(call)
+    calls: Any = opened.unary_stream(path)
+    for _ in range(number):
+        call = calls(message, **limited)
+        result = await read_to_end(call)
+    return result
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("path", LIMIT_OF_RPC)
+async def test_messages_of_every_rpc_are_limited_in_number_and_bytes(
+    now: list[float], tmp_path: Path, path: str, size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CALL_LIMIT", "REQUEST_LIMIT"):
+        fewer = msgspec.structs.replace(getattr(call_rates, name), burst=60)
+        monkeypatch.setattr(call_rates, name, fewer)
+    monkeypatch.setattr(call_auth, "REQUESTS_PER_PUBLISHED", 0)
+    plane = ControlPlane(tmp_path)
+    await plane.start()
+    plane.server.publish(GATEWAY, FileSet([FILE]))
+    message = FETCH if "/GetFile" in path else b""
+    most, refused = 60, (grpc.StatusCode.RESOURCE_EXHAUSTED, LIMIT_OF_RPC[path])
+    if size == "large":
+        message += PADDING
+        most = int(60 / (1 + len(message) / agent_limits.CALL_BYTES))
+    async with channel(plane) as opened:
+        assert await flood(opened, path, message, most // 2 - 1) != refused
+        now[0] += 1000
+        assert await flood(opened, path, message, most + 3) == refused
+        await assert_other_gateway_is_served(plane)
+    await plane.server.stop(0.1)
+
+
+async def test_every_served_rpc_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of a further RPC must be stated and tested, too."""
+    paths: set[str] = set()
+    make = grpc.method_handlers_generic_handler
+
+    def collect(service: str, methods: dict[str, Any]) -> grpc.GenericRpcHandler:
+        paths.update(f"/{service}/{method}" for method in methods)
+        return make(service, methods)
+
+    monkeypatch.setattr(grpc, "method_handlers_generic_handler", collect)
+    plane = ControlPlane(tmp_path)
+    await plane.start()
+    await plane.server.stop(0.1)
+    assert paths == LIMIT_OF_RPC.keys()

@@ -204,11 +204,34 @@ class CallAuthorizer:
         identity: Identity,
         parse: Callable[[bytes], MessageT],
         messages: AsyncIterator[bytes],
+        published: float = 0.0,
     ) -> AsyncIterator[MessageT]:
-        """Yield the parsed messages of a stream, limited in rate. Raises MessageRefused."""
+        """Yield the parsed messages of a stream, limited in rate. Raises MessageRefused.
+
+        ``published``: see :meth:`count_request`.
+        """
         async for message in messages:
-            self.count_request(identity, len(message))
+            self.count_request(identity, len(message), published)
             yield parse_message(parse, message)
+
+    async def parsed_to_end(
+        self,
+        context: CallContext,
+        identity: Identity,
+        parse: Callable[[bytes], MessageT],
+        messages: AsyncIterator[bytes],
+        published: float = 0.0,
+    ) -> AsyncIterator[MessageT]:
+        """Count a call, and yield the parsed messages of its stream. Abort it beyond the limits.
+
+        ``published``: see :meth:`count_request`.
+        """
+        await self.count(context, identity)
+        try:
+            async for message in self.parsed(identity, parse, messages, published):
+                yield message
+        except MessageRefused as refused:
+            await self.abort_refused(context, identity, refused)
 
     async def abort_refused(
         self, context: CallContext, identity: Identity, refused: MessageRefused
@@ -261,14 +284,6 @@ async def abort(context: CallContext, code: grpc.StatusCode, why: str) -> NoRetu
     """Abort the call with status ``code``."""
     await context.abort(code, why)
     raise AssertionError("abort raises")
-
-
-async def parsed(
-    parse: Callable[[bytes], MessageT], messages: AsyncIterator[bytes]
-) -> AsyncIterator[MessageT]:
-    """Yield the parsed messages of a stream. Raises MessageRefused."""
-    async for message in messages:
-        yield parse_message(parse, message)
 
 
 async def serve_stream(

@@ -9,11 +9,9 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2
 
-from gatehouse.dataplane.agent_limits import MessageRefused
 from gatehouse.transports.agents.call_auth import (
     CallAuthorizer,
     CallContext,
-    parsed,
     serve_stream,
 )
 from gatehouse.transports.agents.fleet import AgentFleet
@@ -129,19 +127,18 @@ class CommanderServices:
     ) -> commander_pb2.UploadStatus:
         # After each apply, an agent uploads its configuration and retries until it succeeds.
         identity = await self._callers.identify(context)
-        await self._callers.count(context, identity)
         instance = (identity.gateway, identity.instance)
         is_first = instance not in self._uploading
         self._uploading.add(instance)
         message_id, uploaded = "", bytearray()
+        parse, published = commander_pb2.DataChunk.FromString, self._fleet.fetch_units(identity)
+        parsed = self._callers.parsed_to_end(context, identity, parse, chunks, published)
         try:
-            async for chunk in parsed(commander_pb2.DataChunk.FromString, chunks):
+            async for chunk in parsed:
                 message_id = message_id or chunk.header.meta.message_id
                 needed = is_first and not self._fleet.knows(identity)
                 if needed and len(uploaded) < payload.MAX_UPLOAD_BYTES:
                     uploaded += chunk.data.data
-        except MessageRefused as refused:
-            await self._callers.abort_refused(context, identity, refused)
         finally:
             if is_first:
                 self._uploading.discard(instance)
@@ -156,8 +153,8 @@ class CommanderServices:
     async def _discard(
         self, reports: AsyncIterator[bytes], context: CallContext
     ) -> empty_pb2.Empty:
-        await self._callers.count(context, await self._callers.identify(context))
-        async for _ in reports:
+        identity = await self._callers.identify(context)
+        async for _ in self._callers.parsed_to_end(context, identity, bytes, reports):
             pass
         return empty_pb2.Empty()
 

@@ -18,7 +18,6 @@ from gatehouse.transports.agents import downloads, session
 from gatehouse.transports.agents.call_auth import (
     CallAuthorizer,
     CallContext,
-    parsed,
     serve_stream,
 )
 from gatehouse.transports.agents.fleet import AgentFleet
@@ -220,7 +219,8 @@ class MpiServices:
             )
         try:
             published = self._fleet.fetch_units(identity)
-            self._callers.count_request(identity, len(file.content), published)
+            size = len(file.content) + request.ByteSize()
+            self._callers.count_request(identity, size, published)
         except MessageRefused as refused:
             await self._callers.abort_refused(context, identity, refused)
         if len(file.content) > downloads.SMALL_DOWNLOAD_BYTES:
@@ -258,12 +258,10 @@ class MpiServices:
         self, chunks: AsyncIterator[bytes], context: CallContext
     ) -> files_pb2.UpdateFileResponse:
         identity = await self._callers.identify(context)
-        await self._callers.count(context, identity)
         about = files_pb2.FileMeta()
-        try:
-            async for chunk in parsed(files_pb2.FileDataChunk.FromString, chunks):
-                if chunk.HasField("header"):
-                    about = chunk.header.file_meta
-        except MessageRefused as refused:
-            await self._callers.abort_refused(context, identity, refused)
+        parse, published = files_pb2.FileDataChunk.FromString, self._fleet.fetch_units(identity)
+        parsed = self._callers.parsed_to_end(context, identity, parse, chunks, published)
+        async for chunk in parsed:
+            if chunk.HasField("header"):
+                about = chunk.header.file_meta
         return files_pb2.UpdateFileResponse(file_meta=about)

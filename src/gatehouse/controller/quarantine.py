@@ -26,6 +26,7 @@ from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
 from gatehouse.controller.assumed_good import SearchScope, assumed_scopes, named_scope
+from gatehouse.controller.certificate_scopes import with_certificate_scopes
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import held_back_key, is_route, port_part
 from gatehouse.controller.part_order import parts_after, parts_in_order
@@ -260,8 +261,7 @@ class Quarantine:
             yield from (Suspect(among[0], credential=name) for name in names)
             if names or len(among) > 1:
                 return
-        suspects = (Suspect(among[0]),) if among else self._trace(gateway, message)
-        for suspect in suspects:
+        for suspect in (Suspect(among[0]),) if among else self._trace(gateway, message):
             port = suspect.origin.port
             yield port_part(port) if port else suspect
 
@@ -318,9 +318,9 @@ class Quarantine:
         trial = self._trials and good is None
         yield msgspec.structs.replace(scope, parts=(*scope.parts, *named), trial=trial)
         if good is None:
-            yield from assumed_scopes(
-                version.compiled, self._history, serving=self._serving, trials=self._trials
-            )
+            now, serving, trials = version.compiled, self._serving, self._trials
+            scopes = assumed_scopes(now, self._history, serving=serving, trials=trials)
+            yield from with_certificate_scopes(now, scopes)
 
     def _widen(self, search: Search, version: str, rejected: Rejected) -> bool:
         """Continue a search whose parts do not have the cause. Return that the inputs changed."""

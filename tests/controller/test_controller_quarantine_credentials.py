@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+import msgspec
 import pytest
 
 from gatehouse.compiler.frontends import gateway_api
@@ -18,7 +19,7 @@ from gatehouse.controller.quarantined_routes import configured_routes
 from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import Origin, port_origin
 
 GATEWAY = ("Gateway", "ns", "gw")
 
@@ -39,6 +40,8 @@ class World:
 
     def __init__(self, *tenants: str, bad: Iterable[str] = (), envoy: bool = False) -> None:
         self.tenants, self.bad, self.envoy = tenants, frozenset(bad), envoy
+        self.rejected_listener: Rejection | None = None
+        """An Envoy's rejection of the listener with a rejected certificate; None: of the Secret."""
         self.bad_routes: frozenset[str] = frozenset()
         """Tenants whose routes the instance rejects."""
         self.named: Callable[[frozenset[str]], list[Suspect]] = lambda _: []
@@ -93,7 +96,17 @@ class World:
         )
         if self.envoy:
             rejections = tuple(Rejection((secret(one),), "bad") for one in sorted(rejected))
-            return InstanceReport("e", version, version, proxy="envoy/1", rejected=rejections)
+            if rejected and self.rejected_listener is not None:
+                rejections = (self.rejected_listener,)
+            return InstanceReport(
+                "e",
+                version,
+                version,
+                proxy="envoy/1",
+                rejected=rejections,
+                serving=self.serving,
+                takes_trials=self.trials,
+            )
         return InstanceReport(
             "i",
             desired=version,
@@ -179,3 +192,33 @@ def test_certificates_that_envoy_rejects_cost_only_their_hostnames(bad: str) -> 
     assert world.settle()
     assert world.left_out == {f"Secret {tenant}" for tenant in bad}
     assert world.served[-1] == frozenset("abcd") - world.bad
+
+
+LISTENER = Rejection((port_origin("ns/gw", 443),), "Failed to load certificate chain")
+
+
+@pytest.mark.parametrize("bad", ["b", "bc"])
+@pytest.mark.parametrize("trials", [True, False])
+def test_certificate_is_found_if_a_new_controller_meets_only_its_rejected_listener(
+    bad: str, trials: bool
+) -> None:
+    """A restarted Envoy, which serves nothing yet."""
+    world = World("a", "b", "c", "d", bad=bad, envoy=True)
+    world.rejected_listener, world.trials = LISTENER, trials
+    assert world.settle()
+    assert world.left_out == {f"Secret {tenant}" for tenant in bad}
+    assert world.served[-1] == frozenset("abcd") - world.bad
+
+
+@pytest.mark.parametrize("transient", [True, False])
+def test_new_controller_takes_nothing_away_from_an_envoy_that_rejects_a_listener(
+    transient: bool,
+) -> None:
+    """It serves other listeners, and tests only scopes. A port in use starts no search at all."""
+    world = World("a", "b", "c", "d", bad="b", envoy=True)
+    world.rejected_listener = msgspec.structs.replace(LISTENER, transient=transient)
+    world.serving, world.trials = not transient, True
+    assert not world.settle()
+    assert world.tests == 1
+    assert world.left_out == set()
+    assert not world.quarantine.searching

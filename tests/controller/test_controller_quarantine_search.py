@@ -503,6 +503,19 @@ def test_policy_is_left_out_if_a_listener_is_rejected_because_of_it() -> None:
     assert served(world.serving) == {"old", "new"}
 
 
+def test_policy_is_left_out_if_a_new_controller_meets_a_listener_rejected_because_of_it() -> None:
+    world = World()
+    envoy = Envoy(world)
+    world.put("ClientSettingsPolicy", "limits", BAD)
+    world.put("NginxProxy", "parameters", "good")
+    world.routes = {"old": ("", ""), "new": ("", "")}
+    rejection = Rejection((port_origin("ns/gw", 80),), "body_size is negative")
+    envoy.settle(lambda gateway: [rejection] if "body_size=-1" in repr(gateway) else [])
+    assert world.left_out == {"ClientSettingsPolicy limits"}
+    assert served(world.serving) == {"old", "new"}
+    assert world.serving.settings.nginx.error_level == "good"
+
+
 def test_rejected_object_is_tried_again_while_a_port_is_taken() -> None:
     """A port that another program has tells nothing about objects."""
     world = World()

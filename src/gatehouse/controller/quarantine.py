@@ -290,22 +290,21 @@ class Quarantine:
 
     def _start_search(self, version: str, rejected: Rejected, among: tuple[Origin, ...]) -> bool:
         known = self.versions.good is not None
-        if not known and _is_listener(among):
-            # Everything may be the cause of a rejected listener.
-            return False
         if not known and self._leave_out_credentials(rejected):
             self._since = None
             return True
         younger = partial(parts_after, self._changes, self.versions.good)
-        self._search = Search.start(version, rejected, self._scopes(rejected), among, younger)
+        self._search = Search.start(
+            version, rejected, self._scopes(rejected, among), among, younger
+        )
         if self._search is None and not (known and self._leave_out_credentials(rejected)):
             self._abandoned.append(version)
             return False
         self._since = None
         return True
 
-    def _scopes(self, rejected: Rejected) -> Iterator[SearchScope]:
-        """Yield where the cause of a rejection may be."""
+    def _scopes(self, rejected: Rejected, among: tuple[Origin, ...]) -> Iterator[SearchScope]:
+        """Yield where the cause of a rejection may be. ``among``: see :meth:`rejected`."""
         version, good = rejected.version, self.versions.good
         ports = {entry.port for entry in version.gateway.listeners}
         ports |= {entry.port for entry in version.gateway.l4_listeners}
@@ -315,10 +314,12 @@ class Quarantine:
             yield SearchScope(good.gateway, (*parts, *named))
         history = self._history if good is None else lambda _: StatusHistory.SERVED
         scope = named_scope(version.compiled, rejected.named, history)
-        trial = self._trials and good is None
+        # An Envoy that serves tests nothing but scopes.
+        trials = self._trials and not (self._serving and _is_listener(among))
+        trial = trials and good is None
         yield msgspec.structs.replace(scope, parts=(*scope.parts, *named), trial=trial)
         if good is None:
-            now, serving, trials = version.compiled, self._serving, self._trials
+            now, serving = version.compiled, self._serving
             scopes = assumed_scopes(now, self._history, serving=serving, trials=trials)
             yield from with_certificate_scopes(now, scopes)
 
@@ -331,7 +332,7 @@ class Quarantine:
         named = tuple(dict.fromkeys((*search.rejected.named, *rejected.named)))
         if len(search.rejected.named) < len(named) <= MAX_NAMED:
             first = msgspec.structs.replace(search.rejected, named=named)
-            self._search = search.again(first, self._scopes(first))
+            self._search = search.again(first, self._scopes(first, search.among))
             return True
         self._search = search.widened()
         if self._search is None:

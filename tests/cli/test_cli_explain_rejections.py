@@ -71,14 +71,49 @@ def test_first_line_names_the_rejection(url: str, cause: str) -> None:
     assert explained(live_objects(), url).answer.cause.startswith(cause)
 
 
-def test_match_that_the_proxy_may_lack_has_both_answers() -> None:
+def with_matches(reason: str, *matches: dict[str, Any], rest: bool) -> list[dict[str, Any]]:
+    """Return the objects with another reason and other matches of the first rule.
+
+    ``rest``: the last rule matches everything.
+    """
     objects = live_objects()
     for item in objects:
         if item["metadata"]["name"] == "part":
-            del item["spec"]["rules"][3]
+            first, *_, last = item["spec"]["rules"]
+            item["spec"]["rules"] = [first | {"matches": list(matches)}, *([last] if rest else [])]
+            for condition in item["status"]["parents"][0]["conditions"]:
+                if "rejected" in condition["message"]:
+                    condition["message"] = reason
+    return objects
+
+
+PATTERN = {"path": {"type": "RegularExpression", "value": "/match"}}
+OF_ACTION = "rules[0]: rejected by proxy/1: bad action"
+IN_MATCH = "rules[0]: match rejected by proxy/1: bad expression"
+
+
+def test_action_that_the_proxy_rejected_is_answered_with_500_alone() -> None:
+    objects = with_matches(OF_ACTION, PATTERN, rest=True)
     answer = explained(objects, "http://part.example:8080/match").answer
-    assert answer.cause == "500, 404: rules[0]: rejected by proxy/1: bad expression"
-    assert (answer.verdict, answer.statuses) == ("answered", (500, 404))
+    assert (answer.cause, answer.statuses) == (f"500: {OF_ACTION}", (500,))
+
+
+def test_match_that_the_proxy_rejected_is_answered_with_404() -> None:
+    objects = with_matches(IN_MATCH, PATTERN, rest=False)
+    answer = explained(objects, "http://part.example:8080/match").answer
+    reason = "match rejected by proxy/1: bad expression"
+    assert answer.cause == f"404: HTTPRoute ns/part: spec.rules[0].matches[0]: {reason}"
+    assert (answer.verdict, answer.statuses) == ("answered", (404,))
+
+
+def test_other_route_answers_what_a_rejected_match_does_not() -> None:
+    objects = with_matches(IN_MATCH, PATTERN, {"path": {"value": "/b"}}, rest=True)
+    rejected = explained(objects, "http://part.example:8080/match")
+    assert rejected.answer.cause == "forwarded to Service ns/a:80"
+    assert rejected.match == "HTTPRoute ns/part: spec.rules[1].matches[0]"
+    (ruled_out, *_) = rejected.ruled_out
+    assert ruled_out.reasons == ("match rejected by proxy/1: bad expression",)
+    assert explained(objects, "http://part.example:8080/b").match.endswith("rules[0].matches[1]")
 
 
 def test_rejected_policy_does_not_apply() -> None:

@@ -1,7 +1,7 @@
 """Objects that proxies rejected, as the conditions of live objects report them. No I/O.
 
 The controller leaves such objects out of the configuration of a Gateway. An explanation must do the
-same. Conditions name rules of routes and whole objects, and not the match that was rejected.
+same. Conditions name rules of routes and whole objects, and not which match was rejected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import Credential
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.quarantines import LEFT_OUT
-from gatehouse.controller.stored_verdicts import StoredVerdicts
+from gatehouse.controller.stored_verdicts import OF_MATCH, StoredRejection, StoredVerdicts
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Key
 
@@ -41,7 +41,7 @@ class LiveRejections:
             if key[0] == "Gateway":
                 self._read_gateway(key, item)
                 for rejected, rejection in verdicts.rejections(key):
-                    self._leave_out(key, rejected, rejection.part, rejection.reason)
+                    self._leave_out(key, rejected, rejection)
 
     def credential_inputs(
         self, credentials: Mapping[Key, tuple[Credential, ...]]
@@ -72,30 +72,47 @@ class LiveRejections:
         if ports:
             self.inputs[gateway_api.rejected_ports_key(key)] = frozenset(ports)
 
-    def _leave_out(self, gateway: Key, key: Key, part: str, reason: str) -> None:
+    def _leave_out(self, gateway: Key, key: Key, rejection: StoredRejection) -> None:
         item = self._objects.get(key)
         if item is None:
             return
-        if part:
+        if rejection.part:
             rejections_key = gateway_api.rejections_key(gateway, key)
             known = self.inputs.get(rejections_key, ())
-            rejected = _of_rule(key, item, part, reason)
+            rejected = _of_rule(key, item, rejection)
             self.inputs[rejections_key] = tuple(dict.fromkeys((*known, *rejected)))
         elif key[0] not in gateway_api.ROUTE_KINDS:
             spec = getattr(combined.decode_object(key[0], item), "spec", None)
             if spec is not None:
                 rejected_key = gateway_api.rejected_object_key(gateway, key)
-                self.inputs[rejected_key] = gateway_api.RejectedObject(key, spec, reason)
+                rejected_object = gateway_api.RejectedObject(key, spec, rejection.reason)
+                self.inputs[rejected_key] = rejected_object
 
 
-def _of_rule(key: Key, item: Object, part: str, reason: str) -> Iterator[Unsupported]:
-    """Yield a finding for each match of a rule. ``part``: ``rules[n]``."""
-    number = _RULE.fullmatch(part)
+def _of_rule(key: Key, item: Object, rejection: StoredRejection) -> Iterator[Unsupported]:
+    """Yield a finding for each match of a rule that a rejection may mean.
+
+    Proxies reject patterns, so that others match if a match with a pattern was rejected.
+    """
+    number = _RULE.fullmatch(rejection.part)
     rules = item["spec"].get("rules") or ()
     if number is None or int(number[1]) >= len(rules):
         return
-    for index in range(len(rules[int(number[1])].get("matches") or [{}])):
-        yield Unsupported(object_of(key).field(f"{part}.matches[{index}]"), reason, rejected=True)
+    matches = rules[int(number[1])].get("matches") or [{}]
+    indexes = [*range(len(matches))]
+    reason = rejection.reason
+    if rejection.in_match:
+        indexes = [index for index in indexes if _has_pattern(matches[index])] or indexes
+        reason = f"{OF_MATCH}{reason}"
+    for index in indexes:
+        origin = object_of(key).field(f"{rejection.part}.matches[{index}]")
+        yield Unsupported(origin, reason, rejected=True, in_match=rejection.in_match)
+
+
+def _has_pattern(match: Object) -> bool:
+    values = (*(match.get("headers") or ()), *(match.get("queryParams") or ()))
+    parts = (match.get("path") or {}, match.get("method") or {}, *values)
+    return any(isinstance(part, dict) and part.get("type") == "RegularExpression" for part in parts)
 
 
 def _key(item: Object) -> tuple[str, str, str]:

@@ -68,7 +68,14 @@ def explain_http(ask: Ask, which: tuple[Key, HttpRequest, bool]) -> Explanation:
     if compiled is None:
         return unserved_gateway(ask, key, base)
     encoded = base.controller == ENVOY
-    decision = decide_http(compiled, request, encoded_patterns=encoded)
+    missing: list[Unsupported] = []
+
+    def is_missing(route: http.Route) -> bool:
+        rejected = [finding for finding in _unsupported(ask, key, route) if finding.in_match]
+        missing.extend(rejected)
+        return bool(rejected)
+
+    decision = decide_http(compiled, request, encoded_patterns=encoded, is_missing=is_missing)
     listeners = _listeners(ask, key, request.port)
     if decision.listener is None:
         answer = missing_port(listeners, request, base)
@@ -83,16 +90,21 @@ def explain_http(ask: Ask, which: tuple[Key, HttpRequest, bool]) -> Explanation:
         base,
         listener=_selected_listener(listeners, decision, request),
         hostname=decision.virtual_host.hostname if decision.virtual_host else None,
-        ruled_out=tuple(
-            RuledOutMatch(
-                str(candidate.route.origin), tuple(field.text for field in candidate.fields)
-            )
-            for candidate in decision.mismatches
+        ruled_out=(
+            *(RuledOutMatch(str(finding.origin), (finding.reason,)) for finding in missing),
+            *(
+                RuledOutMatch(
+                    str(candidate.route.origin), tuple(field.text for field in candidate.fields)
+                )
+                for candidate in decision.mismatches
+            ),
         ),
         unattached=unattached,
     )
     if decision.route is None:
-        return msgspec.structs.replace(base, answer=_unmatched(decision, request, unattached))
+        rejected = "; ".join(f"{finding.origin}: {finding.reason}" for finding in missing)
+        answer = _unmatched(decision, request, unattached, rejected)
+        return msgspec.structs.replace(base, answer=answer)
     empty = empty_clusters(ask, compiled, assume_endpoints=assume_endpoints)
     return _matched(ask, (key, request, empty), compiled, decision, base)
 
@@ -171,9 +183,12 @@ def _selected_listener(
 
 
 def _unmatched(
-    decision: HttpDecision, request: HttpRequest, unattached: tuple[UnattachedRoute, ...]
+    decision: HttpDecision,
+    request: HttpRequest,
+    unattached: tuple[UnattachedRoute, ...],
+    rejected: str,
 ) -> ExpectedResponse:
-    cause = causes.unmatched_cause(decision, request, unattached)
+    cause = rejected or causes.unmatched_cause(decision, request, unattached)
     shares = answers.expected_answers(decision, request, frozenset())
     if not shares or shares[0].status is None:
         return ExpectedResponse("no-answer", f"no answer: the TLS handshake fails: {cause}")
@@ -266,11 +281,7 @@ def _matched(
     where, spec_rule = resolved["rule"], _rule(ask, owner, int(resolved["number"]))
     backends = explain_backends(ask, (key, owner), spec_rule.backend_refs, where, empty)
     problems = [*rule_problems(ask, key, owner, request, where)]
-    unsupported = [
-        candidate
-        for candidate in unsupported_key(ask, key, owner)
-        if candidate.origin == route.origin
-    ]
+    unsupported = _unsupported(ask, key, route)
     if any(not candidate.served for candidate in unsupported):
         grpc = route.origin.kind == "GRPCRoute"
         route = msgspec.structs.replace(route, action=http.Respond(500, grpc=grpc))
@@ -279,7 +290,8 @@ def _matched(
             f"{where}: {candidate.reason}" for candidate in unsupported if not candidate.served
         ]
     shares = answers.expected_answers(decision, request, empty)
-    if any(not candidate.served for candidate in unsupported) and _has_pattern(route.match):
+    unserved = (not candidate.served and not candidate.rejected for candidate in unsupported)
+    if any(unserved) and _has_pattern(route.match):
         # The reason may be the match, which the proxy does not have then.
         shares = (*shares, answers.AnswerShare(1, 404))
     redirects = isinstance(route.action, http.Redirect)
@@ -298,6 +310,13 @@ def _matched(
         ),
         notes=_notes(route, unsupported),
     )
+
+
+def _unsupported(ask: Ask, gateway: Key, route: http.Route) -> list[Unsupported]:
+    """Return the findings of the back end and the proxies of a Gateway about a match."""
+    owner = (route.origin.kind, route.origin.namespace, route.origin.name)
+    findings = unsupported_key(ask, gateway, owner)
+    return [finding for finding in findings if finding.origin == route.origin]
 
 
 def _has_pattern(match: http.Match) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -70,12 +70,17 @@ class HttpDecision(msgspec.Struct, frozen=True):
 
 
 def decide_http(
-    gateway: GatewayConfiguration, request: HttpRequest, *, encoded_patterns: bool = False
+    gateway: GatewayConfiguration,
+    request: HttpRequest,
+    *,
+    encoded_patterns: bool = False,
+    is_missing: Callable[[ir.Route], bool] = lambda _: False,
 ) -> HttpDecision:
     """Return the route that answers a request.
 
     ``encoded_patterns``: paths are those of Envoy, as ``encoded`` and ``bounded`` of
-    :mod:`~gatehouse.compiler.evaluation.http_request`.
+    :mod:`~gatehouse.compiler.evaluation.http_request`. ``is_missing``: returns whether the proxy
+    lacks a route that matches.
     """
     protocol = "HTTPS" if request.tls else "HTTP"
     entries = (candidate for candidate in gateway.listeners if candidate.port == request.port)
@@ -102,6 +107,8 @@ def decide_http(
     mismatches: list[RouteMismatch] = []
     for route in hosts[hostname].routes:
         fields = tuple(_mismatches(route.match, paths, request))
+        if not fields and is_missing(route):
+            continue
         if not fields:
             return HttpDecision("matched", listener, hosts[hostname], route, tuple(mismatches))
         mismatches.append(RouteMismatch(route, fields))

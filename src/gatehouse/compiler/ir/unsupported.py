@@ -16,6 +16,8 @@ class Unsupported(msgspec.Struct, frozen=True, order=True):
     """True: the origin is served without the unsupported setting."""
     rejected: bool = False
     """True: the back end generated it, and a proxy rejected it."""
+    in_match: bool = False
+    """True: the proxy rejected the match of a route, so that it has no such route."""
     setting: Origin = NO_ORIGIN
     """The field of another object that is the cause."""
 

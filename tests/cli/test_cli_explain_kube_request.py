@@ -91,6 +91,10 @@ def test_explain_adds_groups_of_service_account(tmp_path: Path) -> None:
             ["--path", "/apis/apps/v1/namespaces/n/deployments/d", "--method", "DELETE"],
             "429: flow control schema nothing allows no requests",
         ),
+        (
+            ["--path", "/apis/apps/v1/namespaces/n/deployments/d", "--method", "delete"],
+            "429: flow control schema nothing allows no requests",
+        ),
         (["--verb", "delete", "--resource", "deployments.apps"], "429: flow control schema"),
     ],
 )

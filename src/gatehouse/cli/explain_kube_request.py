@@ -154,7 +154,7 @@ def kube_request(
     With --send, requests that change objects are dry runs. Those that cannot be dry runs are not
     sent, such as pods/exec. The exit status is 4 if the answer differs.
     """
-    options = RequestOptions(**fields)
+    options = RequestOptions(**fields | {"method": fields["method"].upper()})
     request = request_of(options)
     if send and filenames:
         raise CLIError("--send needs a cluster: it must not be set with --filename")

@@ -19,6 +19,7 @@ import structlog
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller import outputs
+from gatehouse.controller.absences import Absences
 from gatehouse.controller.alarm import Alarm
 from gatehouse.controller.backend_reports import BackendReports
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
@@ -104,6 +105,7 @@ class Loop:
         """By Gateway that exists or is served."""
         self._deferred_statuses, self._overdue = DeferredStatuses(), OverdueStatuses()
         self._deadlines = Deadlines(compilation.put_input)
+        self._absences = Absences()
         self._backend_reports = BackendReports(compilation.put_input, record_backend)
         self._report_inputs = ReportInputs(compilation, publisher)
         compilation.put_input(outputs.BACK_ENDS, publisher.back_ends)
@@ -218,6 +220,7 @@ class Loop:
         release = self._deferred_statuses.next_release()
         delays = [] if release is None else [max(0.0, release - time.monotonic())]
         delays += self._deadlines.next_wakeups() + self._backend_reports.next_wakeups()
+        delays += self._absences.next_wakeups()
         self._alarm.set(delays)
         await self._wake_up.wait()
         started = time.monotonic()
@@ -230,6 +233,7 @@ class Loop:
 
     def _run_once(self) -> None:
         started = time.perf_counter()
+        self._changed_gateways.update(self._absences.ended())
         self._evaluate(self._last, self._changed_gateways)
         self._stale |= self._deadlines.update(self._last.deadlines)
         result = self._compile_and_publish(self._last)
@@ -304,6 +308,7 @@ class Loop:
         """Stop serving a Gateway. Its inputs stay until the object is deleted."""
         self._publisher.withdraw(_name(key))
         self._quarantines.withdraw(key)
+        self._absences.forget(key)
         state = self._states[key]
         state.first_publication, state.instances = UNPUBLISHED, 0
         if state.generation is None:
@@ -320,12 +325,19 @@ class Loop:
             (generation, first), name = self._states[key].first_publication, _name(key)
             state, report = self._states[key], self._publisher.report(name)
             state.instances = len(report.instances)
+            before = state.programmed or self._quarantines.stored_state(key)
+            awaited = self._absences.is_awaited(
+                key,
+                connected=bool(report.instances),
+                programmed=before.state.programmed or state.programmed is None,
+            )
             state.programmed = evaluate_programmed(
-                state.programmed or self._quarantines.stored_state(key),
+                before,
                 report,
                 generation,
                 state.provisioning_error,
                 served=self._publisher.confirmed_number(name) >= first,
+                awaited=awaited,
                 incomplete=incomplete_now(self._quarantines.message(key), result.gateways[key]),
             )
             changed = self._compilation.put_input(_programming(key), state.programmed.state)

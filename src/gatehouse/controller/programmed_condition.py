@@ -80,14 +80,16 @@ def evaluate_programmed(
     error: ProvisioningError | None = None,
     *,
     served: bool,
+    awaited: bool = False,
     incomplete: Incomplete = COMPLETE,
 ) -> ProgrammedState:
     """Return the new state of ``Programmed``.
 
+    ``awaited``: all instances disconnected a short time ago, and may connect again.
     Its message names what is ``incomplete``, and since when. This time ends when a complete version
     is confirmed, so that the start of another controller does not begin another one.
     """
-    state = _evaluate(previous, report, generation, error, served=served)
+    state = _evaluate(previous, report, generation, error, served=served, awaited=awaited)
     since = (previous.incomplete_since if previous else "") or incomplete.now
     if not since:
         return state
@@ -105,6 +107,7 @@ def _evaluate(
     error: ProvisioningError | None,
     *,
     served: bool,
+    awaited: bool,
 ) -> ProgrammedState:
     """Return the new state of ``Programmed``, except what is incomplete.
 
@@ -133,17 +136,16 @@ def _evaluate(
     programmed = ProgrammedInput(programmed=True, message=error.message if error else "")
     if served:
         return ProgrammedState(programmed, generation)
-    if not report.instances:
-        if error:
-            return ProgrammedState(_unprovisioned(error), confirmed)
-        message = "waiting for the data plane to connect"
-        return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
-    if previous is not None and still_programmed:
-        return previous
-    if 0 < confirmed == generation and report.serving:
-        # It was Programmed before the controller was replaced, or its instances disconnected.
-        return ProgrammedState(programmed, confirmed)
-    message = "waiting for the data plane to confirm its configuration"
+    if report.instances or awaited:
+        if previous is not None and still_programmed:
+            return previous
+        if 0 < confirmed == generation and (report.serving or awaited):
+            # It was Programmed before the controller was replaced, or its instances disconnected.
+            return ProgrammedState(programmed, confirmed)
+    elif error:
+        return ProgrammedState(_unprovisioned(error), confirmed)
+    event = "confirm its configuration" if report.instances else "connect"
+    message = f"waiting for the data plane to {event}"
     return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from gatehouse.compiler.evaluation.explanation import ExplainedBackend, ExplainedEndpoint
 from gatehouse.inspection.data_plane_metrics import MetricsPage
-from gatehouse.inspection.failed_requests import explain_failures, failure_line, report_failures
+from gatehouse.inspection.failed_requests import (
+    explain_failures,
+    failure_line,
+    failure_lines,
+    with_failures,
+)
 from gatehouse.inspection.status_report import (
     ReportedBackend,
     ReportedEndpoint,
@@ -52,7 +57,7 @@ def test_failures_of_routes_name_the_port_of_the_endpoint() -> None:
     backend = ReportedBackend("shop/ui", 1, 1, addresses=(endpoint,))
     route = ReportedObject("HTTPRoute", "shop", "ui", backends=(backend, backend))
     pages = [page(("Service/shop/ui", "connection_failure", 1))]
-    (failure,) = report_failures([route, route], pages)
-    assert (failure.requests, failure.total) == (1, 1)
-    assert "Check that 8080 is the right targetPort of Service shop/ui" in failure.cause
-    assert report_failures([], pages) == ()
+    (line,) = failure_lines(with_failures([route, route], pages))
+    assert line.startswith("Service shop/ui: 1 of 1, reason connection_failure")
+    assert "Check that 8080 is the right targetPort of Service shop/ui" in line
+    assert failure_lines(with_failures([route], ())) == []

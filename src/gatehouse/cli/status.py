@@ -7,12 +7,13 @@ import shutil
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
+from gatehouse.apis.objects import Object
 from gatehouse.cli import logs, status_load_balancers, status_rendering
 from gatehouse.cli.default_command import GroupWithDefault
 from gatehouse.cli.errors import CLIError
@@ -21,14 +22,15 @@ from gatehouse.cli.output import show
 from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option
 from gatehouse.cli.status_watch import watch_status
 from gatehouse.cli.terminal import show_coloured
-from gatehouse.inspection.attachment_report import name_parts
-from gatehouse.inspection.data_plane_metrics import MetricsReader
-from gatehouse.inspection.failed_requests import failure_line, report_failures
-from gatehouse.inspection.object_set import REPORTED_RESOURCES, ObjectSet
+from gatehouse.inspection.data_plane_metrics import MetricsPage, read_pages
+from gatehouse.inspection.failed_requests import failure_lines, with_failures
+from gatehouse.inspection.object_set import REPORTED_RESOURCES, ObjectSet, gateway_of_pod
 from gatehouse.inspection.status_report import ReportedObject, report_status
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
+
+_ResultT = TypeVar("_ResultT")
 
 EXIT_PROBLEMS = 3
 """Exit status of `--problems` if there are any."""
@@ -122,14 +124,13 @@ def show_objects(
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     view = StatusView(namespace, names, problems, tree, output, width)
     objects = read_cluster(path, REPORTED_RESOURCES)
-    reported, text = view.render(objects)
+    pods = view.measured_pods(objects)
+    reported, text = view.render(objects, _run(read_pages(path, pods)) if pods else ())
     show(text)
-    if names and not (view.structured or problems or tree or watch):
-        _run(_show_failures(path, objects, reported))
     if watch:
         # Informers log kinds that do not exist.
         logs.configure("warning", "auto")
-        _run(watch_status(path, text, view.text_of, show, whole=view.structured))
+        _run(watch_status(path, text, view, show, whole=view.structured))
     context.exit(EXIT_PROBLEMS if problems and reported else 0)
 
 
@@ -149,13 +150,25 @@ class StatusView(msgspec.Struct, frozen=True):
         """True if the output is one document."""
         return self.output in ("json", "yaml", "name")
 
-    def text_of(self, objects: ObjectSet) -> str:
-        """Return the output. Raises CLIError as :func:`select_objects`."""
-        return self.render(objects)[1]
+    def measured_pods(self, objects: ObjectSet) -> list[Object]:
+        """Return the data planes whose metrics the output needs: those of selected objects."""
+        if self.problems or self.output == "name":
+            return []
+        if not (self.tree or self.names or self.structured):
+            return []
+        reported = select_objects(report_status(objects), self.namespace, self.names)
+        gateways = {gateway for item in reported for gateway in (item.gateway, *item.gateways)}
+        return [pod for pod in objects.pods if gateway_of_pod(pod) in gateways]
 
-    def render(self, objects: ObjectSet) -> tuple[tuple[ReportedObject, ...], str]:
-        """Return the selected objects and the output."""
-        every = report_status(objects)
+    def text_of(self, objects: ObjectSet, pages: Sequence[MetricsPage] = ()) -> str:
+        """Return the output. Raises CLIError as :func:`select_objects`."""
+        return self.render(objects, pages)[1]
+
+    def render(
+        self, objects: ObjectSet, pages: Sequence[MetricsPage] = ()
+    ) -> tuple[tuple[ReportedObject, ...], str]:
+        """Return the selected objects and the output. ``pages``: metrics of the data planes."""
+        every = with_failures(report_status(objects), pages)
         reported = select_objects(every, self.namespace, self.names)
         if self.problems:
             reported = tuple(item for item in reported if item.problems)
@@ -173,9 +186,13 @@ class StatusView(msgspec.Struct, frozen=True):
             ]
             return "\n".join(lines) or "no problems"
         wide, selected = self.output == "wide", bool(self.names)
-        return "\n".join(
-            status_rendering.status_lines(reported, wide=wide, width=self.width, selected=selected)
-        )
+        lines = [
+            *status_rendering.status_lines(reported, wide=wide, width=self.width, selected=selected)
+        ]
+        if failures := failure_lines(reported):
+            lines += ["", "Failed requests since the start of the data planes:"]
+            lines += [printable(f"  {line}") for line in failures]
+        return "\n".join(lines)
 
 
 def select_objects(
@@ -240,26 +257,11 @@ def load_balancers(context: click.Context, nlk_namespace: str) -> None:
     _run(_load_balancers(kubeconfig_of(context.obj), nlk_namespace))
 
 
-def _run(looking: Coroutine[Any, Any, None]) -> None:
+def _run(looking: Coroutine[Any, Any, _ResultT]) -> _ResultT:
     try:
-        asyncio.run(looking)
+        return asyncio.run(looking)
     except (kube.ApiError, ConfigError) as error:
         raise CLIError(str(error)) from error
-
-
-async def _show_failures(
-    kubeconfig: Path, objects: ObjectSet, reported: Iterable[ReportedObject]
-) -> None:
-    """Show the failed requests in the metrics of selected data planes."""
-    selected = {(item.namespace, item.name) for item in reported if item.kind == "Pod"}
-    pods = [pod for pod in objects.pods if name_parts(pod) in selected]
-    async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        pages = await MetricsReader(client).read(pods)
-    failures = report_failures(reported, pages)
-    if failures:
-        show("\nFailed requests since the start of the data planes:")
-    for failure in failures:
-        show(printable(f"  {failure_line(failure)}"))
 
 
 async def _load_balancers(kubeconfig: Path, nlk_namespace: str) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from gatehouse.inspection.attachment_report import KUBE_APISERVER_KINDS, LISTED_ROUTE_KINDS
+from gatehouse.inspection.failed_requests import failure_line
 from gatehouse.inspection.status_report import ATTACHED_KINDS, ReportedObject
 from gatehouse.runtime.printable import printable
 
@@ -246,6 +247,8 @@ def _attached_tree(item: ReportedObject, indent: str) -> Iterator[str]:
         yield printable(f"{indent}  {server.endpoint}: {state}")
     for backend in item.backends:
         yield printable(f"{indent}  Service {backend.service}: {backend.summary}")
+        for failure in backend.failures:
+            yield printable(f"{indent}    ! failed requests of {failure_line(failure)}")
         for endpoint in backend.addresses[:_SHOWN_ENDPOINTS]:
             state = "terminating" if endpoint.terminating else "not ready"
             state = "ready" if endpoint.ready else state

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
+from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import PODS
 from gatehouse.cli.errors import CLIError
+from gatehouse.inspection.data_plane_metrics import MetricsPage, MetricsReader
 from gatehouse.inspection.object_set import DATA_PLANE_SELECTOR, REPORTED_RESOURCES, ObjectSet
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
@@ -16,11 +20,24 @@ from gatehouse.kube.informer import Informer
 _DEBOUNCE_SECONDS = 0.2
 """Quiet period in seconds after a change. One apply changes several objects."""
 
+METRICS_SECONDS = 10.0
+"""Time in seconds after which the metrics of data planes are read again."""
+
+
+class WatchedView(Protocol):
+    """The text of a status."""
+
+    def measured_pods(self, objects: ObjectSet) -> list[Object]:
+        """Return the data planes whose metrics the text needs."""
+
+    def text_of(self, objects: ObjectSet, pages: Sequence[MetricsPage]) -> str:
+        """Return the text. Raises CLIError."""
+
 
 async def watch_status(
     kubeconfig: Path,
     text: str,
-    text_of: Callable[[ObjectSet], str],
+    view: WatchedView,
     show: Callable[[str], None],
     *,
     whole: bool = False,
@@ -46,9 +63,12 @@ async def watch_status(
             group.create_task(informer.run())
         for informer in informers:
             await informer.synced.wait()
+        reader = MetricsReader(client)
         while True:
+            objects, pods = _object_set(informers), list[Object]()
             try:
-                current = text_of(_object_set(informers))
+                pods = view.measured_pods(objects)
+                current = view.text_of(objects, await reader.read(pods))
             except CLIError as error:
                 # A named object may be deleted, and created again.
                 current = str(error)
@@ -56,7 +76,9 @@ async def watch_status(
                 if current != text:
                     show(line)
             text = current
-            await changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(METRICS_SECONDS if pods else None):
+                    await changed.wait()
             await asyncio.sleep(_DEBOUNCE_SECONDS)
             changed.clear()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -66,6 +67,12 @@ class MetricsReader:
         except kube.ApiError as error:
             return MetricsPage(full_name, problem=f"{url} is not reachable, {error}")
         return MetricsPage(full_name, text)
+
+
+async def read_pages(kubeconfig: Path, pods: Iterable[Object]) -> list[MetricsPage]:
+    """Return the pages of Pods, in their order. Raises ConfigError."""
+    async with kube.Client.from_kubeconfig(kubeconfig) as client:
+        return await MetricsReader(client).read(pods)
 
 
 def metrics_url(pod: Object) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from gatehouse.compiler.evaluation.explanation import ExplainedBackend, ExplainedFailure
 from gatehouse.inspection.data_plane_metrics import MetricsPage
-from gatehouse.inspection.status_report import ReportedObject
+from gatehouse.inspection.status_report import ReportedBackend, ReportedObject
 
 _COUNTER = "gatehouse_backend_requests_total"
 
@@ -46,16 +47,38 @@ def explain_failures(
     return _failures(endpoints, pages)
 
 
-def report_failures(
-    routes: Iterable[ReportedObject], pages: Iterable[MetricsPage]
-) -> tuple[ExplainedFailure, ...]:
-    """Return the failed requests to the Services of routes since the starts of data planes."""
+def with_failures(
+    reported: Iterable[ReportedObject], pages: Sequence[MetricsPage]
+) -> tuple[ReportedObject, ...]:
+    """Return objects whose backends have the failed requests since the starts of data planes."""
+    reported = tuple(reported)
     endpoints = {
         f"Service {backend.service}": backend.addresses[0].address if backend.addresses else ""
-        for route in routes
-        for backend in route.backends
+        for item in reported
+        for backend in item.backends
     }
-    return _failures(endpoints, pages)
+    failures = _failures(endpoints, pages)
+
+    def counted(backend: ReportedBackend) -> ReportedBackend:
+        name = f"Service {backend.service}"
+        own = tuple(failure for failure in failures if failure.backend == name)
+        return msgspec.structs.replace(backend, failures=own)
+
+    return tuple(
+        msgspec.structs.replace(item, backends=tuple(map(counted, item.backends)))
+        for item in reported
+    )
+
+
+def failure_lines(reported: Iterable[ReportedObject]) -> list[str]:
+    """Return one line about each failure of objects from :func:`with_failures`."""
+    lines = (
+        failure_line(failure)
+        for item in reported
+        for backend in item.backends
+        for failure in backend.failures
+    )
+    return [*dict.fromkeys(lines)]
 
 
 def failure_line(failure: ExplainedFailure) -> str:

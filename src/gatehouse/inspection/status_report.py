@@ -10,6 +10,7 @@ import msgspec
 from gatehouse.apis import routes
 from gatehouse.apis.hosted_api_servers import HostedAPIServer
 from gatehouse.apis.objects import Object
+from gatehouse.compiler.evaluation.explanation import ExplainedFailure
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api.backend_problems import used_references
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import BackendReference
@@ -69,6 +70,8 @@ class ReportedBackend(msgspec.Struct, frozen=True, rename="camel"):
 
     port_problem: str = ""
     """Message about a port that routes name and no EndpointSlice has; empty for none."""
+    failures: tuple[ExplainedFailure, ...] = ()
+    """Failed requests since the starts of the data planes, if their metrics were read."""
 
     @property
     def problem(self) -> str:

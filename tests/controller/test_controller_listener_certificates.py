@@ -32,6 +32,8 @@ from gatehouse.compiler.frontends.certificate_validity import WARNING_SECONDS
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus
 from gatehouse.compiler.frontends.inputs import deadline_key
 from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.options import ControllerOptions, frontend_settings
+from gatehouse.controller.provisioner.copied_secrets import SecretSource, Use
 from gatehouse.incremental.query import Key
 from gatehouse.inspection.condition_summary import bad_conditions
 from gatehouse.kube import client as kube
@@ -283,3 +285,49 @@ def test_condition_warns_before_a_certificate_expires(
     assert compiled.reason(warns) == "ExpiresSoon"
     assert compiled.reason(expires - 1) == "ExpiresSoon"
     assert compiled.reason(expires) == "Expired"
+
+
+@pytest.mark.parametrize(
+    ("controller", "reasons"),
+    [(gateway_api.NGINX, ["Expired", "ExpiresSoon", ""]), (gateway_api.ENVOY, ["", "", ""])],
+    ids=["NGINX", "Envoy"],
+)
+def test_certificates_of_usage_reports_are_reported_at_gateways_of_nginx(
+    tmp_path: Path, controller: str, reasons: list[str]
+) -> None:
+    """Only NGINX Plus reports its usage."""
+    uses: tuple[Use, ...] = ("license", "usage-client", "usage-ca")
+    copies = tuple(SecretSource(use, "default", use) for use in uses)
+    nowhere = tmp_path / "nothing"
+    options = ControllerOptions(
+        kubeconfig=nowhere, agent_bind="127.0.0.1:1", agent_advertise="127.0.0.1:1",
+        tls_cert=nowhere, tls_key=nowhere, ca=nowhere, copies=copies,
+    )  # fmt: skip
+    compilation = Compilation(frontend_settings(options))
+    spec = {"controllerName": controller}
+    compilation.put("GatewayClass", ("", "c"), {"metadata": {"name": "c"}, "spec": spec})
+    compilation.put("Gateway", ("default", "web"), gateway("c"))
+    client = secret(Authority(tmp_path), 8 * DAY, "usage-client")
+    compilation.put("Secret", ("default", "usage-client"), client)
+    text = base64.b64encode(self_signed("ca", 300 * DAY).encode()).decode()
+    metadata = {"name": "usage-ca", "namespace": "default"}
+    authorities = {"metadata": metadata, "data": {"ca.crt": text}}
+    compilation.put("Secret", ("default", "usage-ca"), authorities)
+
+    def reported(future: int) -> tuple[str, str]:
+        """Return the reason and the message before the last deadlines, or empty texts."""
+        deadlines = compilation.run().deadlines.get(GATEWAY, ())
+        for number, deadline in enumerate(deadlines):
+            compilation.put_input(deadline_key(deadline), number < len(deadlines) - future)
+        status = compilation.run().statuses[GATEWAY]
+        assert isinstance(status, GatewayStatus)
+        conditions = (entry for entry in status.conditions if entry.type == TYPE)
+        return next(((entry.reason, entry.message) for entry in conditions), ("", ""))
+
+    # The client certificate warns and expires, and then that of the CA.
+    assert [reported(future)[0] for future in (2, 3, 4)] == reasons
+    _, message = reported(0)
+    for holder in ("client of usage reports: Secret default/usage-client",
+                   "CA of usage reports: Secret default/usage-ca"):  # fmt: skip
+        expired = f"{holder}: the certificate expired"
+        assert (expired in message) is (controller == gateway_api.NGINX)

@@ -15,11 +15,12 @@ from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.leader_election import Lease
 from gatehouse.controller.plus_usage import UsageOptions, reports
-from gatehouse.controller.provisioner.copied_secrets import SecretSource
+from gatehouse.controller.provisioner.copied_secrets import SecretSource, Use
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings
 from gatehouse.controller.provisioner.network_policy import ReachableServer
 from gatehouse.controller.provisioner.pod import ProxyKind
 from gatehouse.controller.provisioner.pod_security import Level
+from gatehouse.incremental.query import Key
 
 SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """Server name of the agent channel's certificate, and audience of the agents' tokens."""
@@ -109,11 +110,18 @@ def frontend_settings(options: ControllerOptions) -> gateway_api.ControllerSetti
         snippets=options.snippets,
         counter=options.limit_counter,
         usage=usage,
+        usage_authorities=_usage_holders(options, "usage-ca") if usage else (),
+        usage_clients=_usage_holders(options, "usage-client") if usage else (),
         workload_overrides=options.workload_overrides,
         limits=options.resource_limits,
         metadata_domains=options.metadata_domains,
         external_names=options.external_names,
     )
+
+
+def _usage_holders(options: ControllerOptions, use: Use) -> tuple[Key, ...]:
+    copies = (copy for copy in options.copies if copy.use == use)
+    return tuple(("Secret", copy.namespace, copy.name) for copy in copies)
 
 
 def provisioner_settings(options: ControllerOptions) -> ProvisionerSettings:

@@ -40,6 +40,10 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     """``host:port`` of the rate limit service for limits shared by data planes; empty for none."""
     usage: NginxUsageReports | None = None
     """Usage reports of data planes with NGINX Plus; None for none."""
+    usage_authorities: tuple[Key, ...] = ()
+    """Secrets with the CA certificates for the endpoint of usage reports."""
+    usage_clients: tuple[Key, ...] = ()
+    """Secrets with the client certificate for usage reports."""
     workload_overrides: bool = False
     """Allow the parameters of a Gateway to set every field of ``spec.kubernetes``."""
     external_names: tuple[str, ...] = ()

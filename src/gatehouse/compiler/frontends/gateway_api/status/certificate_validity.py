@@ -6,16 +6,21 @@ from collections.abc import Iterable, Iterator
 
 from gatehouse.compiler.frontends import certificate_validity
 from gatehouse.compiler.frontends.certificate_validity import Dated
-from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway
+from gatehouse.compiler.frontends.gateway_api.classes import (
+    class_controller,
+    is_managed_gateway,
+    settings,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions import authentication, parameters
 from gatehouse.compiler.frontends.gateway_api.extensions.trace_credentials import TLS
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import key_of
+from gatehouse.compiler.frontends.gateway_api.inputs import NGINX, key_of
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls, listener_sets
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.compiler.frontends.gateway_api.listeners.ca_certificates import (
     authorities_validities,
 )
+from gatehouse.compiler.frontends.gateway_api.listeners.certificates import key_pair_of_secret
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
 from gatehouse.compiler.frontends.gateway_api.routes.backend_tls import resolve_backend_tls
@@ -34,12 +39,23 @@ def validity_findings(ask: Ask, certificates: Iterable[Dated]) -> tuple[Finding,
 def certificates_of_gateway(ask: Ask, key: Key) -> Iterator[Dated]:
     """Yield the certificates of a Gateway that belong to no listener."""
     yield from _leaf(ask(client_certificate, key), "spec.tls.backend.clientCertificateRef")
+    yield from _of_usage_reports(ask, key)
     collector = ask(parameters.collector_credentials, key)
     if collector.trust is None and collector.certificate is None:
         return
     tls = f"{ask(parameters.collector_origin, key)}: spec.{TLS}"
     yield from _leaf(collector.certificate, f"{tls}.clientCertificateRef")
     yield from _authorities(ask, collector.trust, f"{tls}.caCertificateRefs")
+
+
+def _of_usage_reports(ask: Ask, key: Key) -> Iterator[Dated]:
+    """Yield the certificates with which NGINX Plus reports its usage. They are options."""
+    if ask(class_controller, key) == NGINX:
+        options = ask(settings, "")
+        for holder in options.usage_clients:
+            yield from _leaf(ask(key_pair_of_secret, holder[1:]), "client of usage reports")
+        for holder in options.usage_authorities:
+            yield from _held(ask, holder, "CA of usage reports")
 
 
 def certificates_of_listener(ask: Ask, target: Key, state: ListenerState) -> Iterator[Dated]:

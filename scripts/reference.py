@@ -17,6 +17,7 @@ from pathlib import Path
 import api_server_differences
 import click
 import compatibility
+import known_behaviours
 import metric_families
 import msgspec
 import reference_texts as texts
@@ -303,6 +304,7 @@ def pages() -> dict[str, str]:
         "compatibility.md": compatibility.page(NOTE),
         "fields.md": served_fields.page(NOTE),
         "api-server-differences.md": api_server_differences.page(NOTE),
+        "known-behaviours.md": known_behaviours.page(NOTE),
     }
 
 

@@ -53,8 +53,8 @@ class Reason(ReasonBase):
     the proxy rejected.
     """
     PENDING = ("Programmed", False, "Pending")
-    """The data plane is not provisioned, not connected, or has not confirmed the configuration yet.
-    The message names the obstacle.
+    """The data plane is not provisioned, not connected for 10 s, or has not confirmed the
+    configuration yet. The message names the obstacle.
     """
     NOT_PROGRAMMED = ("Programmed", False, "Invalid")
     """The object is not served because it is invalid, or because the proxy rejected the

@@ -53,7 +53,9 @@ def _of_usage_reports(ask: Ask, key: Key) -> Iterator[Dated]:
     if ask(class_controller, key) == NGINX:
         options = ask(settings, "")
         for holder in options.usage_clients:
-            yield from _leaf(ask(key_pair_of_secret, holder[1:]), "client of usage reports")
+            yield from _leaf(
+                ask(key_pair_of_secret, (holder[1], holder[2])), "client of usage reports"
+            )
         for holder in options.usage_authorities:
             yield from _held(ask, holder, "CA of usage reports")
 

@@ -26,6 +26,8 @@ from gatehouse.dataplane.origin import NO_ORIGIN
 
 MAX_RETRIES_WITH_BACKOFF = 4
 """Maximum number of retries with back-off."""
+MAX_RETRIES_WITHOUT_BACKOFF = 8
+"""Maximum number of other retries."""
 
 _CLIENT_CLOSED = 499
 """Status code for which NGINX has no ``error_page``."""
@@ -83,19 +85,20 @@ def attempts(
 def unsupported_retry(retry: ir.Retry) -> list[UnsupportedSetting]:
     """Return the settings of a retry that NGINX does not serve."""
     return [
-        *([] if _served_attempts(retry) == retry.attempts else [_TOO_MANY]),
+        *([] if _served_attempts(retry) == retry.attempts else [_too_many(retry)]),
         *([_NOT_CAUGHT] if _CLIENT_CLOSED in retry.codes else []),
     ]
 
 
 def _served_attempts(retry: ir.Retry) -> int:
-    return min(retry.attempts, MAX_RETRIES_WITH_BACKOFF) if retry.backoff else retry.attempts
+    limit = MAX_RETRIES_WITH_BACKOFF if retry.backoff else MAX_RETRIES_WITHOUT_BACKOFF
+    return min(retry.attempts, limit)
 
 
-_TOO_MANY = UnsupportedSetting(
-    NO_ORIGIN,
-    f"retry.attempts: NGINX supports at most {MAX_RETRIES_WITH_BACKOFF} with retry.backoff",
-)
+def _too_many(retry: ir.Retry) -> UnsupportedSetting:
+    condition = " with retry.backoff" if retry.backoff else ""
+    message = f"retry.attempts: NGINX supports at most {_served_attempts(retry)}{condition}"
+    return UnsupportedSetting(NO_ORIGIN, message)
 
 
 _NOT_CAUGHT = UnsupportedSetting(

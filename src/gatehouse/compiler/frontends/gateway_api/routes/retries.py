@@ -12,8 +12,8 @@ from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.routes import durations
 from gatehouse.compiler.ir import http as ir
 
-MAX_RETRIES = 8
-"""Maximum number of retries: back ends chain attempts, so the number must be bounded."""
+MAX_RETRIES = 1000
+"""Maximum number of retries of a request. Each is traffic that no client has sent."""
 
 
 _COOKIE_PATH = re.compile(r"/[!-:<-~]*")

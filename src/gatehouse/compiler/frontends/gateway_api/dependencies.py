@@ -72,7 +72,7 @@ def stream_needs(ask: Ask, host: VirtualHostKey) -> Needs | None:
     """Return the dependencies of the L4 route of a hostname; None if no route serves it."""
     if not host.routes:
         return None
-    route = l4_routes.oldest(ask, host.routes)
+    route = l4_routes.preferred(ask, host.hostname, host.routes)
     if rejected_by_proxy(ask, host.gateway, route):
         return None
     targets = ask(l4_routes.l4_backends, (host.gateway, route))

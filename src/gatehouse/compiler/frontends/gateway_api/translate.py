@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.compiler.frontends.gateway_api import dependencies, hostnames
+from gatehouse.compiler.frontends.gateway_api import dependencies
 from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     HTTP,
     STREAM_PROTOCOLS,
@@ -92,7 +92,7 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
     """Return a virtual host with the matches of its routes in order of precedence."""
     matches: list[tuple[tuple[bool, int], Ranked]] = []
     for route in host.routes:
-        named = ask(own_hostname, (route, host.hostname))
+        named = ask(l4_routes.own_hostname, (route, host.hostname))
         ranked = ask(translate, (host.gateway, route, host.port, host.protocol)).routes
         matches += [((not named[0], -named[1]), item) for item in ranked]
     # A route that names the hostname itself precedes one whose wildcard matches it.
@@ -136,14 +136,6 @@ def _unless_rejected(ask: Ask, gateway_key: Key, route: Route) -> Route | None:
 
 def _snippets(ask: Ask, key: Key) -> tuple[NginxSnippet, ...]:
     return ask(effective.gateway_snippets, key)
-
-
-def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
-    """Return the specificity of the route's hostname that matches the virtual host's hostname."""
-    route = ask.read(which[0])
-    names = [name.lower() for name in route.spec.hostnames] or [""]
-    covering = [name for name in names if hostnames.hostname_covers(name, which[1])]
-    return max(hostnames.specificity(name) for name in covering or [""])
 
 
 def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
@@ -190,7 +182,7 @@ def gateway_stream_hosts(ask: Ask, key: Key) -> Table[HostnameKey, ir.L4Host]:
 def stream_host(ask: Ask, host: VirtualHostKey) -> ir.L4Host:
     """Return the backends of the connections to one hostname."""
     listener = ask(serving_properties, (host.gateway, host.listener))
-    route = l4_routes.oldest(ask, host.routes) if host.routes else None
+    route = l4_routes.preferred(ask, host.hostname, host.routes) if host.routes else None
     targets = l4_routes.Targets()
     if route and rejected_by_proxy(ask, host.gateway, route):
         targets = l4_routes.Targets(rejected=1)

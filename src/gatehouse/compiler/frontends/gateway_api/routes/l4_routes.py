@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import routes
+from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
 from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
@@ -59,13 +60,24 @@ def l4_backends(ask: Ask, place: GatewayObject) -> Targets:
     )
 
 
-def oldest(ask: Ask, keys: tuple[Key, ...]) -> Key:
-    """Return the route that takes precedence: the oldest, then the first by namespace and name.
+def preferred(ask: Ask, hostname: str, keys: tuple[Key, ...]) -> Key:
+    """Return the route that takes precedence at a hostname.
 
-    A TLSRoute precedes TCPRoutes, which attach to every TLS listener that terminates TLS.
+    It has the most specific hostname of its own, then is the oldest, then the first by namespace
+    and name. A TLSRoute precedes TCPRoutes, which attach to every TLS listener that terminates TLS.
     """
 
-    def rank(key: Key) -> tuple[bool, str, tuple[str, ...]]:
-        return key[0] == "TCPRoute", ask.read(key).metadata.creation_timestamp, key[1:]
+    def rank(key: Key) -> tuple[bool, bool, int, str, tuple[str, ...]]:
+        is_exact, length = ask(own_hostname, (key, hostname))
+        created = ask.read(key).metadata.creation_timestamp
+        return key[0] == "TCPRoute", not is_exact, -length, created, key[1:]
 
     return min(keys, key=rank)
+
+
+def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
+    """Return the specificity of the route's hostname that matches the virtual host's hostname."""
+    route = ask.read(which[0])
+    names = [name.lower() for name in route.spec.hostnames] or [""]
+    covering = [name for name in names if hostnames.hostname_covers(name, which[1])]
+    return max(hostnames.specificity(name) for name in covering or [""])

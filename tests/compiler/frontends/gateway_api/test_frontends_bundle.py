@@ -7,7 +7,10 @@ from importlib import resources
 import msgspec
 import pytest
 
+from fakes.compiled_objects import engine_with
+from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api import crd_version
+from gatehouse.compiler.frontends.gateway_api.status import class_status
 from gatehouse.controller.informers import crd_versions
 
 
@@ -39,3 +42,29 @@ def test_bundled_crds_have_the_supported_version() -> None:
     )
     assert len(versions.versions) >= 10
     assert {crd_version.compatibility(version) for _, version in versions.versions} == {"same"}
+
+
+@pytest.mark.parametrize(
+    ("installed", "own", "foreign"),
+    [
+        ((), "HTTPRouteRetry", "HTTPRouteRetryCodes"),
+        (("v1.6.1", "main"), "GatewayInfrastructurePropagation", "GatewayInfrastructure"),
+        (("v1.7.0",), "HTTPRouteRetryCodes", "HTTPRouteRetry"),
+        (("v1.10.0-rc.1", "v1.7.0"), "GatewayInfrastructure", "GatewayInfrastructurePropagation"),
+        (("v1.7.0", "v1.6.1"), "HTTPRouteRetry", "HTTPRouteRetryCodes"),
+    ],
+)
+def test_class_names_features_as_the_installed_crds_do(
+    installed: tuple[str, ...], own: str, foreign: str
+) -> None:
+    spec = {"controllerName": "gatehouse.dev/nginx"}
+    gateway_class = {"metadata": {"name": "nginx"}, "spec": spec}
+    engine = engine_with([("GatewayClass", gateway_class)], gateway_api.ControllerSettings())
+    versions = tuple((f"{number}.crd", version) for number, version in enumerate(installed))
+    engine.commit({gateway_api.CRD_VERSIONS_KEY: gateway_api.CRDVersions(versions)})
+    with engine.compile() as ask:
+        status = ask(class_status.class_status, ("GatewayClass", "", "nginx"))
+    assert status is not None
+    assert own in status.features
+    assert foreign not in status.features
+    assert list(status.features) == sorted(set(status.features))

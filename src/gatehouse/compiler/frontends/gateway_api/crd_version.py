@@ -27,13 +27,26 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 def compatibility(version: str) -> Compatibility:
     """Compare a ``bundle-version`` with :data:`BUNDLED_VERSION`. An unparsable one is ``near``."""
-    parsed = _VERSION.fullmatch(version)
+    parsed = _parse(version)
     if parsed is None:
         return "near"
-    major, minor = int(parsed[1]), int(parsed[2])
-    if major != BUNDLED_VERSION[0]:
+    if parsed[0] != BUNDLED_VERSION[0]:
         return "foreign"
-    return "same" if minor == BUNDLED_VERSION[1] else "near"
+    return "same" if parsed == BUNDLED_VERSION else "near"
+
+
+def _parse(version: str) -> tuple[int, int] | None:
+    """Return the major and minor version; None if the text is no version."""
+    parsed = _VERSION.fullmatch(version)
+    return (int(parsed[1]), int(parsed[2])) if parsed else None
+
+
+def oldest_version(ask: Ask, _: str = "") -> tuple[int, int]:
+    """Return the oldest major and minor version of the CRDs; the bundled one if none is known."""
+    resource = ask.read(CRD_VERSIONS_KEY)
+    versions = resource.versions if isinstance(resource, CRDVersions) else ()
+    parsed = (_parse(version) for _, version in versions)
+    return min((version for version in parsed if version), default=BUNDLED_VERSION)
 
 
 def least_compatible(ask: Ask, _: str = "") -> tuple[Compatibility, str]:

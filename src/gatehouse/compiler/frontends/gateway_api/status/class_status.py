@@ -7,7 +7,7 @@ from gatehouse.compiler.frontends.gateway_api import crd_version
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller, classes
 from gatehouse.compiler.frontends.gateway_api.extensions import parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
-from gatehouse.compiler.frontends.gateway_api.status.supported_features import FEATURES
+from gatehouse.compiler.frontends.gateway_api.status.supported_features import supported_features
 from gatehouse.compiler.frontends.gateway_api.status.types import ClassStatus
 from gatehouse.incremental.query import Ask, Key
 
@@ -24,4 +24,4 @@ def class_status(ask: Ask, key: Key) -> ClassStatus | None:
     class_conditions = fold_findings(
         crd_version.crd_version_findings(ask), (accepted,), class_object.metadata.generation
     )
-    return ClassStatus(class_conditions, FEATURES)
+    return ClassStatus(class_conditions, supported_features(ask(crd_version.oldest_version, "")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FEATURES = (
+_EVERYWHERE = (
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
     "GRPCRoute",
@@ -14,7 +14,6 @@ FEATURES = (
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayHTTPSListenerDetectMisdirectedRequests",
-    "GatewayInfrastructurePropagation",
     "GatewayPort8080",
     "GatewayStaticAddresses",
     "HTTPRoute",
@@ -40,8 +39,6 @@ FEATURES = (
     "HTTPRouteRequestPercentageMirror",
     "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
-    "HTTPRouteRetry",
-    "HTTPRouteRetryBackendTimeout",
     "HTTPRouteRetryConnectionError",
     "HTTPRouteSchemeRedirect",
     "ListenerSet",
@@ -52,4 +49,18 @@ FEATURES = (
     "TLSRouteModeTerminate",
     "UDPRoute",
 )
-"""Sorted, as required by the API."""
+_UNTIL_1_6 = ("GatewayInfrastructurePropagation", "HTTPRouteRetry", "HTTPRouteRetryBackendTimeout")
+_SINCE_1_7 = (
+    "GRPCRouteRequestHeaderModifier",
+    "GatewayInfrastructure",
+    "GatewayRouteHostnameIntersectionPrecedence",
+    "HTTPRouteBackendURLRewrite",
+    "HTTPRouteRetryCodes",
+)
+"""Features by the versions of Gateway API that name them."""
+
+
+def supported_features(version: tuple[int, int]) -> tuple[str, ...]:
+    """Return the features that Gatehouse supports, by the names that a version of Gateway API has
+    for them. They are sorted, as required by the API."""
+    return tuple(sorted(_EVERYWHERE + (_UNTIL_1_6 if version < (1, 7) else _SINCE_1_7)))

@@ -81,6 +81,18 @@ class AllowedRoutes(View, frozen=True):
     kinds: tuple[RouteGroupKind, ...] = ()
 
 
+class ListenerFilter(View, frozen=True):
+    """A filter of all requests to a listener."""
+
+    type: str
+
+
+class ListenerFilters(View, frozen=True):
+    """Filters that run before a route is selected (Gateway API 1.7, GEP-5224)."""
+
+    requests: tuple[ListenerFilter, ...] = ()
+
+
 class ListenerSpec(View, frozen=True):
     """A listener of a Gateway."""
 
@@ -90,6 +102,7 @@ class ListenerSpec(View, frozen=True):
     hostname: str = ""
     tls: ListenerTls | None = None
     allowed_routes: AllowedRoutes = AllowedRoutes()
+    filters: ListenerFilters = ListenerFilters()
 
 
 class AllowedListeners(View, frozen=True):
@@ -103,6 +116,8 @@ class GatewayAddress(View, frozen=True):
 
     type: str = "IPAddress"
     value: str = ""
+    routability: str = ""
+    """Networks that must reach the address (Gateway API 1.7, GEP-5093); empty for the default."""
 
 
 class ClientValidationSpec(View, frozen=True):

@@ -29,6 +29,9 @@ def unsupported_address(ask: Ask, key: Key) -> Finding | None:
             supported = ", ".join(SUPPORTED_TYPES)
             message = f"{place}.type: {address.type} is not supported: must be {supported}"
             return Finding(Reason.UNSUPPORTED_ADDRESS, message)
+        if address.routability:
+            message = f"{place}.routability: {address.routability} is not supported"
+            return Finding(Reason.UNSUPPORTED_ADDRESS, message)
         if address.value and not _is_address(address.value):
             message = f"{place}.value: {address.value!r} must be an IP address"
             return Finding(Reason.UNSUPPORTED_ADDRESS, message)

@@ -1,6 +1,6 @@
-"""CEL rules that select fields which their schema does not declare.
+"""CEL rules that select fields which their schema does not declare, and results of rules.
 
-The embedded API server and a real kube-apiserver reject the same rules.
+The embedded API server and a real kube-apiserver reject the same rules and the same objects.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ AT_ROOT: list[tuple[str, str]] = [
     ("self.metadata.labels.size() == 0", "1:14: undefined field 'labels'"),
     ("self.spec.free == 1", "1:10: undefined field 'free'"),
 ]
-RESERVED: list[tuple[str, dict[str, Any], bool]] = [
+EVALUATED: list[tuple[str, dict[str, Any], bool]] = [
     ("self.namespace == 'x' && self.__namespace__ == 'x'", {"namespace": "x"}, True),
     ("self.namespace == 'x' || self.__namespace__ == 'x'", {"namespace": "y"}, False),
     ("has(self.namespace) || has(self.__namespace__)", {"name": "x"}, False),
@@ -105,8 +105,14 @@ RESERVED: list[tuple[str, dict[str, Any], bool]] = [
     ("self.function.k.const == 'x'", {"function": {"k": {}}}, False),
     ("self.function.const.name == 'x'", {"function": {"const": {"name": "x"}}}, True),
     ("has(self.function.__const__)", {"function": {"const": {"name": "x"}}}, False),
+    ("!format.dns1123Label().validate(self.name).hasValue()", {"name": "a-b"}, True),
+    ("!format.dns1123Label().validate(self.name).hasValue()", {"name": "-a"}, False),
+    ("self.map.all(k, !format.qualifiedName().validate(k).hasValue())", {"map": {"a/b": {}}}, True),
+    ("self.map.all(k, !format.qualifiedName().validate(k).hasValue())", {"map": {"-a": {}}}, False),
+    ("format.labelValue().validate(self.name).value().size() == 1", {"name": "_"}, True),
+    ("format.labelValue().validate(self.name).value().size() == 1", {"name": "a"}, False),
 ]
-"""Rules with names that are reserved words, a spec, and whether the rule holds for it."""
+"""Rules with names that are reserved words or with formats, a spec, and whether the rule holds."""
 
 
 def crd(number: int, rule: str, *, at_root: bool = False) -> dict[str, Any]:
@@ -188,20 +194,16 @@ def test_bundled_crds_declare_all_fields_of_their_rules(path: Path) -> None:
     assert list(crds.check_crd(definition, None)) == []
 
 
-@pytest.mark.parametrize(("rule", "spec", "holds"), RESERVED)
-def test_embedded_server_reads_fields_named_by_reserved_words(
-    rule: str, spec: dict[str, Any], holds: bool
-) -> None:
+@pytest.mark.parametrize(("rule", "spec", "holds"), EVALUATED)
+def test_embedded_server_evaluates_rules(rule: str, spec: dict[str, Any], holds: bool) -> None:
     [version] = crd(0, rule)["spec"]["versions"]
     node = node_of(version["schema"]["openAPIV3Schema"])
     assert (evaluate_rules(node, {"spec": spec}, None) == []) is holds
 
 
-@pytest.mark.parametrize("number", range(len(RESERVED)), ids=[rule for rule, _, _ in RESERVED])
-def test_kubernetes_reads_fields_named_by_reserved_words(
-    kube_apiserver: KubeApiserver, number: int
-) -> None:
-    rule, spec, holds = RESERVED[number]
+@pytest.mark.parametrize("number", range(len(EVALUATED)), ids=[rule for rule, _, _ in EVALUATED])
+def test_kubernetes_evaluates_rules(kube_apiserver: KubeApiserver, number: int) -> None:
+    rule, spec, holds = EVALUATED[number]
     home = kube_apiserver.kubeconfig.parent
     kubectl = Kubectl(newest(), kube_apiserver.kubeconfig, home, "default")
     definition = crd(100 + number, rule)

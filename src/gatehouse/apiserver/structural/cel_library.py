@@ -127,11 +127,19 @@ _NAMED = {
 """Named formats: pattern and maximum length in characters."""
 
 
-def _validate(named: dict[str, str], text: str) -> list[str] | None:
+def _validate(named: dict[str, str], text: str) -> list[str]:
+    """Return the problems of a text; empty for none."""
     pattern, max_length = _NAMED[named["text"]]
     if len(text) <= max_length and re.fullmatch(pattern, text):
-        return None
+        return []
     return [f"must be a {named['text']}"]
+
+
+def _problems(problems: list[str]) -> list[str]:
+    """Return the problems that there are. Raises ValueError for none."""
+    if not problems:
+        raise ValueError("optional.none() dereference")
+    return problems
 
 
 def _formats() -> list[Any]:
@@ -139,7 +147,13 @@ def _formats() -> list[Any]:
         return lambda: {"~": "format", "text": name}
 
     named_formats = [_function(f"format.{name}", _DYN, [], maker(name)) for name in _NAMED]
-    return [*named_formats, _function("validate", _DYN, [_DYN, _STRING], _validate, member=True)]
+    # Functions in Python cannot return CEL's optional values. A list has the functions of them.
+    return [
+        *named_formats,
+        _function("validate", _LIST, [_DYN, _STRING], _validate, member=True),
+        _function("hasValue", _BOOL, [_LIST], bool, member=True),
+        _function("value", _LIST, [_LIST], _problems, member=True),
+    ]
 
 
 def _texts() -> list[Any]:

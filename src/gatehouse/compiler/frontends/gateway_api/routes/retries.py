@@ -12,7 +12,7 @@ from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.routes import durations
 from gatehouse.compiler.ir import http as ir
 
-MAX_RETRIES = 1000
+MAX_RETRIES = 100
 """Maximum number of retries of a request. Each is traffic that no client has sent."""
 
 

@@ -254,8 +254,7 @@ class Quarantine:
         """Yield what a proxy names: an object, or that with a credential."""
         gateway = version.gateway
         if _is_listener(among):
-            # What it contains is the cause, not its port.
-            return
+            return  # What it contains is the cause, not its port.
         if among:
             names = [entry.name for entry in gateway.credentials if entry.origins == among]
             yield from (Suspect(among[0], credential=name) for name in names)

@@ -25,6 +25,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     service_port,
     used_endpoints,
 )
+from gatehouse.compiler.frontends.gateway_api.routes.backend_tls import backend_tls_at
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.settings import Sourced
@@ -70,8 +71,18 @@ def explain_backends(
             problem = f"Service {namespace}/{reference.name} has 0 of {len(endpoints)} ready"
             problem = _other_port(ask, match) or f"{problem} endpoints"
             status = NO_ENDPOINTS_STATUS
+        if invalid := _invalid_tls(ask, place[0], match):
+            problem, status = invalid, INVALID_STATUS
         result.append(ExplainedBackend(name, reference.weight, share, endpoints, status, problem))
     return tuple(result)
+
+
+def _invalid_tls(ask: Ask, gateway: Key, key: ClusterKey) -> str:
+    """Return why the BackendTLSPolicy of a Service allows no connection; empty if one does."""
+    policy = ask(backend_tls_policy, key)
+    if policy is None or (resolved := ask(backend_tls_at, (gateway, policy))).tls is not None:
+        return ""
+    return f"{object_of(policy)}: {'; '.join(finding.message for finding in resolved.findings)}"
 
 
 def _other_port(ask: Ask, key: ClusterKey) -> str:

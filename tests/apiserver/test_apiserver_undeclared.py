@@ -95,6 +95,7 @@ AT_ROOT: list[tuple[str, str]] = [
     ("self.metadata.labels.size() == 0", "1:14: undefined field 'labels'"),
     ("self.spec.free == 1", "1:10: undefined field 'free'"),
 ]
+QUALIFIED = "self.map.all(k, !format.qualifiedName().validate(k).hasValue())"
 EVALUATED: list[tuple[str, dict[str, Any], bool]] = [
     ("self.namespace == 'x' && self.__namespace__ == 'x'", {"namespace": "x"}, True),
     ("self.namespace == 'x' || self.__namespace__ == 'x'", {"namespace": "y"}, False),
@@ -107,8 +108,11 @@ EVALUATED: list[tuple[str, dict[str, Any], bool]] = [
     ("has(self.function.__const__)", {"function": {"const": {"name": "x"}}}, False),
     ("!format.dns1123Label().validate(self.name).hasValue()", {"name": "a-b"}, True),
     ("!format.dns1123Label().validate(self.name).hasValue()", {"name": "-a"}, False),
-    ("self.map.all(k, !format.qualifiedName().validate(k).hasValue())", {"map": {"a/b": {}}}, True),
-    ("self.map.all(k, !format.qualifiedName().validate(k).hasValue())", {"map": {"-a": {}}}, False),
+    (QUALIFIED, {"map": {"a/b": {}}}, True),
+    (QUALIFIED, {"map": {"-a": {}}}, False),
+    (QUALIFIED, {"map": {f"{'p' * 63}.example/{'n' * 63}": {}}}, True),
+    (QUALIFIED, {"map": {"n" * 64: {}}}, False),
+    (QUALIFIED, {"map": {f"{'p.' * 126}pp/n": {}}}, False),
     ("format.labelValue().validate(self.name).value().size() == 1", {"name": "_"}, True),
     ("format.labelValue().validate(self.name).value().size() == 1", {"name": "a"}, False),
 ]

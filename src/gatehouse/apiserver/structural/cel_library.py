@@ -117,12 +117,14 @@ def _function(
     return cel.FunctionDecl(name, [overload])
 
 
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _NAMED = {
     "dns1123Label": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63),
-    "dns1123Subdomain": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", 253),
+    "dns1123Subdomain": (_SUBDOMAIN, 253),
     "dns1035Label": (r"[a-z]([-a-z0-9]*[a-z0-9])?", 63),
-    "qualifiedName": (r"([a-z0-9.-]+/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", 317),
-    "labelValue": (r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", 63),
+    "qualifiedName": (rf"(?:(?=[^/]{{1,253}}/){_SUBDOMAIN}/)?(?=.{{1,63}}$){_NAME}", 317),
+    "labelValue": (rf"({_NAME})?", 63),
 }
 """Named formats: pattern and maximum length in characters."""
 

@@ -65,7 +65,8 @@ long: env-dev  ## Run the tests that take minutes, and property tests with other
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \
 	  $(PYTEST) $(FEW_WORKERS) -m "(long or hypothesis) and not peers" $(TESTS) $(ARGS)
 
-check: lint types contracts  ## All checks that run nothing: lint, types, contracts
+check: env-dev  ## All checks that run nothing, two at a time: lint, types, contracts
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types contracts
 
 lint: env-dev  ## Formatting, lint and prose
 	$(BIN)/ruff format --check src tests bench scripts hatch_build.py

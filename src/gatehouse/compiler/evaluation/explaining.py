@@ -80,9 +80,8 @@ def explain_http(ask: Ask, which: tuple[Key, HttpRequest, bool]) -> Explanation:
     if decision.listener is None:
         answer = missing_port(listeners, request, base)
         if any(listener.port == request.port for listener in compiled.api_listeners):
-            cause = (
-                f"port {request.port} serves kube-apiservers: see gatehouse explain kube-request"
-            )
+            where = f"port {request.port} serves kube-apiservers"
+            cause = f"{where}: see gatehouse explain kube-request"
             answer = ExpectedResponse("forwarded", cause)
         return msgspec.structs.replace(base, answer=answer)
     unattached = unattached_routes(ask, key, request.hostname, request.port, target=request.target)

@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import ssl
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from cryptography import x509
 from cryptography.x509 import IPAddress
 
 from fakes import kube_estate, patience
@@ -25,9 +28,11 @@ from fakes.installation import Installation
 from fakes.kube_estate import PORT, Cluster, Estate, wait_for_condition
 from fakes.kube_writers import Writer, all_failures
 from fakes.patience import until
+from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.base import control
+from gatehouse.standalone import process_records
 
 pytestmark = [
     pytest.mark.process,
@@ -40,6 +45,7 @@ READERS = 8
 WRITERS = 8
 WATCHES = int(os.environ.get("FAULT_WATCHES", "1000"))
 CHANGES = 100
+NO_ENDPOINTS = re.compile("no ready endpoints.*: connection refused$")
 
 
 @pytest.fixture(scope="module")
@@ -136,36 +142,63 @@ async def ready(front: Front, name: str = A, count: int = 20) -> None:
                 await asyncio.sleep(0.05)
 
 
+async def missed(
+    client: kube.Client, cluster: Cluster, number: int, end: Callable[[], object]
+) -> tuple[float, float]:
+    """End a server until the data plane misses it, and run it until the data plane uses it again.
+
+    Return the loop's times before its end and when it was missed.
+    """
+    now = asyncio.get_running_loop().time
+    begun = now()
+    await asyncio.to_thread(end)
+    await wait_for_condition(client, cluster.name, "ServersReady", "False")
+    noticed = now()
+    await asyncio.to_thread(cluster.run, number)
+    await until(partial(all_ready, client, cluster.name))
+    return begun, noticed
+
+
+async def all_ready(client: kube.Client, name: str) -> bool:
+    """Return whether the status of an UpstreamCluster names no server that is not ready."""
+    upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, name)
+    conditions = upstream_cluster["status"]["conditions"]
+    return not any(condition["type"] == "ServersReady" for condition in conditions)
+
+
 async def test_requests_succeed_when_one_kube_apiserver_is_killed(
-    clusters: Estate, front: Front
+    clusters: Estate, front: Front, client: kube.Client
 ) -> None:
     cluster = clusters.clusters[A]
     async with front.load() as answers:
         for number in range(3):
-            await asyncio.to_thread(cluster.servers[number].kill)
-            await asyncio.sleep(2)
-            await asyncio.to_thread(cluster.run, number)
-            await asyncio.sleep(4)
+            await missed(client, cluster, number, cluster.servers[number].kill)
     # A GET whose server is lost is asked again elsewhere.
     assert answers.keys() == {"200"}
 
 
+async def progress(writers: list[Writer]) -> None:
+    """Wait until writers have got 200 more answers."""
+
+    def total() -> int:
+        return sum(kube_writer.answers.total() for kube_writer in writers)
+
+    goal = total() + 200
+    await until(lambda: total() >= goal)
+
+
 async def test_writes_are_not_repeated_when_kube_apiservers_are_killed(
-    clusters: Estate, front: Front
+    clusters: Estate, front: Front, client: kube.Client
 ) -> None:
     cluster = clusters.clusters[A]
-    now = asyncio.get_running_loop().time
-    kills: list[float] = []
+    outages: list[tuple[float, float]] = []
     async with front.session() as http:
         writers = [Writer(http, MAPS, A, number) for number in range(WRITERS)]
         tasks = [asyncio.create_task(kube_writer.write()) for kube_writer in writers]
         for number in (0, 1, 2, 0):
-            await asyncio.sleep(2)
-            kills.append(now())
-            await asyncio.to_thread(cluster.servers[number].kill)
-            await asyncio.sleep(2)
-            await asyncio.to_thread(cluster.run, number)
-            await asyncio.sleep(4)
+            await progress(writers)
+            outages.append(await missed(client, cluster, number, cluster.servers[number].kill))
+        await progress(writers)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -181,8 +214,8 @@ async def test_writes_are_not_repeated_when_kube_apiservers_are_killed(
     assert [what for _, what in failures if "retry-after" in what] == []
     # All writers had one request under way, and those at other servers went on. The next request of
     # a writer may meet another connection to the killed server, before Envoy sees its end.
-    assert len(failures) <= WRITERS * len(kills)
-    assert all(any(0 <= when - kill < 2 for kill in kills) for when, _ in failures)
+    assert len(failures) <= WRITERS * len(outages)
+    assert all(any(begun <= when <= noticed for begun, noticed in outages) for when, _ in failures)
     marks = Counter(obj["metadata"]["labels"]["mark"] for obj in result)
     assert set(marks.values()) == {1}
     assert {mark for kube_writer in writers for mark in kube_writer.made} <= marks.keys()
@@ -190,16 +223,16 @@ async def test_writes_are_not_repeated_when_kube_apiservers_are_killed(
 
 
 async def test_requests_get_503_status_when_all_kube_apiservers_are_killed(
-    clusters: Estate, front: Front
+    clusters: Estate, front: Front, client: kube.Client
 ) -> None:
     cluster = clusters.clusters[A]
     async with front.load() as answers, front.load(B) as others:
         for server in cluster.servers:
             await asyncio.to_thread(server.kill)
-        await asyncio.sleep(2)
-        answers.clear()
         # First the last server is tried again and again, then checks have found it gone.
-        await asyncio.sleep(10)
+        await until(partial(all_refuse, client, A, len(cluster.servers)))
+        answers.clear()
+        await until(lambda: [text for text in messages(answers) if NO_ENDPOINTS.search(text)])
         documents = [json.loads(answer.partition(" ")[2]) for answer in answers]
         for number in range(3):
             await asyncio.to_thread(cluster.run, number)
@@ -209,10 +242,22 @@ async def test_requests_get_503_status_when_all_kube_apiservers_are_killed(
             "Status", 503, "ServiceUnavailable",
         )  # fmt: skip
         assert document["details"]["retryAfterSeconds"] > 0
-    messages = {status["message"] for status in documents}
-    unready = {message for message in messages if "no ready endpoints" in message}
-    assert any(message.endswith(": connection refused") for message in unready), unready
     assert others.keys() == {"200"}
+
+
+async def all_refuse(client: kube.Client, name: str, number: int) -> bool:
+    """Return whether an UpstreamCluster has so many servers that refuse connections."""
+    condition = await wait_for_condition(client, name, "ServersReady", "False")
+    return str(condition["message"]).count("connection refused") == number
+
+
+def messages(answers: Counter[str]) -> list[str]:
+    """Return the messages of Statuses."""
+    return [
+        json.loads(answer.partition(" ")[2])["message"]
+        for answer in answers
+        if answer.startswith("503 ")
+    ]
 
 
 async def test_requests_succeed_when_control_plane_and_reviewer_are_killed(
@@ -220,17 +265,23 @@ async def test_requests_succeed_when_control_plane_and_reviewer_are_killed(
 ) -> None:
     kubectl = clusters.clusters[A].kubectl()
     token = (await asyncio.to_thread(kubectl, "create", "token", "bot")).strip()
+    parts = ("controller", "apiserver")
+    killed = [installation.part(part) for part in parts]
     async with front.load() as answers, front.load(Authorization=f"Bearer {token}") as known:
-        for part in ("controller", "apiserver"):
-            installation.part(part).signal(signal.SIGKILL)
+        for record in killed:
+            record.signal(signal.SIGKILL)
         (place,) = installation.state.glob("node/pods/*/volumes/run/reviewer")
         reviewer = control.pid(place)
         assert reviewer is not None
         os.kill(reviewer, signal.SIGKILL)
-        await asyncio.sleep(5)
+        await until(lambda: _another(place, reviewer))
+        await until(lambda: not any(record.alive() for record in killed))
+        records = [installation.state / "run" / f"{part}.json" for part in parts]
+        await until(lambda: all(map(process_records.recorded, records)))
+        async with installation.client():
+            pass
     assert answers.keys() == {"200"}
     assert known.keys() == {"200"}
-    await until(lambda: _another(place, reviewer))
     anew = (await asyncio.to_thread(kubectl, "create", "token", "bot")).strip()
     async with front.load(Authorization=f"Bearer {anew}") as known:
         pass
@@ -243,24 +294,40 @@ async def _another(place: Path, than: int) -> bool:
     return False
 
 
-async def rotated(clusters: Estate, client: kube.Client, cluster: Cluster, directory: Path) -> None:
-    """Replace the servers' certificates one by one with those of another CA; first trust both."""
+async def rotated(
+    clusters: Estate, client: kube.Client, admin: Path, cluster: Cluster, directory: Path
+) -> None:
+    """Replace the servers' certificates one by one with those of another CA; first trust both.
+
+    ``admin``: the socket of Envoy's admin interface.
+    """
     other = Authority(directory, "renewed")
     raw = clusters.client_secret(cluster)
-    both = kube_estate.b64(cluster.authority + other.pem)
-    name = raw["metadata"]["name"]
-    await client.patch(resources.SECRETS, name, {"data": {"ca.crt": both}}, "default")
-    await asyncio.sleep(3)
+    renewed = x509.load_pem_x509_certificate(other.pem)
+
+    async def trust(*authorities: bytes) -> None:
+        data = {"ca.crt": kube_estate.b64(b"".join(authorities))}
+        await client.patch(resources.SECRETS, raw["metadata"]["name"], {"data": data}, "default")
+
+    await trust(cluster.authority, other.pem)
+    await until(partial(_trusts, admin, renewed))
     for number, server in enumerate(cluster.servers):
         names = kube_estate.KUBERNETES, IPAddress(ip_address("127.0.0.1"))
         server.shows, server.trusted = other.issue(f"server-{number}", *names), other.file
-        await asyncio.to_thread(server.stop)
-        await asyncio.to_thread(cluster.run, number)
-        await asyncio.sleep(4)
-    await client.patch(
-        resources.SECRETS, name, {"data": {"ca.crt": kube_estate.b64(other.pem)}}, "default"
-    )
-    await asyncio.sleep(3)
+        await missed(client, cluster, number, server.stop)
+    await trust(other.pem)
+    await missed(client, cluster, 0, cluster.servers[0].stop)
+
+
+async def _trusts(admin: Path, authority: x509.Certificate) -> bool:
+    """Return whether an Envoy has a CA certificate."""
+    _, text = await AdminClient(admin).get("/certs")
+    serials = {
+        certificate["serial_number"].lstrip("0")
+        for entry in json.loads(text)["certificates"]
+        for certificate in entry.get("ca_cert", ())
+    }
+    return f"{authority.serial_number:x}" in serials
 
 
 async def watch(
@@ -330,8 +397,9 @@ async def test_watches_survive_changes(clusters: Estate, front: Front, client: k
 
 
 async def test_kube_apiserver_certificates_and_ca_are_renewed(
-    clusters: Estate, front: Front, client: kube.Client, tmp_path: Path
+    clusters: Estate, front: Front, client: kube.Client, installation: Installation, tmp_path: Path
 ) -> None:
+    (admin,) = installation.state.glob("node/pods/*/volumes/run/**/admin.sock")
     async with front.load(B) as answers:
-        await rotated(clusters, client, clusters.clusters[B], tmp_path)
+        await rotated(clusters, client, admin, clusters.clusters[B], tmp_path)
     assert answers.keys() == {"200"}

@@ -195,7 +195,7 @@ class World:
         gc.disable()
         with self.engine.compile() as ask:
             gateway = combined.compile_combined_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(combined.desired_status, ask(combined.status_subjects, ""))
+            ask.map(combined.desired_status, ask(combined.status_subjects))
         gc.enable()
         assert gateway is not None
         access_log = AccessLog() if self.access_log else None

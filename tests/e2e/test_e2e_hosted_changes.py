@@ -211,7 +211,7 @@ async def test_node_proxy_follows_address_changes_of_the_gateway_hostname(
     await apply(client, [gateway("others")])
     await apply(client, served(clusters[0], "apis", "others"))
     other = await programmed(client, "others", clusters[0])
-    with serving(estate.node, "gateway.test") as dns:
+    with serving(estate.node) as dns:
         dns.answers(address)
         start = functools.partial(
             node_proxy.start, f"gateway.test:{INSIDE}", ONE[:1], "--proxy", proxy,
@@ -242,7 +242,7 @@ async def test_haproxy_keeps_the_gateway_address_while_dns_is_unavailable(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
 ) -> None:
     """NGINX does not: it drops the addresses when their time to live is over."""
-    with serving(estate.node, "gateway.test") as dns:
+    with serving(estate.node) as dns:
         dns.answers(address)
         start = functools.partial(
             node_proxy.start, f"gateway.test:{INSIDE}", ONE[:1], "--proxy", "haproxy",

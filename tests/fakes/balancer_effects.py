@@ -52,7 +52,7 @@ class BalancerOutputs:
         sent: list[Any] = []
         texts: dict[Key, str] = {}
         with self._engine.compile() as ask:
-            for key in ask(front.load_balancer_sources, ""):
+            for key in ask(front.load_balancer_sources):
                 result = ask(front.compile_balancer, key)
                 machines = result.balancer if isinstance(result.balancer, Machines) else None
                 if (machines.proxy if machines else "nginx") != self._proxy:

@@ -41,7 +41,7 @@ def engine_with(
 
 def merged_statuses(ask: Ask) -> Iterator[tuple[Key, bytes]]:
     """Yield the status of each object that has one, as it is written."""
-    for key in ask(combined.status_subjects, ""):
+    for key in ask(combined.status_subjects):
         status = ask(combined.desired_status, key)
         if status is not None:
             merged = combined.merge_combined_status(key[0], None, status, NOW)

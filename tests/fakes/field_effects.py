@@ -210,8 +210,8 @@ class GatewayOutputs:
         """Return configurations with written objects, and the text of each status."""
         with compile_pass(self._engine) as ask:
             texts = {key: status.decode() for key, status in merged_statuses(ask)}
-            written: list[Any] = [ask(gateway_api.fetches, "")]
-            for key in ask(gateway_api.gateways, ""):
+            written: list[Any] = [ask(gateway_api.fetches)]
+            for key in ask(gateway_api.gateways):
                 output = ask(outputs.gateway_output, key)
                 written.append(output and output.content.version)
                 written.append(self._provisioned(ask, key, texts))

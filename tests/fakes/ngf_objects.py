@@ -65,7 +65,7 @@ def bad_conditions(engine: Engine) -> dict[str, str]:
     """Return the messages of all conditions that report a problem, by object and condition."""
     result = {}
     with engine.compile() as ask:
-        for key in ask(combined.status_subjects, ""):
+        for key in ask(combined.status_subjects):
             status = ask(combined.desired_status, key)
             if status is None:
                 continue

@@ -113,10 +113,10 @@ class World:
     def run(self) -> tuple[dict[Key, ir.GatewayConfiguration | None], dict[Key, combined.Status]]:
         """Make a whole pass, as the controller does: what a pass does not ask is forgotten."""
         with self.engine.compile() as ask:
-            keys = ask(gateway_api.gateways, "")
+            keys = ask(gateway_api.gateways)
             gateways = {key: ask(combined.compile_combined_gateway, key) for key in keys}
             result = {
-                key: ask(combined.desired_status, key) for key in ask(combined.status_subjects, "")
+                key: ask(combined.desired_status, key) for key in ask(combined.status_subjects)
             }
             clusters = ask.read(upstream_cluster.CLUSTERS)
             self.allocated = dict(ask.map(upstream_cluster.allocation, clusters).items())

@@ -181,8 +181,7 @@ def _nginx_of(case: str) -> nginx.NginxCapabilities:
 def _gateways(engine: Engine) -> list[tuple[Key, GatewayConfiguration]]:
     with engine.compile() as ask:
         compiled = [
-            (key, ask(combined.compile_combined_gateway, key))
-            for key in ask(gateway_api.gateways, "")
+            (key, ask(combined.compile_combined_gateway, key)) for key in ask(gateway_api.gateways)
         ]
     return [(key, gateway) for key, gateway in compiled if gateway is not None]
 
@@ -191,7 +190,7 @@ def _statuses(engine: Engine) -> dict[str, Any]:
     with engine.compile() as ask:
         statuses = {
             f"{key[0]} {key[2]}": combined.merge_combined_status(key[0], None, status, NOW)
-            for key in ask(combined.status_subjects, "")
+            for key in ask(combined.status_subjects)
             if key[0] != "GatewayClass"
             and (status := ask(combined.desired_status, key)) is not None
         }

@@ -133,7 +133,7 @@ def test_errors_of_unread_queries_are_freed_without_the_collector(
     try:
         with engine.compile() as ask, contextlib.suppress(HostileError):
             ask(query, route(1))
-        error = weakref.ref(engine._memos[raising][route(1)].error)
+        error = weakref.ref(engine._memos[raising][route(1),].error)
         assert error() is not None
         run(engine)
         assert error() is None
@@ -303,7 +303,7 @@ def test_query_with_a_new_dependency_sees_one_snapshot() -> None:
 
     def user(ask: Ask, _: str) -> tuple[str | None, ...]:
         used = ask(source, "")[0]
-        values = [ask.entry(far, 5, name) for name in used]
+        values = [ask.entry(far, 5, key=name) for name in used]
         observed.append((used, values))
         return tuple(values)
 
@@ -360,7 +360,7 @@ def node(ask: Ask, name: int) -> int:
     """Query of a graph: the objects say which nodes it calls, and its value seldom changes."""
     value, callees = ask.read(("Node", str(name)))
     for callee in callees:
-        value += ask(node, callee) if callee % 2 else ask.entry(entry_of, callee, "")
+        value += ask(node, callee) if callee % 2 else ask.entry(entry_of, callee, key="")
     return int(value % 3)
 
 

@@ -256,8 +256,8 @@ def keyed(ask: Ask, _: str) -> Table[str, int]:
     return Table({"even": 0, "odd": 1, **{key[1]: ask.read(key) for key in ask.read(("@all",))}})
 
 
-def entry(ask: Ask, which: tuple[str, str]) -> int | None:
-    return ask.entry(keyed, *which)
+def entry(ask: Ask, argument: str, key: str) -> int | None:
+    return ask.entry(keyed, argument, key=key)
 
 
 def entries(ask: Ask, argument: str) -> Table[str, int]:
@@ -267,35 +267,35 @@ def entries(ask: Ask, argument: str) -> Table[str, int]:
 def test_query_of_one_entry_depends_on_that_entry_only() -> None:
     engine = world(1_000)
     with engine.compile() as ask:
-        assert ask(entry, ("", "00500")) == 500
-        assert ask(entry, ("", "absent")) is None
+        assert ask(entry, "", "00500") == 500
+        assert ask(entry, "", "absent") is None
     runs = engine.runs
     engine.commit({("N", "00499"): 1})
     with engine.compile() as ask:
-        ask(entry, ("", "00500"))
-        ask(entry, ("", "absent"))
+        ask(entry, "", "00500")
+        ask(entry, "", "absent")
     assert engine.runs - runs == 1
     engine.commit({("N", "00500"): 7, ("N", "absent"): 8})
     with engine.compile() as ask:
-        assert (ask(entry, ("", "00500")), ask(entry, ("", "absent"))) == (7, 8)
+        assert (ask(entry, "", "00500"), ask(entry, "", "absent")) == (7, 8)
     engine.commit({("N", "00500"): None})
     with engine.compile() as ask:
-        assert (ask(entry, ("", "00500")), ask(entry, ("", "absent"))) == (None, 8)
+        assert (ask(entry, "", "00500"), ask(entry, "", "absent")) == (None, 8)
 
 
 def test_table_stays_cached_while_its_entries_are_used() -> None:
     engine = world(10)
     for _ in range(2):
         with engine.compile() as ask:
-            ask(entry, ("", "00005"))
+            ask(entry, "", "00005")
     runs = engine.runs
     with engine.compile() as ask:
-        ask(entry, ("", "00005"))
+        ask(entry, "", "00005")
     assert engine.runs == runs
     with engine.compile():
         pass
     with engine.compile() as ask:
-        ask(entry, ("", "00005"))
+        ask(entry, "", "00005")
     assert engine.runs - runs == 2
 
 

@@ -180,10 +180,10 @@ def decoded(key: Key, body: Object | None) -> Any:
 def everything(engine: Engine) -> tuple[Any, Any]:
     with engine.compile() as ask:
         gateways = [
-            ask(combined.compile_combined_gateway, key) for key in ask(gateway_api.gateways, "")
+            ask(combined.compile_combined_gateway, key) for key in ask(gateway_api.gateways)
         ]
-        statuses = ask.map(combined.desired_status, ask(combined.status_subjects, ""))
-        serving = ask.map(combined.gateways_of_attached, ask(combined.status_subjects, ""))
+        statuses = ask.map(combined.desired_status, ask(combined.status_subjects))
+        serving = ask.map(combined.gateways_of_attached, ask(combined.status_subjects))
         records = ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED))
         return gateways, (statuses, serving, records)
 
@@ -191,7 +191,7 @@ def everything(engine: Engine) -> tuple[Any, Any]:
 def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], list[Key]]]:
     """Return, for each Service, the Gateways that use it: by the index, and by a full scan."""
     with engine.compile() as ask:
-        gateways = ask(gateway_api.gateways, "")
+        gateways = ask(gateway_api.gateways)
         return [
             (
                 name,

@@ -310,7 +310,7 @@ def test_change_of_a_ceiling_compiles_only_gateways_of_the_class(number: int) ->
     def run() -> tuple[int, list[bool]]:
         before = engine.runs
         with engine.compile() as ask:
-            accepted = [ask(policy_rejection, place) is None for place in places]
+            accepted = [ask(policy_rejection, *place) is None for place in places]
         return engine.runs - before, accepted
 
     for name in ("a", "b"):

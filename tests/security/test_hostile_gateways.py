@@ -80,11 +80,11 @@ def compiled(objects: Sequence[Object]) -> Iterator[GatewayConfiguration]:
     admitted = [*admitted_objects(BASE), *((raw["kind"], raw) for raw in objects)]
     with engine_with(admitted, gateway_api.ControllerSettings(bind="any")).compile() as ask:
         assert list(merged_statuses(ask))
-        for key in ask(combined.status_subjects, ""):
+        for key in ask(combined.status_subjects):
             ask(combined.gateways_of_attached, key)
             ask(combined.deadlines, key)
         ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED))
-        for key in ask(gateway_api.gateways, ""):
+        for key in ask(gateway_api.gateways):
             gateway = ask(combined.compile_combined_gateway, key)
             if gateway is not None:
                 yield gateway

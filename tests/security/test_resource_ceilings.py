@@ -217,7 +217,7 @@ def test_changed_policy_is_added_up_again_without_the_others(number: int) -> Non
         before = engine.runs
         with engine.compile() as ask:
             for namespace in ("a", "b"):
-                ask(excess_claims, (ResourceLimits(), namespace))
+                ask(excess_claims, ResourceLimits(), namespace)
         return engine.runs - before
 
     for index in range(number):

@@ -59,7 +59,7 @@ class World:
         with self.engine.compile() as ask:
             return {
                 key: ask(combined.desired_status, key)
-                for key in ask(combined.status_subjects, "")
+                for key in ask(combined.status_subjects)
                 if key[0].endswith("Route")
             }
 

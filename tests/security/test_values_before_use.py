@@ -56,7 +56,7 @@ def refusals(proxy: str) -> dict[str, list[str]]:
     engine.commit(by_subject(GATEWAY, generator.generate(gateway).unsupported))
     result: dict[str, list[str]] = defaultdict(list)
     with engine.compile() as ask:
-        for key in ask(combined.status_subjects, ""):
+        for key in ask(combined.status_subjects):
             status = ask(combined.desired_status, key)
             if status is not None:
                 merged = combined.merge_combined_status(key[0], None, status, NOW)

@@ -193,7 +193,7 @@ def compile_objects(
     traffic: dict[TrafficEntry, TrafficTarget] = {}
     gateways = []
     with compile_pass(engine) as ask:
-        for key in ask(gateway_api.gateways, ""):
+        for key in ask(gateway_api.gateways):
             configuration = ask(combined.compile_combined_gateway, key)
             if configuration is not None:
                 traffic |= traffic_of(configuration)
@@ -204,7 +204,7 @@ def compile_objects(
 
 
 def _condition_findings(ask: Ask) -> Iterator[tuple[Key, CheckFinding]]:
-    for key in ask(combined.status_subjects, ""):
+    for key in ask(combined.status_subjects):
         desired = combined.desired_status(ask, key)
         if desired is None:
             continue

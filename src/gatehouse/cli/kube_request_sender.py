@@ -181,7 +181,7 @@ def _place(objects: ObjectSet, cluster: str) -> ServingGateway:
     key = ("UpstreamCluster", "", cluster)
     with offline_pass(objects.objects) as ask:
         for gateway in ask(gateways_of_cluster, key):
-            hosts = ask(cluster_hostnames, (gateway, key)).own
+            hosts = ask(cluster_hostnames, gateway, key).own
             addresses = ask(gateway_addresses, gateway)
             if hosts and addresses:
                 port = ask(cluster_listeners, gateway)[0].port

@@ -132,7 +132,7 @@ def _collect(ask: query.Ask) -> CompileResult:
         plans=ask(_plans, ""),
         statuses=ask(_statuses, ""),
         attached=ask(_attached, ""),
-        fetches=ask(gateway_api.fetches, ""),
+        fetches=ask(gateway_api.fetches),
         owned={owned.resource: ask(_owned, owned) for _, owned in combined.KINDS.owned},
         backend_problems=ask(_backend_problems, ""),
         deadlines=ask(_deadlines, ""),
@@ -140,7 +140,7 @@ def _collect(ask: query.Ask) -> CompileResult:
 
 
 def _gateways(ask: query.Ask, _: str) -> Table[query.Key, CompiledGateway]:
-    return ask.map(_compiled_gateway, ask(gateway_api.gateways, ""))
+    return ask.map(_compiled_gateway, ask(gateway_api.gateways))
 
 
 def _compiled_gateway(ask: query.Ask, key: query.Key) -> CompiledGateway:
@@ -155,15 +155,15 @@ def _compiled_gateway(ask: query.Ask, key: query.Key) -> CompiledGateway:
 
 
 def _plans(ask: query.Ask, _: str) -> Table[query.Key, ProvisioningPlan]:
-    return ask.map(provisioning_plan.plan_provisioning, ask(gateway_api.gateways, ""))
+    return ask.map(provisioning_plan.plan_provisioning, ask(gateway_api.gateways))
 
 
 def _statuses(ask: query.Ask, _: str) -> Table[query.Key, combined.Status]:
-    return ask.map(combined.desired_status, ask(combined.status_subjects, ""), _failed)
+    return ask.map(combined.desired_status, ask(combined.status_subjects), _failed)
 
 
 def _attached(ask: query.Ask, _: str) -> Table[query.Key, tuple[query.Key, ...]]:
-    return ask.map(combined.gateways_of_attached, ask(combined.status_subjects, ""), _failed)
+    return ask.map(combined.gateways_of_attached, ask(combined.status_subjects), _failed)
 
 
 def _owned(ask: query.Ask, kind: OwnedKind) -> Table[query.Key, Any]:
@@ -171,7 +171,7 @@ def _owned(ask: query.Ask, kind: OwnedKind) -> Table[query.Key, Any]:
 
 
 def _backend_problems(ask: query.Ask, _: str) -> Table[query.Key, Problems]:
-    return ask.map(backend_problems, ask(gateway_api.gateways, ""), _failed)
+    return ask.map(backend_problems, ask(gateway_api.gateways), _failed)
 
 
 def _deadlines(ask: query.Ask, _: str) -> Table[query.Key, tuple[int, ...]]:

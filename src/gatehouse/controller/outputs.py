@@ -62,8 +62,8 @@ def _is_compiled(ask: Ask, gateway: Key) -> bool:
 
 def unsupported_findings(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]:
     """Return what the back end of a Gateway does not support of an object. Plain function."""
-    keys = ask.entry(_fragments_by_subject, gateway, subject) or ()
-    findings = (finding for key in keys for finding in ask.entry(_findings, gateway, key) or ())
+    keys = ask.entry(_fragments_by_subject, gateway, key=subject) or ()
+    findings = (finding for key in keys for finding in ask.entry(_findings, gateway, key=key) or ())
     return tuple(finding for finding in findings if subject_of(gateway, finding) == subject)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from operator import attrgetter
 from types import TracebackType
 from typing import Any
@@ -17,11 +17,21 @@ class QueryCycleError(RuntimeError):
     """A query called itself, directly or through other queries."""
 
 
+class TooEarlyError(BaseException):
+    """A running query called one that may still change in this pass, and has to run after it.
+
+    No query may catch it, so that no query ever sees results of two snapshots.
+    """
+
+    def __init__(self, height: int) -> None:
+        self.height = height
+
+
 class Memo:
     """A cached result with its dependencies and its callers."""
 
     __slots__ = (
-        "argument",
+        "arguments",
         "callers",
         "calls",
         "entry_callers",
@@ -36,9 +46,9 @@ class Memo:
         "value",
     )
 
-    def __init__(self, function: Callable[[Any, Any], Any], argument: Hashable) -> None:
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.function = function
-        self.argument = argument
+        self.arguments = arguments
         self.has_result = False
         self.stale = True
         self.height = 0

@@ -1,11 +1,11 @@
 """Incremental computation with recorded reads: the engine of every compile pass.
 
-A *query* is a plain top-level function ``f(ask, argument) -> value``. It reads inputs only through
-``ask.read(key)`` and results of other queries only through ``ask(function, argument)``. The engine
-records these dependencies, so that after a change only the dependent queries run again. If a query
-runs again and returns an equal value, the old object is kept and its callers do not run at all.
-Arguments are small hashable values; values are frozen and comparable. A query may also run for a
-deleted object, if its caller has not been run again yet. It must then return an empty result.
+A *query* is a plain top-level function ``f(ask, *arguments) -> value``. It reads inputs only
+through ``ask.read(key)`` and results of other queries only through ``ask(function, *arguments)``.
+The engine records these dependencies, so that after a change only the dependent queries run again.
+If a query runs again and returns an equal value, the old object is kept and its callers do not run
+at all. Arguments are small hashable values; values are frozen and comparable. A query may also run
+for a deleted object, if its caller has not been run again yet. It must then return an empty result.
 
 Large collections are a :class:`gatehouse.incremental.table.Table`. :meth:`Ask.map` runs a query for
 every value of a table, :meth:`Ask.map_keys` for every key, :meth:`Ask.entry` reads one entry, and
@@ -25,7 +25,7 @@ from heapq import heappop, heappush
 from itertools import compress, count, repeat
 from math import inf
 from operator import is_not
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from gatehouse.incremental.grouping import Derived, derive
 from gatehouse.incremental.memo import (
@@ -33,6 +33,7 @@ from gatehouse.incremental.memo import (
     Memo,
     QueryCycleError,
     Read,
+    TooEarlyError,
     error_of,
     height_of,
     raise_height,
@@ -45,18 +46,9 @@ from gatehouse.incremental.table import Chunk, Table
 __all__ = ["Ask", "Engine", "Index", "Key", "QueryCycleError", "Snapshot"]
 
 A = TypeVar("A", bound=Hashable)
+Arguments = TypeVarTuple("Arguments")
 V = TypeVar("V")
 K = TypeVar("K")
-
-
-class _TooEarlyError(BaseException):
-    """A running query called one that may still change in this pass, and has to run after it.
-
-    No query may catch it, so that no query ever sees results of two snapshots.
-    """
-
-    def __init__(self, height: int) -> None:
-        self.height = height
 
 
 class Ask:
@@ -78,16 +70,16 @@ class Ask:
         """
         return self._engine._frames[-1].last
 
-    def __call__(self, function: Callable[[Ask, A], V], argument: A) -> V:
-        """Return ``function(ask, argument)``, from the cache if nothing it depends on has changed.
+    def __call__(self, function: Callable[[Ask, *Arguments], V], *arguments: *Arguments) -> V:
+        """Return ``function(ask, *arguments)``, from the cache if no dependency has changed.
 
         An exception is cached too: it is raised again until a dependency of the query has changed.
         """
         engine = self._engine
         # As Engine._lookup, without the price of another call: this runs most often of all.
-        memo = engine._memos[function].get(argument)
+        memo = engine._memos[function].get(arguments)
         if memo is None or memo.stale or memo.height > engine._current_height:
-            memo = engine._lookup(function, argument)
+            memo = engine._lookup(function, arguments)
         engine._frames[-1].calls[memo] = None
         if memo.error is not None:
             raise memo.failure()
@@ -105,14 +97,23 @@ class Ask:
         ``failed`` returns the value for an argument whose query raised. Without it, the first
         exception is raised.
         """
-        arguments = tuple(arguments)
-        memos = self._engine._queries(function, arguments)
+        return self.each_call(function, zip(arguments), failed)
+
+    def each_call(
+        self,
+        function: Callable[[Ask, *Arguments], V],
+        calls: Iterable[tuple[*Arguments]],
+        failed: Callable[[*Arguments, Exception], V] | None = None,
+    ) -> list[V]:
+        """Return the result of ``function`` for every tuple of arguments, as :meth:`each`."""
+        calls = tuple(calls)
+        memos = self._engine._queries(function, calls)
         values: list[V] = [*map(value_of, memos)]
         for index in compress(count(), map(error_of, memos)):
             error = memos[index].failure()
             if failed is None:
                 raise error
-            values[index] = failed(arguments[index], error)
+            values[index] = failed(*calls[index], error)
         return values
 
     def map(
@@ -121,36 +122,41 @@ class Ask:
         table: Table[K, A],
         failed: Callable[[A, Exception], V | None] | None = None,
     ) -> Table[K, V]:
-        """Return a table of the results of ``function`` for every value, without those that are
-        None.
+        """Return a table of the results for every value, without those that are None.
 
         Each chunk of the table is a query of its own, so that only chunks with a change run again.
         ``failed``: as in :meth:`each`.
         """
-        chunks = zip(repeat(function), table.chunks, repeat(failed))
-        return Table.joined(self.each(_map_chunk, chunks))
+        return self._mapped(Ask.each, function, table, failed)
 
     def map_keys(
         self,
-        function: Callable[[Ask, tuple[A, K]], V | None],
+        function: Callable[[Ask, A, K], V | None],
         table: Callable[[Ask, A], Table[K, Any]],
         argument: A,
-        failed: Callable[[tuple[A, K], Exception], V | None] | None = None,
+        failed: Callable[[A, K, Exception], V | None] | None = None,
     ) -> Table[K, V]:
-        """Return a table of ``function(ask, (argument, key))`` for every key of a table, without
-        results that are None.
+        """Return a table of the results for every key of a table, without those that are None.
 
-        ``table(ask, argument)`` returns the table. ``failed``: as in :meth:`each`.
+        ``table``: query of the table. ``function`` gets ``argument`` and the key.
         """
-        return self.map(function, self(_arguments, (table, argument)).table, failed)
+        return self._mapped(Ask.each_call, function, self(_calls, table, argument).table, failed)
 
-    def entry(self, table: Callable[[Ask, A], Table[K, V]], argument: A, key: K) -> V | None:
+    def _mapped(
+        self, each: Callable[..., Any], function: Any, table: Table[K, Any], failed: Any
+    ) -> Table[K, Any]:
+        calls = zip(repeat(each), repeat(function), table.chunks, repeat(failed))
+        return Table.joined(self.each_call(_map_chunk, calls))
+
+    def entry(
+        self, table: Callable[[Ask, *Arguments], Table[K, V]], *arguments: *Arguments, key: K
+    ) -> V | None:
         """Return one entry of the table that a query returns; None if it is absent.
 
         The caller depends on this entry only, not on the rest of the table.
         """
         engine = self._engine
-        memo = engine._lookup(table, argument)
+        memo = engine._lookup(table, arguments)
         frame = engine._frames[-1]
         frame.tables[memo] = None
         frame.reads[memo, key] = None
@@ -160,10 +166,9 @@ class Ask:
         return value
 
 
-def _arguments(
-    ask: Ask, which: tuple[Callable[[Ask, Any], Table[Any, Any]], Hashable]
+def _calls(
+    ask: Ask, table: Callable[[Ask, A], Table[Any, Any]], argument: A
 ) -> Derived[Any, Any, Any, tuple[Any, Any]]:
-    table, argument = which
     return derive(ask.last(), ask(table, argument), _with_key, argument)
 
 
@@ -171,9 +176,10 @@ def _with_key(argument: Hashable, key: Any, _: object) -> tuple[Any, Any]:
     return argument, key
 
 
-def _map_chunk(ask: Ask, argument: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[Any, Any]:
-    function, chunk, failed = argument
-    values = ask.each(function, chunk.stored, failed)
+def _map_chunk(
+    ask: Ask, each: Callable[..., Any], function: Any, chunk: Chunk[Any, Any], failed: Any
+) -> Chunk[Any, Any]:
+    values = each(ask, function, chunk.stored, failed)
     present = [*map(is_not, values, repeat(None))]
     if all(present):
         # Tables with the same keys share them.
@@ -181,7 +187,7 @@ def _map_chunk(ask: Ask, argument: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[An
     return Chunk(tuple(compress(chunk.ordered, present)), tuple(compress(values, present)))
 
 
-_MISSING = Memo(_map_chunk, None)
+_MISSING = Memo(_map_chunk, ())
 """Stands for a query that has not run. Always stale."""
 
 
@@ -197,7 +203,7 @@ class Engine:
         self.snapshot = snapshot
         self.runs = 0
         """Number of query bodies that have run so far, for tests and metrics."""
-        self._memos: dict[Callable[[Ask, Any], Any], dict[Hashable, Memo]] = defaultdict(dict)
+        self._memos: dict[Callable[..., Any], dict[tuple[Any, ...], Memo]] = defaultdict(dict)
         self._readers: dict[Read, set[Memo]] = {}
         self._stale: list[tuple[int, Memo]] = []
         """A heap by height."""
@@ -224,8 +230,7 @@ class Engine:
 
     @contextmanager
     def compile(self) -> Iterator[Ask]:
-        """Open one pass over the snapshot. At its end, results that the pass did not use are
-        dropped.
+        """Open one pass over the snapshot. At its end, results that it did not use are dropped.
 
         A pass that raises drops nothing.
         """
@@ -260,17 +265,17 @@ class Engine:
                     self._current_height, memo = heappop(self._stale)
                     if memo.stale and (memo.callers or memo.entry_callers or memo in self._roots):
                         self._run(memo)
-            except _TooEarlyError as early:
+            except TooEarlyError as early:
                 raise_height(memo, max(memo.height, early.height + 1))
                 heappush(self._stale, (memo.height, memo))
         self._current_height = inf
 
     def _check_order(self, height: int) -> None:
-        """Raise _TooEarlyError if a memo of this height may still become stale in this pass."""
+        """Raise TooEarlyError if a memo of this height may still become stale in this pass."""
         while self._stale and self._stale[0][0] < height:
             _, memo = self._stale[0]
             if memo.stale and (memo.callers or memo.entry_callers or memo in self._roots):
-                raise _TooEarlyError(height)
+                raise TooEarlyError(height)
             heappop(self._stale)
 
     def _drop_orphans(self) -> None:
@@ -279,8 +284,8 @@ class Engine:
             memo, _ = self._orphans.popitem()
             if memo.callers or memo.entry_callers or memo in self._roots:
                 continue
-            if self._memos[memo.function].get(memo.argument) is memo:
-                del self._memos[memo.function][memo.argument]
+            if self._memos[memo.function].get(memo.arguments) is memo:
+                del self._memos[memo.function][memo.arguments]
             self._set_dependencies(memo, (), (), ())
             # A traceback refers to the memo, so that only the garbage collector would free both.
             memo.error = memo.traceback = None
@@ -322,50 +327,50 @@ class Engine:
             raise_height(memo, height)
         memo.height = height
 
-    def _lookup(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> Memo:
+    def _lookup(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Memo:
         """Return the up-to-date memo of a query."""
         if len(self._frames) > 1:
-            memo = self._run_memo(function, argument)
+            memo = self._run_memo(function, arguments)
             if memo.height > self._current_height:
                 self._check_order(memo.height)
             return memo
         while True:
             self._run_stale()
-            with suppress(_TooEarlyError):
-                return self._run_memo(function, argument)
+            with suppress(TooEarlyError):
+                return self._run_memo(function, arguments)
 
     def _queries(
-        self, function: Callable[[Ask, Any], Any], arguments: tuple[Hashable, ...]
+        self, function: Callable[..., Any], calls: tuple[tuple[Any, ...], ...]
     ) -> list[Memo]:
         if self._stale and len(self._frames) == 1:
             self._run_stale()
-        memos = [*map(self._memos[function].get, arguments, repeat(_MISSING))]
+        memos = [*map(self._memos[function].get, calls, repeat(_MISSING))]
         for index in compress(count(), map(stale_of, memos)):
-            memos[index] = self._lookup(function, arguments[index])
+            memos[index] = self._lookup(function, calls[index])
         if self._stale:
             self._check_order(max(map(height_of, memos), default=0))
         self._frames[-1].calls.update(dict.fromkeys(memos))
         return memos
 
-    def _run_memo(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> Memo:
+    def _run_memo(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Memo:
         """Return the memo of a query whose result is missing or stale, after running it."""
-        by_argument = self._memos[function]
-        memo = by_argument.get(argument)
+        memos = self._memos[function]
+        memo = memos.get(arguments)
         if memo is None:
-            memo = by_argument[argument] = Memo(function, argument)
+            memo = memos[arguments] = Memo(function, arguments)
         if memo.stale:
             self._run(memo)
         return memo
 
     def _run(self, memo: Memo) -> None:
         if memo in self._running:
-            raise QueryCycleError(f"{memo.function.__name__}({memo.argument!r}) depends on itself")
+            raise QueryCycleError(f"{memo.function.__name__}{memo.arguments!r} depends on itself")
         self._running.add(memo)
         frame = Frame(memo.value)
         self._frames.append(frame)
         value, error = None, None
         try:
-            value = memo.function(self._ask, memo.argument)
+            value = memo.function(self._ask, *memo.arguments)
         except QueryCycleError:
             raise
         except Exception as raised:

@@ -112,12 +112,12 @@ def explain_target(
     """
     engine = live_engine(resolved.objects)
     with compile_pass(engine) as ask:
-        keys = list(ask(gateway_api.gateways, ""))
+        keys = list(ask(gateway_api.gateways))
         if gateway:
             keys = [key for key in keys if f"{key[1]}/{key[2]}" == gateway]
         if not keys:
             raise InspectionError(_missing_gateway(resolved, gateway))
-        every = [ask(explain_at_gateway, (key, target.subject, offline)) for key in keys]
+        every = [ask(explain_at_gateway, key, target.subject, offline) for key in keys]
     explanation = choose_explanation(every, target.host)
     if not offline:
         explanation = unless_programmed(
@@ -134,8 +134,7 @@ def live_engine(objects: list[Object]) -> Engine:
     engine.commit(rejections.inputs)
     with compile_pass(engine) as ask:
         compiled = {
-            key: ask(combined.compile_combined_gateway, key)
-            for key in ask(gateway_api.gateways, "")
+            key: ask(combined.compile_combined_gateway, key) for key in ask(gateway_api.gateways)
         }
     credentials = {key: gateway.credentials for key, gateway in compiled.items() if gateway}
     engine.commit(rejections.credential_inputs(credentials))

@@ -118,7 +118,7 @@ def test_objects_of_front_end_count_as_attached(joined: ModuleType, engine: Engi
 
 def test_status_of_front_end_is_merged_by_its_record(joined: ModuleType, engine: Engine) -> None:
     with engine.compile() as ask:
-        desired = ask.map(joined.desired_status, ask(joined.status_subjects, ""))[WIDGET]
+        desired = ask.map(joined.desired_status, ask(joined.status_subjects))[WIDGET]
     merged = joined.merge_combined_status("Widget", None, desired, CREATED)
     assert merged == {"size": 3, "since": CREATED}
 
@@ -127,7 +127,7 @@ def test_status_of_front_end_is_deferred_and_has_deadlines(
     joined: ModuleType, engine: Engine
 ) -> None:
     with engine.compile() as ask:
-        serving = ask.map(joined.gateways_of_attached, ask(joined.status_subjects, ""))
+        serving = ask.map(joined.gateways_of_attached, ask(joined.status_subjects))
         deadlines = ask.map(joined.deadlines, ask.read(DEADLINE_SUBJECTS))
     assert dict(serving.items()) == {WIDGET: (GATEWAY,)}
     assert dict(deadlines.items()) == {WIDGET: (3,)}

@@ -112,7 +112,7 @@ class Entries(Mapping[str, V]):
         self._ask, self._table, self._gateway = ask, table, gateway
 
     def _find(self, name: str) -> V | None:
-        return self._ask.entry(self._table, self._gateway, name)
+        return self._ask.entry(self._table, self._gateway, key=name)
 
     def __getitem__(self, name: str) -> V:
         value = self._find(name)
@@ -139,11 +139,11 @@ class ClusterReferences(Clusters):
     whether there are any."""
 
     def _find(self, name: str) -> Cluster | None:
-        return self._ask(_without_endpoints, (self._gateway, name))
+        return self._ask(_without_endpoints, self._gateway, name)
 
 
-def _without_endpoints(ask: Ask, which: tuple[GatewaySource, str]) -> Cluster | None:
-    cluster = ask.entry(all_clusters, *which)
+def _without_endpoints(ask: Ask, gateway: GatewaySource, name: str) -> Cluster | None:
+    cluster = ask.entry(all_clusters, gateway, key=name)
     if cluster is None or not cluster.endpoints:
         return cluster
     return msgspec.structs.replace(cluster, endpoints=(ANY_ENDPOINT,))

@@ -54,9 +54,9 @@ class Fragment(msgspec.Struct, Generic[I], frozen=True):
     needs: frozenset[Need] = frozenset()
 
 
-def failed_fragment(which: tuple[GatewaySource, Hashable], error: Exception) -> Fragment[Any]:
-    """Return the fragment of a query that raised: a finding about the gateway ``which[0]``."""
-    return Fragment((), (unserved(gateway_origin(which[0].name), error),))
+def failed_fragment(gateway: GatewaySource, _: Hashable, error: Exception) -> Fragment[Any]:
+    """Return the fragment of a query that raised: a finding about its gateway."""
+    return Fragment((), (unserved(gateway_origin(gateway.name), error),))
 
 
 _own_origin: Callable[[Any], Origin] = attrgetter("origin")
@@ -65,15 +65,16 @@ _own_origin: Callable[[Any], Origin] = attrgetter("origin")
 def entry_fragment(
     ask: Ask,
     table: Callable[[Ask, GatewaySource], Table[K, V]],
-    which: tuple[GatewaySource, K],
+    gateway: GatewaySource,
+    key: K,
     generate: Callable[[V], Iterable[I]],
     origin: Callable[[V], Origin] = _own_origin,
 ) -> Fragment[I] | None:
     """Return the fragment of one entry of a table; None if it is absent or has no items.
 
-    ``which``: gateway and key. ``origin``: origin of the finding if ``generate`` raises.
+    ``origin``: origin of the finding if ``generate`` raises.
     """
-    entry = ask.entry(table, *which)
+    entry = ask.entry(table, gateway, key=key)
     if entry is None:
         return None
     try:

@@ -87,7 +87,7 @@ def _invalid_tls(ask: Ask, gateway: Key, key: ClusterKey) -> str:
 
 def _other_port(ask: Ask, key: ClusterKey) -> str:
     """Return that a Service has endpoints, but none with the port; empty for other problems."""
-    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
     if not isinstance(port, core.ServicePort):
         return ""
     cause = port_cause(slices_of(ask, key), port.name, key.transport)
@@ -96,7 +96,7 @@ def _other_port(ask: Ask, key: ClusterKey) -> str:
 
 def service_endpoints(ask: Ask, key: ClusterKey) -> tuple[ExplainedEndpoint, ...]:
     """Return all endpoints of a port of a Service, ready or not, sorted."""
-    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
     if not isinstance(port, core.ServicePort):
         return ()
     every, ready = set[ir.Endpoint](), set[ir.Endpoint]()

@@ -56,13 +56,11 @@ RULE_PLACE = re.compile(r"(?P<rule>rules\[(?P<number>\d+)\])(\.|:|$)")
 """Start of the place of a match or finding: its rule."""
 
 
-def explain_http(ask: Ask, which: tuple[Key, HttpRequest, bool]) -> Explanation:
+def explain_http(ask: Ask, key: Key, request: HttpRequest, assume_endpoints: bool) -> Explanation:
     """Return the explanation of the answer of one Gateway to a request.
 
-    ``which``: Gateway, request, and whether to assume that Services without EndpointSlices have
-    endpoints.
+    ``assume_endpoints``: Services without EndpointSlices have endpoints.
     """
-    key, request, assume_endpoints = which
     compiled = ask(combined.compile_combined_gateway, key)
     base = explanation_base(ask, key, http_text(request))
     if compiled is None:
@@ -342,7 +340,7 @@ def rule_problems(
 ) -> Iterable[str]:
     """Yield the messages of findings about a rule; those of backendRefs are in the backends."""
     protocol = "HTTPS" if request.tls else "HTTP"
-    translated = ask(translate, (key, route, request.port, protocol))
+    translated = ask(translate, key, route, request.port, protocol)
     for finding in translated.findings:
         resolved = RULE_PLACE.match(finding.message)
         if resolved and resolved["rule"] == where and not _is_of_backend(finding.message, where):

@@ -29,12 +29,11 @@ from gatehouse.compiler.ir.gateway import GatewayConfiguration, L4Host
 from gatehouse.incremental.query import Ask, Key
 
 
-def explain_l4(ask: Ask, which: tuple[Key, L4Connection, bool]) -> Explanation:
+def explain_l4(ask: Ask, key: Key, connection: L4Connection, assume_endpoints: bool) -> Explanation:
     """Return the explanation of what one Gateway does with a connection.
 
-    ``which``: as of :func:`~gatehouse.compiler.evaluation.explaining.explain_http`.
+    ``assume_endpoints``: as of :func:`~gatehouse.compiler.evaluation.explaining.explain_http`.
     """
-    key, connection, assume_endpoints = which
     compiled = ask(combined.compile_combined_gateway, key)
     sni = f" with SNI {connection.sni}" if connection.sni else ""
     base = explanation_base(ask, key, f"{connection.protocol} connection to port "

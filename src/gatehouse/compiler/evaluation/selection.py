@@ -13,19 +13,18 @@ from gatehouse.incremental.query import Ask, Key
 
 
 def explain_at_gateway(
-    ask: Ask, which: tuple[Key, HttpRequest | L4Connection, bool]
+    ask: Ask, key: Key, subject: HttpRequest | L4Connection, assume_endpoints: bool
 ) -> Explanation:
     """Return the explanation of a request or connection at one Gateway.
 
     A request over TLS for an SNI that passes through is explained as a connection.
     """
-    key, subject, assume_endpoints = which
     if isinstance(subject, L4Connection):
-        return explain_l4(ask, (key, subject, assume_endpoints))
-    explanation = explain_http(ask, (key, subject, assume_endpoints))
+        return explain_l4(ask, key, subject, assume_endpoints)
+    explanation = explain_http(ask, key, subject, assume_endpoints)
     if subject.tls and explanation.answer.verdict == "no-answer":
         connection = L4Connection("TLS", subject.port, subject.sni, subject.client)
-        passed = explain_l4(ask, (key, connection, assume_endpoints))
+        passed = explain_l4(ask, key, connection, assume_endpoints)
         if passed.hostname is not None or (passed.listener and not explanation.listener):
             return passed
     return explanation

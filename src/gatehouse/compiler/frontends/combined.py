@@ -119,9 +119,9 @@ def _union(first: tuple[N, ...], parts: Iterable[tuple[N, ...]]) -> tuple[N, ...
     return tuple(by_name[name] for name in sorted(by_name))
 
 
-def status_subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
+def status_subjects(ask: Ask) -> Table[Key, Key]:
     """Return every object whose status the controller may write, of any front end."""
-    return ask(gateway_api.gateway_api_subjects, "")
+    return ask(gateway_api.gateway_api_subjects)
 
 
 def desired_status(ask: Ask, key: Key) -> Status | None:

@@ -195,7 +195,7 @@ class LoadBalancers:
     def _compile(self) -> bool:
         """Run one compile pass. Return whether inputs changed, which needs another one."""
         with self._engine.compile() as ask:
-            results = {key: _guarded(ask, key) for key in ask(front.load_balancer_sources, "")}
+            results = {key: _guarded(ask, key) for key in ask(front.load_balancer_sources)}
             compiled_keys = [key for key, compiled in results.items() if compiled is not None]
             deadlines = Table((key, ask(front.balancer_deadlines, key)) for key in compiled_keys)
         again = self._deadlines.update(deadlines)

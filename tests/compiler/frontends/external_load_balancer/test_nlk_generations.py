@@ -209,7 +209,7 @@ def test_both_generations_are_separate_sources_with_their_generation_in_the_stat
         service("new", port("http-new"), annotations=ANNOTATED),
     )
     with world.engine.compile() as ask:
-        assert set(ask(front.load_balancer_sources, "")) == {KEY, CHART_KEY}
+        assert set(ask(front.load_balancer_sources)) == {KEY, CHART_KEY}
     assert (list(world.upstreams(KEY)), list(world.upstreams(CHART_KEY))) == (
         ["http/old"],
         ["http/new"],
@@ -231,4 +231,4 @@ def test_only_config_maps_of_nlk_are_sources() -> None:
     other = nlk_file(FILE, CHART)
     other["data"] = {"nginx-hosts": "http://a/api"}
     with World(other).engine.compile() as ask:
-        assert ask(front.load_balancer_sources, "") == ()
+        assert ask(front.load_balancer_sources) == ()

@@ -106,7 +106,7 @@ class World:
 
     def said(self, name: str, kind: str = "Accepted", namespace: str = "ns") -> tuple[str, ...]:
         with self.engine.compile() as ask:
-            status: Any = ask.map(combined.desired_status, ask(combined.status_subjects, ""))[
+            status: Any = ask.map(combined.desired_status, ask(combined.status_subjects))[
                 ("HostedAPIServer", namespace, name)
             ]
         status_condition = next(
@@ -172,7 +172,7 @@ def test_invalid_trusted_proxies_annotation_disables_the_port() -> None:
         world.server("a", "a.test", **advertised("10.1.2.3"))
         assert world.gateway().proxy_protocol_listeners == ()
         with world.engine.compile() as ask:
-            status: Any = ask.map(combined.desired_status, ask(combined.status_subjects, ""))[
+            status: Any = ask.map(combined.desired_status, ask(combined.status_subjects))[
                 ("Gateway", "ns", "gw")
             ]
         inside = next(listener for listener in status.listeners if listener.name == "in")
@@ -243,13 +243,13 @@ def test_queries_per_added_server_do_not_grow_with_their_number() -> None:
             )
         with world.engine.compile() as ask:
             combined.compile_combined_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(combined.desired_status, ask(combined.status_subjects, ""))
+            ask.map(combined.desired_status, ask(combined.status_subjects))
         before = world.engine.runs
         world.service("new")
         world.server("new", "new.test", **advertised("10.9.9.9"))
         with world.engine.compile() as ask:
             compiled: Any = combined.compile_combined_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(combined.desired_status, ask(combined.status_subjects, ""))
+            ask.map(combined.desired_status, ask(combined.status_subjects))
         assert len(compiled.l4_listeners[0].hosts) == number + 2
         runs.append(world.engine.runs - before)
     assert runs[1] < 2 * runs[0]

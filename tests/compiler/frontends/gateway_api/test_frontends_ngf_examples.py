@@ -101,8 +101,7 @@ def generate(engine: Engine, controller: str, directory: Path) -> int:
     """
     with engine.compile() as ask:
         gateways = {
-            key: ask(combined.compile_combined_gateway, key)
-            for key in ask(gateway_api.gateways, "")
+            key: ask(combined.compile_combined_gateway, key) for key in ask(gateway_api.gateways)
         }
     for key, gateway in gateways.items():
         assert gateway is not None, key

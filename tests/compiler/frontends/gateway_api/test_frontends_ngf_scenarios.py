@@ -121,7 +121,7 @@ def accepted(raws: list[dict[str, Any]]) -> dict[str, str]:
     engine = engine_of(raws, gateway_api.NGINX)
     result = {raw["metadata"]["name"]: "" for raw in raws if raw["kind"].endswith("Policy")}
     with engine.compile() as ask:
-        for key in ask(combined.status_subjects, ""):
+        for key in ask(combined.status_subjects):
             if not key[0].endswith("Policy"):
                 continue
             status = ask(combined.desired_status, key)

@@ -35,10 +35,9 @@ class HttpsFilterChain(msgspec.Struct, frozen=True):
     tls: ServerTls = ServerTls()
 
 
-def chains(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[HttpsFilterChain, ...]:
+def chains(ask: Ask, gateway: GatewaySource, port: int) -> tuple[HttpsFilterChain, ...]:
     """Return the chains of a port: one per Gateway listener, if all its hostnames have the same
-    certificates. ``which``: gateway and port."""
-    gateway, port = which
+    certificates."""
     groups = ask(_groups, gateway).between((port, "", (), _NO_TLS), (port + 1, "", (), _NO_TLS))
     result = []
     for listener, entries in groupby(groups.items(), lambda entry: entry[0][1]):
@@ -47,7 +46,7 @@ def chains(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[HttpsFilterChain
         for number, (_, _, group) in enumerate(ordered):
             hostnames: tuple[str, ...] = (listener,)
             if number:
-                members = ask.entry(_members, gateway, group) or ()
+                members = ask.entry(_members, gateway, key=group) or ()
                 hostnames = tuple(hostname for _, hostname in members)
             result.append(HttpsFilterChain(listener, group[2], hostnames, number, group[3]))
     return tuple(result)

@@ -164,17 +164,16 @@ def _cluster_resources(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[
     return ask.map_keys(_cluster, all_clusters, gateway, failed_fragment)
 
 
-def _cluster(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[XdsResource] | None:
+def _cluster(ask: Ask, gateway: GatewaySource, name: str) -> Fragment[XdsResource] | None:
     """Return the resources of a cluster.
 
     A TCP cluster that neither chain nor scope names has its endpoints under the names of dynamic
     clusters only, which refer to its secrets by its own name.
     """
-    gateway, name = which
 
     def resources(cluster: Cluster) -> Iterator[XdsResource]:
-        named = ask.entry(_chained_clusters, gateway, name) or ask.entry(
-            http_connect.connect_clusters, gateway, name
+        named = ask.entry(_chained_clusters, gateway, key=name) or ask.entry(
+            http_connect.connect_clusters, gateway, key=name
         )
         if cluster.protocol != "tcp" or named:
             yield cluster_resources.build_cluster(cluster, capabilities(ask, gateway))
@@ -183,7 +182,7 @@ def _cluster(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[XdsResource
         trust = Entries(ask, _trust, gateway)
         yield from secrets.cluster_secrets(cluster.name, cluster.tls, certificates, trust)
 
-    return entry_fragment(ask, all_clusters, which, resources)
+    return entry_fragment(ask, all_clusters, gateway, name, resources)
 
 
 def _certificates(ask: Ask, gateway: GatewaySource) -> Table[str, ir.Certificate]:

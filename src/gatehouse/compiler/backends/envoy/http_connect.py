@@ -96,13 +96,13 @@ def connect_scopes(ask: Ask, gateway: GatewaySource) -> Table[_PortName, Fragmen
     return ask.map_keys(_scope, connect_destinations, gateway, failed_fragment)
 
 
-def _scope(ask: Ask, which: tuple[GatewaySource, _PortName]) -> Fragment[XdsResource] | None:
-    _, (port, _) = which
+def _scope(ask: Ask, _gateway: GatewaySource, key: _PortName) -> Fragment[XdsResource] | None:
+    port, _ = key
 
     def resources(destination: ir.ConnectDestination) -> list[XdsResource]:
         return [_resource(port, destination)]
 
-    return entry_fragment(ask, connect_destinations, which, resources)
+    return entry_fragment(ask, connect_destinations, _gateway, key, resources)
 
 
 def _resource(port: int, destination: ir.ConnectDestination) -> XdsResource:

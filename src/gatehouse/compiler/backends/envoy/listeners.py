@@ -131,18 +131,18 @@ def _ports(ask: Ask, gateway: GatewaySource) -> Iterator[ListenerPort]:
         listener = tls.pop(number, None)
         if listener is None:
             return port
-        hosts = ask(passthrough.chained_hosts, (gateway, number))
+        hosts = ask(passthrough.chained_hosts, gateway, number)
         return msgspec.structs.replace(
             port,
             streams=(ir.L4Listener(number, "TLS", hosts),),
-            passthrough=ask(passthrough.passes, (gateway, number)),
+            passthrough=ask(passthrough.passes, gateway, number),
         )
 
     for http_listener in configuration.listeners:
         yield of(
             http_listener.port,
             plain=http_listener.protocol == "HTTP",
-            chains=ask(chains, (gateway, http_listener.port))
+            chains=ask(chains, gateway, http_listener.port)
             if http_listener.protocol == "HTTPS"
             else (),
             client_validation=http_listener.client_validation,
@@ -155,7 +155,7 @@ def _ports(ask: Ask, gateway: GatewaySource) -> Iterator[ListenerPort]:
         elif stream.port in tls:
             yield of(stream.port)
     for tunnel in configuration.proxy_protocol_listeners:
-        yield of(tunnel.port, tunnel=ask(proxy_protocol.inputs, (gateway, tunnel.port)))
+        yield of(tunnel.port, tunnel=ask(proxy_protocol.inputs, gateway, tunnel.port))
     for connect in configuration.http_connect_listeners:
         yield of(connect.port, connect=http_connect.HttpConnectInputs(connect.proxies))
 
@@ -172,8 +172,7 @@ def listener_resources(ask: Ask, gateway: GatewaySource) -> Table[_PortKey, Frag
     return ask.map_keys(_resources, gateway_ports, gateway, failed_fragment)
 
 
-def _resources(ask: Ask, which: tuple[GatewaySource, _PortKey]) -> Fragment[XdsResource] | None:
-    gateway, _ = which
+def _resources(ask: Ask, gateway: GatewaySource, _1: _PortKey) -> Fragment[XdsResource] | None:
 
     def resources(port: ListenerPort) -> Iterator[XdsResource]:
         yield _listener(port)
@@ -185,7 +184,7 @@ def _resources(ask: Ask, which: tuple[GatewaySource, _PortKey]) -> Fragment[XdsR
             host = next(iter(port.streams[0].hosts))
             yield from l4.mixed(port.number, host, Clusters(ask, gateway))
 
-    return entry_fragment(ask, gateway_ports, which, resources)
+    return entry_fragment(ask, gateway_ports, gateway, _1, resources)
 
 
 def _listener(port: ListenerPort) -> XdsResource:

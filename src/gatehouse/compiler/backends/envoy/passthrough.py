@@ -38,13 +38,12 @@ _PortKey = tuple[GatewaySource, int]
 Wildcards = frozenset[str]
 
 
-def hosts(ask: Ask, which: _PortKey) -> Table[str, ir.L4Host]:
+def hosts(ask: Ask, gateway: GatewaySource, port: int) -> Table[str, ir.L4Host]:
     """Return the L4 hosts of a TLS port by hostname."""
-    return ask(_hosts, which).table
+    return ask(_hosts, gateway, port).table
 
 
-def _hosts(ask: Ask, which: _PortKey) -> Keyed[int, str, ir.L4Host]:
-    gateway, port = which
+def _hosts(ask: Ask, gateway: GatewaySource, port: int) -> Keyed[int, str, ir.L4Host]:
     streams = gateway_configuration(ask, gateway).l4_listeners
     host = next(
         (stream.hosts for stream in streams if (stream.port, stream.protocol) == (port, "TLS")), ()
@@ -56,13 +55,17 @@ def _hostname(_: int, host: ir.L4Host) -> str:
     return host.hostname
 
 
-def chained_hosts(ask: Ask, which: _PortKey) -> tuple[ir.L4Host, ...]:
+def chained_hosts(ask: Ask, gateway: GatewaySource, port: int) -> tuple[ir.L4Host, ...]:
     """Return the hosts of a TLS port that have a chain, sorted by hostname."""
-    return tuple(ask(_chained, which).table.values())
+    return tuple(ask(_chained, gateway, port).table.values())
 
 
-def _chained(ask: Ask, which: _PortKey) -> Derived[Wildcards, str, ir.L4Host, ir.L4Host]:
-    return derive(ask.last(), ask(hosts, which), _if_chained, ask(_wildcards, which))
+def _chained(
+    ask: Ask, gateway: GatewaySource, port: int
+) -> Derived[Wildcards, str, ir.L4Host, ir.L4Host]:
+    return derive(
+        ask.last(), ask(hosts, gateway, port), _if_chained, ask(_wildcards, gateway, port)
+    )
 
 
 def _if_chained(wildcards: Wildcards, hostname: str, host: ir.L4Host) -> ir.L4Host | None:
@@ -70,13 +73,15 @@ def _if_chained(wildcards: Wildcards, hostname: str, host: ir.L4Host) -> ir.L4Ho
     return host if chained else None
 
 
-def passes(ask: Ask, which: _PortKey) -> bool:
+def passes(ask: Ask, gateway: GatewaySource, port: int) -> bool:
     """Return whether TLS passes through a port for any hostname."""
-    return bool(ask(_by_termination, which).groups)
+    return bool(ask(_by_termination, gateway, port).groups)
 
 
-def _by_termination(ask: Ask, which: _PortKey) -> Grouping[None, str, ir.L4Host, bool, bool]:
-    return group_by(ask.last(), ask(hosts, which), _passes, presence, None)
+def _by_termination(
+    ask: Ask, gateway: GatewaySource, port: int
+) -> Grouping[None, str, ir.L4Host, bool, bool]:
+    return group_by(ask.last(), ask(hosts, gateway, port), _passes, presence, None)
 
 
 def _passes(_: None, __: str, host: ir.L4Host) -> Iterable[bool]:
@@ -84,10 +89,10 @@ def _passes(_: None, __: str, host: ir.L4Host) -> Iterable[bool]:
 
 
 def _clusters_of_hosts(
-    ask: Ask, which: _PortKey
+    ask: Ask, gateway: GatewaySource, port: int
 ) -> Derived[tuple[Wildcards, int], str, ir.L4Host, DynamicCluster]:
-    about = (ask(_wildcards, which), which[1])
-    return derive(ask.last(), ask(hosts, which), _cluster_of_host, about)
+    about = (ask(_wildcards, gateway, port), port)
+    return derive(ask.last(), ask(hosts, gateway, port), _cluster_of_host, about)
 
 
 def _cluster_of_host(
@@ -103,15 +108,19 @@ def _cluster_of_host(
     return DynamicCluster(names.by_name(port) + hostname, cluster, route)
 
 
-def _wildcards(ask: Ask, which: _PortKey) -> Wildcards:
+def _wildcards(ask: Ask, gateway: GatewaySource, port: int) -> Wildcards:
     """Return the wildcards of all chains of a port, also of those that terminate HTTPS."""
-    https = (name for chain in ask(chains, which) if chain.certificates for name in chain.names)
-    own = ask(_chained_wildcards, which).groups
+    https = (
+        name for chain in ask(chains, gateway, port) if chain.certificates for name in chain.names
+    )
+    own = ask(_chained_wildcards, gateway, port).groups
     return frozenset((*own, *filter(_is_wildcard, https)))
 
 
-def _chained_wildcards(ask: Ask, which: _PortKey) -> Grouping[None, str, ir.L4Host, str, bool]:
-    return group_by(ask.last(), ask(hosts, which), _chained_wildcard, presence, None)
+def _chained_wildcards(
+    ask: Ask, gateway: GatewaySource, port: int
+) -> Grouping[None, str, ir.L4Host, str, bool]:
+    return group_by(ask.last(), ask(hosts, gateway, port), _chained_wildcard, presence, None)
 
 
 def _chained_wildcard(_: None, hostname: str, host: ir.L4Host) -> Iterable[str]:
@@ -139,8 +148,8 @@ def dynamic_clusters(ask: Ask, gateway: GatewaySource) -> Table[str, DynamicClus
 def _dynamic_clusters(ask: Ask, gateway: GatewaySource) -> Union[str, DynamicCluster]:
     tls_ports, proxy_protocol_ports = ask(_ports, gateway)
     tables = (
-        *(ask(_named_clusters_of_hosts, (gateway, port)) for port in tls_ports),
-        *(ask(_named_clusters_of_destinations, (gateway, port)) for port in proxy_protocol_ports),
+        *(ask(_named_clusters_of_hosts, gateway, port) for port in tls_ports),
+        *(ask(_named_clusters_of_destinations, gateway, port) for port in proxy_protocol_ports),
     )
     return merge_tables(ask.last(), tuple(table.table for table in tables))
 
@@ -158,13 +167,17 @@ def _ports(ask: Ask, gateway: GatewaySource) -> tuple[tuple[int, ...], tuple[int
     )
 
 
-def _named_clusters_of_hosts(ask: Ask, which: _PortKey) -> Keyed[str, str, DynamicCluster]:
-    targets = ask(_clusters_of_hosts, which).table.values()
+def _named_clusters_of_hosts(
+    ask: Ask, gateway: GatewaySource, port: int
+) -> Keyed[str, str, DynamicCluster]:
+    targets = ask(_clusters_of_hosts, gateway, port).table.values()
     return by_key(ask.last(), {"": targets}, _name)
 
 
-def _named_clusters_of_destinations(ask: Ask, which: _PortKey) -> Keyed[str, str, DynamicCluster]:
-    targets = ask(proxy_protocol.clusters_of_destinations, which).table.values()
+def _named_clusters_of_destinations(
+    ask: Ask, gateway: GatewaySource, port: int
+) -> Keyed[str, str, DynamicCluster]:
+    targets = ask(proxy_protocol.clusters_of_destinations, gateway, port).table.values()
     return by_key(ask.last(), {"": targets}, _name)
 
 
@@ -177,9 +190,8 @@ def passthrough_resources(ask: Ask, gateway: GatewaySource) -> Table[str, Fragme
     return ask.map_keys(_resources, dynamic_clusters, gateway, failed_fragment)
 
 
-def _resources(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[XdsResource] | None:
-    gateway, name = which
-    dynamic = ask.entry(dynamic_clusters, gateway, name)
+def _resources(ask: Ask, gateway: GatewaySource, name: str) -> Fragment[XdsResource] | None:
+    dynamic = ask.entry(dynamic_clusters, gateway, key=name)
     if dynamic is not None and not dynamic.cluster:
         return Fragment((clusters.build_closed_cluster(quoting.check_text(name), dynamic.route),))
     cluster = Clusters(ask, gateway).get(dynamic.cluster) if dynamic is not None else None

@@ -72,13 +72,12 @@ class ProxyProtocolInputs(msgspec.Struct, frozen=True):
     """CIDR ranges of load balancers that add a PROXY header before that of the node proxy."""
 
 
-def destinations(ask: Ask, which: tuple[GatewaySource, int]) -> Table[str, ir.Destination]:
-    """Return the destinations of a port by address. ``which``: gateway and port."""
-    return ask(_destinations, which).table
+def destinations(ask: Ask, gateway: GatewaySource, port: int) -> Table[str, ir.Destination]:
+    """Return the destinations of a port by address."""
+    return ask(_destinations, gateway, port).table
 
 
-def _destinations(ask: Ask, which: tuple[GatewaySource, int]) -> Keyed[int, str, ir.Destination]:
-    gateway, port = which
+def _destinations(ask: Ask, gateway: GatewaySource, port: int) -> Keyed[int, str, ir.Destination]:
     tunnels = gateway_configuration(ask, gateway).proxy_protocol_listeners
     destinations_of_port = next(
         (tunnel.destinations for tunnel in tunnels if tunnel.port == port), ()
@@ -90,20 +89,19 @@ def _key(_: int, destination: ir.Destination) -> str:
     return f"{destination.address} {destination.port}"
 
 
-def inputs(ask: Ask, which: tuple[GatewaySource, int]) -> ProxyProtocolInputs:
+def inputs(ask: Ask, gateway: GatewaySource, port: int) -> ProxyProtocolInputs:
     """Return the inputs of a port's listener."""
-    gateway, port = which
     tunnels = gateway_configuration(ask, gateway).proxy_protocol_listeners
     proxies = next((tunnel.proxies for tunnel in tunnels if tunnel.port == port), ())
     client = gateway_configuration(ask, gateway).settings.client_address
     balancers = client.trusted if client and client.source == "proxy-protocol" else ()
-    return ProxyProtocolInputs(proxies, tuple(ask(_restricted, which).groups), balancers)
+    return ProxyProtocolInputs(proxies, tuple(ask(_restricted, gateway, port).groups), balancers)
 
 
 def _restricted(
-    ask: Ask, which: tuple[GatewaySource, int]
+    ask: Ask, gateway: GatewaySource, port: int
 ) -> Grouping[None, str, ir.Destination, RestrictedAddress, bool]:
-    return group_by(ask.last(), ask(destinations, which), _restriction, presence, None)
+    return group_by(ask.last(), ask(destinations, gateway, port), _restriction, presence, None)
 
 
 def _restriction(_: None, __: str, served_address: ir.Destination) -> Iterable[RestrictedAddress]:
@@ -115,10 +113,10 @@ def _restriction(_: None, __: str, served_address: ir.Destination) -> Iterable[R
 
 
 def clusters_of_destinations(
-    ask: Ask, which: tuple[GatewaySource, int]
+    ask: Ask, gateway: GatewaySource, port: int
 ) -> Derived[int, str, ir.Destination, dynamic_clusters.DynamicCluster]:
-    """Return the dynamic clusters of a port's destinations. ``which``: gateway and port."""
-    return derive(ask.last(), ask(destinations, which), _dynamic_cluster, which[1])
+    """Return the dynamic clusters of a port's destinations."""
+    return derive(ask.last(), ask(destinations, gateway, port), _dynamic_cluster, port)
 
 
 def _dynamic_cluster(

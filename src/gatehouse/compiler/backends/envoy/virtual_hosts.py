@@ -60,11 +60,11 @@ def exact_scopes(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, Fragme
 
 
 def _exact_scope(
-    ask: Ask, which: tuple[GatewaySource, PortHostname]
+    ask: Ask, gateway: GatewaySource, key: PortHostname
 ) -> Fragment[XdsResource] | None:
-    gateway, (number, hostname) = which
-    host = ask.entry(all_virtual_hosts, gateway, (number, hostname))
-    port = ask.entry(http_ports, gateway, number)
+    number, hostname = key
+    host = ask.entry(all_virtual_hosts, gateway, key=(number, hostname))
+    port = ask.entry(http_ports, gateway, key=number)
     if host is None or port is None or not _is_exact(hostname):
         return None
     name = names.scope(number, host.listener if port.per_listener else "", hostname)
@@ -78,16 +78,16 @@ def wide_scopes(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, Fragmen
 
 
 def _wide_scope(
-    ask: Ask, which: tuple[GatewaySource, PortHostname]
+    ask: Ask, gateway: GatewaySource, key: PortHostname
 ) -> Fragment[XdsResource] | None:
-    gateway, (number, listener) = which
-    port = ask.entry(http_ports, gateway, number)
+    number, listener = key
+    port = ask.entry(http_ports, gateway, key=number)
     if port is None:
         return None
-    keys = ask.entry(_inexact_hostnames, gateway, (number, listener)) or ()
-    candidates = (ask.entry(all_virtual_hosts, gateway, key) for key in keys)
+    keys = ask.entry(_inexact_hostnames, gateway, key=(number, listener)) or ()
+    candidates = (ask.entry(all_virtual_hosts, gateway, key=key) for key in keys)
     hosts = [host for host in candidates if host is not None]
-    elsewhere = [name for name in ask(_listeners_of_port, (gateway, number)) if name != listener]
+    elsewhere = [name for name in ask(_listeners_of_port, gateway, number) if name != listener]
     name = names.scope(number, listener, names.WIDE)
     context = _context(ask, gateway, port)
     return _fragment(scoped_routes.wide(name, hosts, elsewhere, context), hosts, context)
@@ -103,8 +103,7 @@ def _by_listener(ask: Ask, gateway: GatewaySource) -> Hosts:
     return group_by(ask.last(), ask(all_virtual_hosts, gateway), _listener_of, presence, ports)
 
 
-def _listeners_of_port(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[str, ...]:
-    gateway, port = which
+def _listeners_of_port(ask: Ask, gateway: GatewaySource, port: int) -> tuple[str, ...]:
     return tuple(listener for _, listener in entries_of_port(ask(_listeners, gateway), port))
 
 

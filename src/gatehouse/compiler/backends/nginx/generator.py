@@ -99,8 +99,7 @@ def cluster_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[File]
     return ask.map_keys(_cluster_files, all_clusters, gateway, failed_fragment)
 
 
-def _cluster_files(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[File] | None:
-    gateway, name = which
+def _cluster_files(ask: Ask, gateway: GatewaySource, name: str) -> Fragment[File] | None:
 
     def files(cluster: http.Cluster) -> tuple[File, ...]:
         able = capabilities(ask, gateway)
@@ -110,7 +109,7 @@ def _cluster_files(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[File]
             return upstreams.files_without_endpoints(able, name, cluster)
         return upstreams.upstream_files(able, name, [(cluster, 1)])
 
-    return entry_fragment(ask, all_clusters, which, files)
+    return entry_fragment(ask, all_clusters, gateway, name, files)
 
 
 def credential_files(ask: Ask, gateway: GatewaySource) -> Table[tuple[str, str], Fragment[File]]:
@@ -154,7 +153,7 @@ def common_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[File]]
 def _base(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     """Return the file that all virtual hosts share."""
     internal_ports, edge = ask(_base_settings, gateway)
-    needs = ask(virtual_hosts.needs_of_kind, (gateway, virtual_hosts.DEFINITION))
+    needs = ask(virtual_hosts.needs_of_kind, gateway, virtual_hosts.DEFINITION)
     needed = sorted((directive for _, _, directive in needs), key=lambda item: item.arguments)
     definitions = (*ask(virtual_hosts.names_by_sni_of_ports, gateway), *needed)
     zone = _upstream_zone(ask, gateway, names.ZONE)
@@ -255,7 +254,7 @@ def _authenticator(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     able = capabilities(ask, gateway)
     if not (able.auth_request and able.authenticators):
         return Fragment()
-    needs = ask(virtual_hosts.needs_of_kind, (gateway, virtual_hosts.RELYING_PARTY))
+    needs = ask(virtual_hosts.needs_of_kind, gateway, virtual_hosts.RELYING_PARTY)
     parties = sorted(
         (party for _, _, party in needs), key=lambda party: (party.filter, repr(party))
     )

@@ -45,8 +45,8 @@ def l4_files(ask: Ask, gateway: GatewaySource) -> Table[_ListenerKey, Fragment[F
     return ask.map_keys(_l4_file, l4_listeners, gateway, failed_fragment)
 
 
-def _l4_file(ask: Ask, which: tuple[GatewaySource, _ListenerKey]) -> Fragment[File] | None:
-    gateway, (number, protocol) = which
+def _l4_file(ask: Ask, gateway: GatewaySource, key: _ListenerKey) -> Fragment[File] | None:
+    number, protocol = key
 
     def files(listener: ir.L4Listener) -> list[File]:
         able, clusters = capabilities(ask, gateway), ClusterReferences(ask, gateway)
@@ -60,13 +60,13 @@ def _l4_file(ask: Ask, which: tuple[GatewaySource, _ListenerKey]) -> Fragment[Fi
             )
             for host in listener.hosts
         }
-        text = stream.stream_server_file(listener, ask(_ports, which), clusters, servers)
+        text = stream.stream_server_file(listener, ask(_ports, gateway, key), clusters, servers)
         return [File.make(names.l4_listener_file(number, protocol), text)]
 
     def origin(_: ir.L4Listener) -> Origin:
         return port_origin(gateway.name, number)
 
-    return entry_fragment(ask, l4_listeners, which, files, origin)
+    return entry_fragment(ask, l4_listeners, gateway, key, files, origin)
 
 
 def connection_log_files(ask: Ask, gateway: GatewaySource) -> tuple[File, ...]:
@@ -83,7 +83,7 @@ def connection_log_files(ask: Ask, gateway: GatewaySource) -> tuple[File, ...]:
         connection_log.LoggedListener(
             port,
             protocol,
-            ask(_ports, (gateway, (port, protocol))).terminating
+            ask(_ports, gateway, (port, protocol)).terminating
             if connection_log.terminates(listeners[port, protocol])
             else 0,
         )
@@ -98,8 +98,8 @@ def connection_log_files(ask: Ask, gateway: GatewaySource) -> tuple[File, ...]:
     return (shared, File.make(names.STREAM_ACCESS_LOG, text))
 
 
-def _ports(ask: Ask, which: tuple[GatewaySource, _ListenerKey]) -> stream.StreamPorts:
-    gateway, (number, protocol) = which
+def _ports(ask: Ask, gateway: GatewaySource, key: _ListenerKey) -> stream.StreamPorts:
+    number, protocol = key
     configuration = gateway_configuration(ask, gateway)
     inside = internal_ports(configuration)
     shared = protocol == "TLS" and number in inside
@@ -107,16 +107,15 @@ def _ports(ask: Ask, which: tuple[GatewaySource, _ListenerKey]) -> stream.Stream
         configuration.bind_address,
         _free_port(configuration, number, 1),
         inside.get(number, 0),
-        ask(_https_names, (gateway, number)) if shared else (),
+        ask(_https_names, gateway, number) if shared else (),
         configuration.settings,
         capabilities(ask, gateway).status_zones,
         capabilities(ask, gateway).versions_by_sni,
     )
 
 
-def _https_names(ask: Ask, which: tuple[GatewaySource, int]) -> tuple[str, ...]:
+def _https_names(ask: Ask, gateway: GatewaySource, port: int) -> tuple[str, ...]:
     """Return the hostnames of an HTTPS port."""
-    gateway, port = which
     return tuple(hostname for _, hostname in entries_of_port(ask(all_virtual_hosts, gateway), port))
 
 
@@ -135,9 +134,8 @@ def l4_upstream_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[F
     return ask.map_keys(_l4_upstream_files, l4_upstreams, gateway, failed_fragment)
 
 
-def _l4_upstream_files(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[File] | None:
-    gateway, name = which
-    weights = ask.entry(l4_upstreams, gateway, name)
+def _l4_upstream_files(ask: Ask, gateway: GatewaySource, name: str) -> Fragment[File] | None:
+    weights = ask.entry(l4_upstreams, gateway, key=name)
     if weights is None:
         return None
     able, clusters = capabilities(ask, gateway), Clusters(ask, gateway)

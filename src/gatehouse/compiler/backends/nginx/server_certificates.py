@@ -44,7 +44,7 @@ def servers_of_host(
     """
     if len(certificates) < 2:
         return (ServerNames((hostname,), tuple(certificates)),)
-    known = [ask.entry(certificates_by_name, gateway, name) for name in certificates]
+    known = [ask.entry(certificates_by_name, gateway, key=name) for name in certificates]
     offered = [certificate for certificate in known if certificate is not None]
     servers = {_selected(offered, hostname): [hostname]}
     for name in sorted({name for certificate in offered for name in certificate.dns_names}):

@@ -86,10 +86,10 @@ def server_files(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, Fragme
     return ask.map_keys(_server_file, all_virtual_hosts, gateway, failed_fragment)
 
 
-def _server_file(ask: Ask, which: tuple[GatewaySource, PortHostname]) -> Fragment[File] | None:
-    gateway, (number, hostname) = which
-    host = ask.entry(all_virtual_hosts, gateway, (number, hostname))
-    port = ask.entry(_ports, gateway, number)
+def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragment[File] | None:
+    number, hostname = key
+    host = ask.entry(all_virtual_hosts, gateway, key=(number, hostname))
+    port = ask.entry(_ports, gateway, key=number)
     if host is None or port is None:
         return None
     context = NginxRouteContext(
@@ -105,7 +105,7 @@ def _server_file(ask: Ask, which: tuple[GatewaySource, PortHostname]) -> Fragmen
         gateway,
         hostname,
         host.certificates,
-        lambda name: ask.entry(all_virtual_hosts, gateway, (number, name)) is not None,
+        lambda name: ask.entry(all_virtual_hosts, gateway, key=(number, name)) is not None,
     )
     generated = write_server(port, host, context, servers)
     file = File.make(names.server_file(number, hostname), generated.text)
@@ -131,10 +131,9 @@ def default_files(ask: Ask, gateway: GatewaySource) -> Table[int, Fragment[File]
     return ask.map_keys(_default_file, _ports, gateway, failed_fragment)
 
 
-def _default_file(ask: Ask, which: tuple[GatewaySource, int]) -> Fragment[File] | None:
-    gateway, number = which
-    port = ask.entry(_ports, gateway, number)
-    if port is None or ask.entry(all_virtual_hosts, gateway, (number, "")) is not None:
+def _default_file(ask: Ask, gateway: GatewaySource, number: int) -> Fragment[File] | None:
+    port = ask.entry(_ports, gateway, key=number)
+    if port is None or ask.entry(all_virtual_hosts, gateway, key=(number, "")) is not None:
         return None
     by_sni = port.protocol != "HTTPS" or capabilities(ask, gateway).versions_by_sni
     text = default_server(port, versions_by_sni=by_sni)
@@ -177,15 +176,14 @@ def _needs_of(_: None, __: PortHostname, fragment: Fragment[File]) -> Iterable[N
     return fragment.needs
 
 
-def needs_of_kind(ask: Ask, which: tuple[GatewaySource, str]) -> Table[Need, bool]:
-    """Return the needs of one kind; ``which``: gateway and kind."""
-    gateway, kind = which
+def needs_of_kind(ask: Ask, gateway: GatewaySource, kind: str) -> Table[Need, bool]:
+    """Return the needs of one kind."""
     return ask(needs, gateway).between((kind, "", None), (f"{kind}\0", "", None))
 
 
 def shared_upstreams(ask: Ask, gateway: GatewaySource) -> Table[Need, bool]:
     """Return the upstreams that routes need beside those of clusters."""
-    return ask(needs_of_kind, (gateway, UPSTREAM))
+    return ask(needs_of_kind, gateway, UPSTREAM)
 
 
 def shared_upstream_files(ask: Ask, gateway: GatewaySource) -> Table[Need, Fragment[File]]:
@@ -193,8 +191,8 @@ def shared_upstream_files(ask: Ask, gateway: GatewaySource) -> Table[Need, Fragm
     return ask.map_keys(_shared_upstream_files, shared_upstreams, gateway, failed_fragment)
 
 
-def _shared_upstream_files(ask: Ask, which: tuple[GatewaySource, Need]) -> Fragment[File] | None:
-    gateway, (_, name, upstream) = which
+def _shared_upstream_files(ask: Ask, gateway: GatewaySource, key: Need) -> Fragment[File] | None:
+    _, name, upstream = key
     clusters = Clusters(ask, gateway)
     if any(cluster not in clusters for cluster, _ in upstream.shares):
         # The change that removes a cluster removes this upstream, too.

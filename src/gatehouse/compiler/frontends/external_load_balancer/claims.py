@@ -67,12 +67,11 @@ def balancer_claims(ask: Ask, balancer: Key) -> tuple[PortClaim, ...]:
         else [(*SERVICES_KEY, namespace) for namespace in namespaces]
     )
     keys = dict.fromkeys(key for bucket in buckets for key in ask.read(bucket))
-    return tuple(claim for key in keys for claim in ask(service_claims, (balancer, key)))
+    return tuple(claim for key in keys for claim in ask(service_claims, balancer, key))
 
 
-def service_claims(ask: Ask, which: tuple[Key, Key]) -> tuple[PortClaim, ...]:
+def service_claims(ask: Ask, balancer: Key, key: Key) -> tuple[PortClaim, ...]:
     """Return the claims of a Service on a load balancer."""
-    balancer, key = which
     spec, service = ask(spec_of, balancer), ask.read(key)
     if isinstance(spec, LoadBalancerFinding) or not isinstance(
         service, external_services.ExternalService

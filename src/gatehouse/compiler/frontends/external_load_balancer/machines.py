@@ -118,7 +118,7 @@ def gateway(ask: Ask, balancer: Key) -> ir.GatewayConfiguration:
     spec = ask(spec_of, balancer)
     served = ask(listening, balancer).listeners
     needed = sorted({(_upstream_of(listener), _cluster_protocol(listener)) for listener in served})
-    clusters = [ask(_cluster, (balancer, name, protocol)) for name, protocol in needed]
+    clusters = [ask(_cluster, balancer, name, protocol) for name, protocol in needed]
     return ir.GatewayConfiguration(
         name=source_name(balancer),
         bind_address="" if isinstance(spec, LoadBalancerFinding) else spec.bind_address,
@@ -162,14 +162,15 @@ def _stream_ports(balancer: Key, served: Iterable[MachineListener]) -> Iterable[
         yield ir.L4Listener(port, protocol, tuple(sorted(hosts, key=lambda h: h.hostname)))
 
 
-def _cluster(ask: Ask, which: tuple[Key, UpstreamName, ClusterProtocol]) -> http.Cluster:
+def _cluster(
+    ask: Ask, balancer: Key, name: UpstreamName, protocol: ClusterProtocol
+) -> http.Cluster:
     """Return the servers of an upstream as a cluster, which is empty if it has no servers."""
-    balancer, name, protocol = which
     claims = {claim.name: claim for claim in ask(upstream_ownership, balancer).won}
     claim = claims.get(name)
     servers: tuple[UpstreamServer, ...] = ()
     if claim is not None and (claim.protocol == "UDP") == (protocol == "udp"):
-        servers = ask(upstream_servers, (balancer, claim.service, claim.port)).servers
+        servers = ask(upstream_servers, balancer, claim.service, claim.port).servers
     # Draining servers get no new clients, unless all servers are draining.
     serving = [server for server in servers if not server.draining] or servers
     endpoints = sorted(_endpoint(server.address) for server in serving)

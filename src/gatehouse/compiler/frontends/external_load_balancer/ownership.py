@@ -65,5 +65,5 @@ def _precedence(ask: Ask, claim: PortClaim) -> tuple[bool, tuple[str, Key, Key, 
 def _rivals(ask: Ask, balancer: Key) -> tuple[Key, ...]:
     """Return the other load balancers that share a host with this one."""
     own = {host.url for host in ask(host_configs, balancer).hosts}
-    others = (key for key in ask(load_balancer_sources, "") if key != balancer)
+    others = (key for key in ask(load_balancer_sources) if key != balancer)
     return tuple(key for key in others if own & {host.url for host in ask(host_configs, key).hosts})

@@ -26,9 +26,8 @@ class ServersResult(msgspec.Struct, frozen=True):
     finding: LoadBalancerFinding | None = None
 
 
-def upstream_servers(ask: Ask, which: tuple[Key, Key, str]) -> ServersResult:
+def upstream_servers(ask: Ask, balancer: Key, key: Key, name: str) -> ServersResult:
     """Return the servers of a Service port, as configured for a load balancer."""
-    balancer, key, name = which
     spec, service = ask(spec_of, balancer), ask.read(key)
     if isinstance(spec, LoadBalancerFinding) or not isinstance(
         service, external_services.ExternalService

@@ -21,7 +21,7 @@ TYPES = ("NginxPlus", *MACHINES)
 """Supported types of load balancers."""
 
 
-def load_balancer_sources(ask: Ask, _: str) -> tuple[Key, ...]:
+def load_balancer_sources(ask: Ask) -> tuple[Key, ...]:
     """Return the keys of all sources of load balancers."""
     candidates: tuple[Key, ...] = ask.read(LOAD_BALANCERS)
     return tuple(key for key in candidates if key[0] != "ConfigMap" or _is_nlk(ask, key))

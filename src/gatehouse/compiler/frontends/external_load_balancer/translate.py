@@ -64,7 +64,7 @@ def compile_balancer(ask: Ask, key: Key) -> CompiledLoadBalancer:
         return _machines(ask, key, spec)
     # Conflicts are resolved first: servers are computed only for the winning claims.
     ownership = ask(upstream_ownership, key)
-    sets = {claim: ask(_upstream, (key, claim)) for claim in ownership.won}
+    sets = {claim: ask(_upstream, key, claim) for claim in ownership.won}
     owned_now: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
     gone = (
         owned_now.keys()
@@ -96,14 +96,14 @@ def _machines(ask: Ask, key: Key, spec: LoadBalancerSpec) -> CompiledLoadBalance
     names = dict.fromkeys(host.name for host in spec.hosts if host.name)
     owned_now: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
     sets: dict[PortClaim, ir.UpstreamSet | None] = {
-        claim: ask(_upstream, (key, claim)) for claim in ownership.won
+        claim: ask(_upstream, key, claim) for claim in ownership.won
     }
     unchanged = _unchanged(ownership, sets, owned_now)
     balancer = ir.Machines(
         name=source_name(key),
         proxy="envoy" if spec.type == "Envoy" else "nginx",
         hosts=tuple(map(ir.Machine, names)),
-        upstreams=tuple(ask(upstream_set, (key, claim)) for claim in ownership.won),
+        upstreams=tuple(ask(upstream_set, key, claim) for claim in ownership.won),
         gateway=ask(gateway, key),
         retained_upstreams=tuple(
             sorted(
@@ -141,18 +141,17 @@ def _unsupported_fields(spec: LoadBalancerSpec) -> tuple[LoadBalancerFinding, ..
     return (LoadBalancerFinding(LoadBalancerReason.UNSUPPORTED, message),) if fields else ()
 
 
-def _upstream(ask: Ask, which: tuple[Key, PortClaim]) -> ir.UpstreamSet | None:
+def _upstream(ask: Ask, key: Key, claim: PortClaim) -> ir.UpstreamSet | None:
     """Return the servers of an upstream; None to leave its servers unchanged."""
-    spec = ask(spec_of, which[0])
+    spec = ask(spec_of, key)
     assert isinstance(spec, LoadBalancerSpec)
-    upstream = ask(upstream_set, which)
+    upstream = ask(upstream_set, key, claim)
     return None if not upstream.servers and spec.when_empty == "Keep" else upstream
 
 
-def upstream_set(ask: Ask, which: tuple[Key, PortClaim]) -> ir.UpstreamSet:
+def upstream_set(ask: Ask, key: Key, claim: PortClaim) -> ir.UpstreamSet:
     """Return the servers of an upstream, even if there are none."""
-    key, claim = which
-    result = ask(upstream_servers, (key, claim.service, claim.port))
+    result = ask(upstream_servers, key, claim.service, claim.port)
     return ir.UpstreamSet(claim.name, result.servers, ask(_parameters, key))
 
 
@@ -185,7 +184,7 @@ def _notes(ask: Ask, key: Key, ownership: UpstreamOwnership) -> tuple[Note, ...]
         message = f"port {claim.port!r}: upstream {claim.name} already used by {winner_port}"
         notes.append(Note(claim.service, LoadBalancerFinding(LoadBalancerReason.CONFLICT, message)))
     for claim in ownership.won:
-        finding = ask(upstream_servers, (key, claim.service, claim.port)).finding
+        finding = ask(upstream_servers, key, claim.service, claim.port).finding
         if finding is not None:
             notes.append(Note(claim.service, finding))
     return tuple(notes)

@@ -19,6 +19,7 @@ from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     BackendReference,
+    GatewayCluster,
     service_port,
 )
 from gatehouse.compiler.frontends.gateway_api.translate import gateway_cluster
@@ -53,11 +54,11 @@ def backend_problems(ask: Ask, gateway: Key) -> Table[tuple[str, ClusterKey], Ba
     return ask.map(_backend_problem, ask(dependencies.clusters_of_gateway, gateway))
 
 
-def _backend_problem(ask: Ask, which: tuple[Key, ClusterKey]) -> BackendProblem | None:
-    if ask(gateway_cluster, which).endpoints:
+def _backend_problem(ask: Ask, cluster: GatewayCluster) -> BackendProblem | None:
+    if ask(gateway_cluster, cluster).endpoints:
         return None
-    key = which[1]
-    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    key = cluster[1]
+    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
     if not isinstance(port, core.ServicePort):
         return None
     cause = endpoints_cause(slices_of(ask, key), port.name, key.transport)

@@ -14,18 +14,18 @@ from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
 
-def settings(ask: Ask, _: str = "") -> ControllerSettings:
+def settings(ask: Ask) -> ControllerSettings:
     """Return the controller's settings."""
     resource = ask.read(SETTINGS_KEY)
     return resource if isinstance(resource, ControllerSettings) else ControllerSettings()
 
 
-def classes(ask: Ask, _: str = "") -> tuple[Key, ...]:
+def classes(ask: Ask) -> tuple[Key, ...]:
     """Return the GatewayClasses that name a controller of :data:`CONTROLLERS`, sorted."""
     return tuple(sorted(key for name in CONTROLLERS for key in ask.read(("@classes", name))))
 
 
-def gateways(ask: Ask, _: str = "") -> Table[Key, Key]:
+def gateways(ask: Ask) -> Table[Key, Key]:
     """Return the managed Gateways.
 
     A query about one Gateway uses :func:`is_managed_gateway`, so that it does not depend on all of
@@ -43,7 +43,7 @@ def is_managed_gateway(ask: Ask, key: Key) -> bool:
 
     False for every Gateway if the cluster's Gateway API has another major version.
     """
-    return ask(class_controller, key) in CONTROLLERS and not ask(crd_version.is_incompatible, "")
+    return ask(class_controller, key) in CONTROLLERS and not ask(crd_version.is_incompatible)
 
 
 def class_controller(ask: Ask, key: Key) -> str:
@@ -54,6 +54,6 @@ def class_controller(ask: Ask, key: Key) -> str:
     return resource.spec.controller_name if isinstance(resource, gateway.GatewayClass) else ""
 
 
-def controllers(ask: Ask, _: str = "") -> tuple[str, ...]:
+def controllers(ask: Ask) -> tuple[str, ...]:
     """Return the controllers of :data:`CONTROLLERS` that a GatewayClass names, sorted."""
-    return tuple(sorted({ask(class_controller, key) for key in ask(classes, "")}))
+    return tuple(sorted({ask(class_controller, key) for key in ask(classes)}))

@@ -49,7 +49,7 @@ def oldest_version(ask: Ask, _: str = "") -> tuple[int, int]:
     return min((version for version in parsed if version), default=BUNDLED_VERSION)
 
 
-def least_compatible(ask: Ask, _: str = "") -> tuple[Compatibility, str]:
+def least_compatible(ask: Ask) -> tuple[Compatibility, str]:
     """Return the worst compatibility of the CRDs, and the version and name of one such CRD."""
     resource = ask.read(CRD_VERSIONS_KEY)
     versions = resource.versions if isinstance(resource, CRDVersions) else ()
@@ -60,14 +60,14 @@ def least_compatible(ask: Ask, _: str = "") -> tuple[Compatibility, str]:
     return "unknown", ""
 
 
-def is_incompatible(ask: Ask, _: str = "") -> bool:
+def is_incompatible(ask: Ask) -> bool:
     """Return whether the cluster's Gateway API has another major version."""
-    return ask(least_compatible, "")[0] == "foreign"
+    return ask(least_compatible)[0] == "foreign"
 
 
 def crd_version_findings(ask: Ask) -> tuple[Finding, ...]:
     """Return the findings for a GatewayClass; none if the versions are not known."""
-    match ask(least_compatible, ""):
+    match ask(least_compatible):
         case "same", which:
             return (Finding(Reason.SUPPORTED_VERSION, f"Gateway API {which} is supported"),)
         case "near", which:

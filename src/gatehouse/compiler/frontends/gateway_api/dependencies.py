@@ -51,7 +51,7 @@ def _needs(ask: Ask, key: Key) -> Union[HostnameKey, Needs]:
 def host_needs(ask: Ask, host: VirtualHostKey) -> Needs:
     """Return the dependencies of the routes of one virtual host."""
     translated = [
-        ask(translate, (host.gateway, route, host.port, host.protocol)) for route in host.routes
+        ask(translate, host.gateway, route, host.port, host.protocol) for route in host.routes
     ]
     shared_snippets = (
         snippet
@@ -75,7 +75,7 @@ def stream_needs(ask: Ask, host: VirtualHostKey) -> Needs | None:
     route = l4_routes.preferred(ask, host.hostname, host.routes)
     if rejected_by_proxy(ask, host.gateway, route):
         return None
-    targets = ask(l4_routes.l4_backends, (host.gateway, route))
+    targets = ask(l4_routes.l4_backends, host.gateway, route)
     return Needs(frozenset(targets.clusters), frozenset(targets.services))
 
 

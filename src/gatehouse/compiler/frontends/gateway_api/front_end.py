@@ -154,7 +154,7 @@ ROUTE_KINDS = tuple(
 )
 
 
-def gateway_api_subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
+def gateway_api_subjects(ask: Ask) -> Table[Key, Key]:
     """Return every object whose status the controller may write."""
     subjects: Table[Key, Key] = ask.read(STATUS_SUBJECTS)
     return subjects

@@ -44,6 +44,7 @@ from gatehouse.compiler.frontends.gateway_api.listeners.addresses import bind_ad
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import resolve_certificate
 from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+    GatewayCluster,
     backend_tls_policy,
     cluster_ip_backend,
     service_cluster,
@@ -84,7 +85,7 @@ def compile_gateway(ask: Ask, key: Key) -> ir.GatewayConfiguration | None:
         secrets=ask(dependencies.secrets, key),
         settings=ask(parameters.parameters, key).edge,
         snippets=ask(shared_snippets, key),
-        usage=ask(settings, "").usage,
+        usage=ask(settings).usage,
     )
 
 
@@ -92,21 +93,21 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
     """Return a virtual host with the matches of its routes in order of precedence."""
     matches: list[tuple[tuple[bool, int], Ranked]] = []
     for route in host.routes:
-        named = ask(l4_routes.own_hostname, (route, host.hostname))
-        ranked = ask(translate, (host.gateway, route, host.port, host.protocol)).routes
+        named = ask(l4_routes.own_hostname, route, host.hostname)
+        ranked = ask(translate, host.gateway, route, host.port, host.protocol).routes
         matches += [((not named[0], -named[1]), item) for item in ranked]
     # A route that names the hostname itself precedes one whose wildcard matches it.
     matches.sort(key=lambda entry: (entry[0], entry[1].rank))
     desired = (_with_settings(ask, host.gateway, item) for _, item in matches)
     replaced = (_unless_rejected(ask, host.gateway, route) for route in desired)
     ordered = tuple(route for route in replaced if route is not None)
-    listener = ask(serving_properties, (host.gateway, host.listener))
+    listener = ask(serving_properties, host.gateway, host.listener)
     return VirtualHost(
         host.hostname,
         ordered,
         listener.certificates,
         listener.hostname,
-        ask(effective.own_settings, (host.gateway, host.gateway)),
+        ask(effective.own_settings, host.gateway, host.gateway),
         tuple(
             snippet for snippet in _snippets(ask, host.gateway) if snippet.context == "http.server"
         ),
@@ -117,7 +118,7 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
 def _with_settings(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
     """Return a route with its effective settings and the snippets of its Gateway."""
     route = ranked.route
-    settings = ask(effective.route_settings, (gateway_key, ranked.owner))
+    settings = ask(effective.route_settings, gateway_key, ranked.owner)
     more = [snippet for snippet in _snippets(ask, gateway_key) if snippet.context == _LOCATION]
     if not more and settings == route.settings:
         return route
@@ -147,18 +148,19 @@ def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
             port,
             "HTTPS" if protocol == "HTTPS" else "HTTP",
             entries_of_protocol(hosts, port, protocol).values(),
-            *(ask(_https_settings, (key, port)) if protocol == "HTTPS" else ()),
+            *(ask(_https_settings, key, port) if protocol == "HTTPS" else ()),
         )
-        for port, protocol in ask(served_ports, (key, HTTP))
+        for port, protocol in ask(served_ports, key, HTTP)
         if port not in rejected
     )
 
 
 def _https_settings(
-    ask: Ask, which: tuple[Key, int]
+    ask: Ask, gateway: Key, port: int
 ) -> tuple[ir.ClientValidation | None, tuple[ServerTls, ...]]:
     """Return the client validation and the TLS settings of an HTTPS port."""
-    return ask(frontend_tls.client_validation, which), tls_of_port(ask, (*which, "HTTPS"))
+    tls = tls_of_port(ask, gateway, port, "HTTPS")
+    return ask(frontend_tls.client_validation, gateway, port), tls
 
 
 def gateway_streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
@@ -169,7 +171,7 @@ def gateway_streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
         ir.L4Listener(
             port, _PROTOCOLS[protocol], entries_of_protocol(hosts, port, protocol).values()
         )
-        for port, protocol in ask(served_ports, (key, STREAM_PROTOCOLS))
+        for port, protocol in ask(served_ports, key, STREAM_PROTOCOLS)
         if port not in rejected
     )
 
@@ -181,13 +183,13 @@ def gateway_stream_hosts(ask: Ask, key: Key) -> Table[HostnameKey, ir.L4Host]:
 
 def stream_host(ask: Ask, host: VirtualHostKey) -> ir.L4Host:
     """Return the backends of the connections to one hostname."""
-    listener = ask(serving_properties, (host.gateway, host.listener))
+    listener = ask(serving_properties, host.gateway, host.listener)
     route = l4_routes.preferred(ask, host.hostname, host.routes) if host.routes else None
     targets = l4_routes.Targets()
     if route and rejected_by_proxy(ask, host.gateway, route):
         targets = l4_routes.Targets(rejected=1)
     elif route:
-        targets = ask(l4_routes.l4_backends, (host.gateway, route))
+        targets = ask(l4_routes.l4_backends, host.gateway, route)
     return ir.L4Host(
         host.hostname,
         targets.backends,
@@ -203,11 +205,11 @@ def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluste
     return ask.map(gateway_cluster, ask(dependencies.clusters_of_gateway, key))
 
 
-def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
+def gateway_cluster(ask: Ask, cluster: GatewayCluster) -> Cluster:
     """Return a cluster with the settings and the client certificate of a Gateway."""
-    key = which[0]
+    key = cluster[0]
     common, certificate = ask(parameters.parameters, key), ask(client_certificate, key)
-    result = ask(cluster_ip_backend if common.service_address else service_cluster, which)
+    result = ask(cluster_ip_backend if common.service_address else service_cluster, *cluster)
     zone_bytes = common.edge.nginx.zone_bytes
     if zone_bytes and result.settings.nginx.memory is None:
         own = NginxUpstreamSettings(memory=zone_bytes)
@@ -262,14 +264,14 @@ def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
 def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
     """Return all trust bundles of a Gateway's ports, clusters and collector, by name."""
     result: dict[str, ir.TrustBundle] = {}
-    for port, protocol in ask(served_ports, (key, HTTP)):
+    for port, protocol in ask(served_ports, key, HTTP):
         if protocol == "HTTPS":
-            bundle, _ = ask(frontend_tls.client_trust_of_port, (key, port))
+            bundle, _ = ask(frontend_tls.client_trust_of_port, key, port)
             if bundle is not None:
                 result[bundle.name] = bundle
     needed = {name for _, name in ask(cluster_credentials, key).groups}
     for policy in ask(gateway_policies, key).groups if needed else ():
-        trusted = ask(backend_tls.backend_tls_at, (key, policy)).trust
+        trusted = ask(backend_tls.backend_tls_at, key, policy).trust
         if trusted is not None and trusted.name in needed:
             result[trusted.name] = trusted
     collector = ask(parameters.collector_credentials, key).trust
@@ -290,8 +292,8 @@ def gateway_policies(ask: Ask, key: Key) -> Grouping[None, Any, Key, Key, bool]:
     return group_by(ask.last(), policies, _identity, presence, None)
 
 
-def _policy(ask: Ask, which: tuple[Key, ClusterKey]) -> Key | None:
-    return ask(backend_tls_policy, which[1])
+def _policy(ask: Ask, cluster: GatewayCluster) -> Key | None:
+    return ask(backend_tls_policy, cluster[1])
 
 
 def _identity(_: None, __: object, policy: Key) -> Iterable[Key]:

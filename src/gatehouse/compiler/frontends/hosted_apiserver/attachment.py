@@ -66,7 +66,7 @@ def attachment_of(ask: Ask, key: Key) -> HostedAttachment:
     service = hosted.spec.service
     cluster = ClusterKey(key[1], service.name, service.port, "tcp")
     findings = [*findings_about(owned)]
-    port = ask(service_port, (key[1], service.name, service.port, "TCP"))
+    port = ask(service_port, key[1], service.name, service.port, "TCP")
     if ask(external_name, (key[1], service.name)):
         port = f"Service {key[1]}/{service.name}: spec.type ExternalName is not supported"
     names = names_problem(ask, key[1], service.name)

@@ -251,7 +251,7 @@ def cluster_name(key: ClusterKey) -> str:
 
 def passthrough_cluster(ask: Ask, place: GatewayCluster) -> Cluster:
     """Return the cluster of a Service for TLS passthrough. BackendTLSPolicies do not apply."""
-    cluster = ask(service_cluster, place)
+    cluster = ask(service_cluster, *place)
     return Cluster(
         cluster_name(place[1]),
         cluster.endpoints,

@@ -60,7 +60,7 @@ def allocation(ask: Ask, key: Key) -> Allocation | None:
     if not shared or not effective_gates(ask, key).spanning:
         return None
     planes = ask(data_planes, key)
-    counted = bool(ask(settings, "").counter)
+    counted = bool(ask(settings).counter)
     spanning = SharedLimits(gate=True, replicas=len(planes), counter=counted)
     used = (schema.name for schema in ask(request_policy, key).schemas)
     spreads = (spread(shared[name], spanning) for name in used if name in shared)

@@ -53,9 +53,9 @@ def cluster_listeners(ask: Ask, gateway: Key) -> tuple[ListenerProperties, ...]:
     )
 
 
-def serving(ask: Ask, _: str = "") -> Table[Key, Key]:
+def serving(ask: Ask) -> Table[Key, Key]:
     """Return the managed Gateways with a listener that serves UpstreamClusters."""
-    return ask.map(_serving, ask(gateways, ""))
+    return ask.map(_serving, ask(gateways))
 
 
 def _serving(ask: Ask, key: Key) -> Key | None:
@@ -76,7 +76,7 @@ def gateways_of_cluster(ask: Ask, key: Key) -> tuple[Key, ...]:
         return tuple(
             sorted(named_gateway for named_gateway in named_gateways if ask(serves, named_gateway))
         )
-    return tuple(ask(serving, ""))
+    return tuple(ask(serving))
 
 
 def clusters_of(ask: Ask, gateway: Key) -> tuple[Key, ...]:

@@ -218,12 +218,11 @@ def client_credentials(ask: Ask, key: Key) -> TLSCredentials:
     )
 
 
-def credentials_at(ask: Ask, place: tuple[Key, Key]) -> tuple[TLSCredentials, TLSCredentials]:
+def credentials_at(ask: Ask, gateway: Key, key: Key) -> tuple[TLSCredentials, TLSCredentials]:
     """Return the credentials of a cluster towards servers and towards clients at a Gateway.
 
-    ``place``: Gateway and cluster. What the Gateway's proxy rejected is left out.
+    What the Gateway's proxy rejected is left out.
     """
-    gateway, key = place
     servers = _accepted(ask, gateway, ask(server_credentials, key))
     clients = _accepted(ask, gateway, ask(client_credentials, key))
     if servers.rejected and servers.tls is not None:

@@ -51,9 +51,8 @@ def requested_hostnames(ask: Ask, key: Key) -> tuple[tuple[str, ...], tuple[str,
     return tuple(sorted(set(good))), tuple(problems)
 
 
-def hostname_owner(ask: Ask, which: tuple[Key, str]) -> Key | None:
+def hostname_owner(ask: Ask, gateway: Key, host: str) -> Key | None:
     """Return the cluster that owns a hostname at a Gateway; None if there is none."""
-    gateway, host = which
     rivals = [
         (_precedence(ask, key, gateway, host), key)
         for key in ask.read(hostname_bucket(host))
@@ -74,12 +73,11 @@ def _precedence(ask: Ask, key: Key, gateway: Key, host: str) -> tuple[bool, bool
     )
 
 
-def cluster_hostnames(ask: Ask, place: Serving) -> ClusterHostnames:
+def cluster_hostnames(ask: Ask, gateway: Key, key: Key) -> ClusterHostnames:
     """Return the hostnames that a cluster owns at a Gateway, and those that it lost."""
-    gateway, key = place
     own, lost = [], []
     for host in ask(requested_hostnames, key)[0]:
-        winner = ask(hostname_owner, (gateway, host))
+        winner = ask(hostname_owner, gateway, host)
         if winner == key or winner is None:
             own.append(host)
         else:
@@ -94,9 +92,7 @@ def next_record(ask: Ask, key: Key) -> ClusterRecord:
     """
     serving, before = ask(gateways_of_cluster, key), cluster_record(ask, key)
     owned = {
-        (gateway, host)
-        for gateway in serving
-        for host in ask(cluster_hostnames, (gateway, key)).own
+        (gateway, host) for gateway in serving for host in ask(cluster_hostnames, gateway, key).own
     }
     requested, selected = ask(requested_hostnames, key)[0], ask(selected_gateways, key).gateways
     for gateway, host in before.hosts:

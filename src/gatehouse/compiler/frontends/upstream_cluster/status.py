@@ -89,13 +89,13 @@ def cluster_status(ask: Ask, key: Key) -> ClusterStatus | None:
         return None
     gateways = ask(attachment.gateways_of_cluster, key)
     findings = ask(own_findings, key)
-    served = {gateway: ask(findings_at, (gateway, key)) for gateway in gateways}
+    served = {gateway: ask(findings_at, gateway, key) for gateway in gateways}
     generation = cluster.metadata.generation
     entries = tuple(
         AtGateway(
             gateway,
             ask(class_controller, gateway),
-            ask(cluster_hostnames, (gateway, key)).own,
+            ask(cluster_hostnames, gateway, key).own,
             fold_findings((*_everywhere(findings), *here), _DEFAULTS, generation),
         )
         for gateway, here in served.items()
@@ -151,7 +151,7 @@ def _served_hosts(ask: Ask, key: Key) -> frozenset[str]:
     """Return the hostnames of a cluster at any Gateway."""
     places = [(gateway, key) for gateway in ask(attachment.gateways_of_cluster, key)]
     return frozenset(
-        name for hostnames in ask.each(cluster_hostnames, places) for name in hostnames.own
+        name for hostnames in ask.each_call(cluster_hostnames, places) for name in hostnames.own
     )
 
 
@@ -162,10 +162,10 @@ def _everywhere(findings: tuple[ClusterFinding, ...]) -> tuple[ClusterFinding, .
     )
 
 
-def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[ClusterFinding, ...]:
+def findings_at(ask: Ask, gateway: Key, key: Key) -> tuple[ClusterFinding, ...]:
     """Return the findings about an object at one Gateway."""
-    gateway = place[0]
-    named = ask(cluster_hostnames, place)
+    gateway = gateway
+    named = ask(cluster_hostnames, gateway, key)
     result: list[ClusterFinding] = []
     for host, winner in named.lost:
         message = f"hostname {host} already used by UpstreamCluster {winner[2]}"
@@ -177,13 +177,13 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[ClusterFinding, ...]:
             ClusterFinding(ClusterReason.NO_HOST, message),
             ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
         )
-    result += _rejected_credentials(ask, place)
-    if unready := ask.read(unready_servers_key(gateway, place[1][2])):
+    result += _rejected_credentials(ask, gateway, key)
+    if unready := ask.read(unready_servers_key(gateway, key[2])):
         more = len(unready) - MAX_NAMED_SERVERS
         shortened = (*unready[:MAX_NAMED_SERVERS], *([f"{more} more"] if more > 0 else ()))
         result.append(ClusterFinding(ClusterReason.SERVERS_NOT_READY, "; ".join(shortened)))
-    left_out = unsupported_key(ask, gateway, place[1])
-    no_certificate = _without_certificate(ask, place)
+    left_out = unsupported_key(ask, gateway, key)
+    no_certificate = _without_certificate(ask, gateway, key)
     # Without a certificate nothing is served, which NoCertificate reports already.
     reported = [part.reason for part in left_out if not no_certificate or part.served]
     result += [
@@ -209,9 +209,9 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[ClusterFinding, ...]:
     return (*result, programmed)
 
 
-def _rejected_credentials(ask: Ask, place: tuple[Key, Key]) -> list[ClusterFinding]:
+def _rejected_credentials(ask: Ask, gateway: Key, key: Key) -> list[ClusterFinding]:
     """Return the findings about credentials that the Gateway's proxy rejected."""
-    servers, clients = ask(credentials_at, place)
+    servers, clients = ask(credentials_at, gateway, key)
     sections = (("spec.clientConfig", servers), ("spec.secureServing", clients))
     findings = [
         ClusterFinding(ClusterReason.INVALID_CREDENTIALS, f"{where}: {kind} {why}")
@@ -227,11 +227,10 @@ def _rejected_credentials(ask: Ask, place: tuple[Key, Key]) -> list[ClusterFindi
     return findings
 
 
-def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
+def _without_certificate(ask: Ask, gateway: Key, key: Key) -> str:
     """Return why there is no certificate for clients, which cannot connect; else empty."""
-    gateway, key = place
     cluster = ask.read(key)
-    _, serving = ask(credentials_at, place)
+    _, serving = ask(credentials_at, gateway, key)
     no_certificate = [state.spec.key[1] for state in states(ask, gateway) if not state.certificates]
     if (
         not no_certificate

@@ -43,8 +43,8 @@ def cluster_contribution(ask: Ask, gateway: Key) -> Contribution:
     if not ask(is_managed_gateway, gateway) or not ask(cluster_listeners, gateway):
         return EMPTY_CONTRIBUTION
     apis = ask(api_listeners, gateway)
-    keys = [key for key in ask(clusters_of, gateway) if ask(cluster_hostnames, (gateway, key)).own]
-    pairs = ask.each(credentials_at, [(gateway, key) for key in keys])
+    keys = [key for key in ask(clusters_of, gateway) if ask(cluster_hostnames, gateway, key).own]
+    pairs = ask.each_call(credentials_at, [(gateway, key) for key in keys])
     credentials = [credential for pair in pairs for credential in pair]
     common = [bundle for listener in apis if (bundle := _client_trust(ask, gateway, listener.port))]
     named = {cluster.client_trust for listener in apis for cluster in listener.clusters}
@@ -79,34 +79,32 @@ def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
         port = state.spec.port
         bundle = _client_trust(ask, gateway, port)
         common = bundle.name if bundle is not None else ""
-        clusters = ask.each(api_cluster, [(gateway, key, common) for key in keys])
+        clusters = ask.each_call(api_cluster, [(gateway, key, common) for key in keys])
         result.append(
             ApiListener(
                 port=port,
                 clusters=tuple(cluster for cluster in clusters if cluster is not None),
                 certificates=tuple(certificate.name for certificate in state.certificates),
                 tls=state.tls,
-                counter=ask(settings, "").counter,
+                counter=ask(settings).counter,
             )
         )
     return tuple(sorted(result, key=lambda listener: listener.port))
 
 
-def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
+def api_cluster(ask: Ask, gateway: Key, key: Key, common: str) -> ApiCluster | None:
     """Return an UpstreamCluster as a Gateway serves it; None if it has no hostname there.
 
-    ``which``: the Gateway, the cluster, and the trust bundle for clients of clusters without one of
-    their own. A cluster with an invalid client configuration has no servers, so that requests get
-    an error.
+    ``common``: the trust bundle for clients of clusters without one of their own. A cluster with an
+    invalid client configuration has no servers, so that requests get an error.
     """
-    gateway, key, common = which
     place = (gateway, key)
-    names = ask(cluster_hostnames, place).own
+    names = ask(cluster_hostnames, *place).own
     upstream_cluster = ask.read(key)
     if not isinstance(upstream_cluster, api.UpstreamCluster) or not names:
         return None
     policy = ask(request_policy, key)
-    servers, serving = ask(credentials_at, place)
+    servers, serving = ask(credentials_at, *place)
     own = serving.trust.name if serving.trust is not None else ""
     return ApiCluster(
         name=key[2],
@@ -133,7 +131,7 @@ def request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
     if not any(spans(schema) for schema in upstream_cluster.spec.flow_control.schemas):
         return ask(local_request_policy, key)
     count = len(ask(data_planes, key))
-    spanning = SharedLimits(replicas=count, counter=bool(ask(settings, "").counter))
+    spanning = SharedLimits(replicas=count, counter=bool(ask(settings).counter))
     return _request_policy(ask, key, upstream_cluster, spanning)
 
 
@@ -155,7 +153,7 @@ def local_request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
     if not isinstance(upstream_cluster, api.UpstreamCluster):
         return dispatch_policies.RequestPolicy()
     return _request_policy(
-        ask, key, upstream_cluster, SharedLimits(counter=bool(ask(settings, "").counter))
+        ask, key, upstream_cluster, SharedLimits(counter=bool(ask(settings).counter))
     )
 
 
@@ -170,4 +168,4 @@ def _request_policy(
 
 def _client_trust(ask: Ask, gateway: Key, port: int) -> TrustBundle | None:
     """Return the trust bundle of the Gateway's ``tls.frontend``, for clusters without their own."""
-    return ask(frontend_tls.client_trust_of_port, (gateway, port))[0]
+    return ask(frontend_tls.client_trust_of_port, gateway, port)[0]

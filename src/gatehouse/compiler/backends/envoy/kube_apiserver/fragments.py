@@ -52,11 +52,10 @@ def _clusters(listeners: Iterable[ir.ApiListener]) -> Collection[ir.ApiCluster]:
     }.values()
 
 
-def _cluster(ask: Ask, which: tuple[GatewaySource, str]) -> Fragment[XdsResource] | None:
+def _cluster(ask: Ask, gateway: GatewaySource, name: str) -> Fragment[XdsResource] | None:
     """Return the resources towards a cluster. Limits and policies are separate from servers: they
     change independently."""
-    gateway, name = which
-    cluster = ask.entry(clusters_by_name, gateway, name)
+    cluster = ask.entry(clusters_by_name, gateway, key=name)
     if cluster is None:
         return None
     secret = Entries(ask, secret_files, gateway).get(cluster.token)
@@ -78,13 +77,13 @@ def _arrivals(ask: Ask, gateway: GatewaySource) -> Table[ArrivalKey, ir.ApiClust
     )
 
 
-def _arrival(ask: Ask, which: tuple[GatewaySource, ArrivalKey]) -> Fragment[XdsResource] | None:
-    _, (port, _) = which
+def _arrival(ask: Ask, _gateway: GatewaySource, key: ArrivalKey) -> Fragment[XdsResource] | None:
+    port, _ = key
 
     def resources(cluster: ir.ApiCluster) -> list[XdsResource]:
         return [routes.arrival_scope(port, cluster)]
 
-    return entry_fragment(ask, _arrivals, which, resources)
+    return entry_fragment(ask, _arrivals, _gateway, key, resources)
 
 
 def _shared(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[XdsResource]]:
@@ -167,9 +166,8 @@ def _settings(ask: Ask, gateway: GatewaySource) -> ir_gateway.GatewayConfigurati
     )
 
 
-def _port(ask: Ask, which: tuple[GatewaySource, int]) -> Fragment[XdsResource] | None:
-    gateway, number = which
-    listener, settings = ask.entry(_listeners, gateway, number), ask(_settings, gateway)
+def _port(ask: Ask, gateway: GatewaySource, number: int) -> Fragment[XdsResource] | None:
+    listener, settings = ask.entry(_listeners, gateway, key=number), ask(_settings, gateway)
     if listener is None:
         return None
     chains, unsupported = [], []

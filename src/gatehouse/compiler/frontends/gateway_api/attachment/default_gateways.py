@@ -10,7 +10,7 @@ from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import cre
 from gatehouse.incremental.query import Ask, Key
 
 
-def default_gateways(ask: Ask, _: str = "") -> tuple[Key, ...]:
+def default_gateways(ask: Ask) -> tuple[Key, ...]:
     """Return the managed default Gateways, the oldest first."""
     managed = [key for key in ask.read(DEFAULT_GATEWAYS_KEY) if ask(is_managed_gateway, key)]
     return tuple(sorted(managed, key=lambda key: (ask(created, key), key)))

@@ -18,7 +18,6 @@ from gatehouse.compiler.frontends.gateway_api.attachment.route_limits import (
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import gateway_limits
 from gatehouse.compiler.frontends.gateway_api.fair_shares import Age, fair_numbers
-from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listener_specs
 from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask, Key
@@ -34,10 +33,9 @@ def is_exceeded(ask: Ask, gateway: Key) -> bool:
     return len(ask(routes_of, gateway)) > ask(gateway_limits, gateway).of(_LIMIT)
 
 
-def excess_message_at(ask: Ask, place: GatewayObject) -> str:
+def excess_message_at(ask: Ask, gateway: Key, key: Key) -> str:
     """Return the message about a route beyond the limit; empty for a route within it."""
-    gateway, key = place
-    youngest = ask.entry(_youngest_routes, gateway, key[1])
+    youngest = ask.entry(_youngest_routes, gateway, key=key[1])
     if youngest is None or ask(route_age, key) <= youngest:
         return ""
     # Without the number, which would change the status of each route with each new one.

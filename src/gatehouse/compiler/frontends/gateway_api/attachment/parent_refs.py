@@ -110,7 +110,7 @@ def _default_results(
     parentRef of the same meaning names. ``results``: those of the parentRefs."""
     named = {entry.parent for entry in results if _names_all_listeners(entry.reference(route))}
     claimed = []
-    for target in ask(default_gateways, ""):
+    for target in ask(default_gateways):
         if target in named:
             continue
         attached = _attach(ask, key, route, None, target, target)
@@ -127,7 +127,7 @@ def _excess(ask: Ask, key: Key, index: int | None, target: Key, owner: Key) -> A
     """Return the refusal of a route beyond a limit of its namespace or Gateway; None within it."""
     message = ask(route_limits.excess_message, key) or (
         ask(gateway_route_limits.is_exceeded, owner)
-        and ask(gateway_route_limits.excess_message_at, (owner, key))
+        and ask(gateway_route_limits.excess_message_at, owner, key)
     )
     if not message:
         return None

@@ -63,34 +63,33 @@ def stream_hosts(ask: Ask, key: Key) -> Table[HostnameKey, VirtualHostKey]:
 
 
 def served(
-    ask: Ask, which: tuple[Key, tuple[str, ...]]
+    ask: Ask, key: Key, protocols: tuple[str, ...]
 ) -> tuple[listening.ListenerProperties, ...]:
-    """Return the served listeners of a Gateway with one of the protocols ``which[1]``."""
+    """Return the served listeners of a Gateway with one of some protocols."""
     return tuple(
         state.spec
-        for state in ask(listening.ordered_listeners, which[0])
-        if state.served and state.spec.protocol in which[1]
+        for state in ask(listening.ordered_listeners, key)
+        if state.served and state.spec.protocol in protocols
     )
 
 
-def serving_properties(ask: Ask, which: tuple[Key, ListenerKey]) -> ListenerInfo:
+def serving_properties(ask: Ask, gateway: Key, listener: ListenerKey) -> ListenerInfo:
     """Return the properties of a listener that virtual hosts depend on."""
-    for state in ask(listening.ordered_listeners, which[0]):
-        if state.spec.key == which[1]:
+    for state in ask(listening.ordered_listeners, gateway):
+        if state.spec.key == listener:
             # The first one serves clients whose SNI no certificate has.
             names = tuple(certificate.name for certificate in state.certificates)
             return ListenerInfo(state.spec.hostname, names, state.tls)
     return ListenerInfo("", ())
 
 
-def served_ports(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[tuple[int, str], ...]:
+def served_ports(ask: Ask, key: Key, protocols: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     """Return the (port, protocol) pairs of a Gateway's served listeners, sorted."""
-    return tuple(sorted({(spec.port, spec.protocol) for spec in ask(served, which)}))
+    return tuple(sorted({(spec.port, spec.protocol) for spec in ask(served, key, protocols)}))
 
 
-def tls_of_port(ask: Ask, which: tuple[Key, int, str]) -> tuple[ServerTls, ...]:
+def tls_of_port(ask: Ask, gateway: Key, port: int, protocol: str) -> tuple[ServerTls, ...]:
     """Return the TLS settings of a Gateway's served listeners with a port and a protocol."""
-    gateway, port, protocol = which
     states = ask(listening.ordered_listeners, gateway)
     served = (state for state in states if state.served)
     settings = {
@@ -110,8 +109,8 @@ def entries_of_protocol(
 
 def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> Table[HostnameKey, VirtualHostKey]:
     """Return the hosts of all ports; the hostname of each listener is always one."""
-    specs = ask(served, (key, protocols))
-    hosts = ask(_named, (key, frozenset(spec.key for spec in specs))).groups
+    specs = ask(served, key, protocols)
+    hosts = ask(_named, key, frozenset(spec.key for spec in specs)).groups
     own = [(spec.port, spec.protocol, spec.hostname, spec.key) for spec in specs]
     return hosts.updated({name: _host(key, name, ()) for name in own if name not in hosts})
 
@@ -121,25 +120,26 @@ _Named = Grouping[
 ]
 
 
-def _named(ask: Ask, which: tuple[Key, frozenset[ListenerKey]]) -> _Named:
+def _named(ask: Ask, key: Key, listeners: frozenset[ListenerKey]) -> _Named:
     """Return the hosts that routes have on some listeners of a Gateway."""
-    return group_by(ask.last(), ask(route_attachments, which[0]), _names, _host_of, which)
+    return group_by(ask.last(), ask(route_attachments, key), _names, _host_of, (key, listeners))
 
 
 def _names(
-    which: tuple[Key, frozenset[ListenerKey]], _: Key, results: Iterable[Attachment]
+    about: tuple[Key, frozenset[ListenerKey]], _: Key, results: Iterable[Attachment]
 ) -> Iterator[HostnameKey]:
+    gateway, listeners = about
     for attachment in results:
-        if attachment.gateway == which[0]:
+        if attachment.gateway == gateway:
             for place in attachment.listener_hostnames:
-                if place.listener in which[1]:
+                if place.listener in listeners:
                     yield (place.port, place.protocol, place.hostname, place.listener)
 
 
 def _host_of(
-    which: tuple[Key, object], name: HostnameKey, routes: tuple[Key, ...]
+    about: tuple[Key, object], name: HostnameKey, routes: tuple[Key, ...]
 ) -> VirtualHostKey:
-    return _host(which[0], name, routes)
+    return _host(about[0], name, routes)
 
 
 def _host(gateway: Key, name: HostnameKey, routes: tuple[Key, ...]) -> VirtualHostKey:

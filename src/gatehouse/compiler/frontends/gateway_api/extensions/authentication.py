@@ -163,7 +163,7 @@ def _authorization(requested: api.AuthorizationSpec, place: str) -> Authorizatio
     return Authorization(requirements, requested.require == "All")
 
 
-def fetches(ask: Ask, _: str = "") -> tuple[UrlFetch, ...]:
+def fetches(ask: Ask) -> tuple[UrlFetch, ...]:
     """Return the fetches that all filters need, sorted."""
     results = {ask(_fetch_of, key) for key in ask.read(FILTERS)}
     return tuple(sorted(fetch for fetch in results if fetch is not None))

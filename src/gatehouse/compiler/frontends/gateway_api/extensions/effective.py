@@ -14,7 +14,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.trace_policies import T
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import UNSET
 from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import UpstreamPolicy
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject, policies_by_target
+from gatehouse.compiler.frontends.gateway_api.inputs import policies_by_target
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, ProxyOnly
 from gatehouse.compiler.ir.tracing import Tracing
@@ -32,42 +32,42 @@ AFFECTED = {
 """Reasons of findings about the target of a policy, by policy kind."""
 
 
-def own_settings(ask: Ask, place: GatewayObject) -> ir.Settings:
+def own_settings(ask: Ask, gateway: Key, target: Key) -> ir.Settings:
     """Return the settings of the policies that target a Gateway, or a route at a Gateway."""
     client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
-    for key in _accepted(ask, place, "ClientSettingsPolicy"):
-        client = merge_defaults(client, policy_settings(ask, place[0], key))
-    for key in _accepted(ask, place, "ProxySettingsPolicy"):
-        proxy = merge_defaults(proxy, policy_settings(ask, place[0], key))
-    for key in _accepted(ask, place, "RateLimitPolicy"):
-        policy_rates: ir.RateLimits = policy_settings(ask, place[0], key)
+    for key in _accepted(ask, gateway, target, "ClientSettingsPolicy"):
+        client = merge_defaults(client, policy_settings(ask, gateway, key))
+    for key in _accepted(ask, gateway, target, "ProxySettingsPolicy"):
+        proxy = merge_defaults(proxy, policy_settings(ask, gateway, key))
+    for key in _accepted(ask, gateway, target, "RateLimitPolicy"):
+        policy_rates: ir.RateLimits = policy_settings(ask, gateway, key)
         limits = (*rates.limits, *policy_rates.limits)
         rates = msgspec.structs.replace(merge_defaults(rates, policy_rates), limits=limits)
-    return ir.Settings(client, proxy, rates, _tracing(ask, place))
+    return ir.Settings(client, proxy, rates, _tracing(ask, gateway, target))
 
 
-def _tracing(ask: Ask, place: GatewayObject) -> Tracing | None:
-    for key in _accepted(ask, place, "ObservabilityPolicy"):
-        policy: TracePolicy = policy_settings(ask, place[0], key)
+def _tracing(ask: Ask, gateway: Key, target: Key) -> Tracing | None:
+    for key in _accepted(ask, gateway, target, "ObservabilityPolicy"):
+        policy: TracePolicy = policy_settings(ask, gateway, key)
         if policy.tracing is not None:
             return policy.tracing
     return None
 
 
-def _accepted(ask: Ask, place: GatewayObject, kind: str) -> tuple[Key, ...]:
-    if not ask.read(policies_by_target(kind, place[1])):
+def _accepted(ask: Ask, gateway: Key, target: Key, kind: str) -> tuple[Key, ...]:
+    if not ask.read(policies_by_target(kind, target)):
         # Most objects have no policy. A query for each of them would cost memory.
         return ()
-    return ask(accepted_policies, (place[0], kind, place[1]))
+    return ask(accepted_policies, gateway, kind, target)
 
 
-def route_settings(ask: Ask, place: GatewayObject) -> ir.Settings:
+def route_settings(ask: Ask, gateway: Key, route: Key) -> ir.Settings:
     """Return the effective settings of a route of a Gateway.
 
     Settings of the route override those of the Gateway field by field. Its rate limits replace
     those of the Gateway.
     """
-    outer, inner = (ask(own_settings, (place[0], key)) for key in place)
+    outer, inner = (ask(own_settings, gateway, target) for target in (gateway, route))
     return ir.Settings(
         merge_defaults(outer.client, inner.client),
         merge_defaults(outer.proxy, inner.proxy),
@@ -91,11 +91,11 @@ def merge_defaults(outer: T, inner: T) -> T:
     return msgspec.structs.replace(outer, **set_values)
 
 
-def upstream_policy(ask: Ask, place: GatewayObject) -> UpstreamPolicy:
+def upstream_policy(ask: Ask, gateway: Key, service: Key) -> UpstreamPolicy:
     """Return the effective settings of the clusters of a Service at a Gateway."""
     settings, service_address = ir.UpstreamSettings(), False
-    for key in _accepted(ask, place, "UpstreamSettingsPolicy"):
-        policy: UpstreamPolicy = policy_settings(ask, place[0], key)
+    for key in _accepted(ask, gateway, service, "UpstreamSettingsPolicy"):
+        policy: UpstreamPolicy = policy_settings(ask, gateway, key)
         settings = merge_defaults(settings, policy.settings)
         service_address = service_address or bool(policy.service_address)
     return UpstreamPolicy(settings, service_address)
@@ -105,16 +105,16 @@ def gateway_snippets(ask: Ask, gateway: Key) -> tuple[NginxSnippet, ...]:
     """Return the snippets of the policies that target a Gateway."""
     return tuple(
         snippet
-        for key in _accepted(ask, (gateway, gateway), "SnippetsPolicy")
+        for key in _accepted(ask, gateway, gateway, "SnippetsPolicy")
         for snippet in policy_settings(ask, gateway, key)
     )
 
 
-def affected(ask: Ask, place: GatewayObject) -> list[Finding]:
+def affected(ask: Ask, gateway: Key, target: Key) -> list[Finding]:
     """Return a finding for each kind of policy that affects an object at a Gateway."""
     result = []
     for kind, reason in AFFECTED.items():
-        names = [key[2] for key in _accepted(ask, place, kind)]
+        names = [key[2] for key in _accepted(ask, gateway, target, kind)]
         if names:
             result.append(Finding(reason, f"affected by {kind} {', '.join(sorted(names))}"))
     return result

@@ -16,7 +16,6 @@ from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
 from gatehouse.compiler.frontends.gateway_api.inputs import (
-    GatewayObject,
     rejected_by_proxy,
     rejected_credential,
 )
@@ -64,12 +63,11 @@ def translated_filter(ask: Ask, key: Key) -> Filters | str:
     return kind.translate(ask, key)
 
 
-def filter_at(ask: Ask, place: GatewayObject) -> Filters | str:
+def filter_at(ask: Ask, gateway: Key, key: Key) -> Filters | str:
     """Return the translation of a filter at a Gateway, or the problem.
 
     The proxy of a Gateway may have rejected the filter, or a secret that it refers to.
     """
-    gateway, key = place
     if why := rejected_by_proxy(ask, gateway, key):
         return why
     translated = ask(translated_filter, key)

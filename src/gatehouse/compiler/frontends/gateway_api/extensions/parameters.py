@@ -143,10 +143,10 @@ def gateway_parameters_of(ask: Ask, key: Key) -> ResolvedParameters:
         return msgspec.structs.replace(named, spec=None, problem=problem, invalid=True)
     limited = overrides.Limited(named.spec)
     removed: list[str] = []
-    if not ask(settings, "").workload_overrides:
+    if not ask(settings).workload_overrides:
         outer = ask(of_class_at, key).spec
         of_outer = (outer.kubernetes or {}) if outer is not None else {}
-        any_name = gateway.ANY_DOMAIN in ask(settings, "").external_names
+        any_name = gateway.ANY_DOMAIN in ask(settings).external_names
         limited = overrides.limit(named.spec, of_outer, limits, name_servers=any_name)
         limited, removed = _without_exporter(ask, limited, key[1])
     limited = msgspec.structs.replace(limited, excess=(*raised, *limited.excess))
@@ -177,7 +177,7 @@ def gateway_limits(ask: Ask, key: Key) -> ResourceLimits:
 
 
 def _class_limits(ask: Ask, key: Key) -> ResourceLimits:
-    limits, gateway_object = ask(settings, "").limits, ask.read(key)
+    limits, gateway_object = ask(settings).limits, ask.read(key)
     if not isinstance(gateway_object, gateway.Gateway):
         return limits
     outer = ask(class_parameters, ("GatewayClass", "", gateway_object.spec.gateway_class_name))
@@ -268,7 +268,7 @@ def collector_credentials(ask: Ask, key: Key) -> trace_credentials.ExporterCrede
     origin = ask(collector_origin, key)
     if origin == NO_ORIGIN:
         return trace_credentials.ExporterCredentials()
-    return ask(trace_credentials.exporter_credentials, (key, key_of(origin)))
+    return ask(trace_credentials.exporter_credentials, key, key_of(origin))
 
 
 _COMPRESSION_FIELDS = {

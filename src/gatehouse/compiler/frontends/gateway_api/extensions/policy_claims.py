@@ -23,7 +23,6 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
 )
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     CLAIMS_KEY,
-    GatewayObject,
     policies_with_claims,
     routes_by_service,
 )
@@ -38,32 +37,29 @@ _SUMMED = ("zoneBytes", "keepAliveConnections")
 """Names of the ceilings whose claims are added up."""
 
 
-def claims_message(ask: Ask, place: GatewayObject) -> str:
+def claims_message(ask: Ask, gateway: Key, key: Key) -> str:
     """Return the message about a policy that claims more than is left at a Gateway; else empty."""
-    gateway, key = place
     limits = ask(gateway_limits, gateway)
-    if excess := ask(excess_claims, (limits, key[1])).get(key):
+    if excess := ask(excess_claims, limits, key[1]).get(key):
         return excess
     # Without the sum, which would change the status of the policy with each new one.
     return "; ".join(
         f"spec.{field}: {amount} in addition to other claims at Gateway {gateway[1]}/{gateway[2]}: "
         f"{limits.excess(name, limits.of(name) + 1, 'sum')}"
         for exceeded in ask(gateway_excess, gateway).get(key, ())
-        for field, amount in [ask(policy_claims, (limits, key))[exceeded]]
+        for field, amount in [ask(policy_claims, limits, key)[exceeded]]
         for name in [exceeded + _PER_GATEWAY]
     )
 
 
-def excess_claims(ask: Ask, which: tuple[ResourceLimits, str]) -> Mapping[Key, str]:
+def excess_claims(ask: Ask, limits: ResourceLimits, namespace: str) -> Mapping[Key, str]:
     """Return the policies that claim more than is left for their namespace, each with a message.
 
-    ``which``: ceilings and namespace. Older policies are served first. A policy with an invalid
-    field claims nothing.
+    Older policies are served first. A policy with an invalid field claims nothing.
     """
-    limits, namespace = which
     total, excess = Counter[str](), dict[Key, str]()
     for key in sorted(ask.read(policies_with_claims(namespace)), key=lambda key: age_of(ask, key)):
-        own = ask(policy_claims, (limits, key))
+        own = ask(policy_claims, limits, key)
         messages = [
             f"spec.{field}: {amount} in addition to {total[name]} of older policies in namespace "
             f"{namespace}: {message}"
@@ -77,9 +73,9 @@ def excess_claims(ask: Ask, which: tuple[ResourceLimits, str]) -> Mapping[Key, s
     return excess
 
 
-def policy_claims(ask: Ask, which: tuple[ResourceLimits, Key]) -> Mapping[str, tuple[str, int]]:
+def policy_claims(ask: Ask, limits: ResourceLimits, key: Key) -> Mapping[str, tuple[str, int]]:
     """Return what a policy claims of each ceiling of sums: field and amount."""
-    key, parsed = which[1], ask(parse_policy, which).settings
+    key, parsed = key, ask(parse_policy, limits, key).settings
     if isinstance(parsed, ir.RateLimits):
         zones = sum(limit.memory for limit in parsed.limits)
         return {"zoneBytes": ("rateLimit.local.rules", zones)}
@@ -104,8 +100,8 @@ def gateway_excess(ask: Ask, gateway: Key) -> Mapping[Key, tuple[str, ...]]:
     limits = ask(gateway_limits, gateway)
     ceilings = {name: limits.of(name + _PER_GATEWAY) for name in _SUMMED}
     amounts = {
-        key: {name: amount for name, (_, amount) in ask(policy_claims, (limits, key)).items()}
-        for key in ask.entry(_policies_by_gateway, "", gateway) or ()
+        key: {name: amount for name, (_, amount) in ask(policy_claims, limits, key).items()}
+        for key in ask.entry(_policies_by_gateway, key=gateway) or ()
     }
     if all(
         sum(own.get(name, 0) for own in amounts.values()) <= ceiling
@@ -115,19 +111,17 @@ def gateway_excess(ask: Ask, gateway: Key) -> Mapping[Key, tuple[str, ...]]:
     claims = (
         fair_shares.SharedClaim(age_of(ask, key), own)
         for key, own in amounts.items()
-        if key not in ask(excess_claims, (limits, key[1]))
+        if key not in ask(excess_claims, limits, key[1])
     )
     return fair_shares.exceeding_claims(claims, ceilings)
 
 
-def _policies_by_gateway(ask: Ask, _: str) -> Table[Key, tuple[Key, ...]]:
+def _policies_by_gateway(ask: Ask) -> Table[Key, tuple[Key, ...]]:
     """Return the policies with claims that each Gateway serves."""
-    return ask(_grouped_by_gateway, "").groups
+    return ask(_grouped_by_gateway).groups
 
 
-def _grouped_by_gateway(
-    ask: Ask, _: str
-) -> Grouping[None, Key, tuple[Key, ...], Key, tuple[Key, ...]]:
+def _grouped_by_gateway(ask: Ask) -> Grouping[None, Key, tuple[Key, ...], Key, tuple[Key, ...]]:
     gateways = ask.map(_gateways_of, ask.read(CLAIMS_KEY))
     return group_by(ask.last(), gateways, _each, _policies, None)
 

@@ -27,7 +27,6 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import (
-    GatewayObject,
     policies_by_target,
     rejected_by_proxy,
 )
@@ -55,11 +54,10 @@ _UNSERVED = {
 """Kinds of policies that no data plane serves, with the reason."""
 
 
-def policy_rejection(ask: Ask, place: GatewayObject) -> Finding | None:
+def policy_rejection(ask: Ask, gateway: Key, key: Key) -> Finding | None:
     """Return why a policy is not accepted at a Gateway; None if it is."""
-    gateway, key = place
     limits = ask(gateway_limits, gateway)
-    policy = ask(parse_policy, (limits, key))
+    policy = ask(parse_policy, limits, key)
     if policy.problems:
         return Finding(Reason.POLICY_INVALID, "; ".join(policy.problems))
     if why := _UNSERVED.get(key[0]):
@@ -72,7 +70,7 @@ def policy_rejection(ask: Ask, place: GatewayObject) -> Finding | None:
         return Finding(Reason.NGINX_PROXY_NOT_SET, message)
     if key[0] == "SnippetsPolicy" and (message := snippets.snippet_rejection(ask, key[0])):
         return Finding(Reason.POLICY_INVALID, message)
-    if excess := policy_claims.claims_message(ask, place):
+    if excess := policy_claims.claims_message(ask, gateway, key):
         return Finding(Reason.POLICY_INVALID, excess)
     if rejected := rejected_by_proxy(ask, gateway, key):
         return Finding(Reason.POLICY_INVALID, rejected)
@@ -81,10 +79,10 @@ def policy_rejection(ask: Ask, place: GatewayObject) -> Finding | None:
         for rival in ask.read(policies_by_target(key[0], (target.kind, key[1], target.name))):
             if (
                 age_of(ask, rival) >= age_of(ask, key)
-                or ask(policy_rejection, (gateway, rival)) is not None
+                or ask(policy_rejection, gateway, rival) is not None
             ):
                 continue
-            common = own & set_fields(ask(parse_policy, (limits, rival)).settings)
+            common = own & set_fields(ask(parse_policy, limits, rival).settings)
             if common:
                 message = (
                     f"spec: {', '.join(sorted({_FIELDS.get(field, field) for field in common}))}: "
@@ -95,14 +93,10 @@ def policy_rejection(ask: Ask, place: GatewayObject) -> Finding | None:
     return None
 
 
-def accepted_policies(ask: Ask, which: tuple[Key, str, Key]) -> tuple[Key, ...]:
-    """Return the policies of a kind that a Gateway accepts for a target, oldest first.
-
-    ``which``: Gateway, kind and target.
-    """
-    gateway, kind, target = which
+def accepted_policies(ask: Ask, gateway: Key, kind: str, target: Key) -> tuple[Key, ...]:
+    """Return the policies of a kind that a Gateway accepts for a target, oldest first."""
     known = ask.read(policies_by_target(kind, target))
-    accepted = [key for key in known if ask(policy_rejection, (gateway, key)) is None]
+    accepted = [key for key in known if ask(policy_rejection, gateway, key) is None]
     return tuple(sorted(accepted, key=lambda key: age_of(ask, key)))
 
 

@@ -30,12 +30,11 @@ _READERS: Mapping[str, Callable[[Any, ResourceLimits], ParsedPolicy]] = {
 
 def policy_settings(ask: Ask, gateway: Key, key: Key) -> Any:
     """Return the settings of a policy at a Gateway; None if it has problems there."""
-    return ask(parse_policy, (ask(gateway_limits, gateway), key)).settings
+    return ask(parse_policy, ask(gateway_limits, gateway), key).settings
 
 
-def parse_policy(ask: Ask, which: tuple[ResourceLimits, Key]) -> ParsedPolicy:
+def parse_policy(ask: Ask, limits: ResourceLimits, key: Key) -> ParsedPolicy:
     """Parse a policy under the ceilings of a Gateway."""
-    limits, key = which
     policy = ask.read(key)
     if not isinstance(policy, api.NginxPolicy):
         return ParsedPolicy(None, (f"{key[0]} {key[1]}/{key[2]} is invalid",))

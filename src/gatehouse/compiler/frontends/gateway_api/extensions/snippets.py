@@ -21,7 +21,7 @@ _CONTEXTS: dict[str, Literal["main", "http", "http.server", "http.server.locatio
 
 def snippet_rejection(ask: Ask, kind: str) -> str:
     """Return why snippets are rejected; empty if they are allowed."""
-    if ask(settings, "").snippets:
+    if ask(settings).snippets:
         return ""
     return f"{kind}: snippets are not allowed: the controller runs without --snippets"
 

@@ -9,12 +9,11 @@ import msgspec
 from gatehouse.apis import data_plane_parameters as api
 from gatehouse.apis import gateway_parameters, nginx_gateway
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
-from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import resolve_certificate
 from gatehouse.compiler.ir.gateway import Certificate, TrustBundle
 from gatehouse.compiler.ir.tracing import TraceExport
-from gatehouse.incremental.query import Ask
+from gatehouse.incremental.query import Ask, Key
 
 TLS = "telemetry.exporter.tls"
 
@@ -46,9 +45,8 @@ class ExporterCredentials(msgspec.Struct, frozen=True):
         )
 
 
-def exporter_credentials(ask: Ask, place: GatewayObject) -> ExporterCredentials:
+def exporter_credentials(ask: Ask, key: Key, owner: Key) -> ExporterCredentials:
     """Return the credentials that parameters set for the exporter of a Gateway."""
-    key, owner = place
     tls = _requested(ask.read(owner))
     if tls is None:
         return ExporterCredentials()

@@ -147,7 +147,7 @@ def limit_exporter(
     host = endpoint.host
     if _is_own_service(ask, host, namespace):
         return requested, ""
-    problem = name_problem(host, ask(settings, "").external_names)
+    problem = name_problem(host, ask(settings).external_names)
     if not problem:
         return requested, ""
     message = (

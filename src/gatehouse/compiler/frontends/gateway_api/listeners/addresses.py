@@ -62,7 +62,7 @@ def bind_address(ask: Ask, key: Key) -> str | None:
     """Return the address to listen on, empty for all; None while none is assigned."""
     if ask(unsupported_address, key) is not None:
         return None
-    if ask(settings, "").bind != "load-balancer":
+    if ask(settings).bind != "load-balancer":
         return ""
     assigned = ask(gateway_addresses, key)
     return assigned[0] if assigned else None

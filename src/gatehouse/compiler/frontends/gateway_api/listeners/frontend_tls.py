@@ -8,55 +8,52 @@ from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.ir.gateway import ClientValidation, TrustBundle
 from gatehouse.incremental.query import Ask, Key
 
-_PortKey = tuple[Key, int]
-"""A Gateway and one of its ports."""
 
-
-def validation_of(ask: Ask, which: _PortKey) -> tuple[gateway.ClientValidationSpec | None, str]:
+def validation_of(ask: Ask, key: Key, port: int) -> tuple[gateway.ClientValidationSpec | None, str]:
     """Return the client certificate validation of a port, and the path of its field."""
-    gateway_object = ask.read(which[0])
+    gateway_object = ask.read(key)
     if not isinstance(gateway_object, gateway.Gateway):
         return None, ""
     frontend = gateway_object.spec.tls.frontend
     for index, entry in enumerate(frontend.per_port):
-        if entry.port == which[1]:
+        if entry.port == port:
             return entry.tls.validation, f"tls.frontend.perPort[{index}].tls"
     return frontend.default.validation, "tls.frontend.default"
 
 
 def client_trust_of_port(
-    ask: Ask, which: _PortKey
+    ask: Ask, key: Key, port: int
 ) -> tuple[TrustBundle | None, tuple[Finding, ...]]:
     """Return the CA certificates for clients of a port, and findings about their references."""
-    validation, place = ask(validation_of, which)
+    validation, place = ask(validation_of, key, port)
     if validation is None:
         return None, ()
     where = f"spec.{place}.validation.caCertificateRefs"
     bundle, findings = ca_certificates.trust_bundle(
-        ask, which[0], gateway.GATEWAY_API_GROUP, validation.ca_certificate_refs, where
+        ask, key, gateway.GATEWAY_API_GROUP, validation.ca_certificate_refs, where
     )
-    rejected = ca_certificates.rejection(ask, which[0], bundle, where) if bundle else None
+    rejected = ca_certificates.rejection(ask, key, bundle, where) if bundle else None
     return (None, (*findings, rejected)) if rejected is not None else (bundle, findings)
 
 
 def validation_findings(
-    ask: Ask, which: _PortKey
+    ask: Ask, key: Key, port: int
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Return findings about a port's CA references, and findings that reject its listeners."""
-    validation, place = ask(validation_of, which)
+    validation, place = ask(validation_of, key, port)
     if validation is None:
         return (), ()
-    bundle, findings = ask(client_trust_of_port, which)
+    bundle, findings = ask(client_trust_of_port, key, port)
     if bundle is not None:
         return findings, ()
     message = f"spec.{place}.validation: no valid CA certificate found"
     return findings, (Finding(Reason.NO_VALID_CA, message),)
 
 
-def client_validation(ask: Ask, which: _PortKey) -> ClientValidation | None:
+def client_validation(ask: Ask, key: Key, port: int) -> ClientValidation | None:
     """Return the client certificate validation of a port as IR; None if there is none."""
-    validation, _ = ask(validation_of, which)
-    bundle, _ = ask(client_trust_of_port, which)
+    validation, _ = ask(validation_of, key, port)
+    bundle, _ = ask(client_trust_of_port, key, port)
     if validation is None or bundle is None:
         return None
     return ClientValidation(bundle.name, required=validation.mode != "AllowInsecureFallback")

@@ -124,7 +124,7 @@ def _state(
         certificates, certificate_findings = listener_certificates(ask, key, entry.owner, listener)
         kind_findings += certificate_findings
     if known is not None and known.validates:
-        unresolved, refused = ask(frontend_tls.validation_findings, (key, listener.port))
+        unresolved, refused = ask(frontend_tls.validation_findings, key, listener.port)
         findings += refused
         kind_findings += unresolved
     spec = ListenerProperties(

@@ -52,12 +52,13 @@ _FIXED: dict[str, Protocol] = {
 BackendReference = routes.BackendRef | routes.BackendObject
 
 
-def service_port(ask: Ask, which: tuple[str, str, int, str]) -> core.ServicePort | str:
+def service_port(
+    ask: Ask, namespace: str, name: str, port: int, transport: str
+) -> core.ServicePort | str:
     """Return a port of a Service, or the problem.
 
     A query of its own, so that callers do not depend on the whole Service.
     """
-    namespace, name, port, transport = which
     service = ask.read(("Service", namespace, name))
     if service is None:
         return f"Service {namespace}/{name} not found"
@@ -94,7 +95,7 @@ def resolve_backend(
     if reference.port is None:
         return Finding(Reason.BACKEND_NOT_FOUND, f"{where}.port: must be set")
     transport = "UDP" if route[0] == "UDPRoute" else "TCP"
-    port = ask(service_port, (target, name, reference.port, transport))
+    port = ask(service_port, target, name, reference.port, transport)
     if isinstance(port, str):
         return Finding(Reason.BACKEND_NOT_FOUND, f"{where}: {port}")
     if refused := name_finding(ask, gateway, (target, name), where):
@@ -126,7 +127,7 @@ def backend_tls_policy(ask: Ask, key: ClusterKey) -> Key | None:
     """Return the effective BackendTLSPolicy of a cluster; None if there is none."""
     if key.protocol == "udp":
         return None
-    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
     if not isinstance(port, core.ServicePort):
         return None
     return ask(backend_tls.effective, (key.namespace, key.service, port.name))
@@ -136,17 +137,15 @@ GatewayCluster = tuple[Key, ClusterKey]
 """A Gateway and one of its clusters."""
 
 
-def tls_resolved(ask: Ask, place: GatewayCluster) -> bool:
+def tls_resolved(ask: Ask, gateway: Key, key: ClusterKey) -> bool:
     """Return whether a cluster has no BackendTLSPolicy, or a valid one."""
-    gateway, key = place
     policy = ask(backend_tls_policy, key)
-    return policy is None or ask(backend_tls.backend_tls_at, (gateway, policy)).tls is not None
+    return policy is None or ask(backend_tls.backend_tls_at, gateway, policy).tls is not None
 
 
-def service_cluster(ask: Ask, place: GatewayCluster) -> ir.Cluster:
+def service_cluster(ask: Ask, gateway: Key, key: ClusterKey) -> ir.Cluster:
     """Return a cluster with its ready endpoints."""
-    gateway, key = place
-    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
     endpoints: set[ir.Endpoint] = set()
     external = ask(external_name, (key.namespace, key.service))
     if external:
@@ -154,8 +153,8 @@ def service_cluster(ask: Ask, place: GatewayCluster) -> ir.Cluster:
     elif isinstance(port, core.ServicePort):
         endpoints = used_endpoints(ask, key, port)
     policy = ask(backend_tls_policy, key)
-    tls = ask(backend_tls.backend_tls_at, (gateway, policy)).tls if policy is not None else None
-    upstream = ask(effective.upstream_policy, (gateway, ("Service", key.namespace, key.service)))
+    tls = ask(backend_tls.backend_tls_at, gateway, policy).tls if policy is not None else None
+    upstream = ask(effective.upstream_policy, gateway, ("Service", key.namespace, key.service))
     origin = Origin("Service", key.namespace, key.service)
     result = ir.Cluster(
         key.name,
@@ -175,15 +174,15 @@ def used_endpoints(ask: Ask, key: ClusterKey, port: core.ServicePort) -> set[ir.
     endpoints: set[ir.Endpoint] = set()
     slices = ask.read(slices_by_service(key.namespace, key.service))
     for slice_key in slices:
-        endpoints |= ask(slice_endpoints, (slice_key, port.name, key.transport))
+        endpoints |= ask(slice_endpoints, slice_key, port.name, key.transport)
     for slice_key in slices if not endpoints else ():
-        endpoints |= ask(terminating_endpoints, (slice_key, port.name, key.transport))
+        endpoints |= ask(terminating_endpoints, slice_key, port.name, key.transport)
     return endpoints
 
 
-def cluster_ip_backend(ask: Ask, place: GatewayCluster) -> ir.Cluster:
+def cluster_ip_backend(ask: Ask, gateway: Key, key: ClusterKey) -> ir.Cluster:
     """Return a cluster with the Service's cluster IP as its only endpoint, if it has one."""
-    return _by_service_address(ask, place[1], ask(service_cluster, place))
+    return _by_service_address(ask, key, ask(service_cluster, gateway, key))
 
 
 def _by_service_address(ask: Ask, key: ClusterKey, base: ir.Cluster) -> ir.Cluster:
@@ -200,16 +199,16 @@ def service_address(ask: Ask, name: tuple[str, str]) -> str:
     return "" if address == "None" else address
 
 
-def slice_endpoints(ask: Ask, which: tuple[Key, str, str]) -> frozenset[ir.Endpoint]:
+def slice_endpoints(ask: Ask, key: Key, port: str, transport: str) -> frozenset[ir.Endpoint]:
     """Return the ready endpoints of an EndpointSlice for the Service port with a name."""
-    return endpoints_of(ask.read(which[0]), which[1:], lambda conditions: conditions.ready)
+    return endpoints_of(ask.read(key), (port, transport), lambda conditions: conditions.ready)
 
 
-def terminating_endpoints(ask: Ask, which: tuple[Key, str, str]) -> frozenset[ir.Endpoint]:
+def terminating_endpoints(ask: Ask, key: Key, port: str, transport: str) -> frozenset[ir.Endpoint]:
     """Return the endpoints of an EndpointSlice that terminate and still serve."""
     return endpoints_of(
-        ask.read(which[0]),
-        which[1:],
+        ask.read(key),
+        (port, transport),
         lambda conditions: conditions.serving and conditions.terminating,
     )
 

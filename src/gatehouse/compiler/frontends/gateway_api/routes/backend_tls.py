@@ -7,7 +7,6 @@ import msgspec
 from gatehouse.apis import policies
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.ir.gateway import TrustBundle
 from gatehouse.compiler.ir.http import BackendTls, SubjectName
@@ -45,12 +44,12 @@ def effective(ask: Ask, port: Port) -> Key | None:
     return min(result)[3] if result else None
 
 
-def backend_tls_at(ask: Ask, place: GatewayObject) -> ResolvedBackendTls:
+def backend_tls_at(ask: Ask, gateway: Key, key: Key) -> ResolvedBackendTls:
     """Return the translation of a policy at a Gateway, whose proxy may have rejected the CA
     certificates."""
-    resolved = ask(resolve_backend_tls, place[1])
+    resolved = ask(resolve_backend_tls, key)
     rejected = (
-        ca_certificates.rejection(ask, place[0], resolved.trust, _REFERENCES)
+        ca_certificates.rejection(ask, gateway, resolved.trust, _REFERENCES)
         if resolved.trust
         else None
     )

@@ -50,7 +50,7 @@ def expressions_message(ask: Ask, place: GatewayObject, number: int) -> str:
     limits = ask(gateway_limits, gateway)
     if excess := limits.excess(_OF_ROUTE, number):
         return f"number of regular expressions up to this rule: {excess}"
-    if ask.entry(_excess, gateway, key):
+    if ask.entry(_excess, gateway, key=key):
         # Without the number, which would change the status of the route with each new one.
         excess = limits.excess(_OF_GATEWAY, limits.of(_OF_GATEWAY) + 1, "number")
         return f"regular expressions of Gateway {gateway[1]}/{gateway[2]}: {excess}"
@@ -69,9 +69,8 @@ def _excess(ask: Ask, gateway: Key) -> Table[Key, bool]:
     return Table(dict.fromkeys(exceeding_claims(claims, {_OF_GATEWAY: ceiling}), True))
 
 
-def _claimed(ask: Ask, place: GatewayObject) -> int | None:
+def _claimed(ask: Ask, gateway: Key, key: Key) -> int | None:
     """Return the number of a route's regular expressions; None if the route is not attached."""
-    gateway, key = place
     route, results = ask.read(key), ask(parent_results, key)
     if not any(entry.gateway == gateway and entry.refusal is None for entry in results):
         return None

@@ -58,7 +58,7 @@ def translate_external_auth(
     server = resolve_backend(ask, at, spec.backend_ref, place, "grpc" if is_grpc else None)
     if isinstance(server, Finding):
         return TranslatedAuth(findings=(server,))
-    if not ask(tls_resolved, (at[0], server)):
+    if not ask(tls_resolved, at[0], server):
         service = f"{server.namespace}/{server.service}"
         message = f"{place}: the BackendTLSPolicy of Service {service} is invalid"
         return TranslatedAuth(findings=(Finding(Reason.INVALID_FILTER, message),))

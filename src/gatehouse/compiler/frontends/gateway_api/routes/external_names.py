@@ -33,7 +33,7 @@ def name_finding(ask: Ask, gateway: Key, service: tuple[str, str], where: str) -
     if not isinstance(named, core.Service) or named.spec.type != "ExternalName":
         return None
     subject = f"{where}: Service {'/'.join(service)}: spec.externalName"
-    if problem := name_problem(ask(external_name, service), ask(settings, "").external_names):
+    if problem := name_problem(ask(external_name, service), ask(settings).external_names):
         return Finding(
             Reason.EXTERNAL_NAME_REFUSED, f"{subject}: {named.spec.external_name!r}: {problem}"
         )

@@ -114,7 +114,7 @@ def _with_mirror(
     cluster = resolve_backend(ask, at, mirror.backend_ref, f"{place}.backendRef")
     if isinstance(cluster, Finding):
         return _replace(result, notes=(*result.notes, cluster))
-    if not ask(tls_resolved, (at[0], cluster)):
+    if not ask(tls_resolved, at[0], cluster):
         return result
     numerator, denominator = 100, 100
     if mirror.percent is not None:
@@ -219,7 +219,7 @@ def _with_extension(
         return refused(f"{reference.group}/{kind} is not supported")
     if ask.read(key) is None:
         return refused(f"{kind} {namespace}/{reference.name} not found")
-    translated = ask(filter_at, (gateway, key))
+    translated = ask(filter_at, gateway, key)
     if isinstance(translated, str):
         return refused(f"{kind} {namespace}/{reference.name}: {translated}")
     merged = result.merge(translated)

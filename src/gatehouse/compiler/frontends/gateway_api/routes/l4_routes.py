@@ -8,7 +8,6 @@ from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
-from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     resolve_backend,
     tls_resolved,
@@ -28,9 +27,8 @@ class Targets(msgspec.Struct, frozen=True):
     services: tuple[tuple[str, str], ...] = ()
 
 
-def l4_backends(ask: Ask, place: GatewayObject) -> Targets:
-    """Return the backends of a route's first rule. ``place``: Gateway and route."""
-    gateway, key = place
+def l4_backends(ask: Ask, gateway: Key, key: Key) -> Targets:
+    """Return the backends of a route's first rule."""
     route = ask.read(key)
     if not isinstance(route, routes.TLSRoute | routes.TCPRoute | routes.UDPRoute):
         return Targets()
@@ -41,20 +39,20 @@ def l4_backends(ask: Ask, place: GatewayObject) -> Targets:
     for number, rule in enumerate(route.spec.rules[:1]):
         for index, reference in enumerate(rule.backend_refs):
             backend = resolve_backend(
-                ask, place, reference, f"rules[{number}].backendRefs[{index}]"
+                ask, (gateway, key), reference, f"rules[{number}].backendRefs[{index}]"
             )
             if isinstance(backend, Finding):
                 findings.append(backend)
             else:
                 clusters.append(backend)
-            if isinstance(backend, Finding) or not ask(tls_resolved, (gateway, backend)):
+            if isinstance(backend, Finding) or not ask(tls_resolved, gateway, backend):
                 rejected += reference.weight
             elif reference.weight:
                 backends.append(L4Backend(backend.name, reference.weight))
     return Targets(
         tuple(backends),
         rejected,
-        tuple(sorted({cluster for cluster in clusters if ask(tls_resolved, (gateway, cluster))})),
+        tuple(sorted({cluster for cluster in clusters if ask(tls_resolved, gateway, cluster)})),
         tuple(findings),
         tuple(sorted({(cluster.namespace, cluster.service) for cluster in clusters})),
     )
@@ -68,16 +66,16 @@ def preferred(ask: Ask, hostname: str, keys: tuple[Key, ...]) -> Key:
     """
 
     def rank(key: Key) -> tuple[bool, bool, int, str, tuple[str, ...]]:
-        is_exact, length = ask(own_hostname, (key, hostname))
+        is_exact, length = ask(own_hostname, key, hostname)
         created = ask.read(key).metadata.creation_timestamp
         return key[0] == "TCPRoute", not is_exact, -length, created, key[1:]
 
     return min(keys, key=rank)
 
 
-def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
+def own_hostname(ask: Ask, key: Key, hostname: str) -> tuple[bool, int]:
     """Return the specificity of the route's hostname that matches the virtual host's hostname."""
-    route = ask.read(which[0])
+    route = ask.read(key)
     names = [name.lower() for name in route.spec.hostnames] or [""]
-    covering = [name for name in names if hostnames.hostname_covers(name, which[1])]
+    covering = [name for name in names if hostnames.hostname_covers(name, hostname)]
     return max(hostnames.specificity(name) for name in covering or [""])

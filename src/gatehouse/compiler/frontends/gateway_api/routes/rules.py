@@ -54,12 +54,8 @@ class Translated(msgspec.Struct, frozen=True):
     """Origins of IR routes whose rules are invalid."""
 
 
-def translate(ask: Ask, which: tuple[Key, Key, int, str]) -> Translated:
-    """Translate a route for listeners of a Gateway.
-
-    ``which``: Gateway, route, port and protocol.
-    """
-    gateway, key, port, protocol = which
+def translate(ask: Ask, gateway: Key, key: Key, port: int, protocol: str) -> Translated:
+    """Translate a route for listeners of a Gateway."""
     route = ask.read(key)
     if not isinstance(route, api.GRPCRoute | api.HTTPRoute):
         return Translated()
@@ -96,7 +92,7 @@ def translate(ask: Ask, which: tuple[Key, Key, int, str]) -> Translated:
             )
     return Translated(
         tuple(routes),
-        tuple(sorted(cluster for cluster in clusters if ask(tls_resolved, (gateway, cluster)))),
+        tuple(sorted(cluster for cluster in clusters if ask(tls_resolved, gateway, cluster))),
         tuple(findings),
         tuple(sorted({(cluster.namespace, cluster.service) for cluster in clusters})),
         tuple(secrets[name] for name in sorted(secrets)),
@@ -274,7 +270,7 @@ def _backends(
             findings.append(cluster)
         elif not problems:
             clusters.append(cluster)
-        if isinstance(cluster, Finding) or problems or not ask(tls_resolved, (at[0], cluster)):
+        if isinstance(cluster, Finding) or problems or not ask(tls_resolved, at[0], cluster):
             failing += reference.weight
         elif reference.weight:
             edits = compiled_filters.request_headers, compiled_filters.response_headers

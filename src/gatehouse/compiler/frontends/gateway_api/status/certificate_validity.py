@@ -51,7 +51,7 @@ def certificates_of_gateway(ask: Ask, key: Key) -> Iterator[Dated]:
 def _of_usage_reports(ask: Ask, key: Key) -> Iterator[Dated]:
     """Yield the certificates with which NGINX Plus reports its usage. They are options."""
     if ask(class_controller, key) == NGINX:
-        options = ask(settings, "")
+        options = ask(settings)
         for holder in options.usage_clients:
             yield from _leaf(
                 ask(key_pair_of_secret, (holder[1], holder[2])), "client of usage reports"
@@ -69,8 +69,8 @@ def certificates_of_listener(ask: Ask, target: Key, state: ListenerState) -> Ite
     protocol = PROTOCOLS.get(state.spec.protocol)
     if protocol is not None and protocol.validates:
         port = (target, state.spec.port)
-        _, place = ask(frontend_tls.validation_of, port)
-        trust, _ = ask(frontend_tls.client_trust_of_port, port)
+        _, place = ask(frontend_tls.validation_of, *port)
+        trust, _ = ask(frontend_tls.client_trust_of_port, *port)
         yield from _authorities(ask, trust, f"{where}: spec.{place}.validation.caCertificateRefs")
 
 

@@ -15,7 +15,7 @@ from gatehouse.incremental.query import Ask, Key
 def class_status(ask: Ask, key: Key) -> ClassStatus | None:
     """Return the desired status of a GatewayClass; None if it is not managed."""
     class_object = ask.read(key)
-    if not isinstance(class_object, gateway.GatewayClass) or key not in ask(classes, ""):
+    if not isinstance(class_object, gateway.GatewayClass) or key not in ask(classes):
         return None
     problem = ask(parameters.class_parameters, key).problem
     accepted = Finding(Reason.ACCEPTED, f"accepted by {ask(class_controller, key)}")

@@ -55,9 +55,7 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
             message = f"targetRef: {target.kind} {key[1]}/{target.name} not found"
             missing = Finding(Reason.POLICY_TARGET_NOT_FOUND, message)
             policy_conditions = _conditions(policy, missing)
-            entries += [
-                AncestorStatus(name, where, policy_conditions) for name in ask(controllers, "")
-            ]
+            entries += [AncestorStatus(name, where, policy_conditions) for name in ask(controllers)]
             continue
         for ancestor, controller, gateways in _ancestors(ask, where):
             refusal = _refusal(ask, key, ancestor, gateways)
@@ -79,7 +77,7 @@ def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
     validity = validity_findings(ask, certificates_of_filter(ask, key))
     rejected = _by_controller(ask, rejecting_gateways(ask, key, credentials), key)
     entries = []
-    for name in ask(controllers, ""):
+    for name in ask(controllers):
         messages_here = (problem,) if problem else rejected.get(name, ())
         refusals = tuple(Finding(Reason.POLICY_INVALID, text) for text in messages_here[:1])
         findings = (*refusals, *validity)
@@ -91,7 +89,7 @@ def _by_controller(ask: Ask, gateways: Iterable[Key], key: Key) -> dict[str, tup
     """Return why Gateways do not serve a filter, by controller."""
     result: dict[str, tuple[str, ...]] = {}
     for gateway in gateways:
-        why = ask(filter_at, (gateway, key))
+        why = ask(filter_at, gateway, key)
         if isinstance(why, str):
             name = ask(class_controller, gateway)
             result[name] = (*result.get(name, ()), at_gateway(gateway, why))
@@ -124,7 +122,7 @@ def _refusal(ask: Ask, key: Key, ancestor: Key, gateways: Iterable[Key]) -> Find
     serve the policy.
     """
     by_gateway = {
-        gateway: ask(policy_conflicts.policy_rejection, (gateway, key)) for gateway in gateways
+        gateway: ask(policy_conflicts.policy_rejection, gateway, key) for gateway in gateways
     }
     for gateway, refusal in by_gateway.items():
         if refusal is None:

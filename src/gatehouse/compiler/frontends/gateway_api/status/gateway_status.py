@@ -54,7 +54,7 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     programmed = _programmed(ask, key, everyone)
     findings = [_accepted(ask, key, own), programmed, *_references(ask, key, gateway_object)]
     findings += validity_findings(ask, certificates_of_gateway(ask, key))
-    findings += effective.affected(ask, (key, key))
+    findings += effective.affected(ask, key, key)
     if gateway_object.spec.default_scope == gateway.DEFAULT_SCOPE:
         message = "the Gateway has the default scope All"
         findings.append(Finding(Reason.DEFAULT_GATEWAY, message))
@@ -112,7 +112,7 @@ def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
     if problem := own.problem or own.refused:
         message = f"spec.infrastructure.parametersRef: {problem}"
         return Finding(Reason.INVALID_PARAMETERS, message)
-    if refused := overrides.refused_metadata(ask.read(key), ask(settings, "").metadata_domains):
+    if refused := overrides.refused_metadata(ask.read(key), ask(settings).metadata_domains):
         return Finding(Reason.INVALID_PARAMETERS, refused)
     outer = ask(parameters.of_class_at, key)
     if outer.rejected:

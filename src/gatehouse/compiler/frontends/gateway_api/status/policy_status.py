@@ -36,7 +36,7 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     )
     entries = []
     for owner in gateways[:MAX_ANCESTORS]:
-        resolved = ask(backend_tls.backend_tls_at, (owner, key))
+        resolved = ask(backend_tls.backend_tls_at, owner, key)
         validity = validity_findings(ask, certificates_of_policy(ask, resolved.trust))
         findings = (conflict,) if conflict is not None else (*resolved.findings, *validity)
         policy_conditions = fold_findings(findings, defaults, policy.metadata.generation)

@@ -54,20 +54,20 @@ def _parent_status(
             conditions=fold_findings(tuple(findings), (accepted,), route.metadata.generation),
         )
     if isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
-        reported = ask(_reported, (entry.gateway, key))
+        reported = ask(_reported, entry.gateway, key)
         place = entry.listener_hostnames[0] if entry.listener_hostnames else None
         port, protocol = (place.port, place.protocol) if place else (80, "HTTP")
-        translated = ask(translate, (entry.gateway, key, port, protocol))
+        translated = ask(translate, entry.gateway, key, port, protocol)
         findings += _of_rules(translated, reported, attached=entry.refusal is None)
         accepted = _with(accepted, reported.left_out)
         clusters = translated.clusters
     else:
         if rejected := rejected_by_proxy(ask, entry.gateway, key):
             findings.append(Finding(Reason.UNSUPPORTED_VALUE, rejected))
-        targets = ask(l4_routes.l4_backends, (entry.gateway, key))
+        targets = ask(l4_routes.l4_backends, entry.gateway, key)
         findings += targets.findings
         clusters = targets.clusters
-    findings += effective.affected(ask, (entry.gateway, key))
+    findings += effective.affected(ask, entry.gateway, key)
     problems = reported_problems(ask, entry.gateway, route, clusters)
     defaults = (accepted, Finding(Reason.RESOLVED, f"all references are resolved{problems}"))
     return ParentStatus(
@@ -88,9 +88,9 @@ class _Reported(msgspec.Struct, frozen=True):
     """Unsupported features of rules that are served."""
 
 
-def _reported(ask: Ask, which: tuple[Key, Key]) -> _Reported:
-    """Return the parts of the route ``which[1]`` that the Gateway ``which[0]`` cannot serve."""
-    parts = unsupported_key(ask, *which)
+def _reported(ask: Ask, gateway: Key, key: Key) -> _Reported:
+    """Return the parts of a route that a Gateway cannot serve."""
+    parts = unsupported_key(ask, gateway, key)
     dropped = [part for part in parts if not part.served]
     return _Reported(
         frozenset(part.origin for part in dropped),

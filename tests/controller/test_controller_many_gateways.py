@@ -32,7 +32,7 @@ FEW, MANY = 20, 200
 MAX_ROUTE_STEPS = 18_500
 """Maximum number of steps for a change of one route, however many Gateways exist."""
 
-MAX_MEMORY_BYTES = 280 * 1024
+MAX_MEMORY_BYTES = 250 * 1024
 """Maximum memory in bytes for each Gateway more. Runs differ by some 10 KiB."""
 
 

@@ -58,10 +58,10 @@ class Memo:
         self.traceback: TracebackType | None = None
         self.reads: tuple[Read, ...] = ()
         self.calls: tuple[Memo, ...] = ()
-        self.callers: set[Memo] = set()
+        self.callers: MemoGroup = ()
         self.tables: tuple[Memo, ...] = ()
         """Memos of tables of which it depends on some entries only."""
-        self.entry_callers: set[Memo] | None = None
+        self.entry_callers: MemoGroup = ()
         """Memos that depend on some entries of the result only."""
 
     def __lt__(self, other: Memo) -> bool:
@@ -74,6 +74,34 @@ class Memo:
         return self.error.with_traceback(self.traceback)
 
 
+MemoGroup = tuple[Memo, ...] | set[Memo]
+"""Distinct memos. A few are a tuple, because most groups have one, and a set has 216 bytes."""
+
+FEW = 8
+"""Maximum size of a tuple."""
+
+
+def with_memo(group: MemoGroup, memo: Memo) -> MemoGroup:
+    """Return a group with one more memo. It may be the same group, changed."""
+    if not group:
+        return (memo,)
+    if isinstance(group, set):
+        group.add(memo)
+        return group
+    if memo in group:
+        return group
+    return (*group, memo) if len(group) < FEW else {*group, memo}
+
+
+def without_memo(group: MemoGroup, memo: Memo) -> MemoGroup:
+    """Return a group without a memo. It may be the same group, changed."""
+    if isinstance(group, set):
+        group.discard(memo)
+        return group
+    # Most groups have one, and a generator would cost more than the comparison.
+    return () if group == (memo,) else tuple(other for other in group if other is not memo)
+
+
 def raise_height(memo: Memo, height: int) -> None:
     """Raise a memo to a greater height, and all that depend on it above it.
 
@@ -83,7 +111,7 @@ def raise_height(memo: Memo, height: int) -> None:
     pending = [memo]
     while pending:
         callee = pending.pop()
-        for caller in (*callee.callers, *(callee.entry_callers or ())):
+        for caller in (*callee.callers, *callee.entry_callers):
             if caller.height <= callee.height and not caller.stale and caller is not memo:
                 caller.height = callee.height + 1
                 if caller.height > MAX_HEIGHT:

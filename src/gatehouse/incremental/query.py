@@ -31,6 +31,7 @@ from gatehouse.incremental.grouping import Derived, derive
 from gatehouse.incremental.memo import (
     Frame,
     Memo,
+    MemoGroup,
     QueryCycleError,
     Read,
     TooEarlyError,
@@ -39,6 +40,8 @@ from gatehouse.incremental.memo import (
     raise_height,
     stale_of,
     value_of,
+    with_memo,
+    without_memo,
 )
 from gatehouse.incremental.snapshot import Index, Key, Snapshot
 from gatehouse.incremental.table import Chunk, Table
@@ -143,9 +146,9 @@ class Ask:
         return self._mapped(Ask.each_call, function, self(_calls, table, argument).table, failed)
 
     def _mapped(
-        self, each: Callable[..., Any], function: Any, table: Table[K, Any], failed: Any
+        self, method: Callable[..., Any], function: Any, table: Table[K, Any], failed: Any
     ) -> Table[K, Any]:
-        calls = zip(repeat(each), repeat(function), table.chunks, repeat(failed))
+        calls = zip(repeat(method), repeat(function), table.chunks, repeat(failed))
         return Table.joined(self.each_call(_map_chunk, calls))
 
     def entry(
@@ -177,9 +180,9 @@ def _with_key(argument: Hashable, key: Any, _: object) -> tuple[Any, Any]:
 
 
 def _map_chunk(
-    ask: Ask, each: Callable[..., Any], function: Any, chunk: Chunk[Any, Any], failed: Any
+    ask: Ask, method: Callable[..., Any], function: Any, chunk: Chunk[Any, Any], failed: Any
 ) -> Chunk[Any, Any]:
-    values = each(ask, function, chunk.stored, failed)
+    values = method(ask, function, chunk.stored, failed)
     present = [*map(is_not, values, repeat(None))]
     if all(present):
         # Tables with the same keys share them.
@@ -204,7 +207,7 @@ class Engine:
         self.runs = 0
         """Number of query bodies that have run so far, for tests and metrics."""
         self._memos: dict[Callable[..., Any], dict[tuple[Any, ...], Memo]] = defaultdict(dict)
-        self._readers: dict[Read, set[Memo]] = {}
+        self._readers: dict[Read, MemoGroup] = {}
         self._stale: list[tuple[int, Memo]] = []
         """A heap by height."""
         self._current_height: float = inf
@@ -300,27 +303,24 @@ class Engine:
         """Replace the dependencies of ``memo``."""
         if reads != memo.reads:
             for key in {*memo.reads}.difference(reads):
-                readers = self._readers[key]
-                readers.discard(memo)
+                readers = self._readers[key] = without_memo(self._readers[key], memo)
                 if not readers:
                     del self._readers[key]
             for key in {*reads}.difference(memo.reads):
-                self._readers.setdefault(key, set()).add(memo)
+                self._readers[key] = with_memo(self._readers.get(key, ()), memo)
         if calls != memo.calls:
             before, after = set(memo.calls), set(calls)
             for gone in before - after:
-                gone.callers.discard(memo)
+                gone.callers = without_memo(gone.callers, memo)
                 self._orphans[gone] = None
             for new in after - before:
-                new.callers.add(memo)
+                new.callers = with_memo(new.callers, memo)
         if tables != memo.tables:
             for gone in memo.tables:
-                if gone.entry_callers is not None:
-                    gone.entry_callers.discard(memo)
+                gone.entry_callers = without_memo(gone.entry_callers, memo)
                 self._orphans[gone] = None
             for new in tables:
-                new.entry_callers = new.entry_callers or set()
-                new.entry_callers.add(memo)
+                new.entry_callers = with_memo(new.entry_callers, memo)
         memo.reads, memo.calls, memo.tables = reads, calls, tables
         height = 1 + max(map(height_of, (*calls, *tables)), default=0)
         if height > memo.height and (memo.callers or memo.entry_callers):
@@ -397,4 +397,4 @@ class Engine:
             for key, _, _ in memo.value.diff(value):
                 self._mark(self._readers.get((memo, key), ()))
         else:
-            self._mark(memo.entry_callers or ())
+            self._mark(memo.entry_callers)

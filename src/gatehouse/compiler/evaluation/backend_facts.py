@@ -80,7 +80,7 @@ def explain_backends(
 def _invalid_tls(ask: Ask, gateway: Key, key: ClusterKey) -> str:
     """Return why the BackendTLSPolicy of a Service allows no connection; empty if one does."""
     policy = ask(backend_tls_policy, key)
-    if policy is None or (resolved := ask(backend_tls_at, (gateway, policy))).tls is not None:
+    if policy is None or (resolved := ask(backend_tls_at, gateway, policy)).tls is not None:
         return ""
     return f"{object_of(policy)}: {'; '.join(finding.message for finding in resolved.findings)}"
 

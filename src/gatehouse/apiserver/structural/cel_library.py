@@ -149,10 +149,11 @@ def _formats() -> list[Any]:
         return lambda: {"~": "format", "text": name}
 
     named_formats = [_function(f"format.{name}", _DYN, [], maker(name)) for name in _NAMED]
-    # Functions in Python cannot return CEL's optional values. A list has the functions of them.
+    # Functions in Python cannot return CEL's optional values. A list has the functions of them. Its
+    # type is dynamic, since rules may compare an optional value with null, which it never equals.
     return [
         *named_formats,
-        _function("validate", _LIST, [_DYN, _STRING], _validate, member=True),
+        _function("validate", _DYN, [_DYN, _STRING], _validate, member=True),
         _function("hasValue", _BOOL, [_LIST], bool, member=True),
         _function("value", _LIST, [_LIST], _problems, member=True),
     ]

@@ -20,7 +20,10 @@ async def test_responses_are_those_of_a_kube_apiserver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lists, "REACH_SECONDS", 0.0)
-    server = Server(State(tmp_path / "state"))
+    # An empty directory: the first start of a server is compared with that of a kube-apiserver.
+    state = State(tmp_path / "state")
+    state.directory.mkdir()
+    server = Server(state)
     async with server.running(), server.raw() as session:
         await comparison.prepare(session)
         observed = await comparison.collect(session)

@@ -122,6 +122,12 @@ async def test_deleted_pod_is_replaced(
 ) -> None:
     await apply(client, hello())
     where = await address(client)
+
+    async def is_alone() -> bool:
+        """Return whether the Pod of an earlier test is gone."""
+        return len((await client.list(resources.PODS)).items) == 1
+
+    await until(is_alone)
     before = (await client.list(resources.PODS)).items[0]
     agent = installation.agent()
     await client.delete(resources.PODS, before["metadata"]["name"], before["metadata"]["namespace"])

@@ -61,7 +61,8 @@ class AuditLog:
         rotated = self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}")
         for file in (*sorted(rotated), self._path):
             with file.open() as log:
-                yield from map(json.loads, log)
+                # The last line may not be complete yet.
+                yield from (json.loads(line) for line in log if line.endswith("\n"))
 
 
 def requested_resource(event: Mapping[str, Any]) -> str:

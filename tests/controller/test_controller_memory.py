@@ -25,10 +25,10 @@ from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.transports.agents import fleet
 
 GATEWAYS = 24
-WARM_ROUNDS, ROUNDS = 3, 2
+WARM_ROUNDS, ROUNDS = 3, 4
 """Rounds in which caches with limits fill, and rounds that must leave nothing."""
 
-MAX_LEFT_BLOCKS = 10
+MAX_LEFT_BLOCKS = 15
 """Maximum number of blocks of memory that remain of a Gateway, of the thousands that each takes:
 texts of its name in caches with limits.
 

@@ -117,9 +117,11 @@ async def _reachable(where: str) -> bool:
     return False
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 async def test_deleted_pod_is_replaced(
-    installation: Installation, client: kube.Client, backends: None
+    installation: Installation, client: kube.Client, backends: None, killed: bool
 ) -> None:
+    """Also if it is deleted while the node does not run."""
     await apply(client, hello())
     where = await address(client)
 
@@ -130,7 +132,12 @@ async def test_deleted_pod_is_replaced(
     await until(is_alone)
     before = (await client.list(resources.PODS)).items[0]
     agent = installation.agent()
+    node = installation.part("node")
+    if killed:
+        node.signal(signal.SIGSTOP)
     await client.delete(resources.PODS, before["metadata"]["name"], before["metadata"]["namespace"])
+    if killed:
+        node.signal(signal.SIGKILL)
 
     async def replaced() -> bool:
         pods = (await client.list(resources.PODS)).items

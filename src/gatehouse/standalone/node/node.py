@@ -205,7 +205,11 @@ class StandaloneNode:
         if current["metadata"].get("deletionTimestamp"):
             # It is being deleted: the process ends and the next pass creates another Pod.
             if known is None:
-                await self._delete(name)
+                # An earlier node may have started its process.
+                directory = pods.directory(self._options.directory, *name)
+                wake_up = self._wake_up.set
+                runner = PodRunner(self._client, current, address, directory, Launch(()), wake_up)
+                self._end(name, runner)
             else:
                 self._retire(name)
             return
@@ -264,6 +268,9 @@ class StandaloneNode:
         """Terminate a Pod's process in the background, since that may take long."""
         runner, task = self._runners.pop(name)
         task.cancel()
+        self._end(name, runner, keep_object=keep_object)
+
+    def _end(self, name: ObjectName, runner: PodRunner, *, keep_object: bool = False) -> None:
         ending = asyncio.create_task(self._finish(name, runner, keep_object))
         self._ending[runner.address] = ending
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,25 +36,62 @@ STREAMS = {
     "v2": "/f5.nginx.agent.sdk.Commander/CommandChannel",
     "v2-upload": "/f5.nginx.agent.sdk.Commander/Upload",
 }
-_UNLIMITED = (("grpc.max_send_message_length", -1),)
+_OPTIONS = (
+    ("grpc.ssl_target_name_override", "control.plane"),
+    ("grpc.max_send_message_length", -1),
+)
+
+
+@contextlib.asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[ControlPlane]:
+    """Run a control plane."""
+    control_plane = ControlPlane(directory)
+    await control_plane.start()
+    try:
+        yield control_plane
+    finally:
+        await control_plane.server.stop(0.1)
 
 
 @pytest.fixture(name="plane")
 async def attacked_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
     """Yield a running control plane."""
-    control_plane = ControlPlane(tmp_path)
-    await control_plane.start()
-    yield control_plane
-    await control_plane.server.stop(0.1)
+    async with serving(tmp_path) as control_plane:
+        yield control_plane
 
 
 @contextlib.asynccontextmanager
 async def channel(plane: ControlPlane) -> AsyncIterator[grpc.aio.Channel]:
     """Open a connection to a control plane."""
     trusted = grpc.ssl_channel_credentials(plane.cert.read_bytes())
-    options = (("grpc.ssl_target_name_override", "control.plane"), *_UNLIMITED)
-    async with grpc.aio.secure_channel(f"127.0.0.1:{plane.port}", trusted, options) as opened:
+    async with grpc.aio.secure_channel(f"127.0.0.1:{plane.port}", trusted, _OPTIONS) as opened:
         yield opened
+
+
+async def stream_statuses(
+    plane: ControlPlane, path: str, calls: list[list[bytes]]
+) -> list[tuple[grpc.StatusCode, str]]:
+    """Make calls, one after the other, as the attacker. Return their statuses, with messages.
+
+    Each call sends its messages in one stream, and its responses are read to the end. The asyncio
+    client would replace the status of a stream that the server ends while a message is sent.
+    """
+    trusted = grpc.ssl_channel_credentials(plane.cert.read_bytes())
+    metadata = (("authorization", ATTACKER),)
+
+    def make() -> list[tuple[grpc.StatusCode, str]]:
+        results = []
+        with grpc.secure_channel(f"127.0.0.1:{plane.port}", trusted, _OPTIONS) as opened:
+            for messages in calls:
+                method: Any = opened.stream_stream(path)
+                call = method(iter(messages), metadata=metadata)
+                with contextlib.suppress(grpc.RpcError):
+                    for _ in call:
+                        pass
+                results.append((call.code(), call.details()))
+        return results
+
+    return await asyncio.to_thread(make)
 
 
 def ads(opened: grpc.aio.Channel, token: str, method: str = DELTA_METHOD) -> Any:

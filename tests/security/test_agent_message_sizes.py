@@ -6,7 +6,6 @@ of the attacker's stream or instance, and an agent of another Gateway gets its c
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import grpc.aio
@@ -21,14 +20,14 @@ from fakes.agent_attack import (
     ads,
     attackers_stream,
     channel,
-    refusal,
+    stream_statuses,
 )
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.agent_wire import answer, nginx_agent_resource, wire_agent
 from fakes.patience import until
 from gatehouse.dataplane import agent_limits
 from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.dataplane.xds.delta import DeltaStream, health_request
+from gatehouse.dataplane.xds.delta import DELTA_METHOD, DeltaStream, health_request
 from gatehouse.dataplane.xds.resources import (
     CLUSTER_TYPE_URL,
 )
@@ -36,7 +35,7 @@ from gatehouse.transports.agents.session import Register
 from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.commander import main_file, messages, payload
 from gatehouse.transports.xds.fleet import TOO_MANY_NAMES
-from gatehouse.transports.xds.services import TOO_LARGE_HEAD
+from gatehouse.transports.xds.services import ADS_SERVICE, TOO_LARGE_HEAD
 
 
 def empty_parts(field: int, size: int) -> bytes:
@@ -73,11 +72,8 @@ async def test_oversized_ads_request_is_refused_before_it_is_parsed(
     """One message that would take up to 1.5 GB once parsed."""
     parsed: list[object] = []
     monkeypatch.setattr(DeltaStream, "receive", lambda _stream, message: parsed.append(message))
-    async with channel(plane) as opened:
-        call = ads(opened, ATTACKER)
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            await call.write(request_bytes)
-        assert await refusal(call) == (grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+    results = await stream_statuses(plane, f"/{ADS_SERVICE}/{DELTA_METHOD}", [[request_bytes]])
+    assert results == [(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)]
     assert not parsed
 
 
@@ -166,12 +162,8 @@ async def test_oversized_request_of_an_nginx_agent_is_refused(
 async def test_oversized_message_ends_the_stream_of_an_nginx_agent(
     plane: ControlPlane, path: str
 ) -> None:
-    async with channel(plane) as opened:
-        method: Any = opened.stream_stream(path)
-        call = method(metadata=(("authorization", ATTACKER),))
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            await call.write(bytes(agent_limits.MAX_MESSAGE_BYTES + 1))
-        assert await refusal(call) == (grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_LARGE)
+    results = await stream_statuses(plane, path, [[bytes(agent_limits.MAX_MESSAGE_BYTES + 1)]])
+    assert results == [(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_LARGE)]
 
 
 def description_chunks() -> list[bytes]:

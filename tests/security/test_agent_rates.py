@@ -6,8 +6,6 @@ of the attacker's stream or instance, and an agent of another Gateway gets its c
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,8 @@ from fakes.agent_attack import (
     assert_other_gateway_is_served,
     channel,
     refusal,
+    serving,
+    stream_statuses,
 )
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.patience import until
@@ -214,20 +214,12 @@ async def test_flood_of_messages_ends_a_stream_and_others_are_served(
     now: list[float], plane: ControlPlane, kind: str
 ) -> None:
     path, message = MESSAGES[kind]
-    async with channel(plane) as opened:
-        method: Any = opened.stream_stream(path)
-        for most in (agent_limits.MAX_REQUEST_BURST, agent_limits.MAX_REQUESTS_PER_SECOND):
-            call = method(metadata=(("authorization", ATTACKER),))
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                for _ in range(most):
-                    await call.write(message)
-                assert not call.done()
-                for _ in range(2):
-                    await call.write(message)
-            exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert await refusal(call) == (exhausted, call_rates.REQUEST_LIMIT.reason)
-            now[0] += 1
-        await assert_other_gateway_is_served(plane)
+    refused = (grpc.StatusCode.RESOURCE_EXHAUSTED, REQUESTS)
+    for most in (agent_limits.MAX_REQUEST_BURST, agent_limits.MAX_REQUESTS_PER_SECOND):
+        assert await flood(plane, path, message, most) != refused
+        assert await flood(plane, path, message, 2) == refused
+        now[0] += 1
+    await assert_other_gateway_is_served(plane)
 
 
 @pytest.mark.parametrize("delta", [True, False])
@@ -236,9 +228,7 @@ async def test_openings_of_ads_streams_are_limited(
 ) -> None:
     fewer = msgspec.structs.replace(call_rates.CALL_LIMIT, burst=30)
     monkeypatch.setattr(call_rates, "CALL_LIMIT", fewer)
-    plane = ControlPlane(tmp_path)
-    await plane.start()
-    async with channel(plane) as opened:
+    async with serving(tmp_path) as plane, channel(plane) as opened:
         for _ in range(fewer.burst + 1):
             call = ads(opened, ATTACKER, DELTA_METHOD if delta else SOTW_METHOD)
             await call.initial_metadata()
@@ -252,7 +242,6 @@ async def test_openings_of_ads_streams_are_limited(
         call = ads(opened, ATTACKER)
         assert await call.initial_metadata()
         call.cancel()
-    await plane.server.stop(0.1)
 
 
 @pytest.mark.parametrize("delta", [True, False])
@@ -325,31 +314,11 @@ LIMIT_OF_RPC = {
 """For each RPC, the limit of the messages that one instance sends."""
 
 
-async def read_to_end(call: Any) -> tuple[grpc.StatusCode, str]:
-    """Return the status of a call after all its responses."""
-    with contextlib.suppress(grpc.aio.AioRpcError):
-        async for _ in call:
-            pass
-    return await refusal(call)
-
-
-async def flood(opened: grpc.aio.Channel, path: str, message: bytes, number: int) -> Any:
+async def flood(plane: ControlPlane, path: str, message: bytes, number: int) -> Any:
     """Send messages, each in a call or all in one stream. Return the status of the last call."""
-    limited = {"metadata": (("authorization", ATTACKER),)}
     is_stream = LIMIT_OF_RPC[path] == REQUESTS and "/GetFile" not in path
-    if is_stream:
-        streams: Any = opened.stream_stream(path)
-        call = streams(**limited)
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            for _ in range(number):
-                await call.write(message)
-            await call.done_writing()
-        return await read_to_end(call)
-    calls: Any = opened.unary_stream(path)
-    for _ in range(number):
-        call = calls(message, **limited)
-        result = await read_to_end(call)
-    return result
+    calls = [[message] * number] if is_stream else [[message]] * number
+    return (await stream_statuses(plane, path, calls))[-1]
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
@@ -361,20 +330,17 @@ async def test_messages_of_every_rpc_are_limited_in_number_and_bytes(
         fewer = msgspec.structs.replace(getattr(call_rates, name), burst=60)
         monkeypatch.setattr(call_rates, name, fewer)
     monkeypatch.setattr(call_auth, "REQUESTS_PER_PUBLISHED", 0)
-    plane = ControlPlane(tmp_path)
-    await plane.start()
-    plane.server.publish(GATEWAY, FileSet([FILE]))
     message = FETCH if "/GetFile" in path else b""
     most, refused = 60, (grpc.StatusCode.RESOURCE_EXHAUSTED, LIMIT_OF_RPC[path])
     if size == "large":
         message += PADDING
         most = int(60 / (1 + len(message) / agent_limits.CALL_BYTES))
-    async with channel(plane) as opened:
-        assert await flood(opened, path, message, most // 2 - 1) != refused
+    async with serving(tmp_path) as plane:
+        plane.server.publish(GATEWAY, FileSet([FILE]))
+        assert await flood(plane, path, message, most // 2 - 1) != refused
         now[0] += 1000
-        assert await flood(opened, path, message, most + 3) == refused
+        assert await flood(plane, path, message, most + 3) == refused
         await assert_other_gateway_is_served(plane)
-    await plane.server.stop(0.1)
 
 
 async def test_every_served_rpc_has_a_limit(
@@ -389,7 +355,6 @@ async def test_every_served_rpc_has_a_limit(
         return make(service, methods)
 
     monkeypatch.setattr(grpc, "method_handlers_generic_handler", collect)
-    plane = ControlPlane(tmp_path)
-    await plane.start()
-    await plane.server.stop(0.1)
+    async with serving(tmp_path):
+        pass
     assert paths == LIMIT_OF_RPC.keys()

@@ -13,7 +13,12 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.change_log import ChangeLog
-from gatehouse.controller.held_back import held_back_key, without_held_back
+from gatehouse.controller.held_back import (
+    HeldBack,
+    changed_parts,
+    held_back_key,
+    without_held_back,
+)
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantined_routes import configured_routes
 from gatehouse.controller.quarantines import process_report
@@ -222,3 +227,38 @@ def test_new_controller_takes_nothing_away_from_an_envoy_that_rejects_a_listener
     assert world.tests == 1
     assert world.left_out == set()
     assert not world.quarantine.searching
+
+
+def validating(trust: str, *hostnames: str) -> ir.GatewayConfiguration:
+    """Return a port whose clients need a certificate of a CA; without one for an empty name."""
+    origin = Origin("ConfigMap", "ns", "clients")
+    bundles = (ir.TrustBundle(trust, trust.encode(), (origin,)),) if trust else ()
+    clients = ir.ClientValidation(trust) if trust else None
+    hosts, clusters = [], []
+    for name in hostnames:
+        action = http.Forward((http.Backend(name),))
+        route = http.Route(name, http.Match(), action, origin=Origin("HTTPRoute", "ns", name))
+        hosts.append(http.VirtualHost(name, (route,)))
+        clusters.append(http.Cluster(name, ()))
+    listener = ir.Listener(443, "HTTPS", tuple(hosts), client_validation=clients)
+    return ir.GatewayConfiguration(
+        "ns/gw", listeners=(listener,), clusters=tuple(clusters), trust_bundles=bundles
+    )
+
+
+@pytest.mark.parametrize(
+    ("good", "expected"),
+    [
+        (validating("ca-old", "a", "b"), validating("ca-old", "b", "c")),
+        (validating("", "a", "b"), validating("", "a", "b")),
+        (ir.GatewayConfiguration("ns/gw"), ir.GatewayConfiguration("ns/gw")),
+    ],
+    ids=["other CA", "no validation", "no such port"],
+)
+def test_held_back_client_ca_opens_no_hostname_to_other_clients(
+    good: ir.GatewayConfiguration, expected: ir.GatewayConfiguration
+) -> None:
+    """A port that validated goes on; one that did not is as in the good version."""
+    new = validating("ca-new", "b", "c")
+    (part,) = (one for one in changed_parts(good, new, lambda _: True) if one.credential)
+    assert without_held_back(HeldBack(good, frozenset({part})), new) == expected

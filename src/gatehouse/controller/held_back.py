@@ -184,15 +184,25 @@ class _Differences:
         )
 
     def _listeners(self) -> Iterator[ir.Listener]:
-        before = {
-            (entry.port, entry.protocol): entry.virtual_hosts for entry in self._good.listeners
-        }
+        before = {(entry.port, entry.protocol): entry for entry in self._good.listeners}
         for listener in self._new.listeners:
+            old = before.get((listener.port, listener.protocol))
             if self._holds(frozenset({port_part(listener.port)})):
                 continue
-            old = before.get((listener.port, listener.protocol), ())
-            hosts = _mixed(old, listener.virtual_hosts, _hostname, self._host)
-            yield msgspec.structs.replace(listener, virtual_hosts=hosts)
+            clients, hosts = listener.client_validation, old.virtual_hosts if old else ()
+            if clients is not None and self._is_credential_held(clients.trust):
+                clients = old.client_validation if old is not None else None
+                if clients is None:
+                    # Nothing new may be served without the validation that it has now.
+                    self._restored.update(*(r.clusters for host in hosts for r in host.routes))
+                    yield from (old,) if old is not None else ()
+                    continue
+            hosts = _mixed(hosts, listener.virtual_hosts, _hostname, self._host)
+            yield msgspec.structs.replace(listener, virtual_hosts=hosts, client_validation=clients)
+
+    def _is_credential_held(self, name: str) -> bool:
+        parts = self._parts((), (name,))
+        return bool(parts) and self._holds(parts)
 
     def _host(self, old: VirtualHost | None, new: VirtualHost) -> VirtualHost | None:
         if old == new:

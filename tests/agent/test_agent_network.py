@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.agent_network import fetched, noise, options
 from fakes.faulty_proxy import FaultyProxy, cutting_proxy
 from fakes.load import Load
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
+from gatehouse.agent.nginx import mpi_client
+from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.dataplane.file_set import FileSet
 
 __all__ = ["fetched"]
@@ -27,7 +30,12 @@ async def network(control_plane: ControlPlane) -> AsyncIterator[FaultyProxy]:
         yield proxy
 
 
-@pytest.mark.parametrize("sizes", [[30_000] * 40, [3 << 20]], ids=["GetFile", "GetFileStream"])
+KINDS = pytest.mark.parametrize(
+    "sizes", [[30_000] * 40, [3 << 20]], ids=["GetFile", "GetFileStream"]
+)
+
+
+@KINDS
 async def test_fetch_continues_after_connection_is_cut(
     control_plane: ControlPlane,
     network: FaultyProxy,
@@ -79,6 +87,47 @@ async def test_fetch_continues_after_control_plane_outage(
             assert fetched.total() < 40
             await load.flows()
         assert not load.failed
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[MPIClient]:
+    """Return the channels that the agent has closed."""
+    channels: list[MPIClient] = []
+    close = MPIClient.close
+
+    async def closing(self: MPIClient) -> None:
+        await close(self)
+        channels.append(self)
+
+    monkeypatch.setattr(MPIClient, "close", closing)
+    return channels
+
+
+@KINDS
+async def test_fetch_continues_after_its_channel_is_closed(
+    control_plane: ControlPlane,
+    network: FaultyProxy,
+    closed: list[MPIClient],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    sizes: list[int],
+) -> None:
+    # The second attempt at a file begins earlier, on the channel of an unanswered registration.
+    monkeypatch.setattr(mpi_client, "UNARY_SECONDS", 2.0)
+    port = free_port()
+    newest = answering(port, "two", *noise(sizes))
+    async with running(options(control_plane, network, tmp_path)):
+        await control_plane.programmed(answering(port, "one"))
+        closed.clear()
+        network.stall_after = sum(sizes) // 2
+        control_plane.server.publish(GATEWAY, newest)
+        await network.stalled()
+        network.stall()
+        network.cut()
+        await patience.until(lambda: len(closed) == 2)
+        network.recover()
+        await control_plane.programmed(newest)
+        assert await get(port) == (200, "two")
 
 
 async def test_newest_version_follows_a_slow_apply(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
+import contextlib
+from collections.abc import AsyncIterable, Iterator
 from typing import Any
 
 import grpc.aio
@@ -23,6 +24,21 @@ Requests = grpc.aio.StreamStreamCall[
 """Stream of the control plane's requests."""
 
 Metadata = tuple[tuple[str, str], ...]
+
+
+@contextlib.contextmanager
+def _closed_as_error() -> Iterator[None]:
+    """Raise ConnectionError if the channel is closed during a call.
+
+    gRPC raises CancelledError then, which would silently end a task that nothing has cancelled.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ConnectionError("channel closed during the call") from None
 
 
 class MPIClient:
@@ -51,7 +67,8 @@ class MPIClient:
             request_serializer=type(request).SerializeToString,
             response_deserializer=response.FromString,
         )
-        return await method(request, metadata=self._metadata(), timeout=seconds)
+        with _closed_as_error():
+            return await method(request, metadata=self._metadata(), timeout=seconds)
 
     async def create_connection(self, request: command_pb2.CreateConnectionRequest) -> None:
         """Register this agent. Like all calls below, raises grpc.aio.AioRpcError or OSError."""
@@ -98,8 +115,9 @@ class MPIClient:
         call = method(request, metadata=self._metadata())
         try:
             while True:
-                async with asyncio.timeout(DOWNLOAD_SECONDS):
-                    chunk = await call.read()
+                with _closed_as_error():
+                    async with asyncio.timeout(DOWNLOAD_SECONDS):
+                        chunk = await call.read()
                 if chunk is grpc.aio.EOF:
                     break
                 if chunk.HasField("content"):

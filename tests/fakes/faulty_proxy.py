@@ -38,7 +38,7 @@ class FaultyProxy:
         self._target = port
         self._stalled = asyncio.Event()
         self._black_hole = False
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._carried: set[asyncio.Task[None]] = set()
 
     def stall(self) -> None:
         """Have every open connection carry nothing more, and every new one nothing at all."""
@@ -49,14 +49,14 @@ class FaultyProxy:
         self._black_hole = False
 
     def cut(self) -> None:
-        """Reset every connection."""
-        for writer in list(self._writers):
-            _reset(writer)
+        """Reset every connection at both ends, also one that stalled or is being opened."""
+        for task in list(self._carried):
+            task.cancel()
 
     @property
     def open(self) -> int:
         """Connections from clients that are not closed."""
-        return len(self._writers)
+        return len(self._carried)
 
     async def stalled(self) -> None:
         """Wait until ``stall_after`` came true."""
@@ -65,13 +65,27 @@ class FaultyProxy:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
+        task = asyncio.current_task()
+        assert task is not None
         self.connections += 1
-        self._writers.add(writer)
-        line = _Line(self)
+        self._carried.add(task)
         try:
             if self._black_hole:
                 await asyncio.Event().wait()
-            connected = socket.socket()
+            upstream_reader, upstream = await self._connect()
+            try:
+                await _Line(self).run((reader, upstream), (upstream_reader, writer))
+            finally:
+                _reset(upstream)
+        except OSError:
+            pass
+        finally:
+            self._carried.discard(task)
+            _reset(writer)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        with contextlib.ExitStack() as stack:
+            connected = stack.enter_context(socket.socket())
             connected.setblocking(False)
             if self.rate:
                 # Else the kernel holds minutes of a slow line's bytes, and the line looks fast.
@@ -80,16 +94,9 @@ class FaultyProxy:
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
             target = ("127.0.0.1", self._target)
             await asyncio.get_running_loop().sock_connect(connected, target)
-            upstream_reader, upstream = await asyncio.open_connection(sock=connected, limit=PIECE)
-            try:
-                await line.run((reader, upstream), (upstream_reader, writer))
-            finally:
-                _reset(upstream)
-        except OSError:
-            pass
-        finally:
-            self._writers.discard(writer)
-            _reset(writer)
+            streams = await asyncio.open_connection(sock=connected, limit=PIECE)
+            stack.pop_all()
+        return streams
 
     def spend(self, count: int) -> str:
         """Count bytes that a server sent. Return the fault of their connection, if any."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
+import itertools
 import subprocess
 import sys
 from contextlib import aclosing
@@ -21,6 +20,10 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.config import from_kubeconfig
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State
+
+WRITERS = 4
+WRITES_BEFORE_KILL = (20, 30, 40, 0)
+"""Acknowledged writes after which each process of the server is killed; 0: it is only read."""
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
@@ -52,26 +55,43 @@ async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
         ),
     )
     acknowledged: list[str] = []
-    for life in range(3):
+    for start, writes in enumerate(WRITES_BEFORE_KILL):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
         try:
             async with server.client() as client:
                 await _until_answered(client)
                 config_maps = await client.list(resources.CONFIG_MAPS, "default")
                 assert set(acknowledged) <= {item["metadata"]["name"] for item in config_maps.items}
-                killer = asyncio.get_running_loop().call_later(
-                    0.2 + 0.1 * life, os.kill, process.pid, signal.SIGKILL
-                )
-                with contextlib.suppress(kube.Unavailable):
-                    for number in range(100_000):
-                        name = f"c-{life}-{number}"
-                        await client.create(resources.CONFIG_MAPS, config_map(name))
-                        acknowledged.append(name)
-                killer.cancel()
+                if writes:
+                    acknowledged += await _write_until_killed(client, process, f"c-{start}", writes)
         finally:
             process.kill()
             process.wait()
-    assert len(acknowledged) > 30
+
+
+async def _write_until_killed(
+    client: kube.Client, process: subprocess.Popen[bytes], prefix: str, count: int
+) -> list[str]:
+    """Kill the server when ``count`` writes are acknowledged. Return the names of these and later
+    ones.
+
+    The other writers' writes are in flight then.
+    """
+    acknowledged: list[str] = []
+
+    async def write(writer: int) -> None:
+        with contextlib.suppress(kube.Unavailable):
+            for number in itertools.count():
+                name = f"{prefix}-{writer}-{number}"
+                await client.create(resources.CONFIG_MAPS, config_map(name))
+                acknowledged.append(name)
+                if len(acknowledged) == count:
+                    process.kill()
+
+    async with patience.limit():
+        await asyncio.gather(*(write(writer) for writer in range(WRITERS)))
+    assert len(acknowledged) >= count
+    return acknowledged
 
 
 async def _until_answered(client: kube.Client) -> None:

@@ -273,11 +273,14 @@ class Shared:
 
     async def served(self, path: str) -> None:
         """Wait until a path is served."""
+        status = 0
 
         async def answers() -> bool:
-            return await self.status(path) == 200
+            nonlocal status
+            status = await self.status(path)
+            return status == 200
 
-        await until(answers)
+        await until(answers, lambda: f"{path} has status {status}")
 
     async def add(self, name: str) -> None:
         """Add a good route, and wait until it is served."""
@@ -287,37 +290,47 @@ class Shared:
     async def message_has(self, *texts: str) -> str:
         """Wait until the Gateway's condition has some texts. Return the message."""
 
+        result: dict[str, Any] | None = None
+
         async def holds() -> str:
+            nonlocal result
             result = await self.programmed()
             message = result["message"] if result and result["status"] == "True" else ""
             return message if all(text in message for text in texts) else ""
 
-        return str(await until(holds))
+        return str(await until(holds, lambda: f"{texts} not in {result}"))
 
     async def left_out(self, attack: Attack, culprits: Sequence[str]) -> str:
         """Wait until exactly these objects are left out, and say why. Return since when."""
         count = f"{len(culprits)} object{'s' if len(culprits) > 1 else ''} left out"
         message = await self.message_has(count, *sorted(culprits)[:5])
         for culprit in culprits:
-            kind, _, name = culprit.partition(" ")
-
-            async def says_why(kind: str = kind, name: str = name.rpartition("/")[2]) -> bool:
-                current = await self.client.get(resource_of(kind), name, TENANT)
-                return f"rejected by {self.proxy}/" in str(current.get("status"))
-
-            await until(says_why)
+            await self.says_why(*culprit.split(f" {TENANT}/"))
         for path in attack.paths:
             await self.served(path)
         return message.partition("since ")[2].partition(": ")[0]
 
+    async def says_why(self, kind: str, name: str) -> None:
+        """Wait until the status of a tenant's object says that the proxy rejected it."""
+        status: object = None
+
+        async def says() -> bool:
+            nonlocal status
+            status = (await self.client.get(resource_of(kind), name, TENANT)).get("status")
+            return f"rejected by {self.proxy}/" in str(status)
+
+        await until(says, lambda: f"{kind} {name} has {status}")
+
     async def lifted(self) -> None:
         """Wait until nothing is left out."""
+        result: dict[str, Any] | None = None
 
         async def nothing() -> bool:
+            nonlocal result
             result = await self.programmed()
             return bool(result and result["status"] == "True" and "since" not in result["message"])
 
-        await until(nothing)
+        await until(nothing, lambda: result)
 
     async def _pods(self) -> list[Object]:
         pods = (await self.client.list(resources.PODS, "default")).items

@@ -26,11 +26,21 @@ def limit(times: int = 1) -> asyncio.Timeout:
     return asyncio.timeout(times * SECONDS)
 
 
-async def until(condition: Callable[[], Any]) -> Any:
-    """Wait until a condition, which may be a coroutine function, holds. Return its value."""
-    async with limit():
-        while not (value := await _value(condition)):
-            await asyncio.sleep(PAUSE_SECONDS)
+async def until(condition: Callable[[], Any], why: Callable[[], object] = lambda: "") -> Any:
+    """Wait until a condition, which may be a coroutine function, holds. Return its value.
+
+    Raises TimeoutError, which names the condition. ``why`` tells what there is instead.
+    """
+    try:
+        async with limit() as waiting:
+            while not (value := await _value(condition)):
+                await asyncio.sleep(PAUSE_SECONDS)
+    except TimeoutError as error:
+        if not waiting.expired():
+            # The condition itself raised it.
+            raise
+        name = getattr(condition, "__qualname__", repr(condition))
+        raise TimeoutError(f"{name} does not hold after {SECONDS:g} s: {why()}") from error
     return value
 
 

@@ -61,11 +61,22 @@ async def test_waiting_returns_the_value_that_holds(monkeypatch: pytest.MonkeyPa
     async def following() -> object:
         return next(values)
 
+    async def never() -> None:
+        return None
+
     assert await patience.until(following) == "three"
     assert await patience.until(lambda: next(values)) == "four"
     monkeypatch.setattr(patience, "SECONDS", 0.05)
-    with pytest.raises(TimeoutError):
-        await patience.until(lambda: False)
+    with pytest.raises(TimeoutError, match=r"never does not hold after 0\.05 s: only this"):
+        await patience.until(never, lambda: "only this")
+
+
+async def test_timeout_of_a_condition_itself_is_raised_as_it_is() -> None:
+    async def unanswered() -> None:
+        raise TimeoutError("no answer")
+
+    with pytest.raises(TimeoutError, match=r"^no answer$"):
+        await patience.until(unanswered)
 
 
 def test_waiting_without_an_event_loop_tells_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Loopback networks and ports that no other process of tests on this machine gets.
 
 A process holds the lock of a block of both until it ends, so that neither two workers of a run nor
-two runs can get the same.
+two runs can get the same. Data planes outlive tests that are killed: a block in whose networks
+something listens is not used either.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import fcntl
 import functools
 import itertools
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from gatehouse.standalone.free_ports import LOWEST, is_free
 
@@ -25,6 +28,8 @@ _FIRST_PORT = LOWEST - _BLOCKS * _BLOCK_PORTS
 _FIRST_NETWORK = 20 << 8
 """The second and third number of 127.20.0."""
 _CREATE = os.O_CREAT | os.O_WRONLY
+_LISTEN = "0A"
+"""State of a listening socket in ``/proc/net/tcp``."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -52,7 +57,10 @@ def _networks() -> Iterator[int]:
 @functools.cache
 def _block() -> int:
     """Return the number of a block of this process's own. Its lock is held until the end."""
+    served = _served_blocks()
     for number in range(_BLOCKS):
+        if number in served:
+            continue
         with contextlib.suppress(OSError):
             lock = os.open(f"{tempfile.gettempdir()}/gatehouse-tests-{number}.lock", _CREATE)
             try:
@@ -62,3 +70,12 @@ def _block() -> int:
             else:
                 return number
     raise RuntimeError(f"{_BLOCKS} processes of tests run already")
+
+
+def _served_blocks() -> set[int]:
+    """Return the numbers of the blocks in whose networks something listens."""
+    sockets = map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
+    addresses = [fields[1].partition(":")[0] for fields in sockets if fields[3] == _LISTEN]
+    numbers = [int(address, 16).to_bytes(4, sys.byteorder) for address in addresses]
+    networks = [(second << 8) + third for first, second, third, _ in numbers if first == 127]
+    return {(network - _FIRST_NETWORK) // _BLOCK_NETWORKS for network in networks}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,18 @@ def test_processes_get_different_ports_and_networks() -> None:
     assert [len(names) for names in (own, *others)] == [600, 600, 600]
     assert own.isdisjoint(others[0] | others[1])
     assert all(is_free("127.0.0.1", int(name)) for name in own if name.isdigit())
+
+
+def test_networks_of_data_planes_that_outlive_killed_tests_are_not_used() -> None:
+    run = [sys.executable, "-c", "from fakes.loopback import loopback_network as n; print(n())"]
+
+    def network() -> str:
+        return subprocess.run(
+            run, capture_output=True, text=True, check=True, env=ENVIRONMENT
+        ).stdout.strip()
+
+    with socket.create_server((f"{network()}.34", 0)) as data_plane:
+        assert not data_plane.getsockname()[0].startswith(f"{network()}.")
 
 
 def test_block_of_a_process_that_ended_is_used_again() -> None:

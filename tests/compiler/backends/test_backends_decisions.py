@@ -29,6 +29,7 @@ REQUESTED = (
 )  # fmt: skip
 
 QUERY = names.variable("query", "q")
+VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 class Nginx:
@@ -113,11 +114,10 @@ class IfProgram:
     def _text(self, token: str) -> str:
         """Return a token with its variables replaced."""
         text = _unescaped(token.removeprefix('"').removesuffix('"'))
-        return re.sub(
-            r"\$(?:\{(\w+)\}|(\w+))", lambda m: self._variables.get(m[1] or m[2], ""), text
-        )
+        return VARIABLE.sub(lambda m: self._variables.get(m[1] or m[2], ""), text)
 
 
+@functools.cache
 def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text)
 
@@ -145,6 +145,9 @@ def _holds(condition: MatchCondition, variables: dict[str, str]) -> bool:
     if match is not None:
         variables.update(match.groupdict())
     return match is not None
+
+
+_conditions = functools.cache(match_conditions)
 
 
 def _match(rng: random.Random, words: tuple[str, ...]) -> ir.Match:
@@ -175,7 +178,7 @@ def _candidates(rng: random.Random) -> list[Candidate]:
         # A value that is compared in parts uses variables that only PCRE can name.
         held = tuple(
             match_condition
-            for match_condition in match_conditions(match)
+            for match_condition in _conditions(match)
             if "(?<" not in match_condition.pattern
         )
         result.append(Candidate(f"@{number}", held))

@@ -29,12 +29,15 @@ REASONS = [reasons for *_, reasons in reference.CONDITION_REASONS]
 EVENT_TYPES = ("Normal", "Warning")
 
 
-def modules(package: str = "") -> Iterator[tuple[Path, ast.Module]]:
+def modules(package: str = "", word: str = "") -> Iterator[tuple[Path, ast.Module]]:
+    """Parse the modules of a package that contain a word."""
     paths = sorted((SOURCE / package).rglob("*.py"))
     assert paths, package
     for path in paths:
-        if "wire" not in path.relative_to(SOURCE).parts:
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
+        if "wire" in path.relative_to(SOURCE).parts:
+            continue
+        if word in (text := path.read_text(encoding="utf-8")):
+            yield path, ast.parse(text)
 
 
 def page(name: str) -> str:
@@ -222,7 +225,7 @@ def test_environment_variable_is_documented() -> None:
 
 def read_variables() -> Iterator[tuple[str, str]]:
     """Yield the place and name of every variable that code reads from `environ`."""
-    for path, tree in modules():
+    for path, tree in modules(word="environ"):
         for node in ast.walk(tree):
             match node:
                 case ast.Subscript(value=source, slice=ast.Constant(value=str(name))):

@@ -106,13 +106,20 @@ class SqliteStore(ObjectStore):
         except msgspec.DecodeError as error:
             raise failures.damaged(self._log.path, f"{row.key} is not JSON") from error
 
+    def _loaded(self, row: Row) -> StoredEntry:
+        """Return the entry of a row, without decoding the newest row of an object again."""
+        newest = self.get(row.key)
+        if newest is not None and newest.revision == row.revision:
+            return newest
+        return self._entry(row)
+
     def _load_history(self) -> None:
         """Load the recent history, so that watches continue across a restart."""
         start = max(self._compacted, self.revision - HISTORY)
         known: dict[str, StoredEntry] = {}
         for row in self._log.since(0):
             try:
-                now = None if row.value is None else self._entry(row)
+                now = None if row.value is None else self._loaded(row)
             except EncryptionError:
                 # Encrypted with a removed key, so history starts after it.
                 start = max(start, row.revision)

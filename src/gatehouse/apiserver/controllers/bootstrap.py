@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from importlib import resources
 
 import msgspec
@@ -52,7 +51,7 @@ def bundled() -> list[Object]:
     directory = resources.files("gatehouse.apiserver") / "bundled"
     for path in sorted(directory.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".json"):
-            definition: Object = json.loads(path.read_text(encoding="utf-8"))
+            definition: Object = msgspec.json.decode(path.read_bytes())
             annotations = definition["metadata"].setdefault("annotations", {})
             annotations[BUNDLED] = _digest(definition)
             result.append(definition)

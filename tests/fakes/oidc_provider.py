@@ -25,6 +25,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from fakes.https_server import serving
 from gatehouse.standalone import pki
 
+ENDS_AT_ONCE = 0
+"""Lifetime of an ID token whose session must be refreshed by its first request."""
+
 Answer = tuple[int, dict[str, str], bytes]
 
 CLIENT, SECRET = "shop:web", "a secret of +tests/ & more"
@@ -47,7 +50,7 @@ class OidcProvider:
         self._pki = authority
         self.user: dict[str, Any] = {"sub": "alice", "groups": ["staff", "admins"]}
         self.lifetime = 300
-        """Seconds for which ID tokens hold."""
+        """Seconds for which ID tokens hold. :data:`ENDS_AT_ONCE` needs no wait."""
         self.refreshable = True
         self.away = False
         self.denies = ""

@@ -23,7 +23,7 @@ from fakes.authenticator_process import (
     running,
 )
 from fakes.authority import Authority
-from fakes.oidc_provider import CLIENT, OidcProvider
+from fakes.oidc_provider import CLIENT, ENDS_AT_ONCE, OidcProvider
 from fakes.patience import until
 from gatehouse.sidecars.authenticator.config import REQUESTS_SOCKET, ClaimConfig, RuleConfig
 
@@ -222,12 +222,11 @@ async def test_token_signed_with_client_secret_is_rejected(
 async def test_session_is_refreshed_once_for_concurrent_requests(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
-    provider.lifetime = 1
+    provider.lifetime = ENDS_AT_ONCE
     await authenticator.serving(provider, backend_claims=("name",))
     provider.user = {"sub": "alice", "name": "Alice"}
     await authenticator.log_in(provider)
     provider.user, provider.lifetime = {"sub": "alice", "name": "Alice B."}, 60
-    await asyncio.sleep(1.1)  # The lifetime passes.
     old = dict(authenticator.cookies)
     answers = await asyncio.gather(*(authenticator.ask("check") for _ in range(20)))
     assert {answer.status for answer in answers} == {200}
@@ -241,21 +240,19 @@ async def test_session_is_refreshed_once_for_concurrent_requests(
 async def test_session_ends_when_refresh_fails(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
-    provider.lifetime, provider.refreshable = 1, False
+    provider.lifetime, provider.refreshable = ENDS_AT_ONCE, False
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
-    await asyncio.sleep(1.1)  # The lifetime passes.
     assert (await authenticator.ask("check")).status == 401
 
 
 async def test_refresh_for_another_user_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
-    provider.lifetime = 1
+    provider.lifetime = ENDS_AT_ONCE
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
     provider.user = {"sub": "mallory"}
-    await asyncio.sleep(1.1)  # The lifetime passes.
     assert (await authenticator.ask("check")).status == 401
     assert "for another user" in authenticator.log
 
@@ -263,11 +260,16 @@ async def test_refresh_for_another_user_is_rejected(
 async def test_session_expires_after_its_timeout(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
-    await authenticator.serving(provider, timeout=1.0)
+    await authenticator.serving(provider)
     await authenticator.log_in(provider)
     assert (await authenticator.ask("check")).status == 200
-    await asyncio.sleep(1.1)  # The lifetime passes.
-    assert (await authenticator.ask("check")).status == 401
+    await authenticator.serving(provider, timeout=0.05)
+    await authenticator.log_in(provider)
+
+    async def is_expired() -> bool:
+        return (await authenticator.ask("check")).status == 401
+
+    await until(is_expired)
 
 
 @pytest.mark.parametrize("hint", [True, False])
@@ -520,9 +522,8 @@ async def test_ext_authz_returns_refreshed_sessions_and_denials(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider, rules=(ADMINS,))
-    provider.lifetime = 1
+    provider.lifetime = ENDS_AT_ONCE
     await authenticator.log_in(provider)
-    await asyncio.sleep(1.1)  # The lifetime passes.
     assert (await authenticator.ask("admit")).status == 200
     assert [cookie.partition("=")[0] for cookie in authenticator.set] == ["SESSION"]
     provider.user = {"sub": "bob", "groups": ["staff"]}

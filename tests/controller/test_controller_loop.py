@@ -137,7 +137,7 @@ async def test_first_change_after_idle_compiles_at_once_and_later_changes_deboun
     monkeypatch.setattr(loop, "IDLE_SECONDS", 60.0)
     passes = story.loop.passes
     story.apply(ROUTE.replace("a.example", "b.example"))
-    await asyncio.sleep(0.1)
+    await story.quiet()
     assert story.loop.passes == passes
 
 

@@ -17,6 +17,7 @@ import grpc
 import msgspec
 from envoy.service.auth.v3 import external_auth_pb2
 
+from fakes.durations import be_slow
 from fakes.envoy_serving import listening
 
 LATE = 60.0
@@ -100,7 +101,7 @@ class _Asked(msgspec.Struct):
 async def _asked(target: str) -> _Asked:
     query = parse_qs(urlsplit(target).query, keep_blank_values=True)
     if "late" in query:
-        await asyncio.sleep(LATE)
+        await be_slow(LATE)
     users = [user for user in query.get("user", ["alice"]) if user]
     return _Asked(int(query.get("status", ["200"])[0]), users)
 

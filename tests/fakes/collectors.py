@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 
@@ -12,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from fakes import patience
+from fakes.durations import be_slow
 
 SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 
@@ -86,7 +86,7 @@ class InProcessCollector(Collector):
     async def _export(
         self, request: trace_service_pb2.ExportTraceServiceRequest, _: object
     ) -> trace_service_pb2.ExportTraceServiceResponse:
-        await asyncio.sleep(self.delay)
+        await be_slow(self.delay)
         number = 0
         for group in request.resource_spans:
             resource = {item.key: item.value.string_value for item in group.resource.attributes}

@@ -24,6 +24,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.durations import be_slow
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import (
@@ -171,7 +172,7 @@ async def backend(text: str, wait: float = 0.0) -> AsyncIterator[Address]:
     """A backend that answers every request with ``text``, after ``wait`` seconds."""
 
     async def answer(_request: web.Request) -> web.Response:
-        await asyncio.sleep(wait)
+        await be_slow(wait)
         return web.Response(text=text)
 
     app = web.Application()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from fakes.durations import be_slow
 from gatehouse.standalone import pki
 
 
@@ -37,7 +37,7 @@ class KeyServer:
         known = request.headers.get("If-None-Match", "")
         status = 304 if self.status == 200 and known == tag else self.status
         self.asked.append((status, known))
-        await asyncio.sleep(self.pause)
+        await be_slow(self.pause)
         headers = {"ETag": tag, "Location": "https://127.0.0.1:1/"}
         return web.Response(
             status=status, body=b"" if status == 304 else self.body, headers=headers

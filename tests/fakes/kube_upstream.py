@@ -22,6 +22,8 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
+from fakes.durations import be_slow
+
 Headers = list[tuple[str, str]]
 
 
@@ -240,7 +242,7 @@ class _Http2:
             upstream.refusals -= 1
             self._h2.close_connection(last_stream_id=stream)
             self._flush()
-            await asyncio.sleep(0.1)
+            await be_slow(0.1)
             self._writer.close()
             return
         status, body = await upstream.answer(method, target, plain)

@@ -26,6 +26,16 @@ def limit(times: int = 1) -> asyncio.Timeout:
     return asyncio.timeout(times * SECONDS)
 
 
+async def pause() -> None:
+    """Pause in a loop that waits and has :func:`limit`, where :func:`until` does not suffice."""
+    await asyncio.sleep(PAUSE_SECONDS)
+
+
+def pause_thread() -> None:
+    """Pause like :func:`pause`, without an event loop."""
+    time.sleep(PAUSE_SECONDS)
+
+
 async def until(condition: Callable[[], Any], why: Callable[[], object] = lambda: "") -> Any:
     """Wait until a condition, which may be a coroutine function, holds. Return its value.
 
@@ -34,7 +44,7 @@ async def until(condition: Callable[[], Any], why: Callable[[], object] = lambda
     try:
         async with limit() as waiting:
             while not (value := await _value(condition)):
-                await asyncio.sleep(PAUSE_SECONDS)
+                await pause()
     except TimeoutError as error:
         if not waiting.expired():
             # The condition itself raised it.
@@ -50,7 +60,7 @@ async def until_equal(ask: Callable[[], Any], expected: object) -> None:
     try:
         async with limit():
             while (value := await _value(ask)) != expected:
-                await asyncio.sleep(PAUSE_SECONDS)
+                await pause()
     except TimeoutError:
         raise AssertionError(f"{value}, not {expected}") from None
 

@@ -227,9 +227,10 @@ async def test_informer_retries_immediately_after_retry_now() -> None:
 
 
 async def test_informer_rarely_lists_missing_kind_that_is_announced() -> None:
-    async with serving() as (api, client):
+    quick = BackoffPolicy(first=0.001, maximum=0.001)
+    async with serving() as (api, client), serving() as (other_api, other_client):
         api.lists.extend([status(404, "NotFound")] * 3)
-        quick = BackoffPolicy(first=0.001, maximum=0.001)
+        other_api.lists.extend([status(404, "NotFound")] * 50)
         announced, news = asyncio.Event(), asyncio.Event()
         informer = Informer(
             client,
@@ -245,7 +246,9 @@ async def test_informer_rarely_lists_missing_kind_that_is_announced() -> None:
         async with patience.limit():
             while api.listed() < 2:
                 await asyncio.sleep(0.001)
-        await asyncio.sleep(0.1)
+        async with following(other_api, other_client, Backoff(quick), optional=True):
+            # The kind of this one is not announced.
+            await patience.until(lambda: other_api.listed() > 20)
         assert api.listed() == 2
         api.lists.clear()
         api.put("a")

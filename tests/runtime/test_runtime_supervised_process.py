@@ -30,10 +30,19 @@ class Program(SupervisedProcess):
         super().__init__("program", policy, structlog.get_logger("test"))
         self.command = command
         self.starts = 0
+        self.watched: WatchedProcess | None = None
+        """Process whose exit the supervisor awaits."""
 
     def start(self) -> WatchedProcess:
         self.starts += 1
         return watched_process.start_watched(self.command)
+
+    async def watch(self, process: WatchedProcess) -> None:
+        self.watched = process
+        await self.wait_for_end(process)
+
+    async def wait_for_end(self, process: WatchedProcess) -> None:
+        await process.exited.wait()
 
     @property
     def pid(self) -> int:
@@ -89,7 +98,7 @@ async def test_adopted_process_is_watched_and_survives_cancelled_supervisor() ->
     first = Program(*SLEEP)
     first.adopt_process(WatchedProcess(child.pid))
     task = asyncio.create_task(first.run())
-    await asyncio.sleep(0.05)
+    await until(lambda: first.watched is first.process)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert first.starts == 0
@@ -107,7 +116,7 @@ class Handover(Program):
 
     replaced: asyncio.Event
 
-    async def watch(self, process: WatchedProcess) -> None:
+    async def wait_for_end(self, process: WatchedProcess) -> None:
         self.replaced = asyncio.Event()
         waiting = [asyncio.create_task(event.wait()) for event in (process.exited, self.replaced)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -121,10 +130,10 @@ async def test_replacement_is_watched_while_the_former_process_runs() -> None:
         await until(lambda: program.pid)
         former = program.process
         assert former is not None
-        await asyncio.sleep(0)
+        await until(lambda: program.watched is former)
         second = program.start_process()
         program.replaced.set()
-        await asyncio.sleep(0.05)
+        await until(lambda: program.watched is second)
         assert not former.exited.is_set()
         assert (program.starts, program.restarts) == (2, 0)
         await second.kill()
@@ -140,7 +149,7 @@ async def test_process_that_another_task_starts_during_a_pause_is_not_started_tw
         program.command = SLEEP
         process = program.start_process()
         program.start_now()
-        await asyncio.sleep(0.05)
+        await until(lambda: program.watched is process)
         assert (program.starts, program.process) == (2, process)
         await process.kill()
         await until(lambda: program.restarts == 1)

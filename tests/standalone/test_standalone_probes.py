@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
+from fakes.durations import be_slow
 from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.kube import client as kube
@@ -101,6 +102,8 @@ class Server:
     def __init__(self) -> None:
         self.good = True
         self.delay = 0.0
+        self.answered = 0
+        """Number of probes that arrived."""
         self.agents: set[str] = set()
         self.probe: dict[str, Any] = {}
 
@@ -116,9 +119,15 @@ class Server:
         finally:
             await runner.cleanup()
 
+    async def probed(self) -> None:
+        """Wait until some more probes have arrived."""
+        target = self.answered + 4
+        await until(lambda: self.answered >= target)
+
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         self.agents.add(request.headers["User-Agent"])
-        await asyncio.sleep(self.delay)
+        self.answered += 1
+        await be_slow(self.delay)
         if request.path != "/readyz":
             return web.Response(status=404)
         return web.Response(status=302 if self.good else 500, headers={"Location": "/other"})
@@ -135,7 +144,7 @@ async def test_readiness_follows_the_response(tmp_path: Path, server: Server) ->
     pod = Pod(tmp_path, SLEEP, readinessProbe=server.probe)
     async with pod.running() as runner:
         await until(lambda: runner.state.running)
-        await asyncio.sleep(0.3)
+        await server.probed()
         assert not runner.state.ready
         for good in (True, False, True):
             server.good = good
@@ -144,24 +153,28 @@ async def test_readiness_follows_the_response(tmp_path: Path, server: Server) ->
     assert server.agents == {"kube-probe/gatehouse"}
 
 
-async def test_readiness_needs_a_connection(tmp_path: Path) -> None:
+async def test_readiness_needs_a_connection(tmp_path: Path, server: Server) -> None:
     probe = {"httpGet": {"port": free_port()}, **QUICK}
-    pod = Pod(tmp_path, SLEEP, readinessProbe=probe)
+    # Both probes have the same period.
+    pod = Pod(tmp_path, SLEEP, readinessProbe=probe, livenessProbe=server.probe)
     async with pod.running() as runner:
         await until(lambda: runner.state.running)
-        await asyncio.sleep(0.3)
+        await server.probed()
         assert not runner.state.ready
 
 
 @pytest.mark.parametrize("probe", ["exec", "tcpSocket", "grpc"])
-async def test_probe_of_another_kind_is_ignored(tmp_path: Path, probe: str) -> None:
+async def test_probe_of_another_kind_is_ignored(tmp_path: Path, server: Server, probe: str) -> None:
     left = tmp_path / "left"
     spec = {probe: {"command": ["touch", str(left)], "port": free_port()}, **QUICK}
     assert not is_supported(spec)
     pod = Pod(tmp_path, SLEEP, readinessProbe=spec, livenessProbe=spec)
     async with pod.running() as runner:
         await until(lambda: runner.state.ready)
-        await asyncio.sleep(0.3)
+        # The probe of another Pod has the same period.
+        (tmp_path / "other").mkdir()
+        async with Pod(tmp_path / "other", SLEEP, livenessProbe=server.probe).running():
+            await server.probed()
         assert (runner.state.ready, runner.state.restarts) == (True, 0)
     assert not left.exists()
 
@@ -231,7 +244,7 @@ async def test_restarted_node_keeps_status_of_running_container(
     pod.runner = pod.new_runner()
     assert pod.runner.state.ready
     async with pod.running() as runner:
-        await asyncio.sleep(0.3)
+        await server.probed()
         assert pod.pid == pid
         assert runner.state.ready
         assert (runner.state.restarts, runner.state.since) == (4, "2026-01-02T03:04:05Z")

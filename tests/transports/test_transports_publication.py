@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import patience
+from fakes.durations import be_slow
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
@@ -287,7 +288,7 @@ async def test_calls_with_one_token_share_review_and_reviews_are_limited() -> No
         tokens_reviewed.append(token)
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.001)
+        await be_slow(0.001)
         running -= 1
         return Identity("ns/gw", token)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,10 @@ import pytest
 from fakes.apiservers import apiserver, connect, server_name_at, version_1
 from fakes.authority import Authority
 from fakes.client_hello import client_hello
+from fakes.durations import be_slow
 from fakes.envoy_serving import serving
 from fakes.logged_tunnels import INSIDE, NAMES, TUNNELS, gateway, send
+from fakes.patience import until, until_equal
 from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
 
 pytestmark = pytest.mark.process
@@ -50,7 +51,8 @@ def trust(authority: Authority) -> ssl.SSLContext:
 
 
 def entries(file: Path) -> Iterator[dict[str, Any]]:
-    for line in file.read_bytes().splitlines():
+    complete, _, _ = file.read_bytes().rpartition(b"\n")
+    for line in complete.splitlines():
         yield msgspec.json.decode(line)
 
 
@@ -64,12 +66,12 @@ async def test_connections_are_logged_with_their_route_and_endpoint(
             for sni in ("api.one.test", "api.listed.test"):
                 client = await connect((served.address, NAMES), trust, sni, source="127.0.9.1")
                 await client.echo("hello")
-                await asyncio.sleep(0.05)
+                await be_slow(0.05)
                 client.close()
             header = version_1("192.0.2.7", "10.1.2.3", 443)
             inside = (served.address, INSIDE)
             assert await server_name_at(inside, trust, None, source="127.0.9.1", header=header)
-            await asyncio.sleep(0.2)
+            await until(lambda: len([*entries(log)]) >= 3)
         named, listed, proxied = entries(log)
     for entry in (named, listed, proxied):
         assert entry.keys() - {"destination"} == FIELDS
@@ -84,6 +86,25 @@ async def test_connections_are_logged_with_their_route_and_endpoint(
     assert named["duration_ms"] >= 50
     assert (listed["sni"], listed["client"]) == ("api.listed.test", "127.0.9.1")
     assert (proxied["client"], proxied["destination"]) == ("192.0.2.7", "10.1.2.3:443")
+
+
+REFUSED = {
+    ("api.other.test", "127.0.8.1", "no_route"),
+    ("api.listed.test", "127.0.8.1", "no_route"),
+    ("api.broken.test", "127.0.8.1", "connection_failure"),
+    (None, "127.0.0.1", "no_route"),
+    ("10.9.9.9:443", "192.0.2.7", "no_route"),
+    ("10.1.2.3:443", "192.0.2.7", "no_route"),
+    ("10.1.2.3:443", "127.0.8.1", "no_route"),
+    (None, "127.0.9.1", "bad_request"),
+    (None, "127.0.9.2", "timeout"),
+}
+"""A connection without the PROXY header that its port needs has no entry."""
+
+
+def rejections(file: Path) -> set[tuple[str | None, str, str]]:
+    """Return server name or destination, client and reason of all entries."""
+    return {(e["sni"] or e.get("destination"), e["client"], e["reason"]) for e in entries(file)}
 
 
 async def test_refused_connections_are_logged_with_their_reason(
@@ -106,20 +127,8 @@ async def test_refused_connections_are_logged_with_their_reason(
                 await send((served.address, TUNNELS), data.encode(), source)
             slow = b"CONNECT 10.1.2.3:443 HTTP/1.1\r\n"
             assert await send((served.address, TUNNELS), slow, "127.0.9.2")
-            await asyncio.sleep(0.2)
-    rejected = {(e["sni"] or e.get("destination"), e["client"], e["reason"]) for e in entries(log)}
-    # A connection without the PROXY header that its port needs has no entry.
-    assert rejected == {
-        ("api.other.test", "127.0.8.1", "no_route"),
-        ("api.listed.test", "127.0.8.1", "no_route"),
-        ("api.broken.test", "127.0.8.1", "connection_failure"),
-        (None, "127.0.0.1", "no_route"),
-        ("10.9.9.9:443", "192.0.2.7", "no_route"),
-        ("10.1.2.3:443", "192.0.2.7", "no_route"),
-        ("10.1.2.3:443", "127.0.8.1", "no_route"),
-        (None, "127.0.9.1", "bad_request"),
-        (None, "127.0.9.2", "timeout"),
-    }
+            await until_equal(lambda: rejections(log), REFUSED)
+    assert rejections(log) == REFUSED
 
 
 async def test_hostile_server_names_are_quoted(
@@ -131,8 +140,8 @@ async def test_hostile_server_names_are_quoted(
         async with serving(gateway(server.endpoint, settings), output=log) as served:
             for name in HOSTILE:
                 await send((served.address, NAMES), client_hello(name))
-            await asyncio.sleep(0.2)
-        assert [entry["sni"] for entry in entries(log)] == list(HOSTILE.values())
+            names = list(HOSTILE.values())
+            await until_equal(lambda: [entry["sni"] for entry in entries(log)], names)
 
 
 async def test_log_can_be_disabled_and_shows_clients_behind_load_balancers(
@@ -156,7 +165,7 @@ async def test_log_can_be_disabled_and_shows_clients_behind_load_balancers(
             await served.serve(gateway(server.endpoint, logging))
             assert await ask("127.0.9.1") == "one"
             assert await ask("127.0.8.1") == ""
-            await asyncio.sleep(0.2)
+            await until(lambda: len([*entries(log)]) >= 2)
         forged, admitted = sorted(entries(log), key=lambda entry: str(entry["peer"]))
     assert (admitted["client"], admitted["peer"]) == ("198.51.100.7", "127.0.9.1")
     assert (forged["peer"], forged["reason"]) == ("127.0.8.1", "no_route")

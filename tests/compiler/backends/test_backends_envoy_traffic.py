@@ -13,6 +13,7 @@ import jwt
 import pytest
 
 from fakes import patience
+from fakes.durations import be_slow
 from fakes.envoy_serving import backend, host, listening, plain, route_to, serving
 from fakes.origins import match_of
 from gatehouse.compiler.ir import http as ir
@@ -262,7 +263,7 @@ async def test_timeouts_and_retries_are_applied() -> None:
         path = head.split()[1]
         calls[path] += 1
         if path.startswith("/slow"):
-            await asyncio.sleep(20)
+            await be_slow(20)
         status = 200 if path == "/twice" and calls[path] > 2 else 503
         writer.write(b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" % status)
         await writer.drain()

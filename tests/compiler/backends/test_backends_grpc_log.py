@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +10,7 @@ import aiohttp
 import grpc
 import pytest
 
+from fakes.durations import be_slow
 from fakes.envoy_serving import host, plain, route_to
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -46,7 +46,7 @@ class _Service(grpc.GenericRpcHandler):
         await context.abort(grpc.StatusCode.DATA_LOSS, "lost")
 
     async def hang(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        await asyncio.sleep(60)
+        await be_slow(60)
         yield request
 
 

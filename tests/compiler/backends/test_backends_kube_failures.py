@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -11,7 +10,7 @@ import pytest_asyncio
 
 from fakes.kube_serving import HOST, World, world
 from fakes.loopback import free_port
-from fakes.patience import until_equal
+from fakes.patience import until, until_equal
 from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
@@ -117,7 +116,13 @@ async def test_reasons_are_omitted_without_a_reviewer(one: World) -> None:
     one.reviewer.unready = {}
     await until_equal(answer, (503, "no ready endpoints"))
     one.reviewer.broken = True
-    await asyncio.sleep(3)  # What is cached expires.
+    asked = len(one.reviewer.asked)
+
+    async def is_asked_again() -> bool:
+        assert await answer() == (503, "no ready endpoints")
+        return len(one.reviewer.asked) > asked
+
+    await until(is_asked_again)  # What is cached expires.
     assert await answer() == (503, "no ready endpoints")
 
 

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes import patience
+from fakes.durations import be_slow
 from fakes.envoy_serving import backend, host, listening, plain, route_to
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged
 from fakes.logged_requests import CLOSED, SERVICE, gateway
@@ -171,10 +172,10 @@ async def test_retries_and_unreachable_endpoints_are_counted(proxy: str) -> None
 
 async def _slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.6)
+    await be_slow(0.6)
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
     await writer.drain()
-    await asyncio.sleep(0.6)
+    await be_slow(0.6)
     writer.write(b"done")
 
 

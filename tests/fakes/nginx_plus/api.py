@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ssl
 import uuid
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from fakes.durations import be_slow
 from fakes.nginx_plus.faults import Fault
 from fakes.nginx_plus.model import ApiError, Keyval, Plus, Upstream
 
@@ -90,7 +90,7 @@ class FakePlus:
             (candidate for candidate in self.faults if candidate.takes(request.method, rest)), None
         )
         if fault is not None:
-            await asyncio.sleep(fault.delay)
+            await be_slow(fault.delay)
         raw = await request.read()
         answer = None
         if fault is None or fault.after or not (fault.status or fault.cut):

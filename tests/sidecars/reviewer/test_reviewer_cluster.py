@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ import jwt
 import pytest
 
 from fakes.inprocess import Server
+from fakes.patience import until
 from fakes.reviewer_process import CLUSTER, ReviewerProcess, Upstream, running
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -306,5 +306,8 @@ async def test_new_permission_applies_after_cached_denial_expires(
         for plural, rbac_object in (("clusterroles", role), ("clusterrolebindings", binding)):
             async with http.post(f"{RBAC}/{plural}", json=rbac_object) as response:
                 assert response.status == 201
-    await asyncio.sleep(0.2)
-    assert (await world.reviewer.impersonation(client, target, bad=0.2)).status == 200
+
+    async def is_granted() -> bool:
+        return (await world.reviewer.impersonation(client, target, bad=0.2)).status == 200
+
+    await until(is_granted)

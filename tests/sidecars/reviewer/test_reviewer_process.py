@@ -15,7 +15,8 @@ import pytest
 from aiohttp import web
 
 from fakes import patience
-from fakes.patience import until
+from fakes.durations import be_slow
+from fakes.patience import pause, until
 from fakes.reviewer_process import (
     CLUSTER,
     Fault,
@@ -42,7 +43,7 @@ def saying(response: Callable[[], web.StreamResponse]) -> Fault:
 
 async def authenticate_alice(request: web.BaseRequest) -> web.StreamResponse:
     """Respond in 5 ms. Tokens that begin with ``good`` belong to Alice."""
-    await asyncio.sleep(0.005)
+    await be_slow(0.005)
     if request.path.endswith("subjectaccessreviews"):
         return review({"allowed": True}, "SubjectAccessReview")
     good = b'"token":"good' in await request.read()
@@ -57,9 +58,11 @@ async def test_review_is_cached(reviewer: ReviewerProcess, upstream: Upstream) -
     )  # fmt: skip
     assert "x-uid" not in first.headers
     assert 599 < first.keep < 600
-    await asyncio.sleep(0.1)
-    again = await reviewer.token("good")
-    assert again.keep <= first.keep - 0.1
+
+    async def has_aged() -> bool:
+        return (await reviewer.token("good")).keep <= first.keep - 0.1
+
+    await until(has_aged)
     assert (await reviewer.token("good", x_cluster="other.example")).status == 200
     assert [request.cluster for request in upstream.asked] == [CLUSTER, "other.example"]
 
@@ -194,7 +197,7 @@ async def test_single_failure_is_retried_transparently(
         if len(upstream.asked) > 1:
             return await authenticate_alice(request)
         if name == "slow":
-            await asyncio.sleep(10)
+            await be_slow(10)
         if name == "cut":
             _cut(request)
             return web.Response()
@@ -224,7 +227,7 @@ async def test_review_of_silent_cluster_times_out(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     async def fault(_: web.BaseRequest) -> web.StreamResponse | None:
-        await asyncio.sleep(30)
+        await be_slow(30)
         return None
 
     upstream.fault = fault
@@ -346,7 +349,7 @@ async def statuses(reviewer: ReviewerProcess, tokens: Sequence[str]) -> set[int]
     with contextlib.closing(writer):
         for token in tokens:
             while (status := await _asked(reader, writer, token)) == 503:
-                await asyncio.sleep(0.5)
+                await pause()
             result.add(status)
     return result
 
@@ -465,12 +468,19 @@ async def test_killed_reviewer_is_replaced_under_load(
 
 
 async def test_process_exits_after_linger_time(tmp_path: Path) -> None:
-    async with running(tmp_path, linger=0.3) as reviewer:
+    (tmp_path / "other").mkdir()
+    async with (
+        running(tmp_path, linger=0.3) as reviewer,
+        running(tmp_path / "other", linger=0.3) as other,
+    ):
         await reviewer.serving()
+        await other.serving()
         assert reviewer.socket.exists()
         assert await reviewer.serve() == ""
         assert await reviewer.serve(tmp_path) == ""
-        await asyncio.sleep(0.5)
+        # The linger time of the other one begins later.
+        assert await other.serve() == ""
+        assert other.process.wait(patience.SECONDS) == 0
         assert reviewer.process.poll() is None
         assert await reviewer.serve() == ""
         assert reviewer.process.wait(patience.SECONDS) == 0

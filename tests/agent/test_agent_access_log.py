@@ -13,6 +13,7 @@ import pytest
 
 from fakes import agent_command, patience
 from fakes.agent_control_plane import ControlPlane
+from fakes.durations import pace
 from fakes.envoy_serving import host
 from fakes.logged_gateways import ABLE
 from fakes.loopback import free_port
@@ -38,7 +39,7 @@ async def forwarding(log: LogForwarder) -> AsyncIterator[None]:
 async def _until(path: Path, content: bytes) -> None:
     async with patience.limit():
         while path.read_bytes() != content:  # noqa: ASYNC240 (a file of the test)
-            await asyncio.sleep(0.02)
+            await patience.pause()
 
 
 async def test_entries_are_copied_and_the_file_is_emptied(tmp_path: Path) -> None:
@@ -67,10 +68,12 @@ async def test_blocked_output_neither_blocks_the_agent_nor_fills_the_disk(
             proxy.write(b"x" * 99 + b"\n")
             for _ in range(10):
                 proxy.write((b"y" * 999 + b"\n") * 100)
-                await asyncio.sleep(0.05)
-            async with patience.limit():
-                while not log.dropped or spool.stat().st_size > drained_file.MAX_WAITING_BYTES:
-                    await asyncio.sleep(0.05)
+                await pace(0.05)
+            await patience.until(
+                lambda: (
+                    not (not log.dropped or spool.stat().st_size > drained_file.MAX_WAITING_BYTES)
+                )
+            )
             data = os.read(reader, 1 << 20)
             assert data.startswith(b"x" * 99 + b"\ny")
             assert data.endswith(b"y\n")
@@ -102,9 +105,7 @@ async def test_log_continues_after_a_reload_and_a_restart_of_the_agent(
         return any(json.loads(line)["path"] == path for line in lines)
 
     async def is_logged(path: str) -> None:
-        async with patience.limit():
-            while not logged(path):
-                await asyncio.sleep(0.1)
+        await patience.until(lambda: logged(path))
 
     def connected(report: DataPlaneReport) -> bool:
         return bool(report.instances)

@@ -144,7 +144,7 @@ async def test_authenticator_survives_agent_kill_and_next_agent_restarts_it(
         await until(lambda: authenticator_pid(tmp_path) not in (None, pid))
         async with patience.limit():
             while await status(port) != 503:
-                await asyncio.sleep(0.02)
+                await patience.pause()
         fresh = authenticator_pid(tmp_path)
         assert fresh is not None
         second.terminate()

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
+from fakes import patience
 from fakes.agent_command import agent
 from fakes.agent_control_plane import GATEWAY, ControlPlane, authenticate
 from fakes.authority import Authority
@@ -74,7 +75,7 @@ class Channel:
         deadline = time.monotonic() + 60
         while text not in (log := self.log.read_text()):
             assert time.monotonic() < deadline, f"the agent logged no {text}: {log}"
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
     async def shown(self) -> bytes:
         """Return the certificate that a new connection receives."""
@@ -176,7 +177,7 @@ async def test_agent_without_client_certificate_is_rejected_when_required(channe
     ):
         await channel.connected("pod-1")
         while "connection lost" not in bare.read_text():
-            await asyncio.sleep(0.05)
+            await patience.pause()
         # The accepted client CA changes while the server runs. No connection is closed.
         _replace(channel.new.file, plane.client_ca)
         await plane.programmed(idle("one"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from pathlib import Path
 
 import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.durations import pace
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, running
 from gatehouse.agent.nginx import main
@@ -44,7 +44,7 @@ async def test_served_version_is_never_two_applies_behind(
         control_plane.server.events.on_report = note
         for newest in range(1, CHANGES + 1):
             control_plane.server.publish(GATEWAY, bundles[newest])
-            await asyncio.sleep(0.02)
+            await pace(0.02)
         await control_plane.until(lambda report: report.programmed)
         assert await get(port) == (200, f"v{CHANGES}")
     assert confirmed[-1][0] == CHANGES

@@ -181,7 +181,7 @@ async def test_killed_connector_is_restarted(
             os.kill(pid, signal.SIGKILL)
             async with patience.limit():
                 while await post(port) != (200, b"hello"):
-                    await asyncio.sleep(0.02)
+                    await patience.pause()
             assert connector_pid(tmp_path) not in (None, pid)
 
 
@@ -205,7 +205,7 @@ async def test_hanging_connector_is_reported_and_restarted(
             monkeypatch.undo()
             async with patience.limit():
                 while await post(port) != (200, b"hello"):
-                    await asyncio.sleep(0.02)
+                    await patience.pause()
             assert connector_pid(tmp_path) not in (None, pid)
 
 

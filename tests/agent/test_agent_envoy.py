@@ -68,7 +68,7 @@ async def answers(port: int, text: str) -> None:
             with contextlib.suppress(aiohttp.ClientError):
                 assert await get(port) == (200, text)
                 return
-            await asyncio.sleep(0.02)
+            await patience.pause()
 
 
 class Traffic:
@@ -137,7 +137,7 @@ async def test_published_resources_are_served_when_confirmed(
         assert await get(port, "other") == (200, "two")
         async with patience.limit():
             while (await get(health, path="/readyz"))[0] != 200:
-                await asyncio.sleep(0.05)
+                await patience.pause()
         _, metrics = await get(health, path="/metrics")
         assert re.search(r"^gatehouse_agent_control_plane_connected{.*} 1\.0$", metrics, re.M)
         _, metrics = await get(health, path="/metrics/envoy")
@@ -156,7 +156,7 @@ async def test_gateway_without_listeners_is_ready(plane: EnvoyControlPlane, tmp_
         await plane.served(ResourceSet())
         async with patience.limit():
             while (await get(health, path="/readyz"))[0] != 200:
-                await asyncio.sleep(0.05)
+                await patience.pause()
 
 
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])
@@ -287,7 +287,7 @@ async def test_requests_succeed_while_control_plane_restarts(
                 second = start(two)
                 async with patience.limit():
                     while await get(port) != (200, "two"):
-                        await asyncio.sleep(0.05)
+                        await patience.pause()
                 await traffic.more()
             second.kill()
             await asyncio.to_thread(second.wait)

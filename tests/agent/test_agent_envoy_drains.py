@@ -6,12 +6,12 @@ many of them drain, so that the memory stays bounded. Endpoints of backends are 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
 import pytest
 
+from fakes.durations import pace
 from fakes.envoy_agent import envoys, options, running
 from fakes.envoy_running import EnvoyControlPlane
 from fakes.loopback import free_port
@@ -50,7 +50,7 @@ async def test_memory_is_bounded_while_all_listeners_are_replaced(
         while time.monotonic() - started < CHURN_SECONDS:
             number += 1
             plane.publish(generation(number, ports))
-            await asyncio.sleep(0.1)
+            await pace(0.1)
         growth = resident_bytes(pid) - before
         print(f"{number} publications, {growth >> 20} MiB more")
         assert growth < GROWTH_BYTES

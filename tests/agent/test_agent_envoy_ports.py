@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -65,11 +64,11 @@ async def test_port_in_use_is_served_soon_after_its_release(
             while len(retries) < 3:
                 # A port that is tried again is not reported as served meanwhile.
                 reasons.append(rejections(controller))
-                await asyncio.sleep(0.01)
+                await patience.pause()
         assert reasons == [[reason]] * len(reasons)
         assert retries[0] == [f"tcp/{port}"]
         assert await answer(controller.port) == (200, "app")
     async with patience.limit():
         while await answer(port) != (200, "app") or rejections(controller):
-            await asyncio.sleep(0.02)
+            await patience.pause()
     assert await answer(controller.port) == (200, "app")

@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from fakes.durations import pace
 from fakes.envoy_running import get
 from fakes.quarantined_envoy import BAD, KEY, Controller, controller_with_envoy, route
 from gatehouse.dataplane.origin import Origin
@@ -71,7 +72,7 @@ async def test_new_envoy_is_ready_with_all_good_routes_or_not_at_all(
                 paths = (f"/good-{number}" for number in range(6))
                 answers = [await get(controller.port, "a.example", path) for path in paths]
                 statuses.append({status for status, _ in answers})
-            await asyncio.sleep(0.005)
+            await pace(0.005)
 
     watching = asyncio.create_task(watch())
     await controller.settle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -133,7 +132,7 @@ async def test_sockets_are_handed_over_only_after_a_change(
             await supervisor.reload()
             async with patience.limit():
                 while await get(port) != (200, text):
-                    await asyncio.sleep(0.02)
+                    await patience.pause()
             for _ in range(3):
                 await supervisor.hold_sockets()
             assert calls == expected
@@ -141,6 +140,15 @@ async def test_sockets_are_handed_over_only_after_a_change(
         for number in (port, other):
             socket.create_connection(("127.0.0.1", number)).close()
         await supervisor.quit(1.0)
+
+
+async def handles_signal(master: WatchedProcess, paths: NginxPaths) -> None:
+    """Wait until the master has handled a signal, and so all earlier ones."""
+    for _ in range(2):
+        # It handles SIGUSR1 before SIGUSR2 if both are pending.
+        paths.error_log.unlink()
+        master.signal(signal.SIGUSR1)
+        await until(paths.error_log.exists)
 
 
 async def test_nginx_without_sender_gets_no_signal(tmp_path: Path) -> None:
@@ -159,7 +167,7 @@ async def test_nginx_without_sender_gets_no_signal(tmp_path: Path) -> None:
         with structlog.testing.capture_logs() as logs:
             for _ in range(2):
                 await supervisor.hold_sockets()
-                await asyncio.sleep(0.2)
+                await handles_signal(master, paths)
                 assert (master.children(), paths.old_pid.exists()) == (children, False)
         assert [log["event"] for log in logs] == ["listening sockets not held"]
         assert await get(port) == (200, "ok")

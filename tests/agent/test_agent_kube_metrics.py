@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -132,12 +131,12 @@ async def test_agent_metrics_have_data_plane_labels(
                     async with sent as answer:
                         if answer.status == 200:
                             break
-                    await asyncio.sleep(0.1)
+                    await patience.pause()
                 pattern = (
                     r'^gatehouse_kube_request_duration_seconds_bucket{.*,verb="list",le="([^"]*)",'
                 )
                 while not (bounds := re.findall(pattern, text := await page(), re.M)):
-                    await asyncio.sleep(0.1)
+                    await patience.pause()
         assert bounds == [*(f"{bound / 1000:g}" for bound in kube_metrics.BUCKETS), "+Inf"]
         server = f'server="127.0.0.1:{upstream.port}"'
         own = 'pod="pod-1"'

@@ -16,9 +16,11 @@ import pytest
 from fakes import kube_upstream, patience, upstream_worlds
 from fakes.agent_control_plane import GATEWAY as FIRST
 from fakes.authority import Authority
+from fakes.durations import pace
 from fakes.envoy_agent import running
 from fakes.envoy_running import EnvoyControlPlane
 from fakes.loopback import free_port
+from fakes.patience import until
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.paths import envoy_paths
 from gatehouse.agent.options import AgentOptions, options_from_environment
@@ -45,6 +47,8 @@ class Shared:
         self.authority = Authority(directory, "servers")
         self.server = ir.KubeApiServer("http://one", "127.0.0.1", server)
         self.world = self.new_world()
+        self.rounds = 0
+        """Number of publications after reports."""
         self.pair = self.authority.issue(HOST)
         self.trust = ssl.create_default_context(cafile=str(self.authority.file))
         self.trust.load_cert_chain(*self.authority.issue_to("alice"))
@@ -102,7 +106,8 @@ class Shared:
             for gateway in KEYS:
                 generated = self._generator.generate(self._configuration(gateway))
                 self.plane.server.envoys.publish(gateway, generated.resources)
-            await asyncio.sleep(0.1)
+            self.rounds += 1
+            await pace(0.1)
 
     _generator = envoy.EnvoyGenerator(envoy.EnvoyCapabilities(runtime_limits=True))
 
@@ -139,6 +144,8 @@ class Clients:
         self._url = f"https://127.0.0.1:{shared.ports[gateway]}"
         self._trust, self._http = shared.trust, http
         self._done = asyncio.Event()
+        self.tries = 0
+        """Number of requests to hold that were rejected."""
 
     async def status(self, path: str = "/version") -> int:
         request = self._http.get(
@@ -154,11 +161,12 @@ class Clients:
     async def ready(self) -> None:
         async with patience.limit():
             while await self.status() != 200:
-                await asyncio.sleep(0.1)
+                await patience.pause()
 
     async def _hold(self) -> None:
         while await self.status("/slow") != 200 and not self._done.is_set():
-            await asyncio.sleep(0.1)
+            self.tries += 1
+            await pace(0.1)
 
     @contextlib.asynccontextmanager
     async def holding(self, count: int, upstream: kube_upstream.Upstream) -> AsyncIterator[None]:
@@ -171,13 +179,11 @@ class Clients:
             self._done.set()
             while not all(task.done() for task in tasks):
                 upstream.release()
-                await asyncio.sleep(0.05)
+                await pace(0.05)
 
 
 async def until_busy(upstream: kube_upstream.Upstream, count: int) -> None:
-    async with patience.limit():
-        while upstream.busy < count:
-            await asyncio.sleep(0.05)
+    await patience.until(lambda: upstream.busy >= count)
 
 
 async def limit(agent: AgentOptions) -> int:
@@ -212,14 +218,14 @@ async def test_share_outlasts_a_restart_of_the_control_plane(
             least, end = TOTAL, time.monotonic() + 6
             while time.monotonic() < end:
                 least = min(least, await limit(agents[0]))
-                await asyncio.sleep(0.05)
+                await pace(0.05)
             assert least >= 16
             assert set(shared.shares()) == {"pod-1", "pod-2"}
             # The share of a data plane that leaves goes to the others.
             leave.set()
             async with patience.limit():
                 while await limit(agents[0]) != TOTAL:
-                    await asyncio.sleep(0.1)
+                    await patience.pause()
             assert upstream.busy == 16
 
 
@@ -248,5 +254,9 @@ async def test_data_plane_with_the_traffic_gets_most_of_the_limit(
         # Both need all of it: neither is left without, and together they do not exceed it.
         async with first.holding(TOTAL, upstream), other.holding(TOTAL, upstream):
             await until_busy(upstream, TOTAL - 1)
-            await asyncio.sleep(3)
+            # The shares move, and every client that waits tries again and again.
+            rounds = shared.rounds + 25
+            await until(lambda: shared.rounds >= rounds)
+            tries = first.tries + other.tries + 400
+            await until(lambda: first.tries + other.tries >= tries)
             assert upstream.busiest <= TOTAL

@@ -78,7 +78,7 @@ class Agent(msgspec.Struct, frozen=True):
         samples: Samples = {}
         async with patience.limit():
             while not condition(samples):
-                await asyncio.sleep(0.1)
+                await patience.pause()
                 samples = await self.samples()
         return samples
 
@@ -213,10 +213,10 @@ async def test_scrape_writes_no_error_to_the_log_of_nginx(
             await agent.page()
         # The request is logged when the next one is answered, at the latest.
         assert (await get_plain(agent.port))[0] == 404
-        await asyncio.sleep(1)
-        errors = (tmp_path / "run" / "error.log").read_text()
-        assert "/status" not in errors, errors
-        assert "/status" not in agent.log.read_text()
+    # NGINX and the agent have ended.
+    errors = (tmp_path / "run" / "error.log").read_text()
+    assert "/status" not in errors, errors
+    assert "/status" not in agent.log.read_text()
 
 
 async def test_own_metrics_of_envoy_have_a_page(tmp_path: Path, issued: tuple[Path, Path]) -> None:

@@ -35,7 +35,8 @@ async def serving(**known: Endpoints) -> AsyncIterator[Nameserver]:
         SOCKETS.close()
         server.stop()
         # Closed streams are removed in the next iterations of the event loop.
-        await asyncio.sleep(0.01)
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 async def ask(server: Nameserver, name: str, kind: str) -> dns.message.Message:
@@ -157,9 +158,7 @@ async def test_repeated_query_counts_as_lost_response() -> None:
         # A client that lost the response has no endpoints yet.
         assert not server.is_resolved("web")
         worker.send()
-        async with patience.limit():
-            while not server.is_resolved("web"):
-                await asyncio.sleep(0.01)
+        await patience.until(lambda: server.is_resolved("web"))
 
 
 async def test_responses_to_one_client_are_rate_limited() -> None:

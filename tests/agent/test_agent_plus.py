@@ -251,7 +251,7 @@ async def test_foreign_change_of_upstream_is_corrected(
         await plus.ask("PATCH", f"/http/upstreams/c-0/servers/{ours['id']}", {"down": True})
         async with patience.limit():
             while await plus.ask("GET", "/http/upstreams/c-0/servers") != [ours]:
-                await asyncio.sleep(0.1)
+                await patience.pause()
         assert await get(port) == (200, "0")
 
 

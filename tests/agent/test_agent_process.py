@@ -170,7 +170,7 @@ async def test_version_stays_confirmed_after_control_plane_restart(
             # Before a publication. The agent stays ready.
             async with patience.limit():
                 while not await connected():
-                    await asyncio.sleep(0.02)
+                    await patience.pause()
             assert (await get(health, "/readyz"))[0] == 200
             report = await control_plane.programmed(bundle)
         assert report.instances[0].confirmed == bundle.version

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -95,7 +94,7 @@ async def test_reviewer_runs_beside_envoy_while_needed(
                 with contextlib.suppress(aiohttp.ClientError):
                     if await status(tmp_path, "a") == 401:
                         break
-                await asyncio.sleep(0.02)
+                await patience.pause()
         pid = reviewer(tmp_path)
         assert pid is not None
         await plane.served(website(port, one))

@@ -56,7 +56,7 @@ async def until_limit(admin: AdminClient, limit: str | None) -> None:
                 current = entry["final_value"] if entry else None
                 if limit is None and text and entry is None:
                     return
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 def limits(limit: int) -> ResourceSet:

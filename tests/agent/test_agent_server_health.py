@@ -106,7 +106,7 @@ async def test_servers_get_the_token_and_names_are_resolved(one: World) -> None:
     async with patience.limit():
         while "missing.invalid:6443" not in reports.last.get(HOST, {}):
             await reports.poll()
-            await asyncio.sleep(0.2)
+            await patience.pause()
     reasons = dict(reports.last[HOST])
     assert reasons.pop("missing.invalid:6443").startswith("name not resolved: ")
     assert reasons == expected

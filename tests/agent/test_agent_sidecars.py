@@ -82,7 +82,7 @@ async def serves(directory: Path, name: str) -> None:
             with contextlib.suppress(aiohttp.ClientError):
                 if await check(directory, name) == 401:
                     return
-            await asyncio.sleep(0.02)
+            await patience.pause()
 
 
 def described(directory: Path) -> list[Path]:

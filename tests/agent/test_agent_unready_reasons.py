@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import ssl
@@ -87,5 +86,5 @@ async def test_authenticated_clients_see_reasons_of_the_agent(
         async with aiohttp.ClientSession() as http, patience.limit():
             while current != f"no ready endpoints: {summary}":
                 current = await message(http, alice)
-                await asyncio.sleep(0.2)
+                await patience.pause()
             assert await message(http, anonymous) == "no ready endpoints"

@@ -40,7 +40,7 @@ async def test_namespace_deletion_deletes_its_objects(client: kube.Client) -> No
             item["metadata"]["name"] == "n"
             for item in (await client.list(resources.NAMESPACES)).items
         ):
-            await asyncio.sleep(0.05)
+            await patience.pause()
     assert not (await client.list(resources.CONFIG_MAPS, "n")).items
     with pytest.raises(kube.NotFound, match="namespaces"):
         await client.create(resources.CONFIG_MAPS, config)
@@ -56,7 +56,7 @@ async def test_object_without_owner_is_garbage_collected(client: kube.Client) ->
     await client.delete(resources.CONFIG_MAPS, "owner", "default")
     async with patience.limit():
         while (await client.list(resources.CONFIG_MAPS, "default")).items:
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 async def test_delete_collection_respects_dry_run_and_selectors(
@@ -121,7 +121,7 @@ async def test_terminating_namespace_waits_for_finalizers_and_rejects_creates(
 
     async with patience.limit():
         while not await gone():
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 async def test_creates_during_namespace_deletion_leave_no_object(client: kube.Client) -> None:
@@ -139,4 +139,4 @@ async def test_creates_during_namespace_deletion_leave_no_object(client: kube.Cl
     )
     async with patience.limit():
         while (await client.list(resources.CONFIG_MAPS, "n")).items:
-            await asyncio.sleep(0.05)
+            await patience.pause()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fakes import patience
 from fakes.patience import until_equal
 from gatehouse.apis.resources import ENDPOINT_SLICES, SERVICES
@@ -55,4 +53,4 @@ async def test_services_with_long_similar_names_have_distinct_slices(
 
     async with patience.limit():
         while not await labels() >= set(names):
-            await asyncio.sleep(0.05)
+            await patience.pause()

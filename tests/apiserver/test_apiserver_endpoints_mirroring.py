@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +68,7 @@ async def until(
 ) -> list[dict[str, Any]]:
     async with patience.limit():
         while not holds(entries := await mirrored(client, name)):
-            await asyncio.sleep(0.02)
+            await patience.pause()
     return entries
 
 

@@ -20,6 +20,7 @@ import aiohttp
 import pytest
 
 from fakes import patience
+from fakes.durations import pace
 from fakes.process import ApiServer, Etcd
 from gatehouse.standalone import pki
 
@@ -55,7 +56,7 @@ class World:
             try:
                 await self._one(name, mark)
             except (aiohttp.ClientError, TimeoutError, OSError):
-                await asyncio.sleep(0.05)
+                await pace(0.05)
             await asyncio.sleep(self.random.random() * 0.01)
 
     async def _one(self, name: str, mark: str) -> None:
@@ -85,7 +86,7 @@ class World:
                     at = await self._stream(at, events)
             except (aiohttp.ClientError, TimeoutError, OSError):
                 at = events[-1][0] if events else start
-                await asyncio.sleep(0.05)
+                await pace(0.05)
         return events
 
     async def _stream(self, at: int, events: list[Seen]) -> int:
@@ -114,7 +115,7 @@ class World:
                         return int(document["metadata"]["resourceVersion"]), marks
             except (aiohttp.ClientError, OSError):
                 pass
-            await asyncio.sleep(0.1)
+            await pace(0.1)
 
     async def kill(self) -> None:
         """Kill the server at random moments. It restarts with the same storage."""

@@ -100,7 +100,7 @@ async def _until_answered(client: kube.Client) -> None:
             with contextlib.suppress(kube.ApiError):
                 await client.list(resources.NAMESPACES)
                 return
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 async def test_watches_resume_after_restart(tmp_path: Path) -> None:

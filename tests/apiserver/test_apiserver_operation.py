@@ -159,7 +159,7 @@ async def test_too_many_requests_get_429_with_retry_after(
 
             # A new binding takes a moment to become effective.
             while await get() == 403:
-                await asyncio.sleep(0.05)
+                await patience.pause()
             monkeypatch.setattr(stores.ObjectStore, "read_fresh", fresh)
             monkeypatch.setattr(seats, "QUEUE_WAIT_SECONDS", 0.2)
             first = asyncio.create_task(get())
@@ -210,7 +210,7 @@ async def test_watch_of_client_that_does_not_read_is_closed(
 
         async with patience.limit():
             while not await cut():
-                await asyncio.sleep(0.1)
+                await patience.pause()
         writer.close()
 
 

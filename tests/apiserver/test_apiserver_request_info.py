@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -234,7 +233,7 @@ async def allowed_soon(http: aiohttp.ClientSession, path: str) -> None:
             async with http.get(path) as response:
                 if response.status != 403:
                     return
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 async def test_permission_for_one_name_does_not_permit_creating_others(tmp_path: Path) -> None:

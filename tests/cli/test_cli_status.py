@@ -452,7 +452,7 @@ async def test_watch_shows_changed_lines_without_polling(server: Path) -> None:
         async with patience.limit():
             while not any(text in line for line in written):
                 assert not watching.done(), watching.exception()
-                await asyncio.sleep(0.05)
+                await patience.pause()
 
     async with kube.Client.from_kubeconfig(server) as client:
         await apply(client, [route("late", "app", parentRefs=[{"name": "gone"}])])
@@ -474,7 +474,7 @@ async def test_watch_continues_when_a_named_object_is_deleted(server: Path) -> N
         async with patience.limit():
             while sum(text in line for line in written) < count:
                 assert not watching.done(), watching.exception()
-                await asyncio.sleep(0.05)
+                await patience.pause()
 
     async with kube.Client.from_kubeconfig(server) as client:
         await appears("+ HTTPRoute default/orphan", 1)

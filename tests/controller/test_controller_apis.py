@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,7 @@ class Cluster:
                 for item in (await self.client.list(DEFINITIONS)).items
                 for gone in removed
             ):
-                await asyncio.sleep(0.05)
+                await patience.pause()
         return removed
 
     async def bundle(self, version: str, plural: str = "httproutes") -> None:
@@ -75,7 +74,7 @@ class Cluster:
                         obj = None
                     if holds(obj):
                         return obj
-                    await asyncio.sleep(0.05)
+                    await patience.pause()
         except TimeoutError:
             raise AssertionError(f"last seen: {obj}") from None
 
@@ -154,7 +153,9 @@ async def test_unsupported_gateway_api_version_is_reported_in_the_class(cluster:
         ports = [{"name": "more", "port": 81, "protocol": "HTTP"}]
         listeners = [*GATEWAY["spec"]["listeners"], *ports]  # type: ignore[index]
         await cluster.client.patch(GATEWAYS, "g", {"spec": {"listeners": listeners}}, "default")
-        await asyncio.sleep(1)
+        # A later change of a CRD is compiled and reported.
+        await cluster.bundle("v2.0.2")
+        await cluster.until(GATEWAY_CLASSES, name, lambda obj: "v2.0.2" in str(obj["status"]))
         after = await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         service = await cluster.client.get(SERVICES, "g-gatehouse-nginx", "default")

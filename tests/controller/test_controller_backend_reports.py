@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -142,7 +141,7 @@ async def message_of(
                 parents = obj.get("status", {}).get("parents") or [{}]
                 conditions = parents[0].get("conditions") or ()
                 current = next((entry for entry in conditions if entry["type"] == kind), {})
-                await asyncio.sleep(0.02)
+                await patience.pause()
     except TimeoutError:
         raise AssertionError(f"{name} {kind}: {current.get('message')}, not {expected}") from None
     assert current["status"] == "True"

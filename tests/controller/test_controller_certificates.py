@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -61,7 +60,7 @@ async def events(client: kube.Client) -> list[dict[str, Any]]:
 async def until(client: kube.Client, holds: Callable[[dict[str, str], list[Any]], bool]) -> None:
     async with patience.limit():
         while not holds(await reasons(client), await events(client)):
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 def authorities(ends: float) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -121,7 +120,7 @@ async def test_certificates_of_a_gateway_are_reported_when_they_expire(
     async def until(*expected: str) -> None:
         async with patience.limit():
             while await reasons() != list(expected):
-                await asyncio.sleep(0.05)
+                await patience.pause()
 
     await until(*["ExpiresSoon"] * 3)
     await until(*["Expired"] * 3)
@@ -152,7 +151,7 @@ async def test_certificates_of_a_gateway_are_reported_when_they_expire(
     }
     async with patience.limit():
         while await events() < expected:
-            await asyncio.sleep(0.05)
+            await patience.pause()
     assert await events() == expected
     renewed = secret(authority, DAY)
     await client.patch(SECRETS, "tls", renewed, "default")
@@ -189,7 +188,7 @@ async def test_ca_certificates_are_reported_when_they_expire(
     async def until(reason: str) -> None:
         async with patience.limit():
             while await reasons() != [reason] * 2:
-                await asyncio.sleep(0.05)
+                await patience.pause()
 
     await until("ExpiresSoon")
     await until("Expired")
@@ -214,7 +213,7 @@ async def test_ca_certificates_are_reported_when_they_expire(
     expected = {(kind, reason) for kind in kinds for reason in ("ExpiresSoon", "Expired")}
     async with patience.limit():
         while await events() < expected:
-            await asyncio.sleep(0.05)
+            await patience.pause()
     assert await events() == expected
     renewed = authority_holder("own", -DAY, DAY)
     await client.patch(CONFIG_MAPS, "own", renewed, "default")

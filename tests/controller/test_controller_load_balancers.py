@@ -83,9 +83,7 @@ async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
         spec = {"hosts": [{"url": "http://127.0.0.1:9/api"}]}
         load_balancer = {"metadata": {"name": "lb", "namespace": "default"}, "spec": spec}
         await client.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
-        async with patience.limit():
-            while "Service" not in decoded or not balancers.watching_nodes():
-                await asyncio.sleep(0.01)
+        await patience.until(lambda: "Service" in decoded and balancers.watching_nodes())
 
 
 async def test_condition_names_certificates_as_they_expire(tmp_path: Path) -> None:
@@ -127,9 +125,7 @@ async def nobody(_token: str) -> Identity:
 
 
 async def until_seen(informer: Informer, name: tuple[str, str]) -> None:
-    async with patience.limit():
-        while name not in informer.objects:
-            await asyncio.sleep(0.01)
+    await patience.until(lambda: name in informer.objects)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +154,7 @@ async def test_nlk_config_works_without_the_load_balancer_crd(
             async with patience.limit():
                 while True:
                     await client.list(resources.EXTERNAL_LOAD_BALANCERS)
-                    await asyncio.sleep(0.05)
+                    await patience.pause()
         await client.create(resources.NAMESPACES, {"metadata": {"name": namespace}})
         config = {"metadata": {"name": name, "namespace": namespace}}
         await client.create(resources.CONFIG_MAPS, {**config, "data": data})
@@ -174,10 +170,10 @@ async def test_nlk_config_works_without_the_load_balancer_crd(
         tasks.append(group.create_task(balancers.run()))
         async with patience.limit():
             while ("ConfigMap", namespace, name) not in balancers.balancers:
-                await asyncio.sleep(0.01)
+                await patience.pause()
             title = f"{namespace}/{name} (nlk {version})"
             while title not in dict(await read_load_balancers(client, namespace)):
-                await asyncio.sleep(0.05)
+                await patience.pause()
         status = await client.get(resources.CONFIG_MAPS, f"{name}-status", namespace)
         assert f'"nlkVersion":"{version}"' in status["data"]["status"]
         for task in tasks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ async def condition_with(estate: Estate, name: str, message: str) -> dict[str, A
                 parents = obj.get("status", {}).get("parents") or [{}]
                 conditions = parents[0].get("conditions") or ()
                 current = next((item for item in conditions if item["type"] == "Accepted"), {})
-                await asyncio.sleep(0.02)
+                await patience.pause()
     except TimeoutError:
         raise AssertionError(f"{current.get('message')!r}, not {message!r}") from None
     return current

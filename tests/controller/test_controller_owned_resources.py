@@ -164,9 +164,9 @@ async def test_leftovers_of_earlier_controller_are_pruned_and_foreign_objects_st
     theirs = {**head, "metadata": {"name": "b.example.state"}, "spec": {"upstreamCluster": "x"}}
     await client.create(LIMITS, theirs)
     async with running(client) as later:
-        # Nothing goes before it is known what is wanted.
-        await asyncio.sleep(0.2)
-        assert await names(client) == {STATE, f"{A}.ns.old", "b.example.state"}
+        # Nothing goes before it is known what is wanted. A deletion would precede these requests.
+        for _ in range(5):
+            assert await names(client) == {STATE, f"{A}.ns.old", "b.example.state"}
         later.follow(found(10, name="b.example"))
         await until(lambda: _are(client, {"b.example.state"}))
     assert (await client.get(LIMITS, "b.example.state"))["spec"] == {"upstreamCluster": "x"}

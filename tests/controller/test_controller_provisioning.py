@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fakes import patience
+from fakes.durations import last, pace
 from fakes.process import ApiServer
 from fakes.replica import Replica
 from gatehouse.apis.data_plane_workload import NetworkOptions
@@ -142,7 +143,7 @@ async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], Any] =
                 with contextlib.suppress(kube.Unavailable):
                     if holds(answer := await ask()):
                         return answer
-                await asyncio.sleep(0.05)
+                await patience.pause()
     except TimeoutError:
         raise AssertionError(f"last seen: {answer}") from None
 
@@ -177,7 +178,7 @@ async def test_provisioning_continues_after_api_server_restart(cluster: Cluster)
         for name in ("a", "b", "c"):
             await cluster.gateway(name, "more")
         cluster.server.kill()
-        await asyncio.sleep(1.5)
+        await last(1.5)
         cluster.server.start()
         for name in ("a", "b", "c"):
             deployment = await until(functools.partial(cluster.deployment, name))
@@ -418,7 +419,7 @@ async def test_changes_apply_while_another_client_updates_the_objects(
             for number in range(10_000):
                 note = {"metadata": {"annotations": {"theirs": str(number)}}}
                 await cluster.client.patch(DEPLOYMENTS, "g-gatehouse-nginx", note, "default")
-                await asyncio.sleep(0.005)
+                await pace(0.005)
 
         writer = asyncio.create_task(scribble())
         try:

@@ -63,9 +63,7 @@ async def fetcher(
 
 async def asked(server: KeyServer, more: int) -> None:
     target = len(server.asked) + more
-    async with patience.limit():
-        while len(server.asked) < target:
-            await asyncio.sleep(0.01)
+    await patience.until(lambda: len(server.asked) >= target)
 
 
 async def test_fetcher_reports_document_again_only_when_it_changed(

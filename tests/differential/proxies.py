@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from fakes import envoys, patience
+from fakes.durations import last
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.backends.literal_values import SENT_LITERALLY
@@ -52,7 +53,7 @@ async def with_nginx(
         await _listens(process, gateway.bind_address, log)
         yield
     except ConnectionError as error:
-        await asyncio.sleep(0.2)
+        await last(0.2)
         raise RuntimeError(f"NGINX, status {process.returncode}: {_said(log)}") from error
     finally:
         await _ended(process, log)
@@ -105,7 +106,7 @@ async def _listens(process: asyncio.subprocess.Process, address: str, log: Path)
                     _, writer = await asyncio.open_connection(address, PORT)
                     writer.close()
                     return
-                await asyncio.sleep(0.05)
+                await patience.pause()
     if process.returncode is None:
         process.kill()
     raise RuntimeError(f"nobody listens, {await process.wait()}: {_said(log)}")

@@ -22,6 +22,7 @@ from typing import Any
 
 import grpc.aio
 
+from fakes.durations import be_slow
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.wire.agent_sdk import commander_pb2 as sdk
 
@@ -337,7 +338,7 @@ class OldNginx:
         log = self.directory / "error.log"
         start = log.stat().st_size
         os.kill(self._master.pid, signal.SIGHUP)
-        await asyncio.sleep(MONITORED_SECONDS)
+        await be_slow(MONITORED_SECONDS)
         lines = log.read_bytes()[start:].decode().splitlines()
         return next((line for line in lines if "[emerg]" in line), "")
 

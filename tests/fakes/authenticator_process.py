@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 import ssl
@@ -98,7 +97,7 @@ class AuthenticatorProcess:
                     return await control.send_request(
                         self.home / config.AUTHENTICATOR_SOCKETS, configurations
                     )
-                await asyncio.sleep(0.01)
+                await patience.pause()
 
     async def serving(self, provider: OidcProvider, **fields: Any) -> Party:
         party = relying_party(provider, **fields)

@@ -76,7 +76,7 @@ class Page:
         with contextlib.suppress(TimeoutError):
             async with patience.limit():
                 while not (value := await self._evaluate_in_document(expression)):
-                    await asyncio.sleep(0.05)
+                    await patience.pause()
         assert value, (expression, await self.evaluate("document.body.innerText"))
         return value
 
@@ -119,4 +119,4 @@ async def _port(file: Path) -> int:
             with contextlib.suppress(OSError, IndexError, ValueError):
                 text = await asyncio.to_thread(file.read_text)
                 return int(text.splitlines()[0])
-            await asyncio.sleep(0.05)
+            await patience.pause()

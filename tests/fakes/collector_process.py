@@ -74,7 +74,7 @@ async def running_collector(
         async with patience.limit():
             while "Everything is ready" not in output.read_text():
                 assert process.returncode is None, output.read_text()
-                await asyncio.sleep(0.05)
+                await patience.pause()
         yield CollectorProcess(port, output)
     finally:
         if process.returncode is None:

@@ -14,6 +14,11 @@ async def be_slow(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+async def pace(seconds: float) -> None:
+    """Pause between two requests, changes or looks of a load that goes on."""
+    await asyncio.sleep(seconds)
+
+
 async def last(seconds: float) -> None:
     """Let a state of the world last, which the product must withstand."""
     await asyncio.sleep(seconds)

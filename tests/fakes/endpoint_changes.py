@@ -102,7 +102,7 @@ class Load:
         async with patience.limit():
             self.answered.clear()
             while True:
-                await asyncio.sleep(0.05)
+                await patience.pause()
                 if self.answered.keys() == expected:
                     return
                 self.answered.clear()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +168,13 @@ def website(port: int, backend: Address, *more: XdsResource) -> ResourceSet:
 
 
 @contextlib.asynccontextmanager
-async def backend(text: str, wait: float = 0.0) -> AsyncIterator[Address]:
-    """A backend that answers every request with ``text``, after ``wait`` seconds."""
+async def backend(
+    text: str, wait: float = 0.0, on_request: Callable[[], object] = lambda: None
+) -> AsyncIterator[Address]:
+    """Run a backend that answers every request with ``text``, after ``wait`` seconds."""
 
     async def answer(_request: web.Request) -> web.Response:
+        on_request()
         await be_slow(wait)
         return web.Response(text=text)
 

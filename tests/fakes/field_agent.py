@@ -229,9 +229,7 @@ class FieldAgent:
         first = ("sh", "-c", script, str(self._container), str(ready), sys.executable, "-c", _INIT)
         self._init = await asyncio.create_subprocess_exec(*inside, *first)
         try:
-            async with patience.limit():
-                while not ready.exists():
-                    await asyncio.sleep(0.02)
+            await patience.until(lambda: ready.exists())
             ready.unlink()
             await self.start_nginx()
             await self.start_agent()
@@ -294,7 +292,7 @@ class FieldAgent:
     async def _child(self, parent: int) -> int:
         async with patience.limit():
             while not (result := _children(parent)):
-                await asyncio.sleep(0.02)
+                await patience.pause()
         return result[0]
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from cryptography import x509
 
+from fakes import patience
 from fakes.authority import Authority
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
@@ -366,7 +367,7 @@ class Estate:
         """Wait until no write, publication or compile pass is pending."""
         state: Any = None
         while state != (state := self._seen()):
-            await asyncio.sleep(PAUSE_SECONDS)
+            await patience.pause()
 
     def _seen(self) -> Any:
         publications, loop = self.agents.told.total(), self.controller.loop

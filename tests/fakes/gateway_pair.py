@@ -128,7 +128,7 @@ class GatewayPair:
         for manifest in manifests:
             async with patience.limit():
                 while any(outcome.status == 503 for outcome in await self.ask(manifest, "probe")):
-                    await asyncio.sleep(0.2)
+                    await patience.pause()
 
     def _context(self, user: tuple[str, ...], sni: bool) -> ssl.SSLContext:
         if (user, sni) not in self._contexts:

@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from fakes import hostile_objects
+from fakes.durations import pace
 from fakes.installation import Installation
 from fakes.kinds import resource_of
 from fakes.shared_gateway import shared_gateway
@@ -197,7 +198,7 @@ async def _write(client: kube.Client, pending: Iterator[Object], answers: Counte
             except kube.ApiError as error:
                 if error.status == 429:
                     answers["delayed"] += 1
-                    await asyncio.sleep(0.2)
+                    await pace(0.2)
                     continue
                 answers[f"{error.status} {raw['kind']}: {error}"[:300]] += 1
             except (aiohttp.ClientError, TimeoutError, OSError) as error:

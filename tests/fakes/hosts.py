@@ -121,7 +121,8 @@ class Host:
         """Advance the clock, and let the worker do what is due then."""
         await self.idle()
         await self.clock.move(seconds)
-        await asyncio.sleep(0.01)
+        # What is due wakes up.
+        await self.until(lambda: all(until > self.clock.now() for until in self.clock.waiting))
         await self.idle()
 
 

@@ -16,6 +16,7 @@ import aiohttp
 import yaml
 
 from fakes import patience
+from fakes.durations import pace
 from fakes.kinds import resource_of
 from fakes.loopback import loopback_network
 from gatehouse.apis import resources
@@ -174,7 +175,7 @@ async def traffic(
                         answers[str(response.status)] += 1
                 except (aiohttp.ClientError, TimeoutError) as error:
                     answers[type(error).__name__] += 1
-                await asyncio.sleep(pause)
+                await pace(pause)
 
     tasks = [asyncio.create_task(send(force)) for force in (True, False)]
     try:

@@ -17,6 +17,7 @@ import h2.errors
 import h2.events
 
 from fakes import patience
+from fakes.durations import pace
 
 PAUSE_SECONDS = 0.005
 """Leaves a busy machine some time for whom this is about."""
@@ -69,7 +70,7 @@ async def _first(load: Load, kind: str, *, close: bool) -> None:
                     load.note(kind, response.status)
             except (aiohttp.ClientError, TimeoutError) as error:
                 load.failed[f"{kind}: {error!r}"] += 1
-            await asyncio.sleep(PAUSE_SECONDS)
+            await pace(PAUSE_SECONDS)
 
 
 class _Unprocessed(Exception):
@@ -92,7 +93,7 @@ async def _second(load: Load) -> None:
         if connection is not None and connection.ends:
             await connection.close()
             connection = None
-        await asyncio.sleep(PAUSE_SECONDS)
+        await pace(PAUSE_SECONDS)
     if connection is not None:
         await connection.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import aiohttp
 
 from fakes import patience
 from fakes.agent_control_plane import ControlPlane, answering, connected
+from fakes.durations import last
 from fakes.load import Load
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, running
@@ -45,14 +45,14 @@ async def answers(port: int) -> None:
             with contextlib.suppress(aiohttp.ClientError):
                 if await get(port) == (200, "ok"):
                     return
-            await asyncio.sleep(0.02)
+            await patience.pause()
 
 
 async def kill_repeatedly(port: int, kill: Callable[[], None]) -> Load:
     """Kill `KILLS` times under traffic, with a steady run before each, and return the traffic."""
     async with Load(port, clients=6) as load:
         for _ in range(KILLS):
-            await asyncio.sleep(STEADY_SECONDS)
+            await last(STEADY_SECONDS)
             kill()
             await load.more(50)
     return load

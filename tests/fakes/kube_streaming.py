@@ -49,7 +49,7 @@ async def serving(pair: pki.KeyPair, log: Path) -> AsyncIterator[str]:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
                     writer.close()
                     break
-                await asyncio.sleep(0.05)
+                await patience.pause()
         yield f"https://{address}"
     finally:
         process.kill()

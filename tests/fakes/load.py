@@ -9,6 +9,7 @@ from collections import Counter
 import aiohttp
 
 from fakes import patience
+from fakes.durations import pace
 
 
 class Load:
@@ -41,9 +42,7 @@ class Load:
     async def more(self, count: int) -> None:
         """Wait until so many more were answered, whatever fails."""
         target = self.answered.total() + count
-        async with patience.limit():
-            while self.answered.total() < target:
-                await asyncio.sleep(0.01)
+        await patience.until(lambda: self.answered.total() >= target)
 
     async def flows(self, count: int = 20) -> None:
         """Wait until so many more were answered, and look that none failed so far."""
@@ -51,7 +50,7 @@ class Load:
         async with patience.limit():
             while self.answered.total() < target:
                 assert not self.failed, self.failed
-                await asyncio.sleep(0.01)
+                await patience.pause()
         assert not self.failed, self.failed
 
     @property
@@ -92,7 +91,7 @@ class Load:
                 except (aiohttp.ClientError, TimeoutError) as error:
                     self._count(type(error).__name__)
                 # Leaves a busy machine some time for whom this is about.
-                await asyncio.sleep(0.005)
+                await pace(0.005)
 
     def _count(self, failure: str) -> None:
         self.failed[failure] += 1

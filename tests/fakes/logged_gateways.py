@@ -72,7 +72,7 @@ class LoggedGateway(msgspec.Struct, frozen=True):
                 while not matching:
                     entries = self.entries()
                     matching = [e for e in entries if all(e.get(k) == v for k, v in fields.items())]
-                    await asyncio.sleep(0.05)
+                    await patience.pause()
         assert len(matching) == 1, (fields, self.lines())
         return matching[0]
 
@@ -163,7 +163,7 @@ async def running_nginx(
         async with patience.limit():
             while not (base / "pid").exists() or not (base / "pid").read_text():
                 assert process.returncode is None, (base / "error.log").read_text()
-                await asyncio.sleep(0.01)
+                await patience.pause()
         yield
         errors = (base / "error.log").read_text()
         assert "uninitialized" not in errors, errors

@@ -7,6 +7,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
+from fakes.durations import pace
+
 MAX_STALL_SECONDS = 0.5
 """Maximum CPU time in seconds without a turn of the event loop, for any request.
 
@@ -26,7 +28,7 @@ async def no_stalls() -> AsyncIterator[None]:
         while True:
             started = time.process_time()
             try:
-                await asyncio.sleep(0.001)
+                await pace(0.001)
             finally:
                 stalls.append(time.process_time() - started)
 

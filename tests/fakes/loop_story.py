@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -139,9 +138,7 @@ class Story:
             self.loop.on_changes(resource, {name: Change(None, None if delete else raw)})
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with patience.limit():
-            while not holds():
-                await asyncio.sleep(0.005)
+        await patience.until(holds)
 
     async def quiet(self) -> None:
         """Wait until the loop has nothing left to do.
@@ -152,4 +149,4 @@ class Story:
         while looks < QUIET_LOOKS:
             looks = looks + 1 if passes == self.loop.passes else 0
             passes = self.loop.passes
-            await asyncio.sleep(0.01)
+            await patience.pause()

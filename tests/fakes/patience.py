@@ -75,5 +75,5 @@ def wait_until(condition: Callable[[], Any], why: Callable[[], object] = lambda:
     end = time.monotonic() + SECONDS
     while not (value := condition()):
         assert time.monotonic() < end, why()
-        time.sleep(PAUSE_SECONDS)
+        pause_thread()
     return value

@@ -39,7 +39,7 @@ class Process:
                 raise RuntimeError(f"{self.command()[0]} ended with {self.process.returncode}")
             if time.monotonic() > deadline:
                 raise TimeoutError(self.command()[0])
-            time.sleep(0.05)
+            patience.pause_thread()
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)

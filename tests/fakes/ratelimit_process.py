@@ -96,7 +96,7 @@ class RateLimitProcess(Process):
                 raise RuntimeError(self.log_text)
             if time.monotonic() > deadline:
                 raise TimeoutError(self.log_text)
-            time.sleep(0.05)
+            patience.pause_thread()
 
     def ready(self) -> bool:
         return '"event": "counting"' in self.log_text

@@ -62,7 +62,7 @@ class Replica:
                         if holds(*answer):
                             return answer[1]
                     assert not self.task.done(), self.task
-                    await asyncio.sleep(0.05)
+                    await patience.pause()
         except TimeoutError:
             raise AssertionError(f"last answer: {answer}") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import subprocess
@@ -137,7 +136,7 @@ class ReviewerProcess:
                 with contextlib.suppress(OSError):
                     if control.pid(self.directory) == self.process.pid:
                         return await control.send_request(self.directory, configurations)
-                await asyncio.sleep(0.01)
+                await patience.pause()
 
     async def serving(self) -> None:
         assert await self.serve(self.home) == ""

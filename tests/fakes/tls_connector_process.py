@@ -99,7 +99,7 @@ class ConnectorProcess:
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                     return await control.send_request(self.directory, configurations)
-                await asyncio.sleep(0.01)
+                await patience.pause()
 
     async def listen(self, *connectors: Connector) -> None:
         assert await self.serve(self.configuration(*connectors)) == ""

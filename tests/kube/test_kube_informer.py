@@ -205,9 +205,7 @@ async def test_informer_keeps_objects_when_kind_becomes_forbidden() -> None:
         async with following(api, client) as follower:
             await follower.until("a")
             gate.set()
-            async with patience.limit():
-                while not follower.informer.unavailable_reason:
-                    await asyncio.sleep(0.01)
+            await patience.until(lambda: follower.informer.unavailable_reason)
             assert [*follower.informer.objects] == [("ns", "a")]
             api.put("b")
             await follower.until("a", "b")
@@ -243,9 +241,7 @@ async def test_informer_rarely_lists_missing_kind_that_is_announced() -> None:
         task = asyncio.create_task(informer.run())
         await informer.synced.wait()
         announced.set()
-        async with patience.limit():
-            while api.listed() < 2:
-                await asyncio.sleep(0.001)
+        await patience.until(lambda: api.listed() >= 2)
         async with following(other_api, other_client, Backoff(quick), optional=True):
             # The kind of this one is not announced.
             await patience.until(lambda: other_api.listed() > 20)

@@ -67,7 +67,7 @@ def until(test: Callable[[], Any], what: str) -> Any:
         if result:
             return result
         assert time.monotonic() < deadline, what
-        time.sleep(0.1)
+        patience.pause_thread()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 
 from fakes import kubectls, ngf_control_plane
 from fakes.document_steps import steps_of
+from fakes.durations import last
 from fakes.installation import Installation, apply, get, hello, traffic
 from fakes.machines import Machine, join
 from fakes.ngf_control_plane import NGFControlPlane, NGFDataPlane
@@ -125,18 +126,18 @@ async def test_gateway_moves_by_the_steps_of_the_page_without_a_lost_request(
     create, attach, move, remove = steps_of(PAGE).values()
     async with traffic(OLD) as at_old:
         await world.run(create)
-        await asyncio.sleep(SERVED_SECONDS)
+        await last(SERVED_SECONDS)
         assert "web\nweb-new\n" in await world.run(attach)
         await until(partial(world.accepted_by, "web", "web-new"))
         new = await world.run(move)
         await until(partial(is_served, new))
         async with traffic(new) as at_new:
-            await asyncio.sleep(SERVED_SECONDS)
+            await last(SERVED_SECONDS)
     # Clients have moved.
     async with traffic(new) as after_removal:
         await world.run(remove)
         await until(partial(world.accepted_by, "web-new"))
-        await asyncio.sleep(SERVED_SECONDS)
+        await last(SERVED_SECONDS)
     print(at_old, at_new, after_removal)
     for statuses in (at_old, at_new, after_removal):
         assert set(statuses) == {"200"}, (at_old, at_new, after_removal)
@@ -151,5 +152,5 @@ async def test_gateway_with_changed_class_gets_another_address(world: MigrationW
     assert new != OLD
     await until(partial(is_served, new))
     # NGINX Gateway Fabric leaves the objects of its data plane.
-    await asyncio.sleep(SERVED_SECONDS)
+    await last(SERVED_SECONDS)
     assert "web-nginx" in await world.run("kubectl get deployment web-nginx")

@@ -20,9 +20,7 @@ async def test_large_log_is_moved_while_the_process_writes(
     try:
         with log.open("ab", buffering=0) as file:
             file.write(b"old\n" * 300)
-            async with patience.limit():
-                while log.stat().st_size:
-                    await asyncio.sleep(0.01)
+            await patience.until(lambda: not log.stat().st_size)
             file.write(b"new\n")
         assert log.read_bytes() == b"new\n"
         assert log.with_name(log_index.PREVIOUS).read_bytes() == b"old\n" * 300

@@ -66,7 +66,7 @@ async def test_agent_channel_certificate_is_renewed_before_expiry(
                     written = x509.load_pem_x509_certificate(channel.cert.read_bytes())
                     if written != short and await shown(chosen, ca.cert) == written:
                         break
-                    await asyncio.sleep(0.1)
+                    await patience.pause()
                 assert written.not_valid_after_utc - datetime.now(UTC) > pki.RENEW_BEFORE
         finally:
             stop.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from base64 import b64encode
@@ -15,7 +14,7 @@ import pytest
 
 from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, error_of
-from fakes.agent_v2 import NGINX_ID, AgentV2, Config, channel, unzip
+from fakes.agent_v2 import NGINX_ID, AgentV2, Config, channel, metadata, unzip
 from fakes.patience import until
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.call_auth import CallAuthorizer
@@ -361,8 +360,13 @@ async def test_long_configuration_test_is_confirmed_by_status_report(
         (apply_id,) = result.apply_ids
         await result.answer(apply_id, message=messages.STILL_VALIDATING)
         await result.send_report(correlation_id=apply_id, status=OUTCOMES.PENDING)
-        await asyncio.sleep(0.1)
-        assert not control_plane.server.report(GATEWAY).programmed
+        # The control plane reads messages in their order.
+        degraded = sdk.DataplaneStatus(healths=[health(NGINX_ID, "zombie")])
+        await result.call.write(sdk.Command(meta=metadata("m"), dataplane_status=degraded))
+        await control_plane.until(lambda report: "zombie" in report.unhealthy)
+        await result.send_report()
+        report = await control_plane.until(lambda report: not report.unhealthy)
+        assert not report.programmed
         await result.send_report(correlation_id=apply_id, status=OUTCOMES.OK)
         await control_plane.until(lambda report: report.programmed)
         assert len(result.apply_ids) == 1

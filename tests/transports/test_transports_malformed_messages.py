@@ -52,7 +52,7 @@ async def has(plane: ControlPlane, gateway: str, instance: str, version: str) ->
             for report in plane.server.report(gateway).instances:
                 if (report.instance, report.confirmed) == (instance, version):
                     return report
-            await asyncio.sleep(0.005)
+            await patience.pause()
 
 
 async def assert_other_agents_are_served(plane: ControlPlane, changes: int = 10) -> None:

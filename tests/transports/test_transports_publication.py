@@ -185,9 +185,7 @@ async def test_instance_without_stream_is_forgotten() -> None:
     identity = Identity("ns/gw", "pod-1")
     fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
     assert fleet.knows(identity)
-    async with patience.limit():
-        while fleet.knows(identity):
-            await asyncio.sleep(0.01)
+    await patience.until(lambda: not fleet.knows(identity))
 
 
 async def test_stream_holds_newest_request_only() -> None:
@@ -198,9 +196,7 @@ async def test_stream_holds_newest_request_only() -> None:
     assert stream is not None
     for text in ("one", "two", "three"):
         fleet.publish("ns/gw", bundle(text))
-        async with patience.limit():
-            while not fleet.report("ns/gw").error:
-                await asyncio.sleep(0.01)
+        await patience.until(lambda: fleet.report("ns/gw").error)
     request = await stream.next()
     assert isinstance(request, Apply)
     assert request.version == bundle("three").version
@@ -243,7 +239,7 @@ async def test_fetching_instance_extends_deadline() -> None:
     async with patience.limit():
         while not fleet.report("ns/gw").error:
             assert fleet.find(identity, file_set.files["gatehouse/a"].digest) is not None
-            await asyncio.sleep(0.01)
+            await patience.pause()
     assert [instance.error for instance in fleet.report("ns/gw").instances] == [
         "",
         "no response within 0.2 s",

@@ -5,7 +5,6 @@ Both are recorded by a proxy in front of the control plane. Programs: see :mod:`
 
 from __future__ import annotations
 
-import asyncio
 import re
 import tempfile
 from collections import defaultdict
@@ -21,6 +20,7 @@ from fakes import patience
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.agent_v2 import AgentV2, Config, channel
 from fakes.agent_wire import WireAgent, nginx_agent_resource
+from fakes.durations import last
 from fakes.field_agent import FieldAgent, program
 from fakes.loopback import free_port
 from fakes.peer_differences import UNREAD_AGENT_FIELDS
@@ -121,7 +121,7 @@ async def exchange(plane: ControlPlane) -> None:
         else:
             await plane.until(lambda report: report.programmed)
         # The real agents send their last messages about a configuration after its result.
-        await asyncio.sleep(2)
+        await last(2)
 
 
 def is_unhealthy(report: DataPlaneReport) -> bool:
@@ -136,18 +136,16 @@ async def run_real(plane: ControlPlane, proxy: RecordingProxy, version: int) -> 
         await exchange(plane)
         if version == 2:
             # The agent reports its details some seconds after a change, at any time.
-            async with patience.limit():
-                while not any("dataplane_status.details" in sent.fields for sent in v2_of(proxy)):
-                    await asyncio.sleep(0.2)
+            await patience.until(
+                lambda: any("dataplane_status.details" in sent.fields for sent in v2_of(proxy))
+            )
         else:
             before = len(proxy.sent())
             await agent.kill("nginx")
             await plane.until(is_unhealthy)
             await agent.end_workers()
             # The agent reports the missing processes in several messages, at any time.
-            async with patience.limit():
-                while not {*STOPPED} <= {m.method for m in proxy.sent()[before:]}:
-                    await asyncio.sleep(0.2)
+            await patience.until(lambda: {*STOPPED} <= {m.method for m in proxy.sent()[before:]})
 
 
 async def run_fake_v3(plane: ControlPlane, proxy: RecordingProxy) -> None:
@@ -176,8 +174,9 @@ async def run_fake_v2(plane: ControlPlane, proxy: RecordingProxy) -> None:
             await exchange(plane)
             status = sdk.NginxConfigStatus.Status.OK
             applied = {"correlation_id": agent.apply_ids[0], "status": status}
+            before = len(proxy.sent())
             await agent.send_report(details=True, message="config applied successfully", **applied)
-            await asyncio.sleep(0.2)
+            await patience.until(lambda: len(proxy.sent()) > before)
 
 
 Run = Callable[[ControlPlane, RecordingProxy], Awaitable[None]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -55,9 +54,7 @@ def refused(code: grpc.StatusCode, words: str) -> Iterator[None]:
 
 async def reported(trespasses: list[UnauthorizedRequest], number: int) -> None:
     """Wait until so many requests are reported."""
-    async with patience.limit():
-        while len(trespasses) < number:
-            await asyncio.sleep(0.01)
+    await patience.until(lambda: len(trespasses) >= number)
 
 
 DENIED = grpc.StatusCode.PERMISSION_DENIED

@@ -98,7 +98,7 @@ async def test_reason_is_bad_request_when_request_is_no_http(proxy: str) -> None
             assert answer.startswith(f"HTTP/1.1 {status}".encode()), head
             async with patience.limit():
                 while len(served.entries()) < count:
-                    await asyncio.sleep(0.1)
+                    await patience.pause()
         for entry in served.entries():
             assert (entry["status"], entry["reason"]) == (400, "bad_request"), entry
 

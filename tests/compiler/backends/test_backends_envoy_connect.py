@@ -194,7 +194,7 @@ async def test_slow_heads_end(data: bytes) -> None:
             while not task.done():
                 if data:
                     writer.write(b"0")
-                await asyncio.sleep(0.5)
+                await patience.pause()
         with contextlib.suppress(ConnectionError):
             assert b" 200 " not in await task
         assert time.monotonic() - start > 3

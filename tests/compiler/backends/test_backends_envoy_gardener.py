@@ -116,6 +116,15 @@ async def server(name: str) -> AsyncIterator[Endpoint]:
         yield endpoint
 
 
+async def is_listening(port: int) -> bool:
+    """Return whether a port of this machine accepts connections."""
+    with contextlib.suppress(ConnectionRefusedError):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+        return True
+    return False
+
+
 async def response(port: int, host: str = "127.0.0.1") -> bytes:
     """Return the answer to a line, empty if the connection is closed. Wait for the proxy."""
 
@@ -177,5 +186,5 @@ async def test_node_proxy_reaches_gateway_of_gardener(
             envoy(tmp_path / "gateway", gateway_of_gardener(port, endpoint.port)),
             envoy(tmp_path, text),
         ):
-            await asyncio.sleep(1)
+            await patience.until(functools.partial(is_listening, port))
             assert await response(options.port) == answer

@@ -113,7 +113,7 @@ async def test_late_server_costs_only_its_own_requests(
     async with served(runner, tmp_path, auth.port, rule("/closed"), OPEN) as proxy:
         late = [asyncio.create_task(proxy.send("/closed?late")) for _ in range(50)]
         while len(auth.checks) < len(late):
-            await asyncio.sleep(0.05)
+            await patience.pause()
         async with patience.limit():
             assert (await proxy.send("/open"))[0] == 200
             assert (await proxy.send("/closed"))[0] == 200
@@ -177,9 +177,7 @@ async def test_mirrors_get_permitted_requests_only(
         ) as proxy:
             assert (await proxy.send("/a?status=401", X_User="root"))[0] == 401
             assert (await proxy.send("/b", X_User="root"))[0] == 200
-            async with patience.limit():
-                while not copies:
-                    await asyncio.sleep(0.05)
+            await patience.until(lambda: copies)
             (only,) = copies
             assert only.startswith(b"GET /b ")
             assert b"x-user: alice" in only.lower()

@@ -176,7 +176,7 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
             reasons[name] = (await served.entry(path=f"/c{number}"))["reason"]
         async with patience.limit():
             while len(counted) < len(CASES):
-                await asyncio.sleep(0.05)
+                await patience.pause()
                 counted = {
                     backend: reason
                     for reason, backend in re.findall(_COUNTED, served.requests.text())

@@ -57,7 +57,7 @@ class Slow:
             sent = len(self.statuses)
             async with patience.limit():
                 while self.busy + self.rejected < sent:
-                    await asyncio.sleep(0.01)
+                    await patience.pause()
 
     async def _status(self, connection: Connection) -> int:
         with contextlib.closing(connection):

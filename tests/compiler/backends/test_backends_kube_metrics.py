@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from urllib.parse import quote
@@ -13,6 +12,7 @@ import pytest_asyncio
 import yarl
 
 from fakes import patience
+from fakes.durations import last
 from fakes.kube_serving import ALL, EVERYTHING, HOST, World, world
 from gatehouse.agent.envoy import kube_metrics
 from gatehouse.agent.envoy.metrics import CONVERTED, FAMILIES
@@ -186,7 +186,7 @@ async def test_long_running_requests_are_counted_while_active(
     }
     await until(one, "inflight_requests", flight)
     # It is counted once, regardless of its periods; it is neither a finished request nor logged.
-    await asyncio.sleep(1.5)
+    await last(2.5 * stats.STATS_PERIOD_SECONDS)
     assert await counted(one, "longrunning_requests") == {watching: 2, waiting: 1}
     assert await counted(one, "requests_total") == {}
     assert one.log() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -58,9 +57,7 @@ async def understood(one: World, requests: list[tuple[str, str]]) -> list[Found]
         assert one.upstream.seen[-1][:2] == (method, target)
         result.append({})
     forwarded = sum(isinstance(outcome, dict) for outcome in result)
-    async with patience.limit():
-        while len(one.log()) < forwarded:
-            await asyncio.sleep(0.05)
+    await patience.until(lambda: len(one.log()) >= forwarded)
     lines = iter(one.log())
     return [next(lines) if isinstance(outcome, dict) else outcome for outcome in result]
 

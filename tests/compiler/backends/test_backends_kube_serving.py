@@ -124,9 +124,7 @@ async def test_last_server_is_never_ejected_by_connection_failures(one: World) -
         alice = one.client("alice")
         assert (await one.ask(alice)).status == 200
         checks = len(one.upstream.probes)
-        async with patience.limit():
-            while len(one.upstream.probes) == checks:
-                await asyncio.sleep(0.01)
+        await patience.until(lambda: len(one.upstream.probes) != checks)
         cut = True
         for connection_writer in writers:
             connection_writer.transport.abort()
@@ -418,9 +416,11 @@ async def test_connections_match_the_stream_limit_of_servers(
     clients = [await one.connect(alice) for _ in range(300)]
     # All at once, while no connection has received the server's limit.
     asking = [asyncio.create_task(client.ask("/slow")) for client in clients]
-    async with patience.limit():
-        while one.upstream.busy < len(clients) and not any(request.done() for request in asking):
-            await asyncio.sleep(0.02)
+    await patience.until(
+        lambda: (
+            not (one.upstream.busy < len(clients) and not any(request.done() for request in asking))
+        )
+    )
     one.upstream.release()
     assert {(await request).status for request in asking} == {200}
     assert one.upstream.connections == {"h2": connections, "http/1.1": 0}

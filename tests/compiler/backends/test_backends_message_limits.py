@@ -127,7 +127,7 @@ async def test_accepted_connections_of_streams_have_tcp_keepalive(
                 writer.write(client_hello("b.example") if port == 9443 else b"GET /")
                 async with patience.limit():
                     while not (await keepalive_timers(port)):
-                        await asyncio.sleep(0.02)
+                        await patience.pause()
                 writer.close()
                 del reader
 

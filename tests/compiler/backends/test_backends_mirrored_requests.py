@@ -104,7 +104,7 @@ async def test_copy_is_the_request_that_the_backend_gets(runner: Runner, tmp_pat
             assert (status, echo["target"]) == (200, target), name
             async with patience.limit():
                 while len(copies) < filters.count(MIRROR):
-                    await asyncio.sleep(0.02)
+                    await patience.pause()
             backend_headers = joined(echo["headers"])
             assert backend_headers["host"] == host
             for received, headers in copies:

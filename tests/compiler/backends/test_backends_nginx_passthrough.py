@@ -51,7 +51,7 @@ async def serving(gateway: ir_gateway.GatewayConfiguration) -> AsyncIterator[Non
             async with patience.limit():
                 # Workers run once the master has written its PID file.
                 while not (directory / "pid").exists():
-                    await asyncio.sleep(0.02)
+                    await patience.pause()
             yield
         finally:
             process.terminate()

@@ -49,7 +49,7 @@ async def counted(served: LoggedGateway, number: int) -> Series:
     values: Series = {}
     async with patience.limit():
         while _total(values) < number:
-            await asyncio.sleep(0.05)
+            await patience.pause()
             values = series(served.requests)
     assert _total(values) == number
     assert not served.requests.samples()[0].value
@@ -251,9 +251,7 @@ async def test_methods_of_clients_create_no_series(proxy: str) -> None:
                         method, f"http://{served.address}:8080/", headers={"Host": "a.example"}
                     )
         await _send(served, "/")
-        async with patience.limit():
-            while not any("method=GET" in key for key in series(served.requests)):
-                await asyncio.sleep(0.05)
+        await patience.until(lambda: any("method=GET" in key for key in series(served.requests)))
         values = of(series(served.requests), "route_requests_total")
     methods = {word for key in values for word in key if word.startswith("method=")}
     assert methods == {"method=GET", "method=other"}
@@ -279,13 +277,21 @@ async def test_closed_connection_counts_without_a_status(proxy: str) -> None:
 async def test_hostile_names_forge_no_lines(proxy: str) -> None:
     forged = "\n" + "\t".join(["a/b/0", "", "", "200", "GET|0.1", "", "", "1", "1"])
     route = ir.Route(f"shop/w{forged}eb/0/0", ir.Match(ir.PathPrefix("/")), ir.Respond(204))
-    async with logged(proxy, plain([host("a.example", route)])) as served:
+    last = ir.Route("shop/last/0/0", ir.Match(ir.PathPrefix("/")), ir.Respond(204))
+    hosts = [host("a.example", route), host("b.example", last)]
+    async with logged(proxy, plain(hosts)) as served:
         for _ in range(3):
             await _send(served, "/")
         async with patience.limit():
             while not series(served.requests) and not served.requests.samples()[0].value:
-                await asyncio.sleep(0.05)
-        await asyncio.sleep(1.5)
+                await patience.pause()
+        # Its line follows those of the forged name.
+        await _send(served, "/", "b.example")
+        marker = ("method=GET", "route=shop/last/0", "status_class=2xx")
+        await patience.until(
+            lambda: of(series(served.requests), "route_requests_total").get(marker)
+        )
         values = of(series(served.requests), "route_requests_total")
     assert not any("route=a/b" in word for key in values for word in key), values
+    assert values.pop(marker) == 1
     assert sum(values.values()) <= 3

@@ -54,9 +54,7 @@ def fields_of(line: str) -> dict[str, str]:
 
 
 async def lines(served: LoggedGateway, count: int) -> list[str]:
-    async with patience.limit():
-        while len(served.lines()) < count:
-            await asyncio.sleep(0.1)
+    await patience.until(lambda: len(served.lines()) >= count)
     assert len(served.lines()) == count
     return served.lines()
 

@@ -87,7 +87,7 @@ class Live:
     async def until(self, resource: Resource, holds: Callable[[Any], Any]) -> Any:
         async with patience.limit():
             while not holds(obj := await self.get(resource)):
-                await asyncio.sleep(0.05)
+                await patience.pause()
         return obj
 
 
@@ -205,9 +205,7 @@ async def test_network_policy_allows_listener_ports_until_disabled(live: Live) -
 
 async def test_invalid_network_policy_peer_is_reported_with_api_server_message(live: Live) -> None:
     live.plan(networkPolicy={"enable": True, "egressTo": [{"ipBlock": {"cidr": "ten"}}]})
-    async with patience.limit():
-        while "spec.egress[1].to[0].ipBlock.cidr" not in live.trouble():
-            await asyncio.sleep(0.05)
+    await patience.until(lambda: "spec.egress[1].to[0].ipBlock.cidr" in live.trouble())
     assert live.trouble().startswith("NetworkPolicy default/g-c: ")
 
 
@@ -227,22 +225,16 @@ async def test_inapplicable_patch_is_reported_and_leaves_deployment_unchanged(li
     before = await live.until(DEPLOYMENTS, bool)
     patch = {"type": "JSONPatch", "value": [{"op": "remove", "path": "/spec/nothing"}]}
     live.plan(deployment={"patches": [patch], "replicas": 4})
-    async with patience.limit():
-        while "patches[0]" not in live.trouble():
-            await asyncio.sleep(0.05)
+    await patience.until(lambda: "patches[0]" in live.trouble())
     assert (await live.get(DEPLOYMENTS)) == before
     live.plan(deployment={"replicas": 4})
     await live.until(DEPLOYMENTS, lambda obj: obj["spec"]["replicas"] == 4)
-    async with patience.limit():
-        while live.trouble():
-            await asyncio.sleep(0.05)
+    await patience.until(lambda: not live.trouble())
 
 
 async def test_invalid_pod_field_is_reported_with_api_server_message(live: Live) -> None:
     live.plan(deployment={"pod": {"tolerations": [{"operator": 7}]}})
-    async with patience.limit():
-        while not live.trouble():
-            await asyncio.sleep(0.05)
+    await patience.until(live.trouble)
     assert "tolerations" in live.trouble()
 
 
@@ -250,9 +242,7 @@ async def test_gateway_with_missing_parameters_keeps_its_objects(live: Live) -> 
     live.plan()
     before = await live.until(DEPLOYMENTS, bool)
     live.plan(waiting="waiting for parameters: GatewayParameters default/later not found")
-    async with patience.limit():
-        while "later" not in live.trouble():
-            await asyncio.sleep(0.05)
+    await patience.until(lambda: "later" in live.trouble())
     assert (await live.get(DEPLOYMENTS)) == before
 
 
@@ -271,7 +261,7 @@ async def test_copied_secret_is_created_updated_and_deleted_with_its_source(live
 
     async with patience.limit():
         while not (copied := await copy()):
-            await asyncio.sleep(0.05)
+            await patience.pause()
     assert copied["data"] == {"a": "MQ=="}
     assert copied["type"] == "example.com/x"
     spec = (await live.until(DEPLOYMENTS, bool))["spec"]["template"]["spec"]
@@ -279,11 +269,11 @@ async def test_copied_secret_is_created_updated_and_deleted_with_its_source(live
     live.provisioning.set_copied_secrets(told({**raw, "data": {"b": "Mg=="}}))
     async with patience.limit():
         while (await copy())["data"] != {"b": "Mg=="}:
-            await asyncio.sleep(0.05)
+            await patience.pause()
     live.provisioning.set_copied_secrets(())
     async with patience.limit():
         while await copy() is not None:
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 @pytest.mark.parametrize("text", ["pull=registry", "nothing=ns/name", "pull=a/b/c", "ns/name"])

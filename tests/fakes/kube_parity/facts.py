@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from typing import Any
@@ -50,7 +49,7 @@ async def facts_of(session: aiohttp.ClientSession, request: ParityRequest) -> Fa
                 text = await response.text(errors="replace")
             if response.status != request.wait:
                 break
-            await asyncio.sleep(0.2)
+            await patience.pause()
     facts: Facts = {"status": response.status}
     for name in HEADERS:
         values = response.headers.getall(name, ())

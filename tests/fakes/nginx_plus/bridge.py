@@ -99,13 +99,13 @@ class Bridge:
         while time.monotonic() < deadline:
             if _children(self._master) - old and all(_retired(pid) for pid in old):
                 return
-            time.sleep(0.01)
+            patience.pause_thread()
 
     async def run(self, socket: Path) -> None:
         """Serve until the master is gone."""
         async with self.fake.serving(socket):
             while _alive(self._master):
-                await asyncio.sleep(0.1)
+                await patience.pause()
 
 
 def _alive(pid: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fakes import patience
 from fakes.workloads import images
 from fakes.workloads.deployments import Deployments
 from fakes.workloads.pod_networks import PodNetworks
@@ -66,7 +67,7 @@ async def _main(options: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     while not options.kubeconfig.exists() and not stop.is_set():
         # Written by an installation that is still starting.
-        await asyncio.sleep(0.1)
+        await patience.pause()
     if not stop.is_set():
         await run(options, stop)
 

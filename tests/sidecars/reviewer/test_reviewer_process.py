@@ -403,7 +403,7 @@ class Load:
                 self.answers.append(answer)
             except (aiohttp.ClientError, OSError) as error:
                 self.errors.append(repr(error))
-                await asyncio.sleep(0.01)
+                await patience.pause()
 
     async def more(self, count: int = 200) -> None:
         reached = len(self.answers) + count

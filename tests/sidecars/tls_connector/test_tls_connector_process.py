@@ -246,7 +246,7 @@ async def test_connector_stops_reading_from_client_while_endpoint_is_slow(
                 size = client.send(chunk)
             except BlockingIOError:
                 still += 1
-                await asyncio.sleep(0.01)
+                await patience.pause()
             else:
                 sent.update(chunk[:size])
                 total, still = total + size, 0
@@ -277,7 +277,7 @@ async def test_connector_stops_reading_from_endpoint_while_client_is_slow(
     while still < 100:
         still = still + 1 if sent == total_before else 0
         total_before = sent
-        await asyncio.sleep(0.01)
+        await patience.pause()
     assert 0 < total_before < total
     size = 0
     while data := await reader.read(MEGABYTE):

@@ -5,7 +5,6 @@ nlk fills two hosts and Gatehouse a third. After each change all three have the 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Sequence
@@ -112,9 +111,7 @@ class NlkComparison:
         result = await self.follow()
         expected = {**result, **(accepted or {})}
         try:
-            async with patience.limit():
-                while any(held(host) != expected for host in self._nlk):
-                    await asyncio.sleep(0.05)
+            await patience.until(lambda: all(held(host) == expected for host in self._nlk))
         except TimeoutError:
             states = [held(host) for host in self._nlk]
             raise AssertionError(f"{expected} {states}: {last_lines(self.log)}") from None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.kubectls import MAP, Kubectl, table
-from fakes.patience import KUBECTL_TIMEOUT, SECONDS
+from fakes.patience import KUBECTL_TIMEOUT, SECONDS, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -160,13 +160,21 @@ def test_unknown_fields_are_named(kubectl: Kubectl) -> None:
     assert "httproute.gateway.networking.k8s.io/tea created" in warned
 
 
+def open_watches(kubectl: Kubectl) -> int:
+    """Return the number of open watches of all clients of the API server."""
+    page = kubectl("get", "--raw", "/metrics")
+    numbers = re.findall(r'^apiserver_longrunning_requests{verb="WATCH"} (\S+)$', page, re.M)
+    return int(sum(map(float, numbers)))
+
+
 def test_finalizer_delays_deletion(kubectl: Kubectl) -> None:
     held = {**MAP, "metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
     kubectl("create", "-f", "-", stdin=held)
     kubectl("delete", "cm", "held", "--wait=false")
     assert kubectl.json("get", "cm", "held")["metadata"]["deletionTimestamp"]
+    before = open_watches(kubectl)
     deleting = kubectl.start("wait", "--for=delete", "cm/held", KUBECTL_TIMEOUT)
-    time.sleep(0.5)  # So that it waits already, most of the time.
+    wait_until(lambda: open_watches(kubectl) > before)
     kubectl("patch", "cm", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     out, _ = deleting.communicate(timeout=SECONDS)
     assert deleting.returncode == 0, out
@@ -190,8 +198,9 @@ def test_wait_returns_on_conditions_and_json_paths(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=ROUTE)
     if kubectl.minor < 24:
         pytest.skip("has no --for=jsonpath and no --subresource")
+    before = open_watches(kubectl)
     waiting = kubectl.start("wait", "--for=jsonpath={.metadata.labels.a}=b", "httproute/tea")
-    time.sleep(0.3)  # So that it waits already, most of the time.
+    wait_until(lambda: open_watches(kubectl) > before)
     kubectl("label", "httproute", "tea", "a=b")
     assert "condition met" in waiting.communicate(timeout=SECONDS)[0]
     parent = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from typing import Any
 
 import pytest
@@ -75,7 +74,16 @@ def test_orphan_deletion_keeps_dependents(kubectl: Kubectl) -> None:
     deployed(kubectl)
     kubectl("delete", "deployment", "web", "--cascade=orphan")
     assert len(table(kubectl("get", "rs"))) == 2
-    time.sleep(0.5)  # A deletion would follow.
+    # A deletion would precede this one.
+    kubectl("create", "configmap", "owner")
+    owner = kubectl.json("get", "configmap", "owner")
+    reference = {key: owner[key] for key in ("apiVersion", "kind")}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    head = {key: owner[key] for key in ("apiVersion", "kind")}
+    metadata = {"name": "dependent", "ownerReferences": [reference]}
+    kubectl("create", "-f", "-", stdin={**head, "metadata": metadata})
+    kubectl("delete", "configmap", "owner")
+    wait_until(lambda: "dependent" not in kubectl("get", "configmaps"))
     assert len(table(kubectl("get", "pods"))) == 2
     owners = kubectl.json("get", "rs")["items"][0]["metadata"].get("ownerReferences")
     assert not owners

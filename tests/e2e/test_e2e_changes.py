@@ -20,6 +20,7 @@ import grpc
 import pytest
 from aiohttp import web
 
+from fakes.durations import be_slow, last, pace
 from fakes.installation import HOST_NET, apply, holds
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -44,7 +45,7 @@ async def _slow(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     for _ in range(20):
         await response.write(b"x" * 10_000)
-        await asyncio.sleep(LASTS / 20)
+        await be_slow(LASTS / 20)
     return response
 
 
@@ -172,7 +173,7 @@ class Load:
             self.talk,
         )
         tasks = [asyncio.create_task(self._repeat(kind)) for kind in kinds for _ in range(2)]
-        await asyncio.sleep(seconds)
+        await last(seconds)
         self._stop.set()
         await asyncio.gather(*tasks)
 
@@ -187,7 +188,7 @@ class Load:
                     self.done[name] += 1
                 except Exception as error:
                     self.failed.append(f"{started} {name}: {error!r}")
-                await asyncio.sleep(0.02)
+                await pace(0.02)
 
     async def _get(self, session: aiohttp.ClientSession, url: str, **more: Any) -> bytes:
         async with session.get(url, **more) as response:
@@ -218,7 +219,7 @@ class Load:
             for number in range(8):
                 await socket.send_str(str(number))
                 assert (await socket.receive_str()) == str(number)
-                await asyncio.sleep(LASTS / 8)
+                await be_slow(LASTS / 8)
 
     async def talk(self, _: aiohttp.ClientSession) -> None:
         options = [("grpc.default_authority", "calls.test")]
@@ -228,7 +229,7 @@ class Load:
             for number in range(8):
                 await stream.write(b"%d" % number)
                 assert await stream.read() == b"%d" % number
-                await asyncio.sleep(LASTS / 8)
+                await be_slow(LASTS / 8)
             await stream.done_writing()
 
 

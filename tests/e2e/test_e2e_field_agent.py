@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
@@ -20,6 +19,7 @@ from fakes.cluster_without_pods import (
     give_address,
     token,
 )
+from fakes.durations import last
 from fakes.field_agent import FieldAgent, program
 from fakes.installation import BAD_SNIPPETS_FILTER, apply, condition, hello, holds, route
 from fakes.kinds import resource_of
@@ -174,7 +174,7 @@ async def test_gateway_is_not_programmed_while_its_nginx_is_down(
     await holds(world.client, "Gateway", "web", "Programmed")
     # v2 describes only processes that started after its last description. It knows both the start
     # of the system and that of a process in whole seconds.
-    await asyncio.sleep(2.5)
+    await last(2.5)
     await world.add("later")
     await until(lambda: world.answers("later"))
     await holds(world.client, "Gateway", "web", "Programmed")
@@ -183,13 +183,13 @@ async def test_gateway_is_not_programmed_while_its_nginx_is_down(
     await world.add("meanwhile")
     # v3 would end itself if it were asked now, and v2 would report a success. So both are asked
     # when NGINX runs.
-    await asyncio.sleep(3)
+    await last(3)
     assert world.agent.alive("agent")
     assert "NGINX is not healthy" in await world.not_programmed()
     # A new agent has nothing to describe, or an NGINX without a master.
     await world.agent.kill("agent")
     await world.agent.start_agent()
-    await asyncio.sleep(8)
+    await last(8)
     assert world.agent.alive("agent")
     assert await world.not_programmed()
     await world.agent.end_workers()
@@ -239,7 +239,7 @@ async def test_rejected_token_is_replaced_by_restart_of_agent(world: World) -> N
     await world.agent.start_agent()
     await until(world.not_programmed)
     await world.add("meanwhile")
-    await asyncio.sleep(3)
+    await last(3)
     assert world.agent.alive("agent")
     assert await world.answers("before")
     assert not await world.answers("meanwhile")

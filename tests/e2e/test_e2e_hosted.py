@@ -18,6 +18,7 @@ from cryptography import x509
 from fakes import apiservers
 from fakes.apiservers import Client, ConnectionRejected, Server, apiserver, connect, server_name_at
 from fakes.authority import Authority
+from fakes.durations import pace
 from fakes.installation import Installation, apply, holds
 from fakes.patience import limit, until
 from gatehouse.apis import resources
@@ -259,7 +260,7 @@ class Held:
                 self.lost.append(f"{client.server}: {error!r}")
                 return
             self.said[client.server] += 1
-            await asyncio.sleep(0.5)
+            await pace(0.5)
 
 
 async def _change(

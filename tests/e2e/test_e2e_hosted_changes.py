@@ -16,6 +16,7 @@ import pytest
 
 from fakes import patience
 from fakes.dns_server import serving
+from fakes.durations import last, pace
 from fakes.hosted_fixtures import (
     MARKS,
     PROXIES,
@@ -71,7 +72,7 @@ async def _ticking(cluster: Cluster) -> None:
             number += 1
             more = {"data": {"number": f"{time.monotonic()}"}}
             await client.patch(resources.CONFIG_MAPS, "tick", more, "default")
-            await asyncio.sleep(1)
+            await pace(1)
 
 
 async def _change(client: kube.Client, number: int, kube_clusters: list[Cluster]) -> None:
@@ -138,8 +139,16 @@ async def test_watches_survive_all_changes_except_removal_of_their_cluster(
         await asyncio.to_thread(going.stop)
         await until(lambda: _all_ended(leaving))
         before = [open_watch.events for open_watch in held]
-        await asyncio.sleep(3)
-        after = [open_watch.events for open_watch in held]
+        after = before
+
+        async def go_on() -> bool:
+            nonlocal after
+            after = [open_watch.events for open_watch in held]
+            return all(then < now for then, now in zip(before, after, strict=True)) or any(
+                open_watch.ended for open_watch in held
+            )
+
+        await until(go_on)
     finally:
         for task in ticking:
             task.cancel()
@@ -253,7 +262,7 @@ async def test_haproxy_keeps_the_gateway_address_while_dns_is_unavailable(
         await until(lambda: is_reachable(ask))
         dns.close()
         # HAProxy's own patience is 30 s.
-        await asyncio.sleep(50)
+        await last(50)
         assert ask() == "one-admin"
 
 

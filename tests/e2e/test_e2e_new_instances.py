@@ -14,6 +14,7 @@ import pytest
 
 from fakes.agent_command import agent
 from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
+from fakes.durations import pace
 from fakes.installation import apply, condition, hello, route
 from fakes.loopback import free_port
 from fakes.patience import until
@@ -124,7 +125,7 @@ async def watched(health: int, port: int) -> AsyncIterator[list[tuple[int, ...]]
             if await status(health, "/readyz") == 200:
                 paths = (f"/good-{number}" for number in range(RULES))
                 statuses.append(tuple([await status(port, path) for path in paths]))
-            await asyncio.sleep(0.005)
+            await pace(0.005)
 
     task = asyncio.create_task(watch())
     try:

@@ -23,6 +23,7 @@ from fakes.agent_command import agent
 from fakes.agent_v3 import Claimant, claimant
 from fakes.authority import Authority
 from fakes.cluster_without_pods import SUFFIX, Cluster, client, cluster, give_address, token
+from fakes.durations import last
 from fakes.installation import apply, get, hello, holds, route, traffic
 from fakes.loopback import free_port
 from fakes.patience import SECONDS, until
@@ -149,7 +150,7 @@ async def test_traffic_continues_with_invalid_token_and_changes_wait_for_a_valid
                 for name, text in bad.items():
                     log_size = log.stat().st_size
                     (tmp_path / "token").write_text(text)
-                    await asyncio.sleep(0.3)
+                    await last(0.3)
                     await client.create(resources.HTTP_ROUTES, route(name, f"/{name}"))
 
                     async def refused(name: str = name) -> bool:
@@ -174,6 +175,13 @@ async def test_changed_ca_file_is_distributed_to_data_planes(
     cluster: Cluster, client: kube.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "CA_POLL_SECONDS", 0.05)
+    original, reads = controller_options.read_ca_certificates, list[Path]()
+
+    def read(file: Path) -> str:
+        reads.append(file)
+        return original(file)
+
+    monkeypatch.setattr(controller, "read_ca_certificates", read)
 
     async def handed() -> str:
         with contextlib.suppress(kube.NotFound):
@@ -189,7 +197,9 @@ async def test_changed_ca_file_is_distributed_to_data_planes(
         assert await until(handed) == first
         # Half-written, which is nothing to be handed on.
         cluster.ca.write_text(second[:100])
-        await asyncio.sleep(0.2)  # It would be distributed meanwhile.
+        # It would be distributed meanwhile.
+        target = len(reads) + 4
+        await until(lambda: len(reads) >= target)
         assert await handed() == first
         cluster.ca.write_text(first + second)
 

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fakes.durations import pace
 from fakes.installation import PORT, Installation, address, apply, hello, holds, route
 from fakes.oidc_provider import CLIENT, ENDS_AT_ONCE, SECRET, OidcProvider, oidc_provider
 from fakes.patience import until
@@ -348,7 +349,7 @@ async def test_killed_authenticator_is_restarted_and_sessions_stay_valid(
             while True:
                 status, _ = await who.get("/account", allow_redirects=False)
                 statuses[name][status] += 1
-                await asyncio.sleep(0.005)
+                await pace(0.005)
 
         tasks = [
             asyncio.create_task(load(name, who))

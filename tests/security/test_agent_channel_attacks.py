@@ -25,7 +25,8 @@ from h2.events import ConnectionTerminated
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.agent_v3 import claimant
-from fakes.patience import SECONDS, limit
+from fakes.durations import pace
+from fakes.patience import SECONDS, limit, until
 from gatehouse.agent.envoy import downstream
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
@@ -246,13 +247,13 @@ async def test_slow_reader_makes_the_control_plane_store_one_message(
     request.node.id = "slow"
     async with Raw.connected(control_plane) as raw:
         raw.call(AGENTS["ads"][0], request.SerializeToString())
-        await asyncio.sleep(0.5)
+        await until(lambda: control_plane.server.envoys.report(GATEWAY).instances)
         before = resident_bytes()
         for number in range(60):
             bodies = ((f"c-{index}", b"%d" % number * 10_000) for index in range(100))
             resources = ResourceSet(XdsResource.make(CLUSTER_TYPE_URL, *body) for body in bodies)
             control_plane.server.envoys.publish(GATEWAY, resources)
-            await asyncio.sleep(0.05)
+            await pace(0.05)
         # Each configuration has 1 to 2 MB, all together 115 MB.
         assert resident_bytes() - before < 30 << 20
 

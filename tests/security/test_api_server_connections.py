@@ -18,6 +18,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from fakes.durations import be_slow
 from fakes.inprocess import Server
 from fakes.patience import limit, until
 from fakes.process import ApiServer
@@ -175,7 +176,7 @@ async def test_half_request_head_is_closed(
         writer.write(part)
         if part.endswith(b"\r\n\r\n"):
             assert b"200 OK" in await reader.readline()
-            await asyncio.sleep(0.1)
+            await be_slow(0.1)
     assert b"HTTP/1.1" not in await ends(reader)
     writer.close()
 
@@ -186,7 +187,7 @@ async def test_slow_response_is_no_late_head(
     """A watch may last longer than a request head may take."""
     monkeypatch.setattr(limited_http, "HEAD_SECONDS", 0.2)
     async with server.raw() as http, http.get(MAPS, params={"watch": "1"}) as response:
-        await asyncio.sleep(0.6)
+        await be_slow(3 * limited_http.HEAD_SECONDS)
         metadata = {"metadata": {"name": "a"}}
         async with http.post(MAPS, json=metadata) as created:
             assert created.status == 201

@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fakes.durations import last, pace
 from fakes.inprocess import Server
 from fakes.installation import BACKEND, Installation, address, apply, hello, holds, route, traffic
 from fakes.patience import until
@@ -134,13 +135,13 @@ async def test_acknowledged_writes_equal_stored_ones_while_the_disk_is_full_at_t
                 revision = acknowledged[f"n{number}"] = await put(store, f"n{number}", revision)
             except StorageFullError:
                 failed += 1
-                await asyncio.sleep(0.001)
+                await pace(0.001)
         return failed
 
     async def toggle() -> None:
         while True:
             disk.code = 0 if disk.code else sqlite3.SQLITE_FULL
-            await asyncio.sleep(0.003)
+            await pace(0.003)
 
     toggling = asyncio.create_task(toggle())
     failed = sum(await asyncio.gather(*(writer(number) for number in range(8))))
@@ -367,7 +368,7 @@ async def test_installation_on_a_full_disk_keeps_processes_and_traffic(tmp_path:
                 async with traffic(where) as statuses:
                     small.fill()
                     await until(lambda: _rejected(client))
-                    await asyncio.sleep(20)  # Time passes with a full disk.
+                    await last(20)  # Time passes with a full disk.
                     assert (await client.list(resources.GATEWAYS)).items
                     small.free()
                     await until(lambda: _created(client, "recovered"))

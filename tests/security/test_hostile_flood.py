@@ -24,6 +24,7 @@ import msgspec
 import pytest
 
 from fakes import hostile_flood
+from fakes.durations import pace
 from fakes.installation import BACKEND, PORT, REVISED, Installation, apply, traffic
 from fakes.patience import until
 from gatehouse.apis import resources
@@ -192,7 +193,7 @@ async def flood(installation: Installation, gateway_class: str) -> Outcome:
             writing = asyncio.create_task(hostile_flood.write(attacker, hostile))
             while not writing.done():
                 await tenant.change()
-                await asyncio.sleep(1)
+                await pace(1)
             meanwhile, tenant.seconds = tenant.seconds, {}
             for _ in range(5):
                 await tenant.change()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fakes import patience
 from fakes.authority import Authority
 from fakes.gateway_estate import ENVOY, Estate
 from fakes.ownership_estate import APIS, INSIDE, NAMES, RULE, day
@@ -96,7 +97,7 @@ class Names:
         """Wait until an instance has received a message more."""
         async with asyncio.timeout(RESTART_SECONDS):
             while self.estate.agents.told["default/gw"] <= agent_messages:
-                await asyncio.sleep(0.001)
+                await patience.pause()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ import aiohttp
 import jwt
 import pytest
 
+from fakes import patience
 from fakes.installation import (
     BACKEND,
     PORT,
@@ -157,12 +159,12 @@ async def test_filter_stays_valid_when_controller_restarts(
             request_count = len(server.asked)
             while len(server.asked) == request_count:
                 assert (await get(where, "/remote", **headers))[0] == 200
-                await asyncio.sleep(0.01)
+                await patience.pause()
             name = f"after-{former.pid}"
             await client.create(resources.HTTP_ROUTES, marked(name, f"/{name}"))
             while await shown(where, f"/{name}") == "":
                 assert (await get(where, "/remote", **headers))[0] == 200
-                await asyncio.sleep(0.01)
+                await patience.pause()
             assert (await get(where, "/remote", **headers))[0] == 200
         # One for each route, and one that leaves out what an upstream began with.
         assert await reloads(where) <= before + 3
@@ -288,18 +290,19 @@ async def test_traffic_continues_while_the_agent_token_is_invalid(
         _replace(path, bad)
         installation.part("controller").signal(signal.SIGKILL)
 
-        def denied() -> bool:
-            log = (installation.state / "up.log").read_text(errors="replace")
-            return "agent denied" in log
-
-        async def is_denied() -> bool:
+        async def is_denied(times: int = 1) -> bool:
             # Once a minute the node looks whether volumes hold what they should.
             _replace(path, bad)
-            return denied()
+            return denials() >= times
+
+        def denials() -> int:
+            log = (installation.state / "up.log").read_text(errors="replace")
+            return log.count("agent denied")
 
         await until(is_denied)
         await client.create(resources.HTTP_ROUTES, marked("waiting", "/waiting"))
-        await asyncio.sleep(0.5)
+        await holds(client, "HTTPRoute", "waiting", "Accepted")
+        await until(functools.partial(is_denied, denials() + 1))
         assert await shown(where, "/waiting") == ""
         _replace(path, good)
         await answers(where, "/waiting")

@@ -208,13 +208,13 @@ async def test_agent_does_not_start_with_unserved_configuration(
             await until(lambda: "one" in served.read_text())
             async with patience.limit():
                 while not await answers(port):
-                    await asyncio.sleep(0.05)
+                    await patience.pause()
             # NGINX always restarts with the last known good configuration.
             agent.kill_nginx()
             await until(lambda: agent.log().count("nginx died") >= 1)
             async with patience.limit():
                 while not await answers(port):
-                    await asyncio.sleep(0.05)
+                    await patience.pause()
 
 
 async def answers(port: int) -> bool:

@@ -24,6 +24,7 @@ from cryptography.x509 import IPAddress
 
 from fakes import kube_estate, patience
 from fakes.authority import Authority
+from fakes.durations import last, pace
 from fakes.installation import Installation
 from fakes.kube_estate import PORT, Cluster, Estate, wait_for_condition
 from fakes.kube_writers import Writer, all_failures
@@ -85,7 +86,7 @@ class Front:
         ) as session:
             yield session
         # What was asked for with TLS is closed in the loop's next turns.
-        await asyncio.sleep(0.25)
+        await last(0.25)
 
     @contextlib.asynccontextmanager
     async def load(self, name: str = A, **headers: str) -> AsyncIterator[Counter[str]]:
@@ -101,7 +102,7 @@ class Front:
                         answers[f"{response.status}{why}"] += 1
                 except aiohttp.ClientError as error:
                     answers[type(error).__name__] += 1
-                await asyncio.sleep(0.01)
+                await pace(0.01)
 
         async with self.session(name, **headers) as http:
             tasks = [asyncio.create_task(read(http)) for _ in range(READERS)]
@@ -139,7 +140,7 @@ async def ready(front: Front, name: str = A, count: int = 20) -> None:
             while good < count:
                 async with http.get(MAPS, server_hostname=name) as response:
                     good = good + 1 if response.status == 200 else 0
-                await asyncio.sleep(0.05)
+                await patience.pause()
 
 
 async def missed(
@@ -383,7 +384,7 @@ async def test_watches_survive_changes(clusters: Estate, front: Front, client: k
             await client.patch(resources.UPSTREAM_CLUSTERS, A, {"spec": changed(number)})
             less = {"spec": {"servers": servers[: 2 + number % 2]}}
             await client.patch(resources.UPSTREAM_CLUSTERS, B, less)
-            await asyncio.sleep(0.1)
+            await pace(0.1)
         await wait_for_condition(client, A, "Programmed")
         await wait_for_condition(client, B, "Programmed")
         assert events.empty()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections import Counter
@@ -78,9 +77,7 @@ async def test_configuration_is_fetched_at_ten_kilobytes_per_second(
         control_plane.server.publish(GATEWAY, slow)
         # Another agent of the same control plane notices nothing of it.
         control_plane.server.publish("shop/other", quick)
-        async with patience.limit():
-            while not control_plane.server.report("shop/other").programmed:
-                await asyncio.sleep(0.05)
+        await patience.until(lambda: control_plane.server.report("shop/other").programmed)
         assert not control_plane.server.report(GATEWAY).programmed
         await control_plane.until(lambda report: report.programmed, 2)
         print(f"400 kB at 10 kB/s: {time.monotonic() - begun:.0f} s")

@@ -15,6 +15,7 @@ import ssl
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from cryptography import x509
 
 from fakes import patience
 from fakes.authority import Authority
+from fakes.durations import pace
 from fakes.installation import Installation, apply
 from fakes.patience import until
 from fakes.upstream_worlds import ca, cluster, gateway, secret
@@ -117,7 +119,7 @@ async def connecting(owners: Owners, address: str) -> AsyncIterator[Counter[str]
                 answers[await answering_cluster(owners, address, SHARED)] += 1
             except (OSError, TimeoutError) as error:
                 answers[type(error).__name__] += 1
-            await asyncio.sleep(0.02)
+            await pace(0.02)
 
     task = asyncio.create_task(connect())
     try:
@@ -136,7 +138,7 @@ async def without_controller(installation: Installation) -> AsyncIterator[None]:
     try:
         controller.signal(signal.SIGKILL)
         while controller.alive():
-            await asyncio.sleep(0.01)
+            await patience.pause()
         yield
         assert process_records.recorded(installation.state / "run" / "controller.json") is None
     finally:
@@ -149,9 +151,10 @@ async def test_owner_keeps_live_hostname_when_older_cluster_claims_it_while_cont
     async with installation.client() as client:
         owners = Owners(client, tmp_path)
         await apply(client, [gateway("envoy"), secret(ca())])
-        await client.create(resources.UPSTREAM_CLUSTERS, owners.spec(OLD))
+        old = await client.create(resources.UPSTREAM_CLUSTERS, owners.spec(OLD))
         # Creation times have whole seconds.
-        await asyncio.sleep(1.1)
+        created = datetime.fromisoformat(old["metadata"]["creationTimestamp"])
+        await until(lambda: datetime.now(UTC) - created > timedelta(seconds=1))
         await client.create(resources.UPSTREAM_CLUSTERS, owners.spec(YOUNG, SHARED))
 
         async def address() -> str:

@@ -16,6 +16,7 @@ import pytest
 
 from fakes import patience, seccomp
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.durations import last
 from fakes.envoy_agent import envoys
 from fakes.envoy_running import EnvoyControlPlane, backend, website
 from fakes.killed_proxy import KILLS, answers, kill_repeatedly, nginx
@@ -64,7 +65,7 @@ async def healthy(health: int) -> None:
     """Wait until the agent is ready."""
     async with patience.limit():
         while (await get(health, "/readyz"))[0] != 200:
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 @pytest.mark.smoke
@@ -84,15 +85,16 @@ async def test_request_in_progress_survives_kill_of_master(
     if not held:
         # As if the directories of the agent were mounted noexec.
         monkeypatch.setattr(handover, "write_sender", lambda _paths: None)
+    arrived = asyncio.Event()
     async with (
-        backend("slow", wait=2.0) as (host, backend_port),
+        backend("slow", wait=2.0, on_request=arrived.set) as (host, backend_port),
         nginx(control_plane, tmp_path) as (port, health),
     ):
         text = f"location = /slow {{ proxy_pass http://{host}:{backend_port}; }}"
         slow = File.make("gatehouse/sites/slow.conf", text)
         await control_plane.programmed(answering(port, "ok", slow))
         request = asyncio.create_task(get(port, "/slow"))
-        await asyncio.sleep(1)
+        await until(arrived.is_set)
         master = master_pid(tmp_path)
         workers = procfs.children(master)
         os.kill(master, signal.SIGKILL)
@@ -167,13 +169,24 @@ async def reason(health: int, path: str = "/readyz") -> str:
             status, text = await get(health, path)
             if status == 503:
                 return text
-            await asyncio.sleep(0.05)
+            await patience.pause()
 
 
 async def metric(health: int, name: str) -> float:
     """Return the value of a metric of the agent."""
     _, text = await get(health, "/metrics")
     return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+
+PROBES = ("/version.sock", "/probe.sock")
+"""Sockets of NGINX and Envoy to which agents connect once for each worker."""
+
+
+def probe_connections(directory: Path) -> int:
+    """Return the number of connections on which workers respond to probes of an agent."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    connected = [line.split()[7] for line in lines if line.split()[5:6] == ["03"] and "/" in line]
+    return sum(path.startswith(f"{directory}/") and path.endswith(PROBES) for path in connected)
 
 
 HANG = {
@@ -189,7 +202,7 @@ async def test_stopped_nginx_is_reported_and_replaced(
     async with nginx(control_plane, tmp_path, **HANG) as (port, health):
         await healthy(health)
         master = master_pid(tmp_path)
-        await asyncio.sleep(2)
+        await until(lambda: probe_connections(tmp_path) >= 2)
         workers = sorted(procfs.children(master))
         pids = {
             "master": [master],
@@ -280,7 +293,7 @@ async def test_envoy_with_one_hung_thread_is_replaced(
     async with envoy(plane, tmp_path, **more) as (port, health):
         [pid] = envoys(tmp_path)
         # Probes have begun, which continue on the connections that they have.
-        await asyncio.sleep(2)
+        await until(lambda: probe_connections(tmp_path) >= 3)
         assert sum(thread.startswith("wrk:worker_") for thread in threads(pid)) == 3
         with held(threads(pid)[name]):
             part = name.replace("wrk:worker_", "worker ") if name != "envoy" else "admin interface"
@@ -310,14 +323,14 @@ async def test_paused_agent_kills_no_proxy(
                 else:
                     plane.server.publish(GATEWAY, answering(port, "ok"))
                 await answers(port)
-                await asyncio.sleep(2)
+                await until(lambda: probe_connections(tmp_path))
                 pid = envoys(tmp_path)[0] if proxy == "envoy" else master_pid(tmp_path)
                 proxies = [pid, *procfs.children(pid)]
                 for process_id in (agent.pid, *proxies):
                     os.kill(process_id, signal.SIGSTOP)
-                await asyncio.sleep(8)
+                await last(8 * patience.FACTOR)
                 os.kill(agent.pid, signal.SIGCONT)
-                await asyncio.sleep(4)
+                await last(4 * patience.FACTOR)
                 for process_id in proxies:
                     os.kill(process_id, signal.SIGCONT)
                 await answers(port)

@@ -13,6 +13,7 @@ import pytest
 
 from fakes import patience
 from fakes.agent_control_plane import ControlPlane, answering
+from fakes.durations import last, pace
 from fakes.killed_proxy import STEADY_SECONDS, answers, kill_repeatedly, nginx
 from fakes.loopback import free_port
 from fakes.nginx_agent import master_pid
@@ -46,7 +47,7 @@ class DatagramLoad:
     async def _send(self) -> None:
         while True:
             self._requests.add(asyncio.create_task(self._one()))
-            await asyncio.sleep(0.01)
+            await pace(0.01)
 
     async def _one(self) -> None:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -96,7 +97,7 @@ async def test_kill_of_nginx_loses_no_waiting_datagram(
         await control_plane.programmed(answering(port, "ok", udp(datagrams)))
         async with DatagramLoad(datagrams) as load:
             for _ in range(KILLS):
-                await asyncio.sleep(STEADY_SECONDS)
+                await last(STEADY_SECONDS)
                 kill(tmp_path)
                 await answers(port)
     print(f"NGINX killed {KILLS} times under UDP: {dict(load.results)}")

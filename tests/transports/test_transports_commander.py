@@ -363,10 +363,10 @@ async def test_long_configuration_test_is_confirmed_by_status_report(
         # The control plane reads messages in their order.
         degraded = sdk.DataplaneStatus(healths=[health(NGINX_ID, "zombie")])
         await result.call.write(sdk.Command(meta=metadata("m"), dataplane_status=degraded))
-        await control_plane.until(lambda report: "zombie" in report.unhealthy)
+        report = await control_plane.until(lambda report: "zombie" in report.unhealthy)
+        assert [instance.confirmed for instance in report.instances] == [""]
         await result.send_report()
-        report = await control_plane.until(lambda report: not report.unhealthy)
-        assert not report.programmed
+        await control_plane.until(lambda report: not report.unhealthy)
         await result.send_report(correlation_id=apply_id, status=OUTCOMES.OK)
         await control_plane.until(lambda report: report.programmed)
         assert len(result.apply_ids) == 1

@@ -96,8 +96,8 @@ def modules() -> Iterator[tuple[str, str]]:
 
 
 def test_no_module_waits_for_a_fixed_time() -> None:
-    found = {name: result for name, text in modules() if (result := faults(text))}
-    assert not found, "see fakes/patience.py and fakes/durations.py"
+    waits = {name: result for name, text in modules() if (result := faults(text))}
+    assert not waits, "see fakes/patience.py and fakes/durations.py"
 
 
 def test_modules_in_which_something_lasts_are_listed() -> None:

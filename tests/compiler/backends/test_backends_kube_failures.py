@@ -116,11 +116,11 @@ async def test_reasons_are_omitted_without_a_reviewer(one: World) -> None:
     one.reviewer.unready = {}
     await until_equal(answer, (503, "no ready endpoints"))
     one.reviewer.broken = True
-    asked = len(one.reviewer.asked)
+    count = len(one.reviewer.asked)
 
     async def is_asked_again() -> bool:
         assert await answer() == (503, "no ready endpoints")
-        return len(one.reviewer.asked) > asked
+        return len(one.reviewer.asked) > count
 
     await until(is_asked_again)  # What is cached expires.
     assert await answer() == (503, "no ready endpoints")

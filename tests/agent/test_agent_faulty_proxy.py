@@ -61,8 +61,7 @@ async def test_cut_resets_both_ends_when_both_directions_stalled(ends: Ends) -> 
     ends.proxy.stall()
     client[1].write(b"lost")
     server[1].write(b"lost")
-    await ends.proxy.stalled()
-    await asyncio.sleep(0.1)
+    await patience.until(lambda: ends.proxy.stalls == 2)
     ends.proxy.cut()
     assert await rest(client[0]) == b""
     assert await rest(server[0]) == b""

@@ -37,6 +37,8 @@ class FaultyProxy:
         direction, and stays open; once."""
         self._target = port
         self._stalled = asyncio.Event()
+        self.stalls = 0
+        """Directions of connections that stalled."""
         self._black_hole = False
         self._carried: set[asyncio.Task[None]] = set()
 
@@ -111,7 +113,8 @@ class FaultyProxy:
         return "stall" if self._black_hole else ""
 
     def note_stalled(self) -> None:
-        """Tell who waits for it."""
+        """Count it, and tell who waits for it."""
+        self.stalls += 1
         self._stalled.set()
 
     @property

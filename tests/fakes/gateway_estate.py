@@ -21,8 +21,8 @@ from typing import Any
 
 from cryptography import x509
 
-from fakes import patience
 from fakes.authority import Authority
+from fakes.durations import pace
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import main as controllers
@@ -367,7 +367,7 @@ class Estate:
         """Wait until no write, publication or compile pass is pending."""
         state: Any = None
         while state != (state := self._seen()):
-            await patience.pause()
+            await pace(PAUSE_SECONDS)
 
     def _seen(self) -> Any:
         publications, loop = self.agents.told.total(), self.controller.loop

@@ -105,8 +105,13 @@ class Host:
         await patience.until(condition)
 
     async def idle(self) -> None:
-        """Wait until the worker waits for its clock."""
-        await self.until(lambda: any(until > self.clock.now() for until in self.clock.waiting))
+        """Wait until the worker has seen what is desired, and waits for its clock."""
+        await self.until(
+            lambda: (
+                not self.worker._woken.is_set()
+                and any(until > self.clock.now() for until in self.clock.waiting)
+            )
+        )
 
     async def set_desired(
         self, upstreams: Mapping[str, Sequence[PlusServer | str]], **options: Any
@@ -114,7 +119,6 @@ class Host:
         """Set the desired state, and let the worker do what it can do at once."""
         desired = desired_upstreams(upstreams, **options)
         self.worker.set_desired(desired)
-        await asyncio.sleep(0)
         await self.pass_(JITTER)
 
     async def pass_(self, seconds: float) -> None:

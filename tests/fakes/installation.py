@@ -129,11 +129,14 @@ async def condition(
 
 
 async def holds(client: kube.Client, kind: str, name: str, type_: str, status: str = "True") -> Any:
-    async def check() -> Any:
+    result: Any = None
+
+    async def is_so() -> Any:
+        nonlocal result
         result = await condition(client, kind, name, type_)
         return result if result and result["status"] == status else None
 
-    return await patience.until(check)
+    return await patience.until(is_so, lambda: f"{kind} {name} {type_} is {result}")
 
 
 async def address(client: kube.Client) -> str:
@@ -154,11 +157,12 @@ async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
 
 @contextlib.asynccontextmanager
 async def traffic(
-    address: str, path: str = "/", host: str = "", pause: float = 0.01, port: int = PORT
+    address: str, path: str = "/", host: str = "", pause: float = 0.01, port: int = 0
 ) -> AsyncIterator[Counter[str]]:
     """Send requests all the time, kept-alive and new connections; count what came back.
 
     ``host``: another Host header than the address. ``pause``: seconds after each request.
+    ``port``: another port than :data:`PORT`.
     """
     answers: Counter[str] = Counter()
     headers = {"Host": host} if host else {}
@@ -169,7 +173,7 @@ async def traffic(
             while True:
                 try:
                     async with session.get(
-                        f"http://{address}:{port}{path}", headers=headers
+                        f"http://{address}:{port or PORT}{path}", headers=headers
                     ) as response:
                         await response.read()
                         answers[str(response.status)] += 1

@@ -357,7 +357,6 @@ def calls_for_new_route(existing: int, controller: str, scope: str) -> int:
     return calls(more)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("scope", ["None", "All"])
 @pytest.mark.parametrize("controller", DATA_PLANES)
 def test_cost_of_new_route_is_nearly_independent_of_existing_routes(

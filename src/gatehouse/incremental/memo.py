@@ -77,30 +77,6 @@ class Memo:
 MemoGroup = tuple[Memo, ...] | set[Memo]
 """Distinct memos. A few are a tuple, because most groups have one, and a set has 216 bytes."""
 
-FEW = 8
-"""Maximum size of a tuple."""
-
-
-def with_memo(group: MemoGroup, memo: Memo) -> MemoGroup:
-    """Return a group with one more memo. It may be the same group, changed."""
-    if not group:
-        return (memo,)
-    if isinstance(group, set):
-        group.add(memo)
-        return group
-    if memo in group:
-        return group
-    return (*group, memo) if len(group) < FEW else {*group, memo}
-
-
-def without_memo(group: MemoGroup, memo: Memo) -> MemoGroup:
-    """Return a group without a memo. It may be the same group, changed."""
-    if isinstance(group, set):
-        group.discard(memo)
-        return group
-    # Most groups have one, and a generator would cost more than the comparison.
-    return () if group == (memo,) else tuple(other for other in group if other is not memo)
-
 
 def raise_height(memo: Memo, height: int) -> None:
     """Raise a memo to a greater height, and all that depend on it above it.
@@ -122,7 +98,9 @@ def raise_height(memo: Memo, height: int) -> None:
 Read = Key | tuple[Memo, Any]
 """An input, or an entry of a table: the memo of the table and the key."""
 
-height_of, stale_of, value_of, error_of = map(attrgetter, ("height", "stale", "value", "error"))
+height_of, stale_of, value_of, error_of, callers_of = map(
+    attrgetter, ("height", "stale", "value", "error", "callers")
+)
 """Return an attribute of a memo."""
 
 

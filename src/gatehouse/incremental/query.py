@@ -27,21 +27,18 @@ from math import inf
 from operator import is_not
 from typing import Any, TypeVar, TypeVarTuple
 
+from gatehouse.incremental.dependencies import Dependencies
 from gatehouse.incremental.grouping import Derived, derive
 from gatehouse.incremental.memo import (
     Frame,
     Memo,
-    MemoGroup,
     QueryCycleError,
-    Read,
     TooEarlyError,
     error_of,
     height_of,
     raise_height,
     stale_of,
     value_of,
-    with_memo,
-    without_memo,
 )
 from gatehouse.incremental.snapshot import Index, Key, Snapshot
 from gatehouse.incremental.table import Chunk, Table
@@ -207,15 +204,13 @@ class Engine:
         self.runs = 0
         """Number of query bodies that have run so far, for tests and metrics."""
         self._memos: dict[Callable[..., Any], dict[tuple[Any, ...], Memo]] = defaultdict(dict)
-        self._readers: dict[Read, MemoGroup] = {}
+        self._dependencies = Dependencies()
         self._stale: list[tuple[int, Memo]] = []
         """A heap by height."""
         self._current_height: float = inf
         """Memos up to this height are stale or up to date. Others may become stale in this pass."""
         self._roots: dict[Memo, None] = {}
         """Memos that the last pass called directly."""
-        self._orphans: dict[Memo, None] = {}
-        """Memos that lost a caller."""
         self._frames: list[Frame] = []
         self._running: set[Memo] = set()
         self._ask = Ask(self)
@@ -224,12 +219,12 @@ class Engine:
         """Apply changes to the snapshot (see :meth:`Snapshot.apply`)."""
         changed = self.snapshot.apply(changes)
         for key in changed:
-            self._mark(self._readers.get(key, ()))
+            self._mark(self._dependencies.readers.get(key, ()))
         return changed
 
     def reads(self, key: Key) -> bool:
         """Return whether any cached result depends on ``key``."""
-        return key in self._readers
+        return key in self._dependencies.readers
 
     @contextmanager
     def compile(self) -> Iterator[Ask]:
@@ -246,7 +241,7 @@ class Engine:
             self._roots.update(root.calls)
             raise
         for memo in self._roots.keys() - root.calls.keys():
-            self._orphans[memo] = None
+            self._dependencies.orphans[memo] = None
         self._roots = root.calls
         self._drop_orphans()
 
@@ -283,49 +278,15 @@ class Engine:
 
     def _drop_orphans(self) -> None:
         """Drop the memos without callers, and those that only they called."""
-        while self._orphans:
-            memo, _ = self._orphans.popitem()
+        while self._dependencies.orphans:
+            memo, _ = self._dependencies.orphans.popitem()
             if memo.callers or memo.entry_callers or memo in self._roots:
                 continue
             if self._memos[memo.function].get(memo.arguments) is memo:
                 del self._memos[memo.function][memo.arguments]
-            self._set_dependencies(memo, (), (), ())
+            self._dependencies.replace(memo, (), (), ())
             # A traceback refers to the memo, so that only the garbage collector would free both.
             memo.error = memo.traceback = None
-
-    def _set_dependencies(
-        self,
-        memo: Memo,
-        reads: tuple[Read, ...],
-        calls: tuple[Memo, ...],
-        tables: tuple[Memo, ...],
-    ) -> None:
-        """Replace the dependencies of ``memo``."""
-        if reads != memo.reads:
-            for key in {*memo.reads}.difference(reads):
-                readers = self._readers[key] = without_memo(self._readers[key], memo)
-                if not readers:
-                    del self._readers[key]
-            for key in {*reads}.difference(memo.reads):
-                self._readers[key] = with_memo(self._readers.get(key, ()), memo)
-        if calls != memo.calls:
-            before, after = set(memo.calls), set(calls)
-            for gone in before - after:
-                gone.callers = without_memo(gone.callers, memo)
-                self._orphans[gone] = None
-            for new in after - before:
-                new.callers = with_memo(new.callers, memo)
-        if tables != memo.tables:
-            for gone in memo.tables:
-                gone.entry_callers = without_memo(gone.entry_callers, memo)
-                self._orphans[gone] = None
-            for new in tables:
-                new.entry_callers = with_memo(new.entry_callers, memo)
-        memo.reads, memo.calls, memo.tables = reads, calls, tables
-        height = 1 + max(map(height_of, (*calls, *tables)), default=0)
-        if height > memo.height and (memo.callers or memo.entry_callers):
-            raise_height(memo, height)
-        memo.height = height
 
     def _lookup(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Memo:
         """Return the up-to-date memo of a query."""
@@ -380,7 +341,9 @@ class Engine:
             self._running.discard(memo)
         self.runs += 1
         memo.stale = False
-        self._set_dependencies(memo, tuple(frame.reads), tuple(frame.calls), tuple(frame.tables))
+        self._dependencies.replace(
+            memo, tuple(frame.reads), tuple(frame.calls), tuple(frame.tables)
+        )
         if memo.has_result and error is None and memo.error is None and value == memo.value:
             return
         if memo.entry_callers:
@@ -395,6 +358,6 @@ class Engine:
         """Mark the memos that depend on entries which differ in the new value of a table."""
         if isinstance(memo.value, Table) and isinstance(value, Table):
             for key, _, _ in memo.value.diff(value):
-                self._mark(self._readers.get((memo, key), ()))
+                self._mark(self._dependencies.readers.get((memo, key), ()))
         else:
             self._mark(memo.entry_callers)

@@ -44,14 +44,17 @@ def _meta(correlation: str) -> common_pb2.MessageMeta:
     return head
 
 
-def file_meta(file: File, config_dir: str) -> files_pb2.FileMeta:
-    """Build the metadata of a file."""
-    return files_pb2.FileMeta(
-        name=f"{config_dir}/{file.path}",
-        hash=file.digest,
-        permissions="0600" if file.secret else "0644",
-        size=len(file.content),
-    )
+def file_metas(files: Iterable[File], config_dir: str) -> list[files_pb2.FileMeta]:
+    """Build the metadata of files."""
+    return [
+        files_pb2.FileMeta(
+            name=f"{config_dir}/{file.path}",
+            hash=file.digest,
+            permissions="0600" if file.secret else "0644",
+            size=len(file.content),
+        )
+        for file in files
+    ]
 
 
 def overview(files: Iterable[File], config_dir: str) -> bytes:
@@ -59,7 +62,7 @@ def overview(files: Iterable[File], config_dir: str) -> bytes:
 
     The concatenation of several results is the overview of all their files.
     """
-    entries = [files_pb2.File(file_meta=file_meta(file, config_dir)) for file in files]
+    entries = [files_pb2.File(file_meta=meta) for meta in file_metas(files, config_dir)]
     return files_pb2.FileOverview(files=entries).SerializeToString()
 
 
@@ -94,12 +97,12 @@ def apply_request(shared: bytes, apply: Apply) -> bytes:
     own = files_pb2.FileOverview(config_version=version)
     main = main_file_of(apply)
     if main is not None:
-        own.files.add(file_meta=file_meta(main, posixpath.dirname(about.main_file)))
+        shared += overview((main,), posixpath.dirname(about.main_file))
         for path in sorted(apply.unmanaged):
             unmanaged = files_pb2.FileMeta(name=path, permissions="0644")
             own.files.add(file_meta=unmanaged, unmanaged=True)
     head = command_pb2.ManagementPlaneRequest(message_meta=_meta(apply.correlation))
-    # Fields may come in any order, so two concatenated overviews are one overview.
+    # Fields may come in any order, so concatenated overviews are one overview.
     body = _embedded(1, shared + own.SerializeToString())
     return head.SerializeToString() + _embedded(5, body)
 
@@ -151,8 +154,9 @@ def _embedded(field: int, message: bytes) -> bytes:
 def file_chunks(file: File, config_dir: str) -> Iterator[files_pb2.FileDataChunk]:
     """Yield a file as a stream. An empty file is a header that announces one empty chunk."""
     offsets = range(0, len(file.content), CHUNK_BYTES) or range(1)
+    (about,) = file_metas((file,), config_dir)
     header = files_pb2.FileDataChunkHeader(
-        file_meta=file_meta(file, config_dir), chunks=len(offsets), chunk_size=CHUNK_BYTES
+        file_meta=about, chunks=len(offsets), chunk_size=CHUNK_BYTES
     )
     head = _meta(str(uuid.uuid4()))
     yield files_pb2.FileDataChunk(meta=head, header=header)

@@ -63,7 +63,7 @@ charts: env-dev  ## Run the tests of the chart (skips without helm)
 
 long: env-dev  ## Run the tests that take minutes, and property tests with other examples
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \
-	  $(PYTEST) $(FEW_WORKERS) -m "(long or hypothesis) and not peers" $(TESTS) $(ARGS)
+	  $(PYTEST) $(FEW_WORKERS) --no-loadscope-reorder -m "(long or hypothesis) and not peers" $(TESTS) $(ARGS)
 
 check: env-dev  ## All checks that run nothing, two at a time: lint, types, contracts
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types contracts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import itertools
 import os
 import random
 from collections.abc import Iterator
@@ -156,8 +157,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Reject a test whose own settings would make a run differ from the next one, and asserted
     times outside of the evidence.
 
-    A random run also has its property tests in another order. Limits of tests get the factor of
-    :mod:`fakes.patience`, as the default limit does.
+    A random run also has its files and property tests in another order. Limits of tests get the
+    factor of :mod:`fakes.patience`, as the default limit does.
     """
     chosen = settings.get_profile(settings.get_current_profile_name())
     for item in items:
@@ -175,7 +176,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             fewer = settings(used, max_examples=FIXED_EXAMPLES)
             test._hypothesis_internal_use_settings = fewer  # type: ignore[union-attr]
     if _profile(config) == "random":
+        _shuffle_files(items, config.option.hypothesis_seed)
         _shuffle_property_tests(items, config.option.hypothesis_seed)
+
+
+def _shuffle_files(items: list[pytest.Item], seed: object) -> None:
+    """Put the files in another order, so that runs that end by a limit reach others each time."""
+    files = collections.defaultdict(list)
+    for item in items:
+        files[item.path].append(item)
+    order = [*files.values()]
+    random.Random(str(seed)).shuffle(order)
+    items[:] = itertools.chain.from_iterable(order)
 
 
 def _shuffle_property_tests(items: list[pytest.Item], seed: object) -> None:

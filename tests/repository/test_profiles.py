@@ -112,6 +112,21 @@ def test_random_runs_have_the_order_of_their_seed(tmp_path: Path) -> None:
     assert all(sorted(order) == inorder and order[-1] == "other" for order in orders)
 
 
+def test_random_runs_have_their_files_in_the_order_of_their_seed(tmp_path: Path) -> None:
+    files = [f"test_{number}.py" for number in range(8)]
+    for name in files:
+        text = f"def test():\n    with open('drawn', 'a') as file: print('{name}', file=file)\n"
+        (tmp_path / name).write_text(text)
+    assert run(tmp_path, "", *files)[0].split()[:8] == files
+    orders = [
+        [line for line in run(tmp_path, "random", seed, *files)[0].split() if line in files]
+        for seed in ("--hypothesis-seed=1", "--hypothesis-seed=1", "--hypothesis-seed=2")
+    ]
+    assert orders[0] == orders[1]
+    assert len({*map(tuple, orders), tuple(files)}) == 3
+    assert all(sorted(order) == files for order in orders)
+
+
 def test_workers_have_the_same_random_order(tmp_path: Path) -> None:
     drawn, report = run(tmp_path, "random", "-p", "xdist", "-n", "2", text=ORDERED)
     assert sorted(drawn.split()) == [*map(str, range(8)), "other"], report

@@ -167,6 +167,13 @@ async def test_diff_of_equal_data_planes_shows_the_last_change(world: World) -> 
     ]
 
 
+async def test_diff_of_a_first_configuration_is_an_error(world: World) -> None:
+    write_revision(await world.add_pod("web", "web-1"), 1, "first;\n")
+    result = await world.config("default/web", "--diff")
+    assert result.exit_code == 1
+    assert "no previous configuration is stored" in str(result.exception)
+
+
 async def test_diff_with_compares_data_planes_of_two_gateways(world: World) -> None:
     await world.add_gateway("canary")
     write_revision(await world.add_pod("web", "web-1"), 1, "old;\n")

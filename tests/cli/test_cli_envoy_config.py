@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
 from gatehouse.compiler.ir.authentication import Jwt
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import XdsResource
+from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, ENDPOINTS_TYPE_URL, XdsResource
 
 DIGEST = SecretDigest("key")
 KEYS = b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c3ltbWV0cmljLWtleQ"}]}'
@@ -64,6 +65,12 @@ def everything_secret(tmp_path: Path) -> list[XdsResource]:
     ]
 
 
+def dump(resources: list[XdsResource]) -> str:
+    return envoy_config.ResourceDump(DIGEST).text(resources)
+
+
+Updates = Callable[..., list[tuple[str, bytes]]]
+
 SECRETS = (
     "PRIVATE KEY", "bearer-token", "c3ltbWV0cmljLWtleQ", "dXNlcjpwYXNz", "a:passwd",
 )  # fmt: skip
@@ -73,7 +80,7 @@ def test_resources_are_shown_by_type_and_name_without_secrets(tmp_path: Path) ->
     resources = everything_secret(tmp_path)
     bodies = b"".join(resource.body for resource in resources)
     assert all(hidden_text.encode() in bodies for hidden_text in SECRETS[:4])
-    text = envoy_config.dump_resources(resources, DIGEST)
+    text = dump(resources)
     assert [hidden_text for hidden_text in SECRETS if hidden_text in text] == []
     document = yaml.safe_load(text)
     assert set(document) == {
@@ -98,7 +105,7 @@ def test_resources_are_shown_by_type_and_name_without_secrets(tmp_path: Path) ->
 def test_digests_show_which_secrets_differ(tmp_path: Path) -> None:
     def keys(directory: str) -> list[str]:
         (tmp_path / directory).mkdir()
-        text = envoy_config.dump_resources(everything_secret(tmp_path / directory), DIGEST)
+        text = dump(everything_secret(tmp_path / directory))
         return MARK.findall(text)
 
     # Each has a private key of its own, and the same token, key and header.
@@ -109,7 +116,7 @@ def test_digests_show_which_secrets_differ(tmp_path: Path) -> None:
 
 def test_resource_of_unknown_type_is_printed_without_bytes() -> None:
     unknown = XdsResource.make("type.googleapis.com/envoy.not.Known", "a", b"secret")
-    assert yaml.safe_load(envoy_config.dump_resources([unknown], DIGEST)) == {
+    assert yaml.safe_load(dump([unknown])) == {
         "Known": {"a": {"unreadable": "6 bytes of type.googleapis.com/envoy.not.Known"}}
     }
 
@@ -119,19 +126,57 @@ def test_envoy_config_reads_resource_store_while_agent_has_it_open(tmp_path: Pat
     resources = [XdsResource.make("type.googleapis.com/t", name, b"x") for name in ("a", "b")]
     disk.write([AcceptedChange(tuple(resources), ())])
     before = {path.name for path in tmp_path.iterdir()}
-    assert envoy_config.read_accepted(tmp_path / "envoy.db") == resources
+    assert envoy_config.read_resources(tmp_path / "envoy.db").accepted == resources
     assert {path.name for path in tmp_path.iterdir()} == before
     disk.close()
-    assert envoy_config.read_accepted(tmp_path / "envoy.db") == resources
+    assert envoy_config.read_resources(tmp_path / "envoy.db").accepted == resources
 
 
 def test_damaged_or_missing_file_is_an_error(tmp_path: Path) -> None:
     damaged = tmp_path / "envoy.db"
     damaged.write_bytes(b"no database" * 100)
     with pytest.raises(OSError, match="file is not a database"):
-        envoy_config.read_accepted(damaged)
+        envoy_config.read_resources(damaged)
     with pytest.raises(OSError, match="unable to open database file"):
-        envoy_config.read_accepted(tmp_path / "none.db")
+        envoy_config.read_resources(tmp_path / "none.db")
     sqlite3.connect(tmp_path / "empty.db").close()
     with pytest.raises(OSError, match="no such table"):
-        envoy_config.read_accepted(tmp_path / "empty.db")
+        envoy_config.read_resources(tmp_path / "empty.db")
+
+
+@pytest.fixture
+def updates(tmp_path: Path) -> Iterator[Updates]:
+    now = 100.0
+    store = ResourceStore(tmp_path / "envoy.db", clock=lambda: now)
+
+    def update(
+        seconds: float, new: str = "", gone: str = "", type_url: str = CLUSTER_TYPE_URL
+    ) -> list[tuple[str, bytes]]:
+        """Accept resources such as ``a1 b2`` after a time. Return those before the last update."""
+        nonlocal now
+        now += seconds
+        bodies = [XdsResource.make(type_url, one[0], one[1:].encode()) for one in new.split()]
+        store.write([AcceptedChange(tuple(bodies), tuple((type_url, name) for name in gone))])
+        previous = envoy_config.read_resources(tmp_path / "envoy.db").previous
+        return sorted((resource.name, resource.body) for resource in previous)
+
+    yield update
+    store.close()
+
+
+def test_resources_before_the_last_update_are_kept(updates: Updates) -> None:
+    assert updates(0, "a1 b1 c1") == []
+    assert updates(1, "d1") == []
+    before = [(name, b"1") for name in "abcd"]
+    assert updates(2, "a2", gone="b") == before
+    assert updates(1, "a3 e1") == before
+    assert updates(2, "f1") == [("a", b"3"), ("c", b"1"), ("d", b"1"), ("e", b"1")]
+
+
+def test_changes_of_endpoints_are_no_update(updates: Updates) -> None:
+    updates(0, "a1")
+    before = updates(10, "a2")
+    assert before == [("a", b"1")]
+    endpoints = ENDPOINTS_TYPE_URL
+    assert [pair for pair in updates(20, "x1", type_url=endpoints) if pair[0] == "a"] == before
+    assert updates(20, gone="x", type_url=endpoints) == before

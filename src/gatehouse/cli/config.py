@@ -163,8 +163,8 @@ def _print_change(first: DataPlane, others: list[DataPlane], gateway: str) -> No
         return
     if first.previous is None:
         raise CLIError(
-            f"Gateway {gateway}: no previous configuration is stored. An agent keeps one for "
-            "NGINX, from the second configuration on, and none for Envoy"
+            f"Gateway {gateway}: no previous configuration is stored. An agent keeps one from the "
+            "second configuration on"
         )
     _print_diff(DataPlane(f"{first.label} (previous)", first.previous, None), first)
 

@@ -47,7 +47,7 @@ class StoredConfigurations(msgspec.Struct, frozen=True):
     served: DataPlaneConfiguration
     previous: DataPlaneConfiguration | None = None
     """Configuration before that one; None if it is not stored. Agents keep one earlier revision of
-    NGINX with other files, and none of Envoy."""
+    NGINX with other files, and what the last update of an Envoy replaced."""
 
 
 def read_stored(data: Path, digest: SecretDigest) -> StoredConfigurations | None:
@@ -62,10 +62,14 @@ def read_stored(data: Path, digest: SecretDigest) -> StoredConfigurations | None
         # Imported here because an NGINX image lacks Envoy's messages.
         from gatehouse.cli import envoy_config
 
-        resources = envoy_config.read_accepted(data / _RESOURCES)
-        text = envoy_config.dump_resources(resources, digest) if resources else ""
-        return StoredConfigurations(
+        stored = envoy_config.read_resources(data / _RESOURCES)
+        dump = envoy_config.ResourceDump(digest)
+        served, previous = (
             DataPlaneConfiguration({"resources.yaml": text} if text else {}).printable()
+            for text in map(dump.text, (stored.accepted, stored.previous))
+        )
+        return StoredConfigurations(
+            served, previous if previous.texts and previous != served else None
         )
     return None
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
+import math
 import sqlite3
+import textwrap
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import yaml
 from google.protobuf import any_pb2, json_format, symbol_database
 from google.protobuf.descriptor import FieldDescriptor
@@ -19,7 +23,11 @@ from udpa.annotations import sensitive_pb2
 from gatehouse.apis.objects import Object
 from gatehouse.cli.secret_digest import SecretDigest
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import REMOVE_ORDER, SIDECAR_CONFIG_TYPE_URL, XdsResource
+from gatehouse.dataplane.xds.resources import (
+    REMOVE_ORDER,
+    SIDECAR_CONFIG_TYPE_URL,
+    XdsResource,
+)
 
 if TYPE_CHECKING:
     # The import is slow, and only `dump` needs it.
@@ -52,33 +60,61 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(OrderedDict, _fields)
 
 
-def read_accepted(database: Path) -> list[XdsResource]:
-    """Return the resources that Envoy accepted last, from its agent's file. Raises OSError."""
+class StoredResources(msgspec.Struct, frozen=True):
+    """Content of the file of an Envoy's agent."""
+
+    accepted: list[XdsResource]
+    """Resources that Envoy accepted last."""
+    previous: list[XdsResource]
+    """Those before the last update; empty if they are not stored."""
+
+
+def read_resources(database: Path) -> StoredResources:
+    """Return the resources in the file of an agent. Raises OSError."""
     # The agent writes to this file. A read-only connection does not change it.
     uri = f"{database.absolute().as_uri()}?mode=ro"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.execute("BEGIN")
             rows = connection.execute("SELECT type_url, name, body, version FROM resources")
-            return [XdsResource(*row) for row in rows]
+            accepted = {row[:2]: XdsResource(*row) for row in rows}
+            rows = connection.execute("SELECT type_url, name, body, version FROM replaced")
+            replaced = {row[:2]: XdsResource(*row) if row[2] is not None else None for row in rows}
     except sqlite3.Error as error:
         raise OSError(f"{database}: {error}") from error
+    previous = [*filter(None, {**accepted, **replaced}.values())] if replaced else []
+    return StoredResources([*accepted.values()], previous)
 
 
-def dump_resources(resources: list[XdsResource], digest: SecretDigest) -> str:
-    """Return resources as YAML, keyed by type and name. A digest stands for each secret."""
-    # The message types must be imported before packed messages can be parsed.
-    importlib.import_module("gatehouse.compiler.backends.envoy")
-    by_type: dict[str, Object] = {}
-    types = {type_url: place for place, type_url in enumerate(REMOVE_ORDER)}
-    last = len(types)
-    for resource in sorted(resources, key=lambda one: (types.get(one.type_url, last), one.key)):
-        short = (
-            resource.type_url.rpartition(".")[2]
-            if resource.type_url != SIDECAR_CONFIG_TYPE_URL
-            else "Companion"
-        )
-        by_type.setdefault(short, {})[resource.name] = _to_object(resource, digest)
-    return yaml.dump(by_type, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+class ResourceDump:
+    """Conversion of resources to YAML, keyed by type and name. A digest stands for each secret."""
+
+    def __init__(self, digest: SecretDigest) -> None:
+        # The message types must be imported before packed messages can be parsed.
+        importlib.import_module("gatehouse.compiler.backends.envoy")
+        self._digest = digest
+        self._texts: dict[tuple[str, str, str], str] = {}
+
+    def text(self, resources: Iterable[XdsResource]) -> str:
+        """Return resources as text. One that was dumped before is not dumped again."""
+        places = {type_url: place for place, type_url in enumerate(REMOVE_ORDER)}
+        ordered = sorted(resources, key=lambda one: (places.get(one.type_url, math.inf), one.key))
+        lines = []
+        for type_url, group in itertools.groupby(ordered, lambda one: one.type_url):
+            short = type_url.rpartition(".")[2]
+            lines.append(f"{short if type_url != SIDECAR_CONFIG_TYPE_URL else 'Companion'}:\n")
+            lines += map(self._entry, group)
+        return "".join(lines)
+
+    def _entry(self, resource: XdsResource) -> str:
+        key = (*resource.key, resource.version)
+        if key not in self._texts:
+            text = yaml.dump(
+                {resource.name: _to_object(resource, self._digest)},
+                Dumper=_Dumper, sort_keys=False, width=98, allow_unicode=True,
+            )  # fmt: skip
+            self._texts[key] = textwrap.indent(text, "  ")
+        return self._texts[key]
 
 
 def _to_object(resource: XdsResource, digest: SecretDigest) -> Object:

@@ -1,4 +1,4 @@
-"""What each memo depends on, and in return what depends on each memo and each input."""
+"""Dependencies between memos and inputs, in both directions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FEW = 8
 
 
 class Dependencies:
-    """The dependencies of all memos, in both directions."""
+    """The dependencies of all memos."""
 
     def __init__(self) -> None:
         self.readers: dict[Read, MemoGroup] = {}

@@ -45,7 +45,7 @@ class ResourceStore:
         self._path, self._clock = path, clock
         self._update_end = -math.inf
         self._replaces = False
-        """Whether there was a configuration before the last update."""
+        """There was a configuration before the last update."""
         private_files.make_private_dir(path.parent)
         try:
             self._connection, self._loaded = self._open()

@@ -38,7 +38,7 @@ def name_finding(ask: Ask, gateway: Key, service: tuple[str, str], where: str) -
             Reason.EXTERNAL_NAME_REFUSED, f"{subject}: {named.spec.external_name!r}: {problem}"
         )
     if ask(name_resolution, gateway) is None:
-        message = f"{subject}: needs spec.dnsResolver in the NginxProxy of the Gateway or its class"
+        message = f"{subject}: needs spec.dnsResolver in the parameters of the GatewayClass"
         return Finding(Reason.EXTERNAL_NAME_UNSUPPORTED, message)
     return None
 

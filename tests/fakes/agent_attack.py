@@ -42,21 +42,10 @@ _OPTIONS = (
 )
 
 
-@contextlib.asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[ControlPlane]:
-    """Run a control plane."""
-    control_plane = ControlPlane(directory)
-    await control_plane.start()
-    try:
-        yield control_plane
-    finally:
-        await control_plane.server.stop(0.1)
-
-
 @pytest.fixture(name="plane")
 async def attacked_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
     """Yield a running control plane."""
-    async with serving(tmp_path) as control_plane:
+    async with ControlPlane(tmp_path) as control_plane:
         yield control_plane
 
 

@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -75,6 +76,7 @@ class ControlPlane:
 
     def __init__(self, directory: Path, apply_deadline: float = 30.0) -> None:
         self.directory = directory
+        directory.mkdir(exist_ok=True)
         self.cert, self.key = write_certificate(directory)
         self.token = directory / "token"
         self.token.write_text("good:pod-1")
@@ -108,6 +110,13 @@ class ControlPlane:
         self.port = await self.server.start(
             f"127.0.0.1:{self.port}", self.cert, self.key, self.client_ca
         )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.stop(0.1)
 
     async def restart(self) -> None:
         """Be replaced by a server that knows nothing yet."""

@@ -21,19 +21,11 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture
 async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    directory = tmp_path / "control-plane"
-    directory.mkdir()
-    plane = ControlPlane(directory)
-    await plane.start()
-    yield plane
-    await plane.server.stop(0.1)
+    async with ControlPlane(tmp_path / "control-plane") as plane:
+        yield plane
 
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    directory = tmp_path / "control-plane"
-    directory.mkdir()
-    plane_started = EnvoyControlPlane(directory)
-    await plane_started.start()
-    yield plane_started
-    await plane_started.server.stop(0.1)
+    async with EnvoyControlPlane(tmp_path / "control-plane") as plane_started:
+        yield plane_started

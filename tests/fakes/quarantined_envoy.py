@@ -177,13 +177,14 @@ class Controller:
 @contextlib.asynccontextmanager
 async def controller_with_envoy(tmp_path: Path) -> AsyncIterator[Controller]:
     """Run a controller and its Envoy."""
-    (tmp_path / "control-plane").mkdir()
-    plane = EnvoyControlPlane(tmp_path / "control-plane")
-    await plane.start()
-    async with backend("app") as address:
+    async with (
+        EnvoyControlPlane(tmp_path / "control-plane") as plane,
+        backend("app") as address,
+    ):
         result = Controller(tmp_path, plane, ir.Endpoint(*address))
         # A publication is needed before an Envoy describes itself.
         result.start_agent()
-        yield result
-    await result.stop_agent()
-    await plane.server.stop(0.1)
+        try:
+            yield result
+        finally:
+            await result.stop_agent()

@@ -43,12 +43,10 @@ SECRET = File.make("gatehouse/secrets/users", "alice:{SHA}secret", secret=True)
 
 @pytest.fixture
 async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    plane = ControlPlane(tmp_path)
-    await plane.start()
-    plane.server.publish(GATEWAY, FileSet([File.make("gatehouse/http.conf", "own")]))
-    plane.server.publish(OTHER, FileSet([SECRET]))
-    yield plane
-    await plane.server.stop(0.1)
+    async with ControlPlane(tmp_path) as plane:
+        plane.server.publish(GATEWAY, FileSet([File.make("gatehouse/http.conf", "own")]))
+        plane.server.publish(OTHER, FileSet([SECRET]))
+        yield plane
 
 
 async def test_agent_cannot_learn_whether_another_gateway_has_a_file(

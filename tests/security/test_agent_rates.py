@@ -25,7 +25,6 @@ from fakes.agent_attack import (
     assert_other_gateway_is_served,
     channel,
     refusal,
-    serving,
     stream_statuses,
 )
 from fakes.agent_control_plane import GATEWAY, ControlPlane
@@ -228,7 +227,7 @@ async def test_openings_of_ads_streams_are_limited(
 ) -> None:
     fewer = msgspec.structs.replace(call_rates.CALL_LIMIT, burst=30)
     monkeypatch.setattr(call_rates, "CALL_LIMIT", fewer)
-    async with serving(tmp_path) as plane, channel(plane) as opened:
+    async with ControlPlane(tmp_path) as plane, channel(plane) as opened:
         for _ in range(fewer.burst + 1):
             call = ads(opened, ATTACKER, DELTA_METHOD if delta else SOTW_METHOD)
             await call.initial_metadata()
@@ -335,7 +334,7 @@ async def test_messages_of_every_rpc_are_limited_in_number_and_bytes(
     if size == "large":
         message += PADDING
         most = int(60 / (1 + len(message) / agent_limits.CALL_BYTES))
-    async with serving(tmp_path) as plane:
+    async with ControlPlane(tmp_path) as plane:
         plane.server.publish(GATEWAY, FileSet([FILE]))
         assert await flood(plane, path, message, most // 2 - 1) != refused
         now[0] += 1000
@@ -355,6 +354,6 @@ async def test_every_served_rpc_has_a_limit(
         return make(service, methods)
 
     monkeypatch.setattr(grpc, "method_handlers_generic_handler", collect)
-    async with serving(tmp_path):
+    async with ControlPlane(tmp_path):
         pass
     assert paths == LIMIT_OF_RPC.keys()

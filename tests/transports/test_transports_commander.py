@@ -41,10 +41,10 @@ def bundle(text: str, *more: File) -> FileSet:
 async def control_plane(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[ControlPlane]:
-    plane = ControlPlane(tmp_path, apply_deadline=getattr(request, "param", patience.SECONDS))
-    await plane.start()
-    yield plane
-    await plane.server.stop(0.1)
+    async with ControlPlane(
+        tmp_path, apply_deadline=getattr(request, "param", patience.SECONDS)
+    ) as plane:
+        yield plane
 
 
 class Seen:
@@ -427,12 +427,8 @@ async def test_ongoing_download_extends_deadline() -> None:
 
 async def test_interrupted_download_is_retried(tmp_path: Path) -> None:
     # On a busy machine a download takes longer than the deadline of the other tests.
-    control_plane = ControlPlane(tmp_path)
-    await control_plane.start()
-    try:
+    async with ControlPlane(tmp_path) as control_plane:
         await _interrupt_download(control_plane)
-    finally:
-        await control_plane.server.stop(0.1)
 
 
 async def _interrupt_download(control_plane: ControlPlane) -> None:

@@ -25,10 +25,8 @@ ONE, TWO = answering(8080, "one"), answering(8080, "two")
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    plane = ControlPlane(tmp_path)
-    await plane.start()
-    yield plane
-    await plane.server.stop(0.1)
+    async with ControlPlane(tmp_path) as plane:
+        yield plane
 
 
 class Subscribed:

@@ -59,11 +59,8 @@ async def outside(control_plane: ControlPlane, authority: Authority) -> int:
 
 @pytest.fixture
 async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    (tmp_path / "control-plane").mkdir()
-    plane = ControlPlane(tmp_path / "control-plane")
-    await plane.start()
-    yield plane
-    await plane.server.stop(0.1)
+    async with ControlPlane(tmp_path / "control-plane") as plane:
+        yield plane
 
 
 async def asked(

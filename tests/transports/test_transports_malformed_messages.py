@@ -28,10 +28,10 @@ OTHER = "shop/other"
 async def control_plane(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[ControlPlane]:
-    plane = ControlPlane(tmp_path, apply_deadline=getattr(request, "param", patience.SECONDS))
-    await plane.start()
-    yield plane
-    await plane.server.stop(0.1)
+    async with ControlPlane(
+        tmp_path, apply_deadline=getattr(request, "param", patience.SECONDS)
+    ) as plane:
+        yield plane
 
 
 def bundle(text: str, files: int = 0) -> FileSet:

@@ -31,10 +31,8 @@ pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.peers]
 async def plane() -> AsyncIterator[ControlPlane]:
     program()
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        plane = ControlPlane(Path(directory))
-        await plane.start()
-        yield plane
-        await plane.server.stop(0.1)
+        async with ControlPlane(Path(directory)) as plane:
+            yield plane
 
 
 def field_agent(

@@ -24,10 +24,10 @@ NGINX_ID = "cd2d5dc0-c528-3f37-b83c-727fd4010777"
 
 @pytest.fixture
 async def plane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    plane = ControlPlane(tmp_path, apply_deadline=getattr(request, "param", patience.SECONDS))
-    await plane.start()
-    yield plane
-    await plane.server.stop(0.1)
+    async with ControlPlane(
+        tmp_path, apply_deadline=getattr(request, "param", patience.SECONDS)
+    ) as plane:
+        yield plane
 
 
 def bundle(text: str, files: int = 1) -> FileSet:

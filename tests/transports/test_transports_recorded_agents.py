@@ -106,10 +106,8 @@ PARSED: dict[int, Callable[[RecordedMessage], SentMessage]] = {2: parsed_v2, 3: 
 @pytest.fixture
 async def plane() -> AsyncIterator[ControlPlane]:
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        plane = ControlPlane(Path(directory))
-        await plane.start()
-        yield plane
-        await plane.server.stop(0.1)
+        async with ControlPlane(Path(directory)) as plane:
+            yield plane
 
 
 async def exchange(plane: ControlPlane) -> None:

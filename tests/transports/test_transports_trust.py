@@ -25,12 +25,10 @@ KEY = THEIRS.files["gatehouse/tls/k.key"].digest
 
 @pytest.fixture
 async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    plane = ControlPlane(tmp_path)
-    await plane.start()
-    plane.server.publish(GATEWAY, OURS)
-    plane.server.publish(OTHER, THEIRS)
-    yield plane
-    await plane.server.stop(0.1)
+    async with ControlPlane(tmp_path) as plane:
+        plane.server.publish(GATEWAY, OURS)
+        plane.server.publish(OTHER, THEIRS)
+        yield plane
 
 
 @pytest.fixture

@@ -42,10 +42,8 @@ REASONS: dict[Callable[..., XdsResource], str] = {
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    control_plane = EnvoyControlPlane(tmp_path)
-    await control_plane.start()
-    yield control_plane
-    await control_plane.server.stop(0.1)
+    async with EnvoyControlPlane(tmp_path) as control_plane:
+        yield control_plane
 
 
 @pytest.mark.parametrize("delta", [True, False])

@@ -50,10 +50,15 @@ ROUTES = (
 )
 
 
-def gateway(endpoint: ir.Endpoint, port: int, **more: Any) -> GatewayConfiguration:
-    """Return a gateway whose routes are served for an exact hostname and for all others."""
+def gateway(
+    endpoint: ir.Endpoint, port: int, batch_count: int = 1000, **more: Any
+) -> GatewayConfiguration:
+    """Return a gateway whose routes are served for an exact hostname and for all others.
+
+    Its Envoy drops spans while ``batch_count`` exports wait for the collector.
+    """
     export = TraceExport(
-        "127.0.0.1", port, "gatehouse:ns:gw", interval=0.1, batch_size=1,
+        "127.0.0.1", port, "gatehouse:ns:gw", interval=0.1, batch_size=1, batch_count=batch_count,
         attributes=(SpanAttribute("site", "north"),), origin=Origin("NginxProxy", "", "p"), **more,
     )  # fmt: skip
     return plain(
@@ -293,7 +298,7 @@ async def test_requests_succeed_whatever_the_collector_does(fault: str) -> None:
         collector.delay = 3600.0 if fault == "slow" else 0.0
         if fault == "absent":
             await collector.stop()
-        async with envoy_serving.serving(gateway(endpoint, port)) as served:
+        async with envoy_serving.serving(gateway(endpoint, port, batch_count=4)) as served:
             for number in range(300):
                 if number == 100 and fault == "killed":
                     assert collector.spans

@@ -15,7 +15,7 @@ from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE, parse_time_facto
 SOURCE = Path(__file__).parents[2] / "src"
 
 LIMITS = {
-    "agent.envoy.admin": ["ADMIN_TIMEOUT_SECONDS"],
+    "agent.envoy.admin": ["ADMIN_TIMEOUT_SECONDS", "FIND_TIMEOUT_SECONDS"],
     "agent.liveness": ["LivenessPolicy().kill_seconds"],
     "agent.nginx.confirmation": ["BASE_SECONDS", "_MAX_SECONDS"],
     "agent.nginx.dns_upstreams": ["UPDATE_TIMEOUT_SECONDS", "START_TIMEOUT_SECONDS"],

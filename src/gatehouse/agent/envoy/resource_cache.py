@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from gatehouse.agent.envoy.listener_digests import with_digests
 from gatehouse.dataplane.xds.resources import ResourceKey, ResourceSet, XdsResource
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 from gatehouse.dataplane.xds.subscription import NON_WILDCARD, UNKNOWN_VERSION
@@ -58,9 +59,9 @@ class ResourceCache:
         return nothing and not self.publication.is_absent(type_url, name)
 
     def on_response(self, type_url: str, new: list[XdsResource], removed: list[str]) -> None:
-        """Apply a response of the control plane."""
+        """Apply a response of the control plane. Listeners get digests."""
         left = [(type_url, name) for name in removed]
-        self._hold(new, left)
+        self._hold([with_digests(resource) for resource in new], left)
         self.publication.mark_absent(
             left if type_url in NON_WILDCARD else [*left, (type_url, WILDCARD)]
         )

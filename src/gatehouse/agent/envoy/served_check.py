@@ -4,7 +4,8 @@ Resources of rejected responses, and those of an Envoy that connects again, are 
 others are compared at random. A query names a limited number of resources, and all but scopes are
 shown without their content. Envoy's main thread answers; its workers are not involved, and the
 admin interface does not show what each of them has. Endpoints have no versions there: the hosts of
-active clusters are compared with the accepted assignment.
+active clusters are compared with the accepted assignment. The version of a listener does not change
+with its filter chains: if it proves nothing, the content is compared.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent.envoy.admin import AdminClient
+from gatehouse.agent.envoy.admin import AdminClient, exact_names
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.envoy.served_endpoints import confirmed_endpoints, dumped_endpoints
+from gatehouse.agent.envoy.served_listeners import ServedListeners
 from gatehouse.dataplane.xds.delta import DeltaStream
 from gatehouse.dataplane.xds.distinct_scopes import SCOPE_METADATA
 from gatehouse.dataplane.xds.resources import (
@@ -62,7 +62,8 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
         "resource=dynamic_warming_clusters&mask=version_info,cluster.name",
     ),
     LISTENER_TYPE_URL: (
-        "resource=dynamic_listeners&mask=name,active_state.version_info,warming_state.version_info",
+        "resource=dynamic_listeners&mask=name,active_state.version_info,warming_state.version_info,"
+        "active_state.last_updated,warming_state.last_updated",
     ),
     SECRET_TYPE_URL: ("resource=dynamic_active_secrets&mask=name,version_info",),
     SCOPE_TYPE_URL: ("resource=dynamic_scoped_route_configs",),
@@ -87,6 +88,9 @@ class ServedCheck:
         """``wake`` is called when there is something to send to Envoy again, and ``on_change`` when
         :attr:`problem` has changed."""
         self._admin, self._relay, self._wake, self._on_change = admin, relay, wake, on_change
+        self._listeners = ServedListeners(
+            admin, lambda name: relay.cache.accepted.get(LISTENER_TYPE_URL, name)
+        )
         self._stream: DeltaStream | None = None
         self._next_random = 0.0
         self._reported: set[ResourceKey] = set()
@@ -114,6 +118,7 @@ class ServedCheck:
         states = {kind: state for kind in _QUERIES if (state := self._subscription(kind))}
         if stream is not self._stream:
             self._stream = stream
+            self._listeners.forget()
             for state in states.values():
                 state.doubted.update(state.client_versions)
         try:
@@ -128,6 +133,10 @@ class ServedCheck:
             return
         expected = {name: self._expected(state, name) for name in names}
         versions = await self._query(state.type_url, names)
+        if state.type_url == LISTENER_TYPE_URL:
+            left = await self._listeners.compare(expected, versions)
+            names = [name for name in names if name not in left]
+            state.doubted |= left
         if self._relay.stream is not stream:
             return
         state.doubted.difference_update(names)
@@ -199,10 +208,10 @@ class ServedCheck:
 
     async def _query(self, type_url: str, names: list[str]) -> _Versions:
         """Return what Envoy shows of these resources. Raises OSError, or others for odd replies."""
-        pattern = quote(f"^({'|'.join(map(re.escape, names))})$", safe="")
         result: _Versions = defaultdict(set)
         for query in _QUERIES[type_url]:
-            status, text = await self._admin.get(f"/config_dump?{query}&name_regex={pattern}")
+            path = f"/config_dump?{query}&name_regex={exact_names(names)}"
+            status, text = await self._admin.get(path)
             if status != 200:
                 raise OSError(f"status {status}: {text[:200].strip()}")
             for entry in json.loads(text).get("configs", ()):
@@ -232,4 +241,4 @@ def _add_versions(entry: Mapping[str, Any], result: _Versions) -> None:
     name = entry.get("name") or entry.get("cluster", {}).get("name", "")
     for state in (entry, entry.get("active_state", {}), entry.get("warming_state", {})):
         if version := state.get("version_info"):
-            result[name].add(version)
+            result[name] |= {version, f"{version} {state.get('last_updated', '')}"}

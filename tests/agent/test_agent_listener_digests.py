@@ -10,7 +10,7 @@ from google.protobuf import json_format
 
 from fakes.envoy_model import make_resource
 from fakes.envoy_running import cluster
-from gatehouse.agent.envoy.listener_digests import SHOWN_DIGEST, digests, with_digests
+from gatehouse.agent.envoy.listener_digests import DIGEST_PATTERN, digests, with_digests
 from gatehouse.dataplane.xds.resources import LISTENER_TYPE_URL, XdsResource
 
 Listener = listener_pb2.Listener
@@ -108,4 +108,6 @@ def test_digests_are_found_in_the_text_that_envoy_shows(indent: int | None) -> N
     text = json_format.MessageToJson(
         Listener.FromString(body), preserving_proto_field_name=True, indent=indent
     )
-    assert sorted(match.decode() for match in SHOWN_DIGEST.findall(text.encode())) == digests(body)
+    assert sorted(match.decode() for match in DIGEST_PATTERN.findall(text.encode())) == digests(
+        body
+    )

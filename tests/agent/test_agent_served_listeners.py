@@ -48,10 +48,10 @@ class FakeAdmin(AdminClient):
         self.versions: dict[str, set[str]] = {}
         self.listeners = ServedListeners(self, self.accepted.get)
 
-    def confirm(self, resource: XdsResource, shown: XdsResource | None = None) -> None:
+    def confirm(self, resource: XdsResource, content: XdsResource | None = None) -> None:
         """Let Envoy confirm a listener, and have another one if it is given."""
         self.accepted[resource.name] = with_digests(resource)
-        self.shown[resource.name] = with_digests(shown or resource)
+        self.shown[resource.name] = with_digests(content or resource)
 
     async def find(self, path: str, pattern: re.Pattern[bytes]) -> list[str]:
         if self.fails:
@@ -68,23 +68,23 @@ class FakeAdmin(AdminClient):
         text = json.dumps(json_format.MessageToDict(proto), indent=1)
         return [match[1].decode() for match in pattern.finditer(text.encode())]
 
-    async def differing(self, **shown: str) -> set[str]:
+    async def differing(self, **texts: str) -> set[str]:
         """Compare while Envoy shows versions, with the time of the update after a slash. Return
         the names of the listeners that have another version."""
         versions = {}
-        for name, text in shown.items():
+        for name, text in texts.items():
             version, _, updated = text.partition("/")
             versions[name] = {version, f"{version} {updated}"}
-        expected = {name: self.accepted[name].version for name in shown}
+        expected = {name: self.accepted[name].version for name in texts}
         self.left = await self.listeners.compare(expected, versions)
-        return {name for name in shown if expected[name] not in versions[name]}
+        return {name for name in texts if expected[name] not in versions[name]}
 
 
 CONFIRMED = chained("10.0.0.0", "10.0.1.0")
 
 
 @pytest.mark.parametrize(
-    ("shown", "differs"),
+    ("content", "differs"),
     [
         pytest.param(CONFIRMED, False, id="equal"),
         pytest.param(chained("10.0.0.0", "10.0.2.0"), True, id="other chain"),
@@ -94,10 +94,10 @@ CONFIRMED = chained("10.0.0.0", "10.0.1.0")
     ],
 )
 async def test_content_decides_when_another_version_is_shown(
-    shown: XdsResource, differs: bool
+    content: XdsResource, differs: bool
 ) -> None:
     envoy = FakeAdmin()
-    envoy.confirm(CONFIRMED, shown)
+    envoy.confirm(CONFIRMED, content)
     assert await envoy.differing(http="old/1") == ({"http"} if differs else set())
 
 

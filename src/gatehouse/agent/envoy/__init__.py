@@ -9,7 +9,8 @@
 - ``sidecar_resources``: sidecar configurations received and accepted. No I/O. ``sidecar_manager``:
   applies them.
 - ``served_check``: comparison of what Envoy confirmed with what its admin interface shows;
-  ``served_endpoints``: of endpoints. No I/O.
+  ``served_listeners``: of the content of listeners; ``listener_digests``, ``served_endpoints``:
+  comparable forms of listeners and endpoints. No I/O.
 - ``bootstrap``, ``binary``, ``supervisor``, ``admin``, ``paths``: the Envoy process.
 - ``metrics``, ``kube_metrics``: metrics of the agent and Envoy.
 

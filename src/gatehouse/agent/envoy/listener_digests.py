@@ -29,7 +29,7 @@ _NAMESPACE, _KEY = "gatehouse", "gatehouse_digest"
 
 _DIGITS = 32
 
-SHOWN_DIGEST = re.compile(rb'"%b": ?"([0-9a-f]{%d})"' % (_KEY.encode(), _DIGITS))
+DIGEST_PATTERN = re.compile(rb'"%b": ?"([0-9a-f]{%d})"' % (_KEY.encode(), _DIGITS))
 """Pattern of a digest in a configuration dump."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from gatehouse.agent.envoy.admin import AdminClient, exact_names
-from gatehouse.agent.envoy.listener_digests import SHOWN_DIGEST, digests
+from gatehouse.agent.envoy.listener_digests import DIGEST_PATTERN, digests
 from gatehouse.dataplane.xds.resources import XdsResource
 
 log = structlog.get_logger("gatehouse.agent")
@@ -44,10 +44,10 @@ class ServedListeners:
         left: set[str] = set()
         size = 0
         for name, version in expected.items():
-            shown, accepted = frozenset(versions.get(name, ())), self._accepted(name)
-            if not version or not shown or accepted is None or accepted.version != version:
+            present, accepted = frozenset(versions.get(name, ())), self._accepted(name)
+            if not version or not present or accepted is None or accepted.version != version:
                 continue
-            if self._is_known(name, version, shown):
+            if self._is_known(name, version, present):
                 versions[name].add(version)
                 continue
             if size and size + len(accepted.body) > MAX_READ_BYTES:
@@ -62,20 +62,20 @@ class ServedListeners:
                 continue
             if right:
                 versions[name].add(version)
-                self._known[name] = (version, shown)
+                self._known[name] = (version, present)
             else:
                 versions[name].discard(version)
         return left
 
-    def _is_known(self, name: str, version: str, shown: frozenset[str]) -> bool:
+    def _is_known(self, name: str, version: str, present: frozenset[str]) -> bool:
         """Return whether Envoy certainly has a version."""
         known = self._known.get(name)
-        if known == (version, shown):
+        if known == (version, present):
             return True
-        if version not in shown or (known is not None and version in known[1]):
-            # The same version may be shown with other chains.
+        if version not in present or (known is not None and version in known[1]):
+            # Envoy may show the same version with other chains.
             return False
-        self._known[name] = (version, shown)
+        self._known[name] = (version, present)
         return True
 
     async def _has(self, listener: XdsResource) -> bool:
@@ -88,6 +88,6 @@ class ServedListeners:
         for state in ("active_state", "warming_state", "active_state"):
             query = f"resource=dynamic_listeners&mask=name,{state}.listener"
             path = f"/config_dump?{query}&name_regex={exact_names([listener.name])}"
-            if sorted(await self._admin.find(path, SHOWN_DIGEST)) == expected:
+            if sorted(await self._admin.find(path, DIGEST_PATTERN)) == expected:
                 return True
         return False

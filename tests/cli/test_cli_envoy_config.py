@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -180,3 +181,14 @@ def test_changes_of_endpoints_are_no_update(updates: Updates) -> None:
     endpoints = ENDPOINTS_TYPE_URL
     assert [pair for pair in updates(20, "x1", type_url=endpoints) if pair[0] == "a"] == before
     assert updates(20, gone="x", type_url=endpoints) == before
+
+
+def test_file_of_an_earlier_version_has_no_previous_resources(tmp_path: Path) -> None:
+    store = ResourceStore(tmp_path / "envoy.db")
+    store.write([AcceptedChange((XdsResource.make(CLUSTER_TYPE_URL, "a", b"1"),), ())])
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "envoy.db")) as connection:
+        connection.execute("DROP TABLE replaced")
+    stored = envoy_config.read_resources(tmp_path / "envoy.db")
+    assert [resource.name for resource in stored.accepted] == ["a"]
+    assert stored.previous == []

@@ -78,12 +78,22 @@ def read_resources(database: Path) -> StoredResources:
             connection.execute("BEGIN")
             rows = connection.execute("SELECT type_url, name, body, version FROM resources")
             accepted = {row[:2]: XdsResource(*row) for row in rows}
-            rows = connection.execute("SELECT type_url, name, body, version FROM replaced")
-            replaced = {row[:2]: XdsResource(*row) if row[2] is not None else None for row in rows}
+            replaced = {
+                row[:2]: XdsResource(*row) if row[2] is not None else None
+                for row in _replaced_rows(connection)
+            }
     except sqlite3.Error as error:
         raise OSError(f"{database}: {error}") from error
     previous = [*filter(None, {**accepted, **replaced}.values())] if replaced else []
     return StoredResources([*accepted.values()], previous)
+
+
+def _replaced_rows(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    # The file of an earlier version of the agent lacks the table.
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'replaced'")
+    if tables.fetchone() is None:
+        return []
+    return connection.execute("SELECT type_url, name, body, version FROM replaced").fetchall()
 
 
 class ResourceDump:

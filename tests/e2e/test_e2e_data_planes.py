@@ -86,10 +86,8 @@ async def gone(client: kube.Client, resource: Resource) -> bool:
     return False
 
 
-async def test_daemon_set_with_all_parameters_runs_and_is_replaced_by_deployment(
-    installation: Installation, client: kube.Client, backends: None, tmp_path: Path
-) -> None:
-    note = tmp_path / "told"
+async def apply_parameters(client: kube.Client, note: Path) -> str:
+    """Apply a Gateway with all parameters. Return its address once it answers."""
     metadata = {"namespace": "default"}
     await client.create(
         CONFIG_MAPS, {"metadata": {**metadata, "name": "notes"}, "data": {"text": "good bye"}}
@@ -106,24 +104,41 @@ async def test_daemon_set_with_all_parameters_runs_and_is_replaced_by_deployment
     await apply(client, manifests)
     where = await address(client)
     await until(lambda: _answers(where))
+    return where
 
-    async def ready() -> bool:
-        daemon_set = await client.get(DAEMON_SETS, NAME, "default")
-        return bool((daemon_set.get("status") or {}).get("numberReady") == 1)
 
-    await until(ready)
-    assert await gone(client, DEPLOYMENTS)
-    [pod] = (installation.state / "node" / "pods").iterdir()
-    volumes = pod / "volumes"
+def check_volumes(volumes: Path) -> None:
+    """Compare the volumes of the Pod with the parameters."""
     assert (volumes / "notes" / "text").read_text() == "good bye"
     assert (volumes / "keys" / "a" / "b").read_text() == "secret"
     # Root shares it with the group of the data plane.
     expected = 0o640 if os.geteuid() == 0 else 0o600
     assert (volumes / "keys" / "a" / "b").stat().st_mode & 0o777 == expected
     assert (volumes / "token" / "token").read_text().count(".") == 2
+
+
+async def replicas_ready(client: kube.Client, resource: Resource, field: str) -> bool:
+    """Return whether there is a workload with one ready Pod."""
+    try:
+        workload = await client.get(resource, NAME, "default")
+    except kube.NotFound:
+        return False
+    return bool((workload.get("status") or {}).get(field) == 1)
+
+
+async def test_daemon_set_with_all_parameters_runs_and_is_replaced_by_deployment(
+    installation: Installation, client: kube.Client, backends: None, tmp_path: Path
+) -> None:
+    note = tmp_path / "told"
+    where = await apply_parameters(client, note)
+    await until(lambda: replicas_ready(client, DAEMON_SETS, "numberReady"))
+    assert await gone(client, DEPLOYMENTS)
+    [pod] = (installation.state / "node" / "pods").iterdir()
+    check_volumes(pod / "volumes")
     environ = environment(installation.agent().pid)
     assert environ["POD_IP"] == where
-    assert environ["NGINX_AGENT_COMMAND_AUTH_TOKENPATH"] == str(volumes / "token" / "token")
+    token = str(pod / "volumes" / "token" / "token")
+    assert environ["NGINX_AGENT_COMMAND_AUTH_TOKENPATH"] == token
     assert "owner-type=DaemonSet" in environ["NGINX_AGENT_LABELS"]
     parts = [installation.part(name) for name in ("apiserver", "controller", "node")]
     factors = [environment(part.pid).get(TIME_FACTOR_VARIABLE) for part in parts]
@@ -142,26 +157,18 @@ async def test_daemon_set_with_all_parameters_runs_and_is_replaced_by_deployment
     # It serves for the time of its hook.
     assert time.monotonic() - begun >= HOOK_SECONDS
     await until(lambda: gone(client, DAEMON_SETS))
-
-    async def replaced() -> bool:
-        try:
-            deployment = await client.get(DEPLOYMENTS, NAME, "default")
-        except kube.NotFound:
-            return False
-        return bool((deployment.get("status") or {}).get("readyReplicas") == 1)
-
-    await until(replaced)
+    await until(lambda: replicas_ready(client, DEPLOYMENTS, "readyReplicas"))
     assert not before.alive()
     assert await address(client) == where
     await until(lambda: _answers(where))
     served = await client.get(DEPLOYMENTS, NAME, "default")
-    [available] = [
-        condition
+    [message] = [
+        condition["message"]
         for condition in served["status"]["conditions"]
         if condition["type"] == "Available"
     ]
-    assert "only one of 2 replicas" in available["message"]
-    assert "lifecycle.postStart.exec: not supported on one machine" in available["message"]
+    assert "only one of 2 replicas" in message
+    assert "lifecycle.postStart.exec: not supported on one machine" in message
     assert not note.exists()
     await client.delete(GATEWAYS, "web", "default")
     await until(lambda: gone(client, DEPLOYMENTS))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fakes.admission import admitted_objects
 from fakes.compiled_objects import engine_with
-from fakes.hostile_kinds import Tenant
+from fakes.hostile_tenants import Tenant
 from fakes.shared_gateway import shared_gateway
 from gatehouse.cli.check_proxies import EnvoyTest, NginxTest, as_tested
 from gatehouse.compiler.backends import envoy

@@ -7,11 +7,8 @@ all of them share.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 
-import msgspec
-
-from fakes.hostile_objects import is_admitted
+from fakes.hostile_patterns import PATTERNS
 from fakes.short_objects import (
     AUTHORITY,
     BACKEND,
@@ -21,7 +18,6 @@ from fakes.short_objects import (
     basic,
     claims,
     client,
-    completed,
     cors,
     external,
     filtered,
@@ -41,171 +37,12 @@ from fakes.short_objects import (
     proxy,
     query,
     route,
-    services,
     session,
     slice_of,
     tls,
     traced,
     upstream,
 )
-
-PATTERNS = {
-    "code point": r"/\x{10FFFF}",
-    "code point above one byte": r"/\x{100}",
-    "code point of one byte": r"/\x{e9}",
-    "byte": r"/\xff",
-    "text outside of ASCII": "/é",
-    "class outside of ASCII": "/[é]",
-    "range outside of ASCII": "/[\u0430-\u044f]+",
-    "range over code points": r"/[\x{80}-\x{10FFFF}]",
-    "script": r"/\p{Greek}+",
-    "letters": r"/\pL+",
-    "negated property": r"/\P{Lu}",
-    "negated property in braces": r"/\p{^Greek}",
-    "any": r"/\p{Any}",
-    "script of Unicode 6.1": r"/\p{Chakma}",
-    "script of Unicode 7": r"/\p{Manichaean}",
-    "script of Unicode 10": r"/\p{Masaram_Gondi}",
-    "script of Unicode 14": r"/\p{Vithkuqi}",
-    "script of Unicode 15": r"/\p{Kawi}",
-    "script of Unicode 17": r"/\p{Tolong_Siki}",
-    "error text of NGINX": r"/bind() to x:18080 failed\x{10FFFF}",
-    "place in NGINX": "/ in gatehouse/http.conf:1",
-    "any byte": r"/\C",
-    "any byte repeated": r"/\C{3}",
-    "quoted": r"/\Qa.b\E",
-    "quoted without end": r"/\Qa",
-    "octal": r"/\123",
-    "octal zero": r"/\0",
-    "octal zero and digits": r"/\01",
-    "bell": r"/\a\f\t\n\r\v",
-    "vertical space class": r"/[\v]",
-    "start and end": r"/\Aa\z",
-    "end before line feed": r"/a\Z",
-    "word boundary": r"/\bfoo\B",
-    "POSIX class": r"/[[:alpha:]]+",
-    "POSIX word class": r"/[[:word:]]+",
-    "negated POSIX class": r"/[[:^alpha:]]+",
-    "unknown POSIX class": r"/[[:foo:]]",
-    "POSIX class outside of brackets": r"/[:alpha:]",
-    "collating element": r"/[[.a.]]",
-    "equivalence class": r"/[[=a=]]",
-    "named group": "/(?P<a>x)",
-    "named group twice": "/(?P<a>x)(?P<a>y)",
-    "named group without P": "/(?<a>x)",
-    "long group name": f"/(?P<{'a' * 40}>x)",
-    "group name outside of ASCII": "/(?P<é>x)",
-    "flags": "/(?i)a",
-    "flags of a group": "/(?i:a)",
-    "ungreedy": "/(?U)a+",
-    "flags off": "/(?-s)a",
-    "multiple flags": "/(?ims-U)a",
-    "extended": "/(?x)a",
-    "duplicate names flag": "/(?J)a",
-    "non-capturing group": "/(?:a|b)",
-    "look-ahead": "/(?=a)",
-    "look-behind": "/(?<=a+)b",
-    "atomic": "/(?>a)",
-    "possessive": "/a++",
-    "comment": "/(?#x)",
-    "recursion": "/(?R)",
-    "condition": "/(?(1)a|b)",
-    "callout": "/(?C1)",
-    "verb": "(*UTF8)/a",
-    "verb for UTF": "(*UTF)/a",
-    "verb for properties": "(*UCP)/a",
-    "verb inside": "/(*ACCEPT)",
-    "back-reference": r"/(a)\1",
-    "named back-reference": r"/(a)\k<a>",
-    "relative back-reference": r"/(a)\g{-1}",
-    "keep out": r"/a\Kb",
-    "line break": r"/\R",
-    "grapheme": r"/\X",
-    "horizontal space": r"/\h",
-    "not a line feed": r"/\N",
-    "name of a character": r"/\N{U+41}",
-    "control": r"/\ca",
-    "lower-case flag": r"/\u0041",
-    "lower-case verb": r"/\l",
-    "unknown escape": r"/\y",
-    "escaped letter in a class": r"/[\y]",
-    "escape at the end": "/a\\",
-    "octal with braces": r"/\o{101}",
-    "hexadecimal without digits": r"/\x",
-    "hexadecimal with one digit": r"/\x4",
-    "hexadecimal without end": r"/\x{41",
-    "hexadecimal above Unicode": r"/\x{110000}",
-    "surrogate": r"/\x{d800}",
-    "repetition": "/a{1000}",
-    "long repetition": "/a{1001}",
-    "repetition out of order": "/a{3,1}",
-    "repetition that is text": "/a{x}",
-    "repetition without minimum": "/a{,3}",
-    "large repetition": "/a{65536}",
-    "nested repetition": "/(a{1000}){1000}",
-    "nested repetition below limits": "/((a{10}){10}){9}",
-    "class repeated": "/[a-z]{1000}",
-    "group repeated": "/(?:[a-z]{30}){30}",
-    "wide alternatives": f"/(?:{'|'.join('abcdefgh'[n % 8] * 3 for n in range(200))}){{1,20}}",
-    "repetition of nothing": "/*",
-    "repetition at the start": "*a",
-    "double repetition": "/a**",
-    "repeated boundary": r"/\b+",
-    "repeated start": "/^*",
-    "open group": "/(a",
-    "open class": "/[a",
-    "closed group": "/a)",
-    "empty class": "/[]a",
-    "negated empty class": "/[^]a",
-    "class out of order": "/[z-a]",
-    "class with range of classes": r"/[\w-z]",
-    "class with range to a class": r"/[a-\d]",
-    "class with range from POSIX": r"/[[:alpha:]-z]",
-    "class of brackets": "/[[]",
-    "two hyphens": "/[a--]",
-    "intersection": "/[a&&b]",
-    "nested groups": "/" + "(" * 240 + "a" + ")" * 240,
-    "deeply nested groups": "/" + "(" * 255 + "a" + ")" * 255,
-    "more deeply nested groups": "/" + "(" * 500 + "a" + ")" * 500,
-    "nested plain groups": "/" + "(?:" * 251 + "a" + ")" * 251,
-    "many groups": "/" + "()" * 510,
-    "quotes": '/"' * 500,
-    "backslashes": "/" + r"\\" * 510,
-    "dollar signs": "/$host$$",
-    "braces and semicolons": "/;}{",
-    "longest": "/" + "a" * 1023,
-    "longest outside of ASCII": "/" + "é" * 1023,
-    "longest of four bytes": "/" + "\U0001f600" * 1023,
-    "large program": "/" + ".*a" * 340,
-    "surrogate pair": "/\U0001f600",
-    "braces of a byte in a class": r"/[\x{80}-\x{ff}]",
-    "leading zeros of a code point": r"/\x{0000041}",
-    "escaped backslash before braces": r"/\\x{41}\\p{Kawi}",
-    "range from text outside of ASCII": "/[é-z]",
-    "range to text outside of ASCII": "/[a-é]",
-    "spaces in a repetition": "/a{ 70000 }",
-    "repetition without minimum and large": "/a{,70000}",
-    "double repetition without minimum": "/a*{,3}",
-    "repetition of no times": "/a{0}",
-    "repetition of an empty alternative": "/(|a)*",
-    "repetition of an empty group": "/()*",
-    "flags and text outside of ASCII": "/(?i:é)",
-    "script in a class": r"/[\p{Kawi}a]",
-    "script in a negated class": r"/[^\P{Kawi}]",
-    "unknown letter": r"/\pK",
-    "property without end": r"/\p{L",
-    "property without name": r"/\p{}",
-    "property of lower case": r"/\p{greek}",
-    "property with spaces": r"/\p{ L }",
-    "property with value": r"/\p{Script=Greek}",
-    "class pairs repeated": "/(?:[ab][cd]){450}",
-    "class pairs repeated often": "/(?:[ab][cd]){900}",
-    "classes of POSIX repeated": "/(?:[[:alpha:]][[:digit:]]){400}",
-    "properties repeated": r"/(?:\pL\pN){450}",
-    "negated word class": "/[[:^word:]]",
-    "nested optional groups": "/" + "(?:a" * 120 + ")?" * 120,
-}
-"""Regular expressions, of paths where nothing else is named."""
 
 KINDS: dict[str, list[Object]] = {
     **{f"pattern: {name}": path(value) for name, value in PATTERNS.items() if len(value) <= 1024},
@@ -810,34 +647,3 @@ KINDS: dict[str, list[Object]] = {
         {"protocol": "HTTP", "backendRef": BACKEND, "http": {}, "forwardBody": {"maxSize": 0}},
     ),
 }
-
-
-class Tenant(msgspec.Struct, frozen=True):
-    """The objects of one kind, in a namespace."""
-
-    kind: str
-    namespace: str
-    objects: tuple[Object, ...]
-
-
-def tenant_of(kind: str, namespace: str, objects: list[Object]) -> Tenant | None:
-    """Return a tenant with these objects and the Services that their routes use.
-
-    Return None if the API server does not admit one of them.
-    """
-    # Without common parts, which the admission of one object would complete in others.
-    copies = msgspec.json.decode(msgspec.json.encode(objects))
-    own = [completed(raw, namespace) for raw in copies]
-    present = {(raw["kind"], raw["metadata"]["name"]) for raw in own}
-    own += [
-        raw for raw in services(namespace) if (raw["kind"], raw["metadata"]["name"]) not in present
-    ]
-    return Tenant(kind, namespace, tuple(own)) if all(map(is_admitted, own)) else None
-
-
-def tenants() -> Iterator[Tenant]:
-    """Yield the admitted objects of all kinds."""
-    for number, (name, objects) in enumerate(KINDS.items()):
-        tenant = tenant_of(name, f"k{number}", objects)
-        assert tenant is not None, name
-        yield tenant

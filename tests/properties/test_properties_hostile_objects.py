@@ -16,7 +16,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fakes.hostile_gateway import compiled, rejected_by_envoy, rejected_by_nginx
-from fakes.hostile_kinds import PATTERNS, Tenant, tenant_of
+from fakes.hostile_patterns import PATTERNS
+from fakes.hostile_tenants import Tenant, tenant_of
 from fakes.short_objects import (
     BACKEND,
     Object,

@@ -23,8 +23,9 @@ from fakes.hostile_gateway import (
     rejected_by_envoy,
     rejected_by_nginx,
 )
-from fakes.hostile_kinds import KINDS, Tenant, tenants
+from fakes.hostile_kinds import KINDS
 from fakes.hostile_refusals import REFUSED
+from fakes.hostile_tenants import Tenant, tenants
 from gatehouse.cli.check_proxies import NginxTest
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api

@@ -199,7 +199,8 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "all",
         "Factor of the time limits after which something counts as failed, for tests and for "
         "machines that are much slower than real time, such as emulators. Promised times, options "
-        "that are set, and intervals do not change. A positive number. Default: 1.",
+        "that are set, and intervals do not change. Data planes have the factor of their "
+        "controller. A positive number. Default: 1.",
     ),
     "POD_IP": (
         "agent",

@@ -198,14 +198,24 @@ def test_agent_has_token_for_control_plane_and_ca_of_config_map() -> None:
     }
 
 
-def test_agent_certificate_is_mounted_from_configured_secret() -> None:
-    settings = msgspec.structs.replace(SETTINGS, client_secret="agents")
+def pod_with(**settings: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
+    """Return the Pod for some settings, and the environment of its container."""
+    changed = msgspec.structs.replace(SETTINGS, **settings)
     (pod,) = (
         obj["spec"]["template"]["spec"]
-        for resource, obj in desired(gateway(), settings, PLAN)
+        for resource, obj in desired(gateway(), changed, PLAN)
         if resource.kind == "Deployment"
     )
-    env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
+    return pod, {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
+
+
+def test_time_factor_of_the_controller_applies_to_agents() -> None:
+    assert pod_with(time_factor=2.5)[1]["GATEHOUSE_TIME_FACTOR"] == "2.5"
+    assert "GATEHOUSE_TIME_FACTOR" not in pod_with()[1]
+
+
+def test_agent_certificate_is_mounted_from_configured_secret() -> None:
+    pod, env = pod_with(client_secret="agents")
     assert env["NGINX_AGENT_COMMAND_TLS_CERT"] == "/etc/gatehouse/client/tls.crt"
     assert env["NGINX_AGENT_COMMAND_TLS_KEY"] == "/etc/gatehouse/client/tls.key"
     assert {"name": "client", "secret": {"secretName": "agents"}} in pod["volumes"]

@@ -90,6 +90,8 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
     """Domains of the labels and annotations that Gateways may set."""
     pod_security: Level = "restricted"
     """Pod Security Standard that every Pod must meet."""
+    time_factor: float = 1.0
+    """See :mod:`gatehouse.runtime.time_limits`."""
 
 
 def desired(
@@ -290,4 +292,5 @@ def _shape(
             copy for copy in settings.copies if copy.use == "pull" or plan.proxy == "nginx"
         ),
         on_service_address=settings.on_service_address,
+        time_factor=settings.time_factor,
     )

@@ -12,6 +12,7 @@ from gatehouse.apis.data_plane_workload import ContainerOptions, PodOptions
 from gatehouse.apis.objects import Object
 from gatehouse.apis.quantities import canonical_or_same
 from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
+from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE
 
 TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
 CA_DIR = "/etc/gatehouse/ca"
@@ -74,6 +75,8 @@ class PodShape(msgspec.Struct, frozen=True):
     copies: tuple[CopiedSecret, ...] = ()
     on_service_address: bool = False
     """No load balancer in front of the Pod has to learn that it terminates."""
+    time_factor: float = 1.0
+    """See :mod:`gatehouse.runtime.time_limits`."""
 
 
 def free_health_port(first: int, ports: tuple[int, ...]) -> int:
@@ -251,6 +254,8 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
         values["GATEHOUSE_AGENT_SHUTDOWN_DELAY_SECONDS"] = str(PRE_STOP_SECONDS)
     if (grace := shape.pod.termination_grace_period_seconds) is not None:
         values["GATEHOUSE_AGENT_DRAIN_SECONDS"] = str(_drain_seconds(shape, grace))
+    if shape.time_factor != 1:
+        values[TIME_FACTOR_VARIABLE] = f"{shape.time_factor:g}"
     if shape.log_level:
         values["NGINX_AGENT_LOG_LEVEL"] = shape.log_level
     if shape.channel.client_secret:

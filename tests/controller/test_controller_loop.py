@@ -20,7 +20,7 @@ from fakes.loop_story import BASE, GATEWAY, Story
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.inputs import replicas_key
-from gatehouse.controller import loop
+from gatehouse.controller import deferred_status, loop
 from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.dataplane.delivery import DataPlaneReport, Rejection
@@ -46,6 +46,18 @@ spec:
   rules:
   - matches: [{path: {type: PathPrefix, value: /}}]
     backendRefs: [{group: "", kind: Service, name: app, port: 80, weight: 1}]
+"""
+
+REJECTED = """
+status:
+  parents:
+  - parentRef: {group: gateway.networking.k8s.io, kind: Gateway, name: gw}
+    controllerName: gatehouse.dev/nginx
+    conditions:
+    - type: Accepted
+      status: "False"
+      observedGeneration: 1
+      message: "rules[0]: match rejected by nginx/1.31.3: no such match"
 """
 
 HTTP_ROUTE: Key = ("HTTPRoute", "ns", "r")
@@ -213,23 +225,47 @@ async def test_rejected_rule_is_left_out_and_reported_on_its_route(
     await story.until(lambda: "left out" not in programmed())
 
 
+async def test_route_status_reports_a_rejection_until_its_retry_is_accepted(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The instance needs longer for its answer than a status waits."""
+    monkeypatch.setattr(deferred_status, "MAX_DEFER_SECONDS", 0.01)
+    story.fleet.say()
+    story.apply(BASE)
+    story.apply(ROUTE.replace("name: r", "name: other").replace("value: /", "value: /other"))
+    story.apply(ROUTE + REJECTED)
+    await story.until(lambda: story.fleet.bundles)
+
+    def message() -> str:
+        return str(story.written.condition(HTTP_ROUTE, "Accepted")["message"])
+
+    await story.until(lambda: HTTP_ROUTE in story.written.now)
+    rejected = "rules[0]: match rejected by nginx/1.31.3: no such match"
+    assert message() == rejected
+    published = len(story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    accepting = story.fleet.instance
+    assert accepting is not None
+    story.fleet.instance = msgspec.structs.replace(accepting, proxy="nginx/1.32.0")
+    story.fleet.on_report("ns/gw")
+    await story.until(lambda: len(story.fleet.bundles) > published)
+    await story.until(lambda: "left out" not in programmed(story))
+    await story.quiet()
+    assert message() == rejected
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: message() == "the route is accepted")
+
+
+def programmed(story: Story) -> str:
+    return str(story.written.condition(GATEWAY, "Programmed")["message"])
+
+
 async def test_programmed_names_nothing_that_is_deleted(story: Story) -> None:
     """The configuration does not differ: the only match of the route was left out of it."""
     story.fleet.say()
     story.apply(BASE)
     story.apply(ROUTE.replace("name: r", "name: other").replace("value: /", "value: /other"))
-    rejected = """
-status:
-  parents:
-  - parentRef: {group: gateway.networking.k8s.io, kind: Gateway, name: gw}
-    controllerName: gatehouse.dev/nginx
-    conditions:
-    - type: Accepted
-      status: "False"
-      observedGeneration: 1
-      message: "rules[0]: match rejected by nginx/1.31.3: no such match"
-"""
-    story.apply(ROUTE + rejected)
+    story.apply(ROUTE + REJECTED)
     await story.until(lambda: story.fleet.bundles)
     story.fleet.say(confirmed=True)
 

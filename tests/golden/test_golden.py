@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from gatehouse.controller.held_back import port_part
 from gatehouse.controller.outputs import by_subject
 from gatehouse.controller.provisioner.copied_secrets import SecretSource
 from gatehouse.controller.quarantines import describe
+from gatehouse.controller.stored_verdicts import REJECTED_BY
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key
@@ -125,7 +127,9 @@ def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
     return files | ({"envoy/status.yaml": _yaml(others)} if others else {})
 
 
-def _engine(case: str) -> Engine:
+def _engine(case: str, *, rejects: bool = True, tried: bool = False) -> Engine:
+    """Return the engine of a case. ``rejects``: its proxy rejects parts. ``tried``: it tests all of
+    them again."""
     text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
     usage = REPORTS if "usage-reports" in case else None
     engine = engine_of(
@@ -138,12 +142,13 @@ def _engine(case: str) -> Engine:
         ),
     )
     rejected = HERE / case / "rejected.yaml"
-    if rejected.exists():
-        _reject(engine, yaml.load(rejected.read_text(encoding="utf-8"), yaml.CSafeLoader))
+    if rejects and rejected.exists():
+        rejections = yaml.load(rejected.read_text(encoding="utf-8"), yaml.CSafeLoader)
+        _reject(engine, rejections, tried=tried)
     return engine
 
 
-def _reject(engine: Engine, rejections: list[dict[str, Any]]) -> None:
+def _reject(engine: Engine, rejections: list[dict[str, Any]], *, tried: bool) -> None:
     """Let the proxy of the only Gateway reject parts of each version, one after the other."""
     (key, gateway), *_ = _gateways(engine)
     quarantines = []
@@ -157,6 +162,10 @@ def _reject(engine: Engine, rejections: list[dict[str, Any]]) -> None:
         suspect = msgspec.structs.replace(part, in_match=in_match, credential=credential)
         quarantines.append(reject_part(engine, key, gateway, suspect, message))
         ((_, gateway),) = _gateways(engine)
+    for quarantine in quarantines if tried else ():
+        engine.commit(dict.fromkeys(quarantine.inputs))
+        quarantine.verdicts.suspend(tuple(quarantine.verdicts.known))
+        engine.commit(quarantine.inputs)
     findings = chain.from_iterable(quarantine.findings for quarantine in quarantines)
     engine.commit(by_subject(key, findings))
     origins = chain.from_iterable(quarantine.left_out for quarantine in quarantines)
@@ -197,6 +206,23 @@ def _statuses(engine: Engine) -> dict[str, Any]:
     for written in statuses.values():
         _shorten(written)
     return statuses
+
+
+def _rejections(statuses: dict[str, Any]) -> set[tuple[str, str]]:
+    """Return the object and message of each condition that reports a rejection of the object.
+
+    References tell whether the configuration has another object.
+    """
+
+    def messages(value: Any) -> Iterator[str]:
+        if isinstance(value, dict) and "message" in value:
+            if REJECTED_BY in value["message"] and value["type"] != "ResolvedRefs":
+                yield value["message"]
+        elif isinstance(value, dict | list):
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from messages(item)
+
+    return {(title, text) for title, status in statuses.items() for text in messages(status)}
 
 
 def _shown(value: Any) -> Any:
@@ -250,6 +276,16 @@ def test_output_matches_golden_files(case: str, request: pytest.FixtureRequest) 
             (HERE / case / path).parent.mkdir(parents=True, exist_ok=True)
             (HERE / case / path).write_text(text, encoding="utf-8")
     assert existing(case) == texts
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if (HERE / case / "rejected.yaml").exists()]
+)
+def test_statuses_report_rejections_while_objects_are_tried_again(case: str) -> None:
+    """A new controller reads them, and the configuration has the objects."""
+    tried = _engine(case, tried=True)
+    assert _rejections(_statuses(tried)) == _rejections(_statuses(_engine(case)))
+    assert _gateways(tried) == _gateways(_engine(case, rejects=False))
 
 
 @pytest.mark.process

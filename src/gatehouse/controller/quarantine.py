@@ -28,7 +28,8 @@ from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
 from gatehouse.controller.assumed_good import SearchScope, assumed_scopes, named_scope
 from gatehouse.controller.certificate_scopes import with_certificate_scopes
 from gatehouse.controller.change_log import ChangeLog
-from gatehouse.controller.held_back import held_back_key, is_route, port_part
+from gatehouse.controller.held_back import held_back_key, is_route
+from gatehouse.controller.named_parts import is_listener, named_parts
 from gatehouse.controller.part_order import parts_after, parts_in_order
 from gatehouse.controller.published_versions import MAX_VERSIONS, PublishedVersions, Version
 from gatehouse.controller.quarantine_search import Rejected, Search
@@ -239,7 +240,7 @@ class Quarantine:
         if search is None and version in self._abandoned:
             return False
         reason = f"{REJECTED_BY}{proxy or 'the proxy'}: {message}"
-        named = tuple(self._named(known, message, among))
+        named = tuple(named_parts(known.gateway, among, lambda now: self._trace(now, message)))
         rejected = Rejected((), known, reason, named)
         if search is None:
             return self._start_search(version, rejected, among)
@@ -247,22 +248,6 @@ class Quarantine:
         if search.hopeless and search.held.issuperset(late):
             return self._widen(search, version, rejected)
         return self._after_step(search, search.reject(rejected, late))
-
-    def _named(
-        self, version: Version, message: str, among: tuple[Origin, ...]
-    ) -> Iterator[Suspect]:
-        """Yield what a proxy names: an object, or that with a credential."""
-        gateway = version.gateway
-        if _is_listener(among):
-            return  # What it contains is the cause, not its port.
-        if among:
-            names = [entry.name for entry in gateway.credentials if entry.origins == among]
-            yield from (Suspect(among[0], credential=name) for name in names)
-            if names or len(among) > 1:
-                return
-        for suspect in (Suspect(among[0]),) if among else self._trace(gateway, message):
-            port = suspect.origin.port
-            yield port_part(port) if port else suspect
 
     def forget(self, key: Key) -> bool:
         """Process the deletion of an object. Return whether the inputs changed."""
@@ -314,7 +299,7 @@ class Quarantine:
         history = self._history if good is None else lambda _: StatusHistory.SERVED
         scope = named_scope(version.compiled, rejected.named, history)
         # An Envoy that serves tests nothing but scopes.
-        trials = self._trials and not (self._serving and _is_listener(among))
+        trials = self._trials and not (self._serving and is_listener(among))
         trial = trials and good is None
         yield msgspec.structs.replace(scope, parts=(*scope.parts, *named), trial=trial)
         if good is None:
@@ -356,6 +341,9 @@ class Quarantine:
         self._since = None
         if cause is not None:
             self._blame(search, cause)
+        if self.retrying:
+            parts = search.rejected.parts
+            self.verdicts.accept(part for part in parts if part not in search.held)
         if not search.finished:
             return True
         self._end_search()
@@ -394,7 +382,3 @@ class Quarantine:
             if routes:
                 # Without it, a policy that was left out may be accepted.
                 self.verdicts.hurry_objects()
-
-
-def _is_listener(among: Sequence[Origin]) -> bool:
-    return any(origin.port for origin in among)

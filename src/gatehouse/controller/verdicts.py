@@ -77,6 +77,15 @@ class _LeftOut(msgspec.Struct):
         for entries in (self.routes, self.objects, self.reasons):
             entries.pop(origin, None)
 
+    def remove(self, part: Suspect) -> None:
+        """Forget what is left out of a part."""
+        if part.credential:
+            self.credentials.pop(part.credential, None)
+        elif part == port_part(part.origin.port):
+            self.ports.pop(part.origin.port, None)
+        else:
+            self.drop(part.origin)
+
     def over(self, before: _LeftOut) -> _LeftOut:
         """Return what is left out together with that of ``before``."""
         fields = self.__struct_fields__
@@ -116,12 +125,15 @@ class Verdicts:
             gateway_api.replacement_key(self._gateway, origin): gateway_api.Replacement(routes)
             for origin, routes in self._now.routes.items()
         }
-        for origin, rejected in self._now.objects.items():
+        reported = self._reported
+        for origin, rejected in reported.objects.items():
             key = gateway_api.rejected_object_key(self._gateway, gateway_api.key_of(origin))
-            inputs[key] = rejected
-        for name, (_, reason) in self._now.credentials.items():
+            tried = origin not in self._now.objects
+            inputs[key] = msgspec.structs.replace(rejected, tried=tried)
+        for name, (_, reason) in reported.credentials.items():
             key = gateway_api.rejected_credential_key(self._gateway, name)
-            inputs[key] = gateway_api.RejectedCredential(name, reason)
+            tried = name not in self._now.credentials
+            inputs[key] = gateway_api.RejectedCredential(name, reason, tried)
         if self._now.ports:
             inputs[gateway_api.rejected_ports_key(self._gateway)] = frozenset(self._now.ports)
         return inputs
@@ -129,29 +141,37 @@ class Verdicts:
     @property
     def findings(self) -> tuple[Unsupported, ...]:
         """Findings about routes and ports. Those about other objects follow from their input."""
+        routes = self._reported.routes
         return tuple(
             Unsupported(origin, reason, rejected=True)
             for origin, reason in self.reasons.items()
-            if origin.port or origin in self._now.routes
+            if origin.port or origin in routes
         )
 
     @property
     def reasons(self) -> dict[Origin, str]:
-        """The reason of each verdict."""
+        """The reason of each verdict. It stays until what is tried again is accepted."""
+        reported = self._reported
         dropped = {
             origin
-            for origin, routes in self._now.routes.items()
+            for origin, routes in reported.routes.items()
             if any(new is None for _, new in routes)
         }
         return {
             **{
                 origin: f"{OF_MATCH if origin in dropped else ''}{reason}"
-                for origin, reason in self._now.reasons.items()
+                for origin, reason in reported.reasons.items()
             },
-            **{port_of(self._gateway, port): reason for port, reason in self._now.ports.items()},
-            **{origin: rejected.reason for origin, rejected in self._now.objects.items()},
-            **{origins[0]: reason for origins, reason in self._now.credentials.values()},
+            **{port_of(self._gateway, port): reason for port, reason in reported.ports.items()},
+            **{origin: rejected.reason for origin, rejected in reported.objects.items()},
+            **{origins[0]: reason for origins, reason in reported.credentials.values()},
         }
+
+    @property
+    def _reported(self) -> _LeftOut:
+        """Everything that is left out, or tried again and not accepted yet."""
+        before = self._before_retry
+        return self._now if before is None else self._now.over(before)
 
     @property
     def known(self) -> Collection[Suspect]:
@@ -237,16 +257,18 @@ class Verdicts:
             self.hurry(0.0, origins)
 
     def suspend(self, parts: Iterable[Suspect]) -> None:
-        """Use parts again that are tried. Their count of rejections stays."""
+        """Use parts again that are tried. Their count of rejections and their findings stay."""
         self._before_retry = self._now.over(_LeftOut())
         for part in parts:
-            if part.credential:
-                self._now.credentials.pop(part.credential, None)
-            elif part == port_part(part.origin.port):
-                self._now.ports.pop(part.origin.port, None)
-            else:
-                self._now.drop(part.origin)
+            self._now.remove(part)
             self._attempts[part].due = self._clock() + RETRY.maximum
+
+    def accept(self, parts: Iterable[Suspect]) -> None:
+        """End the verdicts about parts that were tried again and are accepted."""
+        if self._before_retry is not None:
+            for part in parts:
+                self._before_retry.remove(part)
+            self._forget_attempts()
 
     def resume(self) -> None:
         """Leave out again what was tried without a result. It is tried again soon."""
@@ -270,17 +292,19 @@ class Verdicts:
         self._forget_attempts()
 
     def _forget_attempts(self) -> None:
-        states = [state for state in (self._now, self._before_retry) if state is not None]
         for part in tuple(self._attempts):
-            if not any(state.has(part) for state in states):
+            if not any(state.has(part) for state in self._states()):
                 del self._attempts[part]
+
+    def _states(self) -> tuple[_LeftOut, ...]:
+        before = self._before_retry
+        return (self._now,) if before is None else (self._now, before)
 
     def forget(self, key: Key) -> bool:
         """Process the deletion of an object. Return whether anything was left out of it."""
-        if self._before_retry is not None:
-            for origin in self._before_retry.origins_of(key):
-                self._before_retry.drop(origin)
-        return self._release(self._now.origins_of(key))
+        before = self._before_retry
+        origins = before.origins_of(key) if before is not None else ()
+        return self._release({*origins, *self._now.origins_of(key)})
 
     def release_changed(
         self, before: ir.GatewayConfiguration | None, now: ir.GatewayConfiguration
@@ -291,22 +315,26 @@ class Verdicts:
             for origin, rejected in self._now.objects.items()
             if self._spec_of(gateway_api.key_of(origin)) != rejected.spec
         ]
-        if self._now.routes:
+        if reported := self._reported.routes:
             for route in changed_routes(before, now):
-                replaced = self._now.routes.get(route.origin)
-                if replaced is not None and all(route != new for _, new in replaced):
+                left_out = route.origin in self._now.routes
+                # What is tried again is in the published version as it was rejected.
+                known = (new if left_out else old for old, new in reported.get(route.origin, ()))
+                if route.origin in reported and route not in known:
                     released.append(route.origin)
         keys = {
             n: gateway_api.rejected_credential_key(self._gateway, n) for n in self._now.credentials
         }
         unused = [name for name, key in keys.items() if not self._reads(key)]
         for name in unused:
-            del self._now.credentials[name]
+            for state in self._states():
+                state.credentials.pop(name, None)
         return self._release(released) or bool(unused)
 
     def _release(self, origins: Collection[Origin]) -> bool:
         for origin in origins:
-            self._now.drop(origin)
+            for state in self._states():
+                state.drop(origin)
         if origins:
             self._forget_attempts()
             # It may have been what the others did not work with.

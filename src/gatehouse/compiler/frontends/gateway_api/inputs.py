@@ -134,6 +134,8 @@ class RejectedObject(msgspec.Struct, frozen=True):
     """The object."""
     spec: Any
     reason: str
+    tried: bool = False
+    """True while the proxy tests it again: it is served, and its status reports the rejection."""
 
 
 class RejectedCredential(msgspec.Struct, frozen=True):
@@ -145,6 +147,8 @@ class RejectedCredential(msgspec.Struct, frozen=True):
 
     name: str
     reason: str
+    tried: bool = False
+    """See :attr:`RejectedObject.tried`."""
 
 
 _REJECTED_OBJECT, _REJECTED_CREDENTIAL = "RejectedObject", "RejectedCredential"
@@ -171,19 +175,26 @@ GatewayObject = tuple[Key, Key]
 """A Gateway, and an object that it serves, which may be itself."""
 
 
-def rejected_by_proxy(ask: Ask, gateway: Key, key: Key) -> str:
-    """Return why a Gateway's proxy rejected an object with its present spec; empty if it did
-    not."""
+def rejected_by_proxy(ask: Ask, gateway: Key, key: Key, *, tried: bool = False) -> str:
+    """Return why a Gateway leaves an object out that its proxy rejected with its present spec.
+
+    Empty if it does not. ``tried``: also while the proxy tests it again, for a status.
+    """
     rejected = ask.read(rejected_object_key(gateway, key))
     if not isinstance(rejected, RejectedObject) or rejected.spec != ask.read(key).spec:
         return ""
-    return rejected.reason
+    return rejected.reason if tried or not rejected.tried else ""
 
 
-def rejected_credential(ask: Ask, gateway: Key, name: str) -> str:
-    """Return why a Gateway's proxy rejected a credential; empty if it did not."""
+def rejected_credential(ask: Ask, gateway: Key, name: str, *, tried: bool = False) -> str:
+    """Return why a Gateway leaves a credential out that its proxy rejected; empty if it does not.
+
+    ``tried``: see :func:`rejected_by_proxy`.
+    """
     rejected = ask.read(rejected_credential_key(gateway, name))
-    return rejected.reason if isinstance(rejected, RejectedCredential) else ""
+    if not isinstance(rejected, RejectedCredential):
+        return ""
+    return rejected.reason if tried or not rejected.tried else ""
 
 
 def rejecting_gateways(ask: Ask, key: Key, credentials: Iterable[str] = ()) -> tuple[Key, ...]:

@@ -68,11 +68,18 @@ def filter_at(ask: Ask, gateway: Key, key: Key) -> Filters | str:
 
     The proxy of a Gateway may have rejected the filter, or a secret that it refers to.
     """
-    if why := rejected_by_proxy(ask, gateway, key):
+    return filter_rejection(ask, gateway, key) or ask(translated_filter, key)
+
+
+def filter_rejection(ask: Ask, gateway: Key, key: Key, *, tried: bool = False) -> str:
+    """Return why a Gateway leaves a filter out whose proxy rejected it or a secret of it.
+
+    Empty if it does not. ``tried``: also while the proxy tests it again, for a status.
+    """
+    if why := rejected_by_proxy(ask, gateway, key, tried=tried):
         return why
     translated = ask(translated_filter, key)
-    if isinstance(translated, Filters):
-        for secret in translated.secrets:
-            if why := rejected_credential(ask, gateway, secret.name):
-                return f"{secret.origin}: {why}"
-    return translated
+    for secret in translated.secrets if isinstance(translated, Filters) else ():
+        if why := rejected_credential(ask, gateway, secret.name, tried=tried):
+            return f"{secret.origin}: {why}"
+    return ""

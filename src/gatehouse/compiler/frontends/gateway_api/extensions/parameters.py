@@ -335,9 +335,13 @@ def _unless_rejected(ask: Ask, key: Key, whole: ResolvedParameters) -> ResolvedP
     """Return parameters without what the proxy of Gateway ``key`` reads, if it rejected them."""
     if whole.spec is None or whole.origin == NO_ORIGIN:
         return whole
-    rejected = rejected_by_proxy(ask, key, key_of(whole.origin))
+    object_key = key_of(whole.origin)
+    rejected = rejected_by_proxy(ask, key, object_key, tried=True)
     if not rejected:
         return whole
+    problem = f"{whole.origin}: {rejected}"
+    if not rejected_by_proxy(ask, key, object_key):
+        return msgspec.structs.replace(whole, problem=problem, rejected=True)
     # The proxy does not read the settings of the workload, which must not change.
     workload = api.ParametersSpec(
         kubernetes=whole.spec.kubernetes,
@@ -347,7 +351,7 @@ def _unless_rejected(ask: Ask, key: Key, whole: ResolvedParameters) -> ResolvedP
     )
     return ResolvedParameters(
         workload,
-        problem=f"{whole.origin}: {rejected}",
+        problem=problem,
         rejected=True,
         ceilings=whole.ceilings,
         source=whole.source,

@@ -15,6 +15,7 @@ from gatehouse.compiler.frontends.gateway_api.dependencies import gateways_using
 from gatehouse.compiler.frontends.gateway_api.extensions import policy_conflicts
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import (
     filter_at,
+    filter_rejection,
     translated_filter,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import (
@@ -89,7 +90,7 @@ def _by_controller(ask: Ask, gateways: Iterable[Key], key: Key) -> dict[str, tup
     """Return why Gateways do not serve a filter, by controller."""
     result: dict[str, tuple[str, ...]] = {}
     for gateway in gateways:
-        why = ask(filter_at, gateway, key)
+        why = filter_rejection(ask, gateway, key, tried=True) or ask(filter_at, gateway, key)
         if isinstance(why, str):
             name = ask(class_controller, gateway)
             result[name] = (*result.get(name, ()), at_gateway(gateway, why))
@@ -121,13 +122,16 @@ def _refusal(ask: Ask, key: Key, ancestor: Key, gateways: Iterable[Key]) -> Find
     An entry about a route covers several Gateways, so that the message names the one that does not
     serve the policy.
     """
-    by_gateway = {
-        gateway: ask(policy_conflicts.policy_rejection, gateway, key) for gateway in gateways
+    rejected = {gateway: rejected_by_proxy(ask, gateway, key, tried=True) for gateway in gateways}
+    by_gateway: dict[Key, Finding | None] = {
+        gateway: ask(policy_conflicts.policy_rejection, gateway, key)
+        or (Finding(Reason.POLICY_INVALID, why) if why else None)
+        for gateway, why in rejected.items()
     }
     for gateway, refusal in by_gateway.items():
         if refusal is None:
             continue
-        everywhere = len(set(by_gateway.values())) == 1 and not rejected_by_proxy(ask, gateway, key)
+        everywhere = len(set(by_gateway.values())) == 1 and not rejected[gateway]
         if everywhere or gateway == ancestor:
             return refusal
         return Finding(refusal.reason, at_gateway(gateway, refusal.message))

@@ -62,7 +62,7 @@ def _parent_status(
         accepted = _with(accepted, reported.left_out)
         clusters = translated.clusters
     else:
-        if rejected := rejected_by_proxy(ask, entry.gateway, key):
+        if rejected := rejected_by_proxy(ask, entry.gateway, key, tried=True):
             findings.append(Finding(Reason.UNSUPPORTED_VALUE, rejected))
         targets = ask(l4_routes.l4_backends, entry.gateway, key)
         findings += targets.findings

@@ -60,6 +60,10 @@ status:
       message: "rules[0]: match rejected by nginx/1.31.3: no such match"
 """
 
+SERVED = REJECTED.replace('"False"', '"True"').replace(
+    "rules[0]: match rejected by nginx/1.31.3: no such match", "the route is accepted"
+)
+
 HTTP_ROUTE: Key = ("HTTPRoute", "ns", "r")
 
 
@@ -254,6 +258,34 @@ async def test_route_status_reports_a_rejection_until_its_retry_is_accepted(
     assert message() == rejected
     story.fleet.say(confirmed=True)
     await story.until(lambda: message() == "the route is accepted")
+
+
+@pytest.mark.parametrize("newest", ["bad", "innocent"])
+async def test_new_controller_leaves_out_the_newest_of_two_routes_that_are_rejected_together(
+    story: Story, newest: str
+) -> None:
+    """An earlier controller has written that both are served."""
+    story.fleet.equipment = {"serving": True, "takes_trials": True}
+    story.fleet.say()
+    story.apply(BASE)
+    for name in ("bad", "innocent"):
+        text = ROUTE.replace("name: r", f"name: {name}").replace("value: /", f"value: /{name}")
+        created = "2026-03-01T00:00:00Z" if name == newest else "2026-02-01T00:00:00Z"
+        story.apply(text.replace("2026-01-01T00:00:00Z", created) + SERVED)
+    await story.until(lambda: story.fleet.bundles)
+
+    def is_left_out() -> bool:
+        bundle = story.fleet.bundles[-1]
+        content = b"".join(file.content for file in bundle.files.values())
+        if b"/bad" in content and b"/innocent" in content:
+            story.fleet.say(rejected_version=bundle.version, rejection="bad")
+        else:
+            story.fleet.say(confirmed=True)
+        return f"HTTPRoute ns/{newest}" in programmed(story)
+
+    await story.until(is_left_out)
+    await story.quiet()
+    assert "1 object left out" in programmed(story)
 
 
 def programmed(story: Story) -> str:

@@ -11,6 +11,7 @@ from fakes import patience
 from fakes.kinds import resource_of
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.history_order import last_change
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.pipelines import nginx_pipeline
 from gatehouse.controller.provisioner.manifests import ProvisioningPlan
@@ -66,6 +67,8 @@ class Fleet:
         self.on_report: Callable[[str], None] = lambda gateway: None
         self.bundles: list[FileSet] = []
         self.instance: InstanceReport | None = None
+        self.equipment: dict[str, Any] = {}
+        """Fields of every report."""
 
     def publish(self, gateway: str, bundle: FileSet) -> None:
         assert gateway == "ns/gw"
@@ -86,7 +89,9 @@ class Fleet:
         desired = self.bundles[-1].version if self.bundles else ""
         before = self.instance.confirmed if self.instance else ""
         now = self.bundles[bundle].version if confirmed else before
-        self.instance = InstanceReport("pod", desired, now, error, "nginx/1.31.3", **more)
+        self.instance = InstanceReport(
+            "pod", desired, now, error, "nginx/1.31.3", **self.equipment, **more
+        )
         self.on_report("ns/gw")
 
 
@@ -121,6 +126,8 @@ class Story:
         self.fleet, self.written = Fleet(), Written()
         self.provisioned: list[Mapping[Key, ProvisioningPlan | None]] = []
         self.fetched: list[tuple[gateway_api.UrlFetch, ...]] = []
+        self.objects: dict[Key, Any] = {}
+        """Objects as applied."""
         self.compilation = Compilation(gateway_api.ControllerSettings(bind="any"))
         self.loop = Loop(
             self.compilation,
@@ -128,6 +135,7 @@ class Story:
             self.written,  # type: ignore[arg-type]
             self.provisioned.append,
             self.fetched.append,
+            changed_at=lambda key: last_change(self.objects.get(key)),
         )
         self.fleet.on_report = self.loop.on_report
 
@@ -135,6 +143,7 @@ class Story:
         for raw in yaml.safe_load_all(text):
             resource = resource_of(raw["kind"])
             name = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+            self.objects[resource.kind, *name] = None if delete else raw
             self.loop.on_changes(resource, {name: Change(None, None if delete else raw)})
 
     async def until(self, holds: Callable[[], object]) -> None:

@@ -5,10 +5,13 @@ No I/O: each version is tested as soon as it is published.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
+from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import process_report
@@ -28,17 +31,24 @@ class NewController:
         self.routes = list(routes)
         self.snippet = snippet
         self.histories: dict[Key, StatusHistory] = {}
+        self.times: dict[Key, str] = {}
+        """Time of the last change of each object, as the API server stores it."""
+        self.named: Callable[[set[str]], Iterable[Suspect]] = lambda _: ()
+        """Returns what the instance's message names, from the routes of a rejected version."""
         self.published: list[set[str]] = []
         self.bad: set[str] = set()
         self.bad_matches: tuple[set[str], ...] = ()
         """Names of routes whose matches are rejected together, whatever the routes do."""
+        self.bad_actions: tuple[set[str], ...] = ()
+        """Names of routes that are rejected together if they forward requests."""
         self.confirmed: list[set[str]] = []
         self.quarantine = Quarantine(
             GATEWAY,
-            lambda *_: (),
+            lambda gateway, _: self.named(_routes(gateway)),
             lambda _: "spec",
             lambda _: True,
             history=lambda key: self.histories.get(key, StatusHistory.SERVED),
+            changed_at=lambda key: self.times.get(key, ""),
         )
         self.serving, self.trials = True, False
         self.bad_in_service: set[str] = set()
@@ -95,6 +105,7 @@ class NewController:
             trial = held is not None and held.trial
             bad |= not trial and bool(self.bad_in_service & served)
             bad |= any(names <= {item.name for item in host.routes} for names in self.bad_matches)
+            bad |= any(names <= served for names in self.bad_actions)
             if not bad and not trial:
                 self.confirmed.append(served)
             if not process_report(self.quarantine, self.report(repr(gateway), rejected=bad)):
@@ -102,6 +113,15 @@ class NewController:
         raise AssertionError("the quarantine does not settle")
 
 
-def match(name: str, rule: int = 0, number: int = 0) -> http.Route:
-    origin = Origin("HTTPRoute", "ns", name, f"rules[{rule}].matches[{number}]")
+def _routes(gateway: ir.GatewayConfiguration) -> set[str]:
+    return {
+        item.name
+        for listener in gateway.listeners
+        for host in listener.virtual_hosts
+        for item in host.routes
+    }
+
+
+def match(name: str, rule: int = 0, number: int = 0, namespace: str = "ns") -> http.Route:
+    origin = Origin("HTTPRoute", namespace, name, f"rules[{rule}].matches[{number}]")
     return http.Route(f"{name}/{rule}/{number}", http.Match(), http.Redirect(), origin=origin)

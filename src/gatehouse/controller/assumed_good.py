@@ -101,6 +101,25 @@ def _suspect_scopes(
             tried.append(scope.good)
 
 
+def scopes_of_each(
+    rejected: ir.GatewayConfiguration,
+    objects: Iterable[Origin],
+    history: Callable[[Key], StatusHistory],
+) -> Iterator[SearchScope]:
+    """Yield the scopes of each object alone: without the answers of a route, and without it."""
+    for suspect in objects:
+        tried = [rejected]
+        for drops in (False, True):
+
+            def suspects(origin: Origin, suspect: Origin = suspect) -> bool:
+                return origin.whole == suspect
+
+            scope = _scope_of(rejected, suspects, history, drops=drops)
+            if scope.good not in tried:
+                yield msgspec.structs.replace(scope, precise=False)
+            tried.append(scope.good)
+
+
 def named_scope(
     rejected: ir.GatewayConfiguration,
     named: Iterable[Suspect],
@@ -122,7 +141,7 @@ def _scope_of(
         return history(gateway_api.key_of(origin.whole)) is StatusHistory.NEW
 
     good = _Reduction(suspects, suspects, is_new, drops=drops).gateway(rejected)
-    parts = _all_parts(good, rejected)
+    parts = all_parts(good, rejected)
     return SearchScope(
         good, tuple(part for part in parts if not part.credential and suspects(part.origin))
     )
@@ -131,15 +150,16 @@ def _scope_of(
 def _complete_scopes(rejected: ir.GatewayConfiguration) -> Iterator[SearchScope]:
     """Yield the scope of all objects that are no routes, and that of all routes."""
     bare = bare_gateway(rejected)
-    parts = _all_parts(bare, rejected)
+    parts = all_parts(bare, rejected)
     objects = tuple(part for part in parts if not part.credential and not is_route(part))
     yield SearchScope(bare, objects, precise=False)
     empty = empty_gateway(rejected)
-    routes = tuple(filter(is_route, _all_parts(empty, bare)))
+    routes = tuple(filter(is_route, all_parts(empty, bare)))
     yield SearchScope(empty, routes, view=bare_gateway, precise=False)
 
 
-def _all_parts(good: ir.GatewayConfiguration, new: ir.GatewayConfiguration) -> tuple[Suspect, ...]:
+def all_parts(good: ir.GatewayConfiguration, new: ir.GatewayConfiguration) -> tuple[Suspect, ...]:
+    """Return the parts because of which two configurations differ, whether they changed or not."""
     return changed_parts(good, new, lambda _: True)
 
 

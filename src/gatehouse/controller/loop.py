@@ -81,12 +81,14 @@ class Loop:
         follow: Callable[[CompileResult], None] = lambda _: None,
         record_rejection: Callable[[Key, str], None] = lambda _, __: None,
         record_backend: Callable[[tuple[str, str], str], None] = lambda _, __: None,
+        changed_at: Callable[[Key], str] = lambda _: "",
     ) -> None:
         """Create it with empty inputs; :meth:`run` starts it.
 
         ``provision`` gets changed provisioning plans, None for Gateways not managed any longer.
         ``fetch`` gets changed URLs to fetch, and ``follow`` the result of each new compile pass.
         ``record_rejection``, ``record_backend``: record Events of a Gateway and a Service.
+        ``changed_at`` returns when an object changed last; empty if that is not known.
         """
         self._compilation, self._publisher, self._statuses = compilation, publisher, statuses
         self._provision, self._fetch, self._follow = provision, fetch, follow
@@ -109,7 +111,9 @@ class Loop:
         self._backend_reports = BackendReports(compilation.put_input, record_backend)
         self._report_inputs = ReportInputs(compilation, publisher)
         compilation.put_input(outputs.BACK_ENDS, publisher.back_ends)
-        self._quarantines = Quarantines(publisher, compilation, self._changed, record_rejection)
+        self._quarantines = Quarantines(
+            publisher, compilation, self._changed, record_rejection, changed_at=changed_at
+        )
         self._compiled_at = -IDLE_SECONDS
         """End of the last pass on the monotonic clock, in seconds."""
         self.passes, self.compile_duration = 0, compile_duration_histogram()

@@ -22,6 +22,7 @@ from gatehouse.controller.condition_events import ConditionEvents
 from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.gateway_classes import create_classes
 from gatehouse.controller.gateway_provisioner import GatewayProvisioner
+from gatehouse.controller.history_order import last_change
 from gatehouse.controller.informers import PROVISIONED, Informers
 from gatehouse.controller.instance_events import InstanceEvents
 from gatehouse.controller.leader_election import Leadership
@@ -137,6 +138,7 @@ class Controller:
             self._follow,
             self._record_rejection,
             self._record_backend,
+            self._changed_at,
         )
 
     def _record_rejection(self, gateway: Key, message: str) -> None:
@@ -193,6 +195,9 @@ class Controller:
 
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
         return self.informers.by_kind[key[0]].objects.get((key[1], key[2]))
+
+    def _changed_at(self, key: Key) -> str:
+        return last_change(self._current(key)) if key[0] in self.informers.by_kind else ""
 
     def _is_retained(self, name: tuple[str, str]) -> bool:
         """Return whether a Gateway has no class or one of this controller.

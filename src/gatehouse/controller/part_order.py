@@ -2,6 +2,8 @@
 
 Routes are before other objects, and what changed first is before what changed later. So a policy is
 the cause and not its new route, and of two objects that fail together the one that changed last.
+
+A new controller has not seen the changes (:mod:`gatehouse.controller.history_order`).
 """
 
 from __future__ import annotations
@@ -31,14 +33,10 @@ def parts_in_order(
 
 
 def parts_after(
-    changes: ChangeLog, good: Version | None, new: ir.GatewayConfiguration, parts: Iterable[Suspect]
+    changes: ChangeLog, good: Version, new: ir.GatewayConfiguration, parts: Iterable[Suspect]
 ) -> Parts:
-    """Return the changed parts of ``new`` that are after some parts, in their order.
-
-    ``good``: None for a new controller, which does not know the order of earlier changes.
-    """
-    if good is None:
-        return ()
+    """Return the parts of ``new`` that changed since ``good`` and are after some parts, in their
+    order."""
     last = max(_place(changes, part) for part in parts)
     changed = parts_in_order(changes, good.gateway, new, good.changes)
     return tuple(part for part in changed if _place(changes, part) > last)

@@ -25,14 +25,14 @@ import msgspec
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
-from gatehouse.controller.assumed_good import SearchScope, assumed_scopes, named_scope
-from gatehouse.controller.certificate_scopes import with_certificate_scopes
+from gatehouse.controller.assumed_good import SearchScope, named_scope
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import held_back_key, is_route
+from gatehouse.controller.history_order import HistoryOrder
 from gatehouse.controller.named_parts import is_listener, named_parts
 from gatehouse.controller.part_order import parts_after, parts_in_order
 from gatehouse.controller.published_versions import MAX_VERSIONS, PublishedVersions, Version
-from gatehouse.controller.quarantine_search import Rejected, Search
+from gatehouse.controller.quarantine_search import Rejected, Search, Younger
 from gatehouse.controller.quarantined_routes import configured_routes
 from gatehouse.controller.stored_verdicts import (
     REJECTED_BY,
@@ -60,14 +60,15 @@ class Quarantine:
         changes: ChangeLog | None = None,
         history: Callable[[Key], StatusHistory] = lambda _: StatusHistory.NEW,
         clock: Callable[[], float] = time.monotonic,
+        changed_at: Callable[[Key], str] = lambda _: "",
     ) -> None:
         """``trace`` returns what an error message is about. ``spec_of`` returns the present spec of
         an object; None if it does not exist. ``reads`` returns whether the last pass read an
-        input. ``changes`` are those of all objects that are no routes. ``history`` returns what
-        statuses of an earlier controller tell about an object."""
+        input. ``changes`` are those of all objects. ``history`` returns what statuses of an earlier
+        controller tell about an object, and ``changed_at`` when it changed last (RFC 3339)."""
         self._changes = changes if changes is not None else ChangeLog()
         self._gateway, self._trace, self._spec_of = gateway, trace, spec_of
-        self._history = history
+        self._order = HistoryOrder(self._changes, history, changed_at)
         self._serving = self._trials = False
         self._proxies: tuple[str, ...] = ()
         self._unsure: dict[Origin, tuple[bool, str]] = {}
@@ -277,9 +278,8 @@ class Quarantine:
         if not known and self._leave_out_credentials(rejected):
             self._since = None
             return True
-        younger = partial(parts_after, self._changes, self.versions.good)
         self._search = Search.start(
-            version, rejected, self._scopes(rejected, among), among, younger
+            version, rejected, self._scopes(rejected, among), among, self._younger(rejected)
         )
         if self._search is None and not (known and self._leave_out_credentials(rejected)):
             self._abandoned.append(version)
@@ -293,19 +293,23 @@ class Quarantine:
         ports = {entry.port for entry in version.gateway.listeners}
         ports |= {entry.port for entry in version.gateway.l4_listeners}
         named = tuple(part for part in rejected.named if part.origin.port in ports)
+        now, serving = version.compiled, self._serving
         if good is not None:
             parts = parts_in_order(self._changes, good.gateway, version.gateway, good.changes)
             yield SearchScope(good.gateway, (*parts, *named))
-        history = self._history if good is None else lambda _: StatusHistory.SERVED
-        scope = named_scope(version.compiled, rejected.named, history)
+            scope = named_scope(now, rejected.named, lambda _: StatusHistory.SERVED)
+            yield msgspec.structs.replace(scope, parts=(*scope.parts, *named))
+            return
         # An Envoy that serves tests nothing but scopes.
-        trials = self._trials and not (self._serving and is_listener(among))
-        trial = trials and good is None
-        yield msgspec.structs.replace(scope, parts=(*scope.parts, *named), trial=trial)
+        trials = self._trials and not (serving and is_listener(among))
+        yield from self._order.scopes(now, rejected.named, named, serving=serving, trials=trials)
+
+    def _younger(self, rejected: Rejected) -> Younger:
+        """Return the function that returns what changed after parts of a search."""
+        good = self.versions.good
         if good is None:
-            now, serving = version.compiled, self._serving
-            scopes = assumed_scopes(now, self._history, serving=serving, trials=trials)
-            yield from with_certificate_scopes(now, scopes)
+            return partial(self._order.after, rejected.version.changes)
+        return lambda _, new, parts: parts_after(self._changes, good, new, parts)
 
     def _widen(self, search: Search, version: str, rejected: Rejected) -> bool:
         """Continue a search whose parts do not have the cause. Return that the inputs changed."""

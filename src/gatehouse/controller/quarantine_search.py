@@ -20,7 +20,7 @@ from gatehouse.controller.part_order import Parts
 from gatehouse.controller.published_versions import Version
 from gatehouse.dataplane.origin import Origin
 
-Younger = Callable[[ir.GatewayConfiguration, Parts], Parts]
+Younger = Callable[[SearchScope, ir.GatewayConfiguration, Parts], Parts]
 
 MAX_REFINEMENTS = 16
 """Maximum number of divisions of one object. Its other parts then have the verdict together."""
@@ -68,7 +68,8 @@ class Search(msgspec.Struct):
     held: set[Suspect]
     """Parts that are held back."""
     younger: Younger = lambda *_: ()
-    """Returns the parts of a configuration that changed after some parts, the oldest first."""
+    """Returns the parts of a scope and a configuration that changed after some parts, the oldest
+    first."""
     scopes: Iterator[SearchScope] = iter(())
     """The next scopes, for the case that the cause is none of the parts."""
     among: tuple[Origin, ...] = ()
@@ -269,7 +270,7 @@ class Search(msgspec.Struct):
         first, *others = dict.fromkeys(map(_object, rejected.parts))
         if others or not self._proven or self._recalls[first] == MAX_RECALLS:
             return False
-        younger = self.younger(self.new, rejected.parts)
+        younger = self.younger(self.scope, self.new, rejected.parts)
         younger = tuple(part for part in younger if part not in self.held)
         namespace = _namespace(rejected.parts[0])
         own = tuple(part for part in younger if _namespace(part) == namespace)

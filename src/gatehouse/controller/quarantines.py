@@ -109,10 +109,12 @@ class Quarantines:
         record: Callable[[Key, str], None],
         name_of: Callable[[Key], str] = _name,
         history: Callable[[Key], StatusHistory] | None = None,
+        changed_at: Callable[[Key], str] = lambda _: "",
     ) -> None:
         """``changed`` is called when an input changed only because time has passed. ``record``
         records an Event about a Gateway. ``name_of`` returns the name by which it is published.
-        ``history`` returns the history of an object; by default, statuses tell it."""
+        ``history`` returns the history of an object; by default, statuses tell it. ``changed_at``
+        returns when an object changed last; empty if that is not known."""
         self._publisher, self._compiler = publisher, compiler
         self._changed, self._record = changed, record
         self._name_of = name_of
@@ -124,6 +126,7 @@ class Quarantines:
         """Gateways to publish with new inputs, whether their configuration differs or not."""
         self._changes, self._verdicts = ChangeLog(), StoredVerdicts()
         self._history = history or self._verdicts.history
+        self._changed_at = changed_at
         self._timers: dict[Key, asyncio.TimerHandle] = {}
 
     def findings(self, gateway: Key) -> tuple[Unsupported, ...]:
@@ -186,6 +189,7 @@ class Quarantines:
             compiler.reads,
             self._changes,
             self._history,
+            changed_at=self._changed_at,
         )
 
     def reported(self, gateway: Key) -> bool:

@@ -101,7 +101,7 @@ def _suspect_scopes(
             tried.append(scope.good)
 
 
-def scopes_of_each(
+def single_scopes(
     rejected: ir.GatewayConfiguration,
     objects: Iterable[Origin],
     history: Callable[[Key], StatusHistory],

@@ -190,7 +190,7 @@ class _Differences:
             if self._holds(frozenset({port_part(listener.port)})):
                 continue
             clients, hosts = listener.client_validation, old.virtual_hosts if old else ()
-            if clients is not None and self._is_credential_held(clients.trust):
+            if clients is not None and self._holds_credentials((clients.trust,)):
                 clients = old.client_validation if old is not None else None
                 if clients is None:
                     # Nothing new may be served without the validation that it has now.
@@ -200,9 +200,8 @@ class _Differences:
             hosts = _mixed(hosts, listener.virtual_hosts, _hostname, self._host)
             yield msgspec.structs.replace(listener, virtual_hosts=hosts, client_validation=clients)
 
-    def _is_credential_held(self, name: str) -> bool:
-        parts = self._parts((), (name,))
-        return bool(parts) and self._holds(parts)
+    def _holds_credentials(self, names: Iterable[str]) -> bool:
+        return self._holds(self._parts((), names))
 
     def _host(self, old: VirtualHost | None, new: VirtualHost) -> VirtualHost | None:
         if old == new:
@@ -213,7 +212,7 @@ class _Differences:
             held = self._holds(self._parts(self._relevant(origins, old), new.certificates))
             return None if held or (new.routes and not routes) else _with_routes(new, routes)
         certificates = new.certificates
-        if old.certificates != certificates and self._holds(self._parts((), certificates)):
+        if old.certificates != certificates and self._holds_credentials(certificates):
             certificates = old.certificates
         return msgspec.structs.replace(
             new,
@@ -341,7 +340,7 @@ class _Differences:
             return new
         credentials = (new.tls.certificate, new.tls.trust) if new.tls is not None else ()
         tls = new.tls
-        if old.tls != tls and self._holds(self._parts((), credentials)):
+        if old.tls != tls and self._holds_credentials(credentials):
             tls = old.tls
         settings = self._chosen(old.settings, new.settings, new.settings.objects)
         return msgspec.structs.replace(new, tls=tls, settings=settings)

@@ -21,7 +21,7 @@ from gatehouse.controller.assumed_good import (
     assumed_scopes,
     empty_gateway,
     named_scope,
-    scopes_of_each,
+    single_scopes,
 )
 from gatehouse.controller.certificate_scopes import with_certificate_scopes
 from gatehouse.controller.change_log import ChangeLog
@@ -87,7 +87,7 @@ class HistoryOrder:
         yield from map(self._sorted, with_certificate_scopes(rejected, scopes))
         if serving:
             # Alone, none takes another one away that is served.
-            yield from scopes_of_each(rejected, self._youngest(rejected), self._history)
+            yield from single_scopes(rejected, self._youngest(rejected), self._history)
 
     def after(
         self, then: int, scope: SearchScope, new: ir.GatewayConfiguration, parts: Parts

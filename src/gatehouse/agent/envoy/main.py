@@ -30,9 +30,9 @@ from gatehouse.agent.envoy.bootstrap import bootstrap_config
 from gatehouse.agent.envoy.certificates import certificate_chains
 from gatehouse.agent.envoy.downstream import Downstream
 from gatehouse.agent.envoy.envoy_probe import EnvoyProbe
+from gatehouse.agent.envoy.first_configuration import FirstConfiguration
 from gatehouse.agent.envoy.limit_use_monitor import LimitUseMonitor
 from gatehouse.agent.envoy.metrics import CONVERTED, ENVOY_PAGE, FAMILIES, page, raw_page
-from gatehouse.agent.envoy.rejection_reasons import has_certain_state
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.envoy.resource_store import ResourceStore
 from gatehouse.agent.envoy.served_check import ServedCheck
@@ -64,10 +64,6 @@ AGENT_FEATURES = (
 
 _POLL_SECONDS = 0.5
 """Interval in seconds of Envoy's readiness check."""
-
-REJECTION_SECONDS = 10.0
-"""Maximum time in seconds that a resource which Envoy rejects delays the first readiness. The
-control plane leaves out the object that causes it, or finds none."""
 
 
 def _relay(store: ResourceStore, options: AgentOptions) -> Relay:
@@ -143,9 +139,8 @@ class EnvoyAgent:
         """Last reasons written for the reviewer; None before the first."""
         self._changed, self._write_lock = asyncio.Event(), asyncio.Lock()
         self._readiness = "Envoy has not been checked yet"
-        self._complete = bool(self.relay.cache.accepted) and not self.relay.trial
-        """True once it was ready, also in an earlier process."""
-        self._rejecting_since: float | None = None
+        complete = bool(self.relay.cache.accepted) and not self.relay.trial
+        self._first = FirstConfiguration(complete=complete)
 
     def write_bootstrap(self) -> None:
         """Write the bootstrap configuration for the next Envoy. Raises OSError."""
@@ -215,7 +210,8 @@ class EnvoyAgent:
         """Poll Envoy's readiness until cancelled."""
         while True:
             self._readiness = await self.admin.ready()
-            self._complete |= not self.not_ready()
+            if not self.not_ready():
+                self._first.complete()
             await asyncio.sleep(_POLL_SECONDS)
 
     def not_ready(self) -> str:
@@ -224,22 +220,12 @@ class EnvoyAgent:
             return "Envoy is not running"
         if not self.relay.serving:
             return "no configuration is confirmed to be served"
-        return self.liveness.unhealthy or self._readiness or self._incomplete()
+        return self.liveness.unhealthy or self._readiness or self._missing()
 
-    def _incomplete(self) -> str:
-        """Return why the first configuration is not the final one. Empty if it is."""
-        if self._complete:
-            return ""
-        if self.relay.trial:
-            return "the control plane searches for rejected objects"
+    def _missing(self) -> str:
         stream = self.relay.stream
-        if stream is None or has_certain_state(stream.conversation):
-            self._rejecting_since = None
-            return ""
-        now = time.monotonic()
-        self._rejecting_since = self._rejecting_since or now
-        waits = now - self._rejecting_since < REJECTION_SECONDS
-        return "Envoy rejects a part of its first configuration" if waits else ""
+        envoy = stream.conversation if stream is not None else None
+        return self._first.missing(envoy, time.monotonic(), trial=self.relay.trial)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the current metrics of this agent."""

@@ -37,10 +37,16 @@ def has_certain_state(envoy: AdsSession) -> bool:
 
     It may call itself ready after it has rejected its first scopes.
     """
-    states = [state for kind in ADD_ORDER if (state := envoy.subscription(kind)) is not None]
-    if any(state.type_url == SCOPE_TYPE_URL and state.in_flight for state in states):
+    if is_answering_scopes(envoy):
         return False
+    states = [state for kind in ADD_ORDER if (state := envoy.subscription(kind)) is not None]
     return not any(state.rejected or state.uncertain for state in states)
+
+
+def is_answering_scopes(envoy: AdsSession) -> bool:
+    """Return whether Envoy has scopes that it has neither accepted nor rejected."""
+    scopes = envoy.subscription(SCOPE_TYPE_URL)
+    return scopes is not None and scopes.in_flight is not None
 
 
 def combined_nack(reasons: Mapping[str, str]) -> Nack:

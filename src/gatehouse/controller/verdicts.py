@@ -127,13 +127,12 @@ class Verdicts:
         }
         reported = self._reported
         for origin, rejected in reported.objects.items():
-            key = gateway_api.rejected_object_key(self._gateway, gateway_api.key_of(origin))
-            tried = origin not in self._now.objects
-            inputs[key] = msgspec.structs.replace(rejected, tried=tried)
+            tried, key = origin not in self._now.objects, gateway_api.key_of(origin)
+            inputs[gateway_api.rejected_object_key(self._gateway, key, tried=tried)] = rejected
         for name, (_, reason) in reported.credentials.items():
-            key = gateway_api.rejected_credential_key(self._gateway, name)
             tried = name not in self._now.credentials
-            inputs[key] = gateway_api.RejectedCredential(name, reason, tried)
+            key = gateway_api.rejected_credential_key(self._gateway, name, tried=tried)
+            inputs[key] = gateway_api.RejectedCredential(name, reason)
         if self._now.ports:
             inputs[gateway_api.rejected_ports_key(self._gateway)] = frozenset(self._now.ports)
         return inputs

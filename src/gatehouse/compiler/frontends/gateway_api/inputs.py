@@ -134,8 +134,6 @@ class RejectedObject(msgspec.Struct, frozen=True):
     """The object."""
     spec: Any
     reason: str
-    tried: bool = False
-    """True while the proxy tests it again: it is served, and its status reports the rejection."""
 
 
 class RejectedCredential(msgspec.Struct, frozen=True):
@@ -147,26 +145,37 @@ class RejectedCredential(msgspec.Struct, frozen=True):
 
     name: str
     reason: str
-    tried: bool = False
-    """See :attr:`RejectedObject.tried`."""
 
 
 _REJECTED_OBJECT, _REJECTED_CREDENTIAL = "RejectedObject", "RejectedCredential"
+_TRIED_OBJECT, _TRIED_CREDENTIAL = "TriedObject", "TriedCredential"
+"""Kinds of inputs about what a proxy rejected and tests again: it is used, and only its status
+reports the rejection."""
 
 
-def rejected_object_key(gateway: Key, key: Key) -> Key:
-    """Return the key of the :class:`RejectedObject` of an object at a Gateway."""
-    return (_REJECTED_OBJECT, gateway[1], gateway[2], *key)
+def rejected_object_key(gateway: Key, key: Key, *, tried: bool = False) -> Key:
+    """Return the key of the :class:`RejectedObject` of an object at a Gateway.
+
+    ``tried``: of one that the proxy tests again.
+    """
+    return (_TRIED_OBJECT if tried else _REJECTED_OBJECT, gateway[1], gateway[2], *key)
 
 
-def rejected_credential_key(gateway: Key, name: str) -> Key:
-    """Return the key of the :class:`RejectedCredential` with a name at a Gateway."""
-    return (_REJECTED_CREDENTIAL, gateway[1], gateway[2], name)
+def rejected_credential_key(gateway: Key, name: str, *, tried: bool = False) -> Key:
+    """Return the key of the :class:`RejectedCredential` with a name at a Gateway.
+
+    ``tried``: of one that the proxy tests again.
+    """
+    return (_TRIED_CREDENTIAL if tried else _REJECTED_CREDENTIAL, gateway[1], gateway[2], name)
 
 
 INPUT_INDEXES: Mapping[str, tuple[Index, ...]] = {
-    _REJECTED_OBJECT: (lambda value: (("@rejected", *value.key),),),
-    _REJECTED_CREDENTIAL: (lambda value: (("@rejected", value.name),),),
+    **dict.fromkeys(
+        (_REJECTED_OBJECT, _TRIED_OBJECT), (lambda value: (("@rejected", *value.key),),)
+    ),
+    **dict.fromkeys(
+        (_REJECTED_CREDENTIAL, _TRIED_CREDENTIAL), (lambda value: (("@rejected", value.name),),)
+    ),
 }
 """Index buckets of inputs that are not objects: what is rejected, whichever Gateway rejects it."""
 
@@ -181,9 +190,11 @@ def rejected_by_proxy(ask: Ask, gateway: Key, key: Key, *, tried: bool = False) 
     Empty if it does not. ``tried``: also while the proxy tests it again, for a status.
     """
     rejected = ask.read(rejected_object_key(gateway, key))
+    if rejected is None and tried:
+        rejected = ask.read(rejected_object_key(gateway, key, tried=True))
     if not isinstance(rejected, RejectedObject) or rejected.spec != ask.read(key).spec:
         return ""
-    return rejected.reason if tried or not rejected.tried else ""
+    return rejected.reason
 
 
 def rejected_credential(ask: Ask, gateway: Key, name: str, *, tried: bool = False) -> str:
@@ -192,9 +203,9 @@ def rejected_credential(ask: Ask, gateway: Key, name: str, *, tried: bool = Fals
     ``tried``: see :func:`rejected_by_proxy`.
     """
     rejected = ask.read(rejected_credential_key(gateway, name))
-    if not isinstance(rejected, RejectedCredential):
-        return ""
-    return rejected.reason if tried or not rejected.tried else ""
+    if rejected is None and tried:
+        rejected = ask.read(rejected_credential_key(gateway, name, tried=True))
+    return rejected.reason if isinstance(rejected, RejectedCredential) else ""
 
 
 def rejecting_gateways(ask: Ask, key: Key, credentials: Iterable[str] = ()) -> tuple[Key, ...]:

@@ -262,3 +262,41 @@ def test_held_back_client_ca_opens_no_hostname_to_other_clients(
     new = validating("ca-new", "b", "c")
     (part,) = (one for one in changed_parts(good, new, lambda _: True) if one.credential)
     assert without_held_back(HeldBack(good, frozenset({part})), new) == expected
+
+
+@pytest.mark.parametrize("trials", [True, False])
+@pytest.mark.parametrize("bad", ["ca-bad", "ca-none"])
+def test_new_controller_finds_rejected_ca_certificates_of_clients(bad: str, trials: bool) -> None:
+    """No message names them. Routes of the port and of other ports are not the cause."""
+    other = ir.Listener(80, "HTTP", validating("", "c").listeners[0].virtual_hosts)
+    quarantine = Quarantine(
+        GATEWAY, lambda *_: (), lambda _: "spec", lambda _: True, ChangeLog(),
+        lambda _: StatusHistory.SERVED,
+    )  # fmt: skip
+    rejected, gateway = True, ir.GatewayConfiguration("ns/gw")
+    for number in range(40):
+        compiled = validating("ca-bad", "a", "b")
+        left_out = gateway_api.rejected_credential_key(GATEWAY, "ca-bad") in quarantine.inputs
+        listeners = () if left_out else compiled.listeners
+        compiled = msgspec.structs.replace(compiled, listeners=(*listeners, other))
+        held = quarantine.inputs.get(held_back_key(GATEWAY))
+        gateway = compiled if held is None else without_held_back(held, compiled)
+        if quarantine.published(str(number), gateway, compiled):
+            continue
+        clients = [entry.client_validation for entry in gateway.listeners]
+        rejected = any(entry is not None and entry.trust == bad for entry in clients)
+        report = InstanceReport(
+            "i",
+            desired=str(number),
+            confirmed="" if rejected else str(number),
+            proxy="nginx/1",
+            rejected_version=str(number) if rejected else "",
+            takes_trials=trials,
+        )
+        if not process_report(quarantine, DataPlaneReport("ns/gw", str(number), (report,))):
+            break
+    assert not rejected
+    expected = {Origin("ConfigMap", "ns", "clients")} if bad == "ca-bad" else set()
+    assert set(quarantine.left_out) == expected
+    ports = {entry.port: len(entry.virtual_hosts) for entry in gateway.listeners}
+    assert ports == ({80: 1} if expected else {443: 2, 80: 1})

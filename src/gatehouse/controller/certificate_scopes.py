@@ -1,8 +1,10 @@
 """Search for certificates that a proxy rejects, while no version is known to be good. No I/O.
 
-A hostname needs its certificate, so that the search among all routes would leave out every route of
-a hostname with a rejected one, and then the proxy would still reject the hostname. That search
-starts with the hostnames without routes instead. If they are rejected, the cause is a certificate.
+They are the certificates of hostnames and the CA certificates that verify clients. A hostname needs
+its certificate, and a port its CA certificates. So the search among all routes would leave out
+every route of a hostname with a rejected one, and then the proxy would still reject the hostname.
+That search starts with the hostnames without routes instead. If they are rejected, the cause is a
+certificate.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ def with_certificate_scopes(
     rejected: ir.GatewayConfiguration, scopes: Iterable[SearchScope]
 ) -> Iterator[SearchScope]:
     """Yield scopes, and after that of all routes, the scope of all certificates."""
+    validations = (entry.client_validation for entry in rejected.listeners)
+    names = {entry.trust for entry in validations if entry is not None}
+    names |= {entry.name for entry in rejected.certificates}
+    credentials = [entry for entry in rejected.credentials if entry.name in names]
     for scope in scopes:
-        if scope.view is not bare_gateway or not rejected.certificates:
+        if scope.view is not bare_gateway or not credentials:
             yield scope
             continue
         yield msgspec.structs.replace(scope, good=gateway_without_routes(rejected))
-        parts = tuple(
-            Suspect(entry.origins[0], credential=entry.name) for entry in rejected.certificates
-        )
+        parts = tuple(Suspect(entry.origins[0], credential=entry.name) for entry in credentials)
         yield SearchScope(empty_gateway(rejected), parts, gateway_without_routes, scope.trial)
 
 

@@ -32,6 +32,7 @@ from gatehouse.agent.envoy import metrics as envoy_metrics
 from gatehouse.agent.liveness import LivenessMonitor, LivenessPolicy
 from gatehouse.agent.nginx import main as nginx_agent
 from gatehouse.agent.nginx import metrics as nginx_metrics
+from gatehouse.agent.nginx.endpoint_failures import EndpointFailures
 from gatehouse.agent.nginx.plus import metrics as plus_metrics
 from gatehouse.agent.request_lines import NGINX_LINES
 from gatehouse.agent.request_metrics import RouteMetrics
@@ -65,6 +66,11 @@ ENVOY_PAGE = f"""{_KUBE}requests{{of="429|RL|10.0.0.1:6443|{_REQUEST}"}} 1
 """
 """Statistics of an Envoy in front of kube-apiservers."""
 
+FAILED_HANDSHAKE = (
+    "2026/11/24 09:15:07 [error] 7#7: *1 SSL_do_handshake() failed while SSL handshaking to"
+    ' upstream, client: 10.0.0.9, server: , upstream: "https://10.0.0.1:8443/"'
+)
+"""A line of the error log of NGINX."""
 
 _TRAFFIC = {"received": 1, "sent": 1}
 _ZONE = _TRAFFIC | {"processing": 1, "discarded": 1}
@@ -168,6 +174,8 @@ def of_nginx_agent() -> Iterator[Family]:
     """Yield the metrics of an agent of NGINX or NGINX Plus."""
     fake = _agent()
     fake.sidecars = [Fake()]
+    fake.failures = EndpointFailures()
+    fake.failures.count([FAILED_HANDSHAKE])
     yield from _of_samples(nginx_agent.NginxAgent.samples(fake))
     yield from of_traffic()
     page = nginx_metrics.AgentMetrics({}, lambda: (), Path(), Fake())

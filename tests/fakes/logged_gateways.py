@@ -54,6 +54,8 @@ class LoggedGateway(msgspec.Struct, frozen=True):
     connections: ConnectionMetrics
     failures: dict[str, str]
     """Last text of the proxy about a failure, by the name of the backend."""
+    error_log: Path | None = None
+    """Error log of NGINX."""
 
     def lines(self) -> list[str]:
         """Return the complete lines of the log."""
@@ -96,7 +98,7 @@ async def logged(proxy: str, gateway: GatewayConfiguration) -> AsyncIterator[Log
             running_nginx(bound, directory, output),
             _counting(file, NGINX_LINES, NGINX_CONNECTIONS) as metrics,
         ):
-            yield LoggedGateway(address, output, *metrics)
+            yield LoggedGateway(address, output, *metrics, directory / "error.log")
 
 
 @contextlib.asynccontextmanager

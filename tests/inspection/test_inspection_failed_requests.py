@@ -61,3 +61,40 @@ def test_failures_of_routes_name_the_port_of_the_endpoint() -> None:
     assert line.startswith("Service shop/ui: 1 of 1, reason connection_failure")
     assert "Check that 8080 is the right targetPort of Service shop/ui" in line
     assert failure_lines(with_failures([route], ())) == []
+
+
+def test_failed_handshakes_of_nginx_are_no_refused_connections() -> None:
+    def endpoint_failures(**reasons: int) -> MetricsPage:
+        samples = (
+            f'gatehouse_agent_endpoint_failures_total{{endpoint="10.0.0.{number}:8443",'
+            f'reason="{reason}"}} {count}\n'
+            for number, (reason, count) in enumerate(reasons.items(), 1)
+        )
+        return MetricsPage("shop/web-1", "".join(samples))
+
+    endpoints = (
+        ExplainedEndpoint("10.0.0.1:8443", ready=True),
+        ExplainedEndpoint("10.0.0.2:8443", ready=True),
+    )
+    backends = [ExplainedBackend("Service shop/ui:80", 1, 100.0, endpoints)]
+    counted = page(("Service/shop/ui", "connection_failure", 3))
+
+    def cause(**reasons: int) -> str:
+        (failure,) = explain_failures(backends, [counted, endpoint_failures(**reasons)])
+        assert (failure.reason, failure.requests) == ("connection_failure", 3)
+        return failure.cause
+
+    unknown = "the endpoint refused or closed the connection, or a TLS handshake of NGINX with it"
+    refused = "the endpoint refused or closed the connection. Check that 8443 is the right target"
+    handshake = "the TLS handshake failed. Check that the port of the endpoint speaks TLS"
+    assert cause().startswith(unknown)
+    assert cause(connection_failure=1).startswith(refused)
+    assert cause(backend_tls=2, connection_failure=0).startswith(handshake)
+    assert cause(backend_certificate=1).startswith("the certificate of the endpoint is not valid")
+    both = cause(connection_failure=1, backend_tls=2)
+    assert both.startswith(handshake)
+    assert f"; {refused}" in both
+    # Endpoints of other backends do not count.
+    other = MetricsPage("shop/web-1", endpoint_failures(backend_tls=1).text.replace("0.1", "9.1"))
+    (failure,) = explain_failures(backends, [counted, other])
+    assert failure.cause.startswith(unknown)

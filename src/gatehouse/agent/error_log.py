@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -27,6 +28,8 @@ class ErrorLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.observe: Callable[[list[str]], None] = lambda _lines: None
+        """Function that gets all lines that `forward` reads."""
 
     def position(self) -> int:
         """Return the current end of the log, for a later call of `lines`."""
@@ -65,6 +68,7 @@ class ErrorLog:
         while True:
             await asyncio.sleep(1.0)
             lines, position = self.lines(position)
+            self.observe(lines)
             for line in lines[-100:]:
                 record = log.error if is_severe(line) else log.warning
                 (log.info if _MINOR.match(line) else record)(

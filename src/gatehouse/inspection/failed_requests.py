@@ -13,6 +13,16 @@ from gatehouse.inspection.data_plane_metrics import MetricsPage
 from gatehouse.inspection.status_report import ReportedBackend, ReportedObject
 
 _COUNTER = "gatehouse_backend_requests_total"
+_ENDPOINT_COUNTER = "gatehouse_agent_endpoint_failures_total"
+
+_CONNECTION_FAILURE = "connection_failure"
+"""Reason that NGINX also counts for failed TLS handshakes."""
+
+_REFUSED = (
+    "the endpoint refused or closed the connection. Check that {port} is the right targetPort of"
+    " {backend}"
+)
+"""Cause of connection failures of NGINX that were no handshakes."""
 
 _CAUSES = {
     "connection_failure": "the endpoint refused or closed the connection, or a TLS handshake of"
@@ -37,11 +47,11 @@ def failure_cause(reason: str, backend: str, port: str) -> str:
 
 
 def explain_failures(
-    backends: Iterable[ExplainedBackend], pages: Iterable[MetricsPage]
+    backends: Iterable[ExplainedBackend], pages: Sequence[MetricsPage]
 ) -> tuple[ExplainedFailure, ...]:
     """Return the failed requests to backends since the starts of data planes, by reason."""
     endpoints = {
-        entry.backend.rpartition(":")[0]: entry.endpoints[0].address if entry.endpoints else ""
+        entry.backend.rpartition(":")[0]: tuple(endpoint.address for endpoint in entry.endpoints)
         for entry in backends
     }
     return _failures(endpoints, pages)
@@ -53,7 +63,7 @@ def with_failures(
     """Return objects whose backends have the failed requests since the starts of data planes."""
     reported = tuple(reported)
     endpoints = {
-        f"Service {backend.service}": backend.addresses[0].address if backend.addresses else ""
+        f"Service {backend.service}": tuple(endpoint.address for endpoint in backend.addresses)
         for item in reported
         for backend in item.backends
     }
@@ -88,31 +98,48 @@ def failure_line(failure: ExplainedFailure) -> str:
 
 
 def _failures(
-    endpoints: Mapping[str, str], pages: Iterable[MetricsPage]
+    endpoints: Mapping[str, tuple[str, ...]], pages: Sequence[MetricsPage]
 ) -> tuple[ExplainedFailure, ...]:
-    """Return the failures of backends. ``endpoints``: an endpoint of each, or an empty text."""
-    counts = _counts(pages)
+    """Return the failures of backends. ``endpoints``: the addresses of each."""
+    counts = _counts(pages, _COUNTER, "backend")
+    attempts = _counts(pages, _ENDPOINT_COUNTER, "endpoint")
     totals = Counter[str]()
     for (label, _), number in counts.items():
         totals[label] += number
     result = []
-    for name, endpoint in endpoints.items():
+    for name, addresses in endpoints.items():
         label = name.replace(" ", "/", 1)
-        port = endpoint.rpartition(":")[2] or "the port of the endpoint"
         for (other, reason), number in sorted(counts.items()):
             if other == label and reason and number:
-                cause = failure_cause(reason, name, port)
+                cause = _cause(reason, name, addresses, attempts)
                 result.append(ExplainedFailure(name, reason, number, totals[label], cause))
     return tuple(result)
 
 
-def _counts(pages: Iterable[MetricsPage]) -> Counter[tuple[str, str]]:
-    """Return the number of requests by the labels ``backend`` and ``reason``."""
+def _cause(
+    reason: str, backend: str, addresses: Sequence[str], attempts: Mapping[tuple[str, str], int]
+) -> str:
+    """Return the cause of a reason. ``attempts``: failed attempts by address and reason."""
+    texts = {**_CAUSES, _CONNECTION_FAILURE: _REFUSED}
+    causes = {
+        own: (texts[own], address)
+        for (address, own), number in sorted(attempts.items(), key=lambda item: item[1])
+        if reason == _CONNECTION_FAILURE and address in addresses and own in texts and number
+    }
+    first = addresses[0] if addresses else ""
+    return "; ".join(
+        text.format(backend=backend, port=address.rpartition(":")[2] or "the port of the endpoint")
+        for text, address in reversed(causes.values() or [(_CAUSES.get(reason, ""), first)])
+    )
+
+
+def _counts(pages: Iterable[MetricsPage], counter: str, label: str) -> Counter[tuple[str, str]]:
+    """Return the values of a counter by a label and the label ``reason``."""
     result = Counter[tuple[str, str]]()
     for page in pages:
-        lines = [line for line in page.text.splitlines() if line.startswith(_COUNTER)]
+        lines = [line for line in page.text.splitlines() if line.startswith(counter)]
         for family in text_string_to_metric_families("\n".join([*lines, ""])):
             for sample in family.samples:
                 labels = sample.labels
-                result[labels["backend"], labels.get("reason", "")] += int(sample.value)
+                result[labels[label], labels.get("reason", "")] += int(sample.value)
     return result

@@ -24,6 +24,7 @@ from fakes.authority import Authority
 from fakes.envoy_serving import host, plain, route_to
 from fakes.logged_gateways import PROXIES, LoggedGateway, logged
 from fakes.loopback import free_port
+from gatehouse.agent.nginx.endpoint_failures import EndpointFailures
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import Origin
@@ -49,16 +50,20 @@ class Case(msgspec.Struct, frozen=True):
     nginx: str
     protocol: Any = "http"
     tls: ir.BackendTls | None = None
+    in_error_log: str = ""
+    """Reason that the error log of NGINX gives; empty: that of the access log."""
 
 
 CASES = {
     "refused": Case("nothing", CONNECTION, CONNECTION),
     "refused TLS": Case("nothing", CONNECTION, CONNECTION, tls=TLS),
     "closed": Case("closing", CONNECTION, CONNECTION),
-    "unknown authority": Case("other authority", CERTIFICATE, CONNECTION, tls=TLS),
-    "other name": Case("tls", CERTIFICATE, CONNECTION, tls=ir.BackendTls("x.internal", "trust")),
-    "expired": Case("expired", CERTIFICATE, CONNECTION, tls=TLS),
-    "TLS to a plain port": Case("plain", HANDSHAKE, CONNECTION, tls=TLS),
+    "unknown authority": Case("other authority", CERTIFICATE, CONNECTION, "http", TLS, CERTIFICATE),
+    "other name": Case(
+        "tls", CERTIFICATE, CONNECTION, "http", ir.BackendTls("x.internal", "trust"), CERTIFICATE
+    ),
+    "expired": Case("expired", CERTIFICATE, CONNECTION, "http", TLS, CERTIFICATE),
+    "TLS to a plain port": Case("plain", HANDSHAKE, CONNECTION, "http", TLS, HANDSHAKE),
     "plain to a TLS port": Case("alerting", PROTOCOL, PROTOCOL),
     "HTTP/2 to HTTP/1.1": Case("plain", PROTOCOL, PROTOCOL, "h2c"),
     "gRPC to HTTP/1.1": Case("plain", PROTOCOL, PROTOCOL, "grpc"),
@@ -126,8 +131,10 @@ def _context(authority: Authority, **more: Any) -> ssl.SSLContext:
 
 
 @contextlib.asynccontextmanager
-async def failing(proxy: str, directory: Path) -> AsyncIterator[LoggedGateway]:
-    """Serve a route to the backend of each case."""
+async def failing(
+    proxy: str, directory: Path
+) -> AsyncIterator[tuple[LoggedGateway, dict[str, str]]]:
+    """Serve a route to the backend of each case. Yield the case of each endpoint, too."""
     authority = Authority(directory)
     (directory / "other").mkdir()
     contexts = {
@@ -137,12 +144,13 @@ async def failing(proxy: str, directory: Path) -> AsyncIterator[LoggedGateway]:
     }
     trust = ir_gateway.TrustBundle("trust", authority.pem)
     async with contextlib.AsyncExitStack() as stack:
-        clusters, routes = [], []
-        for number, case in enumerate(CASES.values()):
+        clusters, routes, endpoints = [], [], {}
+        for number, (title, case) in enumerate(CASES.items()):
             name = f"c{number}"
             endpoint = await stack.enter_async_context(
                 server(case.server, contexts.get(case.server))
             )
+            endpoints[f"{endpoint.address}:{endpoint.port}"] = title
             clusters.append(
                 ir.Cluster(
                     name,
@@ -155,7 +163,7 @@ async def failing(proxy: str, directory: Path) -> AsyncIterator[LoggedGateway]:
             grpc = {"grpc": True} if case.protocol == "grpc" else {}
             routes.append(route_to(name, f"shop/{name}/0/0", f"/{name}", **grpc))
         gateway = plain([host("", *routes)], clusters, trust_bundles=(trust,))
-        yield await stack.enter_async_context(logged(proxy, gateway))
+        yield await stack.enter_async_context(logged(proxy, gateway)), endpoints
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
@@ -165,7 +173,8 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
     expected = {name: getattr(case, proxy) for name, case in CASES.items()}
     reasons: dict[str, str] = {}
     counted: dict[str, str] = {}
-    async with failing(proxy, tmp_path) as served, aiohttp.ClientSession() as client:
+    in_error_log: dict[str, str] = {}
+    async with failing(proxy, tmp_path) as (served, endpoints), aiohttp.ClientSession() as client:
         for number, name in enumerate(CASES):
             headers = GRPC if CASES[name].protocol == "grpc" else {}
             url = f"http://{served.address}:8080/c{number}"
@@ -181,6 +190,13 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
                     backend: reason
                     for reason, backend in re.findall(_COUNTED, served.requests.text())
                 }
+        if served.error_log is not None:
+            failures = EndpointFailures()
+            failures.count(served.error_log.read_text().splitlines())
+            in_error_log = {
+                endpoints[sample.labels["endpoint"]]: sample.labels["reason"]
+                for sample in failures.samples()
+            }
     assert reasons == expected
     # NGINX does not count bytes from an endpoint that are no response.
     in_metric = {"HTTP/2 to HTTP/1.1", "gRPC to HTTP/1.1"} if proxy == "nginx" else set()
@@ -188,3 +204,7 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
         assert counted[f"c{number}"] == (CONNECTION if name in in_metric else expected[name]), name
         if proxy == "envoy" and name in WHY:
             assert WHY[name] in served.failures[f"c{number}"]
+    if proxy == "nginx":
+        assert in_error_log == {
+            name: case.in_error_log or case.nginx for name, case in CASES.items()
+        }

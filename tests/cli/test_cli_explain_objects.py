@@ -75,6 +75,28 @@ def test_gateway_that_is_not_programmed_is_named_first(
     assert result.answer.cause == f"{cause}Service default/app:80"
 
 
+@pytest.mark.parametrize(
+    ("programmed", "cause"),
+    [
+        ("False", "no answer: Gateway default/web: listener http: cannot bind; once it is "
+                  "programmed: forwarded to Service default/app:80"),
+        ("True", "forwarded to Service default/app:80"),
+    ],
+)  # fmt: skip
+def test_listener_that_the_proxy_rejected_is_named_first(programmed: str, cause: str) -> None:
+    secret = {"kind": "Secret", "metadata": {"name": "tls", "namespace": "default"}}
+    objects = request_causes.base("gatehouse-envoy", ("127.0.0.1", 9000), secret)
+    rejected = {"type": "Programmed", "status": programmed, "message": "listener http: cannot bind"}
+    objects[1]["status"] = {
+        "conditions": [{"type": "Programmed", "status": "True"}],
+        "listeners": [{"name": "http", "conditions": [rejected]}],
+    }
+    objects.append(request_causes.http_route("a", request_causes.to("app")))
+    target = parse_request_target(("http://a.example:8080/",), (), None, "")
+    result = explain_target(ObjectSet([*CLASSES, *objects], [], ()), target, "", offline=False)
+    assert result.answer.cause == cause
+
+
 def test_policies_are_named_with_the_field_that_applies() -> None:
     secret = {"kind": "Secret", "metadata": {"name": "tls", "namespace": "default"}}
     policy = {

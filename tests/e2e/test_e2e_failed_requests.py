@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from fakes.kinds import resource_of
 from fakes.loopback import free_port
 from fakes.patience import until
 from fakes.request_causes import endpoints, http_route, service, to
+from gatehouse.apis import resources
 from gatehouse.cli.explain import explain
 from gatehouse.cli.status import status
 from gatehouse.kube import client as kube
@@ -113,4 +115,57 @@ async def test_reasons_of_failed_requests_are_in_the_output(
         await until(functools.partial(fails, name))
         await until(functools.partial(is_named, name))
     for item in (*objects, *hello(class_name)[:1]):
+        await client.delete(resource_of(item["kind"]), item["metadata"]["name"], "default")
+
+
+@pytest.mark.parametrize("class_name", CLASSES)
+async def test_port_in_use_is_named_until_it_is_free(
+    installation: Installation, client: kube.Client, class_name: str
+) -> None:
+    """The data plane tries the port again without any action of an operator."""
+    await apply(client, hello(class_name))
+    where = await address(client)
+    words = ("--kubeconfig", str(installation.kubeconfig))
+
+    async def output(command: Command, *more: str) -> str:
+        result = await asyncio.to_thread(CliRunner().invoke, command, [*more, *words])
+        return result.output
+
+    gateway = await client.get(resources.GATEWAYS, "web", "default")
+    listeners = [*gateway["spec"]["listeners"], {"name": "more", "port": 8099, "protocol": "HTTP"}]
+    taken = await asyncio.start_server(lambda _, writer: writer.close(), where, 8099)
+    async with taken:
+        await client.patch(resources.GATEWAYS, "web", {"spec": {"listeners": listeners}}, "default")
+
+        async def is_named() -> bool:
+            url = "http://any.example:8099/"
+            problems, explained = await output(status, "--problems"), await output(explain, url)
+            lines = [line for line in problems.splitlines() if " listener more: " in line]
+            lines.append(explained.partition("\n")[0].removeprefix("no answer: "))
+            return len(lines) == 2 and all(
+                line.startswith("Gateway default/web")
+                and " listener more: " in line
+                and f"{where}:8099" in line
+                and re.search("Address (already )?in use", line) is not None
+                for line in lines
+            )
+
+        await until(is_named)
+
+    async def is_served() -> bool:
+        with contextlib.suppress(aiohttp.ClientError):
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://{where}:8099/") as response,
+            ):
+                return response.status in (200, 502, 503)
+        return False
+
+    await until(is_served)
+
+    async def is_healed() -> bool:
+        return "8099" not in await output(status, "--problems")
+
+    await until(is_healed)
+    for item in hello(class_name)[:1]:
         await client.delete(resource_of(item["kind"]), item["metadata"]["name"], "default")

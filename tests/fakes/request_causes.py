@@ -168,6 +168,7 @@ def _cases_of_matches() -> list[CauseCase]:
     version = [{"name": "x-version", "value": "2"}]
     pattern = [{"name": "q", "type": "RegularExpression", "value": "[a-z]+"}]
     exact = {"type": "Exact", "value": "/api"}
+    expression = "RegularExpression"
     return [
         CauseCase("method", "404: no match: HTTPRoute default/method: spec.rules[0].matches[0] "
                   "needs method GET, not 'POST'",
@@ -181,6 +182,16 @@ def _cases_of_matches() -> list[CauseCase]:
         CauseCase("query", "needs query parameter q that matches '[a-z]+', not '1'",
                   [http_route("query", matching(to("app"), queryParams=pattern))],
                   (url("query", "/?q=1"),)),
+        CauseCase("pattern", "404: HTTPRoute default/pattern: spec.rules[1].matches[0]: path: "
+                  "regular expression is not valid for RE2: missing ): /a(b",
+                  [http_route("pattern", matching(to("app"), path=exact),
+                              matching(to("app"), path={"type": expression, "value": "/a(b"}))],
+                  (url("pattern", "/ab"),)),
+        CauseCase("headerpattern", "404: HTTPRoute default/headerpattern: spec.rules[0].matches[0]:"
+                  " header x: regular expression is not valid for RE2: missing ]: [a",
+                  [http_route("headerpattern", matching(to("app"), headers=[
+                      {"type": expression, "name": "x", "value": "[a"}]))],
+                  (url("headerpattern"), "-H", "X: a")),
         CauseCase("path", "needs path '/api', not '/api/v1'",
                   [http_route("path", matching(to("app"), path=exact))],
                   (url("path", "/api/v1"),)),

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gatehouse.apis.objects import Object
+from gatehouse.compiler.evaluation.explaining import no_listener_cause
 from gatehouse.compiler.evaluation.explanation import Explanation
 from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.compiler.evaluation.l4_matching import L4Connection
@@ -120,9 +121,8 @@ def explain_target(
         every = [ask(explain_at_gateway, key, target.subject, offline) for key in keys]
     explanation = choose_explanation(every, target.host)
     if not offline:
-        explanation = unless_programmed(
-            existing_gateway(resolved, explanation.gateway), explanation
-        )
+        gateway_object = existing_gateway(resolved, explanation.gateway)
+        explanation = unless_programmed(gateway_object, explanation, target.port)
     notes = (*explanation.notes, *conditions_of(resolved, explanation), *resolved.notes)
     return msgspec.structs.replace(explanation, notes=notes)
 
@@ -147,18 +147,40 @@ def existing_gateway(objects: ObjectSet, name: str) -> Object:
     return next(item for item in gateways if object_name(item) == f"Gateway {name}")
 
 
-def unless_programmed(gateway: Object, explanation: Explanation) -> Explanation:
-    """Return the explanation, which names the reason if the Gateway is not programmed.
+def unless_programmed(gateway: Object, explanation: Explanation, port: int) -> Explanation:
+    """Return the explanation, which names the reason if the Gateway or the port is not programmed.
 
     Its data plane may still serve an earlier configuration, so that the answer is uncertain.
     """
     conditions = (gateway.get("status") or {}).get("conditions")
     status, message = condition_status(conditions, "Programmed")
     if status == "True":
-        return explanation
+        return _unless_port_is_rejected(gateway, explanation, port)
     cause = f"Gateway {explanation.gateway} is not programmed: {message}"
     cause = f"{cause}; once it is: {explanation.answer.cause}"
     answer = msgspec.structs.replace(explanation.answer, verdict="mixed", cause=cause)
+    return msgspec.structs.replace(explanation, answer=answer)
+
+
+def _unless_port_is_rejected(gateway: Object, explanation: Explanation, port: int) -> Explanation:
+    """Return the explanation, which names the reason if no listener of a port is programmed."""
+    names = {item["name"] for item in gateway["spec"]["listeners"] if item["port"] == port}
+    statuses = [
+        condition_status(entry.get("conditions"), "Programmed")
+        for entry in (gateway.get("status") or {}).get("listeners") or ()
+        if entry["name"] in names
+    ]
+    answer = explanation.answer
+    is_left_out = answer.cause == no_listener_cause(port)
+    is_explained = answer.verdict == "no-answer" and not is_left_out
+    if not statuses or is_explained or any(status != "False" for status, _ in statuses):
+        return explanation
+    # The message starts with the name of the listener.
+    cause = f"no answer: Gateway {explanation.gateway}: {statuses[0][1]}"
+    if not is_left_out:
+        cause = f"{cause}; once it is programmed: {answer.cause}"
+    verdict = answer.verdict if is_left_out else "mixed"
+    answer = msgspec.structs.replace(answer, verdict=verdict, cause=cause)
     return msgspec.structs.replace(explanation, answer=answer)
 
 

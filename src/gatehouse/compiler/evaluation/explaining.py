@@ -99,6 +99,10 @@ def explain_http(ask: Ask, key: Key, request: HttpRequest, assume_endpoints: boo
         unattached=unattached,
     )
     if decision.route is None:
+        for mismatch in decision.mismatches:
+            if all(field.invalid for field in mismatch.fields):
+                findings = _unsupported(ask, key, mismatch.route)
+                missing += [finding for finding in findings if not finding.served]
         rejected = "; ".join(f"{finding.origin}: {finding.reason}" for finding in missing)
         answer = _unmatched(decision, request, unattached, rejected)
         return msgspec.structs.replace(base, answer=answer)
@@ -138,11 +142,16 @@ def _listeners(ask: Ask, key: Key, port: int) -> tuple[ListenerState, ...]:
     return tuple(state for state in ask(ordered_listeners, key) if state.spec.port == port)
 
 
+def no_listener_cause(port: int) -> str:
+    """Return the cause of a request to a port that no listener serves."""
+    return f"no answer: no listener on port {port}"
+
+
 def missing_port(
     listeners: Iterable[ListenerState], request: HttpRequest, base: Explanation
 ) -> ExpectedResponse:
     """Return the response on a port without a served listener of the request's protocol."""
-    cause = f"no answer: no listener on port {request.port}"
+    cause = no_listener_cause(request.port)
     for state in listeners:
         name, protocol = state.spec.name, state.spec.protocol
         if protocol == "HTTPS" and state.served and not request.tls:

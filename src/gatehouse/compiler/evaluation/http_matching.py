@@ -29,10 +29,14 @@ class FieldMismatch(msgspec.Struct, frozen=True, rename="camel"):
     """Description of the values that match."""
     value: str
     """Value of the request; empty if it has none."""
+    invalid: bool = False
+    """True: the regular expression of the field is not valid, so that no value matches."""
 
     @property
     def text(self) -> str:
         """The mismatch as part of a sentence."""
+        if self.invalid:
+            return f"needs {self.field} {self.needs}, which is no valid regular expression"
         got = f"not {self.value!r}" if self.value else "which the request does not have"
         return f"needs {self.field} {self.needs}, {got}"
 
@@ -136,19 +140,25 @@ def _mismatches(
 ) -> Iterator[FieldMismatch]:
     if not _matches_path(match.path, paths):
         path = request.target.partition("?")[0]
-        yield FieldMismatch("path", _path_needs(match.path), path)
+        invalid = isinstance(match.path, ir.PathRegex) and not _is_valid(match.path.value)
+        yield FieldMismatch("path", _path_needs(match.path), path, invalid)
     if match.method not in ("", request.method):
         yield FieldMismatch("method", match.method, request.method)
     for item in match.headers:
         value = request.header(item.name)
         # An empty header equals an absent one.
         if not value or not _matches_value(item, value, value):
-            yield FieldMismatch(f"header {item.name}", _value_needs(item), value)
+            yield _value_mismatch(f"header {item.name}", item, value)
     parameters = query_parameters(request.target) if match.query else {}
     for item in match.query:
         sent = parameters.get(item.name, "")
         if not sent or not _matches_value(item, sent, decode_parameter(sent)):
-            yield FieldMismatch(f"query parameter {item.name}", _value_needs(item), sent)
+            yield _value_mismatch(f"query parameter {item.name}", item, sent)
+
+
+def _value_mismatch(field: str, item: ir.ValueMatch, value: str) -> FieldMismatch:
+    needs = f"that matches {item.value!r}" if item.regex else repr(item.value)
+    return FieldMismatch(field, needs, value, item.regex and not _is_valid(item.value))
 
 
 def matches_target(match: ir.PathMatch, target: str) -> bool:
@@ -177,15 +187,29 @@ def _matches_value(item: ir.ValueMatch, encoded: str, decoded: str) -> bool:
 
 
 def _matches_whole(pattern: str, value: bytes) -> bool:
+    """Return whether a value matches. None matches an invalid expression."""
+    try:
+        return re2.fullmatch(pattern.encode(), value, _options()) is not None
+    except (re2.error, UnicodeError):
+        # Proxies reject the expression, and the back end reports it.
+        return False
+
+
+def _is_valid(pattern: str) -> bool:
+    """Return whether an expression is valid for RE2."""
+    try:
+        re2.compile(pattern.encode(), _options())
+    except (re2.error, UnicodeError):
+        return False
+    return True
+
+
+def _options() -> re2.Options:
     options = quiet_options()
     options.dot_nl = True
     # Proxies match bytes, not characters.
     options.encoding = re2.Options.Encoding.LATIN1
-    try:
-        return re2.fullmatch(pattern.encode(), value, options) is not None
-    except (re2.error, UnicodeError):
-        # Proxies reject the expression, and the back end reports it.
-        return False
+    return options
 
 
 def _path_needs(match: ir.PathMatch) -> str:
@@ -196,7 +220,3 @@ def _path_needs(match: ir.PathMatch) -> str:
             return f"prefix {value!r}"
         case ir.PathRegex(value):
             return f"that matches {value!r}"
-
-
-def _value_needs(item: ir.ValueMatch) -> str:
-    return f"that matches {item.value!r}" if item.regex else repr(item.value)

@@ -150,6 +150,30 @@ async def test_encoded_line_end_is_part_of_the_path(runner: Runner, tmp_path: Pa
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
+async def test_regular_expression_precedes_prefixes(runner: Runner, tmp_path: Path) -> None:
+    """Also if the prefix is longer, or all paths have it. An exact path precedes both."""
+
+    def rule(kind: str, value: str) -> dict[str, Any]:
+        edit = {"set": [{"name": "X-Rule", "value": f"{kind} {value}"}]}
+        filters = [{"type": "RequestHeaderModifier", "requestHeaderModifier": edit}]
+        return {**RULE, "matches": [{"path": {"type": kind, "value": value}}], "filters": filters}
+
+    rules = {
+        "/": rule("PathPrefix", "/"),
+        "/items/long/name": rule("PathPrefix", "/items/long"),
+        "/items/7": rule("RegularExpression", "/items/[0-9]+"),
+        "/items/long/7": rule("RegularExpression", "/i.*[0-9]"),
+        "/items/8": rule("Exact", "/items/8"),
+    }
+    async with served(runner, tmp_path, 0, *rules.values()) as proxy:
+        for path, expected in rules.items():
+            _, _, echo = await proxy.send(path)
+            (edit,) = expected["filters"]
+            (header,) = edit["requestHeaderModifier"]["set"]
+            assert values(echo, "x-rule") == [header["value"]], path
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("backoff", [{}, {"backoff": "1ms"}], ids=["at once", "with pause"])
 async def test_every_attempt_has_the_path_rewritten_once(
     runner: Runner, backoff: dict[str, str], tmp_path: Path

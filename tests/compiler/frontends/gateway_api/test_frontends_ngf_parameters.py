@@ -247,3 +247,44 @@ def test_worker_connections_beyond_ports_of_an_address_are_invalid() -> None:
         "spec.workerConnections: must be from 1 to 65535"
         in compiled({"workerConnections": 65536})[1]
     )
+
+
+@pytest.mark.parametrize("controller", [gateway_api.NGINX, gateway_api.ENVOY])
+@pytest.mark.parametrize("group", ["", "core"])
+def test_core_is_the_group_of_services_in_target_references(group: str, controller: str) -> None:
+    target = {"group": group, "kind": "Service", "name": "s"}
+    spec = {"targetRefs": [target], "keepAlive": {"connections": 7}}
+    policy: Key = ("UpstreamSettingsPolicy", "n", "p")
+    of_controller = {"controllerName": controller}
+    others = ((policy, spec), (("GatewayClass", "", "c"), of_controller))
+    with engine("HTTPRoute", [{"backendRefs": [BACKEND]}], *others).compile() as ask:
+        gateway = ask(gateway_api.compile_gateway, GATEWAY)
+        outcome = ask(gateway_api.gateway_api_status, policy)
+    assert gateway is not None
+    (cluster,) = gateway.clusters
+    assert cluster.settings.connections == 7
+    assert "targetRef" not in str(outcome)
+
+
+@pytest.mark.parametrize("controller", [gateway_api.NGINX, gateway_api.ENVOY])
+def test_name_servers_of_an_nginx_proxy_resolve_external_names(controller: str) -> None:
+    addresses = [{"type": "IPAddress", "value": "192.0.2.53"}]
+    reference = {"group": "gateway.nginx.org", "kind": "NginxProxy", "name": "p", "namespace": "n"}
+    ports = [{"name": "p", "port": 80}]
+    external = {"type": "ExternalName", "externalName": "api.example.net", "ports": ports}
+    compiler = engine(
+        "HTTPRoute",
+        [{"backendRefs": [BACKEND]}],
+        (PARAMETERS, {"dnsResolver": {"addresses": addresses, "timeout": "2s"}}),
+        (("GatewayClass", "", "c"), {"controllerName": controller, "parametersRef": reference}),
+        (("Service", "n", "s"), external),
+    )
+    settings = gateway_api.ControllerSettings(bind="any", external_names=("example.net",))
+    compiler.commit({gateway_api.SETTINGS_KEY: settings})
+    with compiler.compile() as ask:
+        gateway = ask(gateway_api.compile_gateway, GATEWAY)
+    assert gateway is not None
+    (cluster,) = gateway.clusters
+    assert cluster.endpoints[0].address == "api.example.net"
+    assert cluster.resolution is not None
+    assert (cluster.resolution.addresses, cluster.resolution.timeout) == (("192.0.2.53",), 2.0)

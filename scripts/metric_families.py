@@ -174,8 +174,8 @@ def of_nginx_agent() -> Iterator[Family]:
     """Yield the metrics of an agent of NGINX or NGINX Plus."""
     fake = _agent()
     fake.sidecars = [Fake()]
-    fake.failures = EndpointFailures()
-    fake.failures.count([FAILED_HANDSHAKE])
+    fake.supervisor.failures = EndpointFailures()
+    fake.supervisor.failures.count([FAILED_HANDSHAKE])
     yield from _of_samples(nginx_agent.NginxAgent.samples(fake))
     yield from of_traffic()
     page = nginx_metrics.AgentMetrics({}, lambda: (), Path(), Fake())

@@ -25,6 +25,7 @@ from fakes.installation_fixtures import shared_installation as installation
 from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.cli.explain import explain
+from gatehouse.cli.status import status
 from gatehouse.kube import client as kube
 
 __all__ = ["installation"]
@@ -91,6 +92,35 @@ async def test_rejected_snippet_is_not_explained_as_forwarded(
         )
 
     await until(recorded)
+
+
+async def test_rejected_policy_with_snippets_is_named_by_status(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    """Requests go on without the policy, so that only the status shows the fault."""
+    await apply(client, hello())
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "web"}
+    bad: dict[str, Any] = BAD_SNIPPETS_FILTER
+    spec = {**bad["spec"], "targetRefs": [target]}
+    policy = {**bad, "kind": "SnippetsPolicy", "spec": spec}
+    await apply(client, [policy])
+    words = ["--problems", "--kubeconfig", str(installation.kubeconfig)]
+    output = ""
+
+    async def is_named() -> bool:
+        nonlocal output
+        output = (await asyncio.to_thread(CliRunner().invoke, status, words)).output
+        return any(
+            line.startswith("SnippetsPolicy default/bad")
+            and "rejected by nginx/" in line
+            and "not_a_directive" in line
+            for line in output.splitlines()
+        )
+
+    try:
+        await until(is_named)
+    except TimeoutError:
+        pytest.fail(output)
 
 
 async def test_match_that_nginx_lacks_is_not_explained_as_forwarded(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 
 import aiohttp
@@ -54,6 +55,30 @@ async def test_traffic_continues_while_a_process_of_the_installation_is_killed(
             await _assert_change_is_served(fresh, where, f"/after-{part}")
     assert answers.keys() == {"200"}
     assert (installation.agent(), installation.nginx()) == (agent, nginx)
+
+
+@pytest.mark.long
+async def test_hung_controller_is_reported_and_replaced(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    """It is killed 30 s after its last heartbeat."""
+    await apply(client, hello())
+    where = await address(client)
+    hung = installation.part("controller")
+    async with traffic(where) as answers:
+        hung.signal(signal.SIGSTOP)
+
+        async def is_replaced() -> bool:
+            record = process_records.recorded(installation.state / "run" / "controller.json")
+            return record is not None and record != hung
+
+        await until(is_replaced)
+        await _assert_change_is_served(client, where, "/after-hung")
+    assert answers.keys() == {"200"}
+    lines = installation.output.read_text().splitlines()
+    entries = [json.loads(line) for line in lines if line.startswith("{")]
+    killed = [entry for entry in entries if entry["event"] == "hung process killed"]
+    assert [(entry["part"], entry["pid"]) for entry in killed] == [("controller", hung.pid)]
 
 
 async def test_traffic_continues_while_the_agent_is_killed(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from cryptography.x509 import DNSName
 
+from fakes import kube_upstream
 from fakes.authority import Authority
 from fakes.chromium import CHROMIUM, open_page
 from fakes.console import log_in, running_console, show
@@ -85,6 +86,7 @@ async def test_unready_server_is_reported_with_its_reason(
     client: kube.Client, installation: Installation
 ) -> None:
     name = "unready.example"
+    await apply(client, [gateway("envoy"), secret(ca())])
     await create(client, cluster(name, servers=[{"endpoint": "https://127.0.0.1:1"}]))
     condition = await said(client, "ServersReady", "False", name)
     reason, message = "ServersNotReady", "127.0.0.1:1: connection refused"
@@ -95,6 +97,12 @@ async def test_unready_server_is_reported_with_its_reason(
         return any((event["reason"], event["message"]) == (reason, message) for event in events)
 
     await until(recorded)
+    assert message in await status_of(installation)
+    await client.delete(resources.UPSTREAM_CLUSTERS, name)
+
+
+async def status_of(installation: Installation) -> str:
+    """Return the output of `gatehouse status`."""
     status = (sys.executable, "-m", "gatehouse", "status")
     done = await asyncio.to_thread(
         subprocess.run,
@@ -105,7 +113,33 @@ async def test_unready_server_is_reported_with_its_reason(
         env={**os.environ, "COLUMNS": "600"},
     )
     assert done.returncode == 0, done.stderr
-    assert message in done.stdout
+    return done.stdout
+
+
+async def test_wrong_server_name_is_reported_with_its_reason(
+    client: kube.Client, installation: Installation, tmp_path: Path
+) -> None:
+    name, issuer = "named.example", Authority(tmp_path)
+    credentials = secret(b64(issuer.pem))
+    credentials["metadata"]["name"] = "named"
+    config = {"secretRef": {"namespace": "default", "name": "named"}, "serverName": "wrong.test"}
+    context = issuer.server("kube", DNSName("kube.test"))
+    async with kube_upstream.serving("named", context) as server:
+        endpoint = f"127.0.0.1:{server.port}"
+        servers = [{"endpoint": f"https://{endpoint}"}]
+        await apply(client, [gateway("envoy"), credentials])
+        await create(client, cluster(name, servers=servers, clientConfig=config))
+        condition = await said(client, "ServersReady", "False", name)
+        assert condition["message"].startswith(f"{endpoint}: TLS: certificate not valid: ")
+        assert "'wrong.test'" in condition["message"]
+        assert condition["message"] in await status_of(installation)
+        right = {"spec": {"clientConfig": {**config, "serverName": "kube.test"}}}
+        await client.patch(resources.UPSTREAM_CLUSTERS, name, right)
+
+        async def is_ready() -> bool:
+            return condition["message"] not in await status_of(installation)
+
+        await until(is_ready)
     await client.delete(resources.UPSTREAM_CLUSTERS, name)
 
 

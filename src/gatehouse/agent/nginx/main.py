@@ -24,7 +24,6 @@ from gatehouse.agent.nginx.apply import Applier
 from gatehouse.agent.nginx.apply_steps import OnStep
 from gatehouse.agent.nginx.backend_endpoints import RevisionEndpoints
 from gatehouse.agent.nginx.dns_upstreams import DNSUpstreams
-from gatehouse.agent.nginx.endpoint_failures import EndpointFailures
 from gatehouse.agent.nginx.instance_info import InstanceInfo
 from gatehouse.agent.nginx.main_conf import STATUS
 from gatehouse.agent.nginx.metrics import AgentMetrics
@@ -105,8 +104,6 @@ class NginxAgent:
         )
         labels = options.metric_labels
         self.requests = RouteMetrics(self.paths.request_log, request_lines.NGINX_LINES, labels)
-        self.failures = EndpointFailures()
-        self.supervisor.error_log.observe = self.failures.count
         self.connections = ConnectionMetrics(self.paths.connection_log, NGINX_CONNECTIONS, labels)
         status = self.paths.version_socket if STATUS in binary.modules else None
         self.metrics = AgentMetrics(labels, self.samples, status, self._more_samples)
@@ -155,7 +152,7 @@ class NginxAgent:
         yield from self.supervisor.access_log.samples()
         yield from self.requests.samples()
         yield from self.connections.samples()
-        yield from self.failures.samples()
+        yield from self.supervisor.failures.samples()
         yield from self.liveness.samples()
         yield from sidecars.metrics(self.sidecars)
 

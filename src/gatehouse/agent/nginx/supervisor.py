@@ -21,6 +21,7 @@ from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.nginx import handover
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.binary import NginxBinary
+from gatehouse.agent.nginx.endpoint_failures import EndpointFailures
 from gatehouse.agent.nginx.paths import NginxPaths
 from gatehouse.runtime import procfs
 from gatehouse.runtime.held_sockets import HeldSockets
@@ -50,6 +51,8 @@ class NginxSupervisor(SupervisedProcess):
         self.before_start: Callable[[], None] = lambda: None
         """Called before a master starts. Raises OSError if it must not start."""
         self.error_log = ErrorLog(paths.error_log)
+        self.failures = EndpointFailures()
+        self.error_log.observe = self.failures.count
         self.access_log = LogForwarder(paths.access_log)
         self._binary = binary
         self._paths = paths

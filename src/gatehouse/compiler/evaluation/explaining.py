@@ -99,15 +99,20 @@ def explain_http(ask: Ask, key: Key, request: HttpRequest, assume_endpoints: boo
         unattached=unattached,
     )
     if decision.route is None:
-        for mismatch in decision.mismatches:
-            if all(field.invalid for field in mismatch.fields):
-                findings = _unsupported(ask, key, mismatch.route)
-                missing += [finding for finding in findings if not finding.served]
+        missing += _invalid_expressions(ask, key, decision)
         rejected = "; ".join(f"{finding.origin}: {finding.reason}" for finding in missing)
         answer = _unmatched(decision, request, unattached, rejected)
         return msgspec.structs.replace(base, answer=answer)
     empty = empty_clusters(ask, compiled, assume_endpoints=assume_endpoints)
     return _matched(ask, (key, request, empty), compiled, decision, base)
+
+
+def _invalid_expressions(ask: Ask, key: Key, decision: HttpDecision) -> Iterable[Unsupported]:
+    """Yield the findings about matches that only an invalid regular expression rules out."""
+    for mismatch in decision.mismatches:
+        if all(field.invalid for field in mismatch.fields):
+            findings = _unsupported(ask, key, mismatch.route)
+            yield from (finding for finding in findings if not finding.served)
 
 
 def http_text(request: HttpRequest) -> str:

@@ -200,6 +200,7 @@ def test_removed_network_configuration_is_restored(node: Node, kind: str) -> Non
     node.start("--conntrack", kind, "--check-interval", "1")
     node.machine.run("ip", "addr", "del", f"{FOUR}/32", "dev", "gatehouse")
     node.until(lambda: FOUR in node.addresses()["gatehouse"], "healed")
+    node.until(lambda: node.figure("gatehouse_node_proxy_repairs_total") >= 1, "counted")
     node.machine.run("ip", "link", "del", "gatehouse")
     node.until(lambda: {FOUR, SIX} <= node.addresses().get("gatehouse", set()), "healed")
     assert node.said(FOUR)[2] == FOUR
@@ -218,7 +219,7 @@ def test_removed_network_configuration_is_restored(node: Node, kind: str) -> Non
                 ),
                 "healed",
             )
-    assert node.figure("gatehouse_node_proxy_repairs_total") >= 2
+    node.until(lambda: node.figure("gatehouse_node_proxy_repairs_total") >= 2, "counted")
 
 
 def test_address_is_moved_from_other_interface(node: Node) -> None:

@@ -81,7 +81,6 @@ async def test_old_agent_serves_its_gateway_after_control_plane_restart(
     await grpc_channel.close()
 
 
-@pytest.mark.long
 async def test_port_in_use_fails_one_listener_until_it_is_free(
     cluster: Cluster, client: kube.Client, nginx: OldNginx, backends: None
 ) -> None:

@@ -322,7 +322,8 @@ class OldNginx:
         if error:
             self._roll_back(before, backup)
             await self._reloaded()
-            return f"Config apply failed. Errors found during NGINX reload: {error}"
+            what = "Errors found during NGINX reload after applying a new configuration"
+            return f"Config apply failed. {what}: {error}"
         return ""
 
     def _roll_back(self, before: set[Path], backup: dict[Path, bytes]) -> None:

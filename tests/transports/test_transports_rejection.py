@@ -17,7 +17,7 @@ REJECTIONS = [
     "NGINX config test failed signal: segmentation fault: ",
     # Agent v2.
     "Config apply failed (write): error running nginx -t -c /etc/nginx/nginx.conf:\n",
-    "Config apply failed. Errors found during NGINX reload after applying a new configuration: x",
+    "Config apply failed. Errors found during NGINX reload after applying a new configuration: ",
 ]
 FAILURES = [
     "gatehouse/http.conf could not be fetched: UNAUTHENTICATED",
@@ -39,6 +39,13 @@ def test_nginx_messages_are_rejections(text: str) -> None:
 def test_agent_failures_are_not_rejections(text: str) -> None:
     assert not quotes_nginx(text)
     assert commander.apply_response("c", text) == ApplyResponse("c", text)
+
+
+def test_reason_of_a_failed_reload_is_the_line_of_nginx() -> None:
+    line = "2026/01/02 00:00:00 [emerg] 7#7: bind() to 0.0.0.0:80 failed (98: Address in use)"
+    what = "Errors found during NGINX reload after applying a new configuration"
+    response = commander.apply_response("c", f"Config apply failed. {what}: {line}")
+    assert response == ApplyResponse("c", line, rejected=True)
 
 
 def test_rejection_by_own_agent_does_not_require_nginx_message() -> None:

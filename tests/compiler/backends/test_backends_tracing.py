@@ -276,6 +276,7 @@ def test_expression_of_a_route_does_not_accuse_another_object(pattern: str, tmp_
     "message",
     [
         'open() "/bind() to 0.0.0.0:80 failed" failed (2: No such file or directory)',
+        'invalid value "[emerg] bind() to 0.0.0.0:80 failed"',
         'open() "/x in gatehouse/http.conf:1" failed (2: No such file or directory)',
         'invalid value "a" "gatehouse/tls/cert-a.crt"',
         'could not build "unknown "no_such" variable", ignored',

@@ -21,6 +21,11 @@ STILL_VALIDATING = "config apply request successfully processed"
 """Message of agent v2, sent with status OK, if NGINX tests a configuration for more than a
 minute."""
 
+RELOAD_FAILED = (
+    "Config apply failed. Errors found during NGINX reload after applying a new configuration: "
+)
+"""Words of agent v2 before the line of the error log that a reload ended with."""
+
 _STATUS = commander_pb2.CommandStatusResponse.CommandStatus
 _OUTCOME = commander_pb2.NginxConfigStatus.Status
 _DEGRADED = commander_pb2.NginxHealth.NginxStatus.DEGRADED
@@ -149,8 +154,13 @@ def _unhealthy(reason: str) -> str:
 
 
 def apply_response(correlation: str, error: str) -> ApplyResponse:
-    """Return the event of a result with a reason, empty for success."""
-    return ApplyResponse(correlation, error, quotes_nginx(error))
+    """Return the event of a result with a reason, empty for success.
+
+    A reason about a reload is NGINX's line alone: only its start tells what NGINX rejected.
+    """
+    return ApplyResponse(
+        correlation, error.removeprefix(RELOAD_FAILED) or error, quotes_nginx(error)
+    )
 
 
 def commander_error(status: commander_pb2.CommandStatusResponse) -> str | None:

@@ -32,7 +32,7 @@ _MAX_PLACE = 1024
 _PLACE = re.compile(rf"(?:\S*/)?({names.ROOT}/\S+\.conf):(\d{{1,9}})")
 _SHARED = (f"{names.ROOT}/http.conf", names.MAIN_SNIPPETS, names.HTTP_SNIPPETS, names.TRACE_EXPORT)
 """Files that all virtual hosts share."""
-_EMERGENCY = re.compile(r"^(?:.{0,64}?\[emerg\] )?(?:\d+#\d+: )?(?:config apply error: )?")
+_EMERGENCY = re.compile(r"^(?:[^\"]{0,64}?\[emerg\] )?(?:\d+#\d+: )?(?:config apply error: )?")
 """Time, level and process at the start of a line."""
 _BIND = re.compile(r"bind\(\) to \S{0,64}:(\d{1,5}) failed")
 _VARIABLE = re.compile(r'unknown "(\w+)" variable')

@@ -37,12 +37,44 @@ def counted(*lines: str) -> dict[tuple[str, str], float]:
         ("peer closed connection in SSL handshake while SSL handshaking to", "backend_tls"),
         ("upstream SSL certificate verify error: (10:certificate has expired) while SSL "
          "handshaking to", "backend_certificate"),
+        ('upstream SSL certificate does not match "a.example" while SSL handshaking to',
+         "backend_certificate"),
         ("upstream sent no valid HTTP/1.0 header while reading response header from",
          "backend_protocol"),
     ],
 )  # fmt: skip
 def test_message_has_the_reason_of_the_access_log(text: str, reason: str) -> None:
     assert counted(line(text), line(text)) == {("10.0.0.1:8443", reason): 2}
+
+
+VICTIM = (
+    'x while connecting to upstream, client: 10.0.0.9, server: , request: "GET / HTTP/1.1", '
+    'upstream: "http://10.0.0.66:80/"'
+)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        line(f'upstream sent invalid header: "{VICTIM}" while reading response header from'),
+        line(f'upstream sent invalid header: "a" {VICTIM}" while reading response header from'),
+        line("x while connecting to", request='GET /", upstream: "http://10.0.0.66:80/'),
+        line('does not match "a" while connecting to', request=VICTIM),
+        line("x while connecting to", endpoint='", upstream: "http://10.0.0.66:80'),
+        VICTIM,
+        f'2026/11/24 09:15:07 [error] 7#7: *1 open() "/{VICTIM}" failed, client: 10.0.0.9',
+    ],
+)
+def test_text_of_clients_and_backends_does_not_count_for_other_endpoints(forged: str) -> None:
+    assert not any(endpoint.startswith("10.0.0.66") for endpoint, _ in counted(forged))
+
+
+@pytest.mark.parametrize("endpoint", ["10.0.0.1:80", "[fd00::1]:8080"])
+def test_addresses_of_both_families_subrequests_and_grpc_are_counted(endpoint: str) -> None:
+    text = line("connect() failed while connecting to", endpoint)
+    mirrored = text.replace(", upstream: ", ', subrequest: "/mirror", upstream: ')
+    grpc = text.replace(f"https://{endpoint}/", f"grpc://{endpoint}")
+    assert counted(text, mirrored, grpc) == {(endpoint, "connection_failure"): 3}
 
 
 def test_lines_about_clients_and_other_matters_are_not_counted() -> None:

@@ -16,9 +16,14 @@ MAX_COUNTED_ENDPOINTS = 1000
 """Maximum number of endpoints with counters. Failures of further endpoints are not counted."""
 
 _LINE = re.compile(
-    r"(?P<text>.*?) while (?P<stage>connecting to|SSL handshaking to|reading \S+(?: \S+)? from)"
-    r' upstream, client: .*?, upstream: "\w+://(?P<endpoint>[^/"]+)'
+    r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+: \*\d+ "
+    r'(?P<text>[^"]*?(?:does not match "[^"\s]*")?)'
+    r" while (?P<stage>connecting to|SSL handshaking to|reading [\w ]{1,32} from) upstream, "
+    r'client: [^",]*, server: [^"]*, request: "[A-Z_-]+ [^"\s]* HTTP/[\d.]+", '
+    r'(?:subrequest: "[^"]*", )?upstream: "\w{1,8}://(?P<endpoint>[0-9a-f.:\[\]]{3,45}:\d{1,5})[/"]'
 )
+"""NGINX quotes what clients and backends send. A line that has more of it than the request is not
+counted, since the rest could be their text, too."""
 _CERTIFICATE = "upstream SSL certificate "
 _PROTOCOL = "upstream sent "
 _TIMEOUT = "upstream timed out"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from envoy.service.discovery.v3 import discovery_pb2
 
 from fakes.envoy_model import make_resource
+from fakes.xds_client import A2, A, B
 from gatehouse.dataplane.xds import sotw
 from gatehouse.dataplane.xds.resources import (
     CLUSTER_TYPE_URL,
@@ -13,9 +14,6 @@ from gatehouse.dataplane.xds.resources import (
     XdsResource,
 )
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
-
-A, B = make_resource(CLUSTER_TYPE_URL, "a", "one"), make_resource(CLUSTER_TYPE_URL, "b", "one")
-A2 = make_resource(CLUSTER_TYPE_URL, "a", "two")
 
 
 class SotwClient:

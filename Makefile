@@ -238,7 +238,7 @@ collector: env-dev  ## Build the OpenTelemetry Collector, for tests of traces (n
 test-programs: env-dev
 	@cd tests/fakes/kube_streams && go build -p 2 -o $(CURDIR)/.cache/kube_streams .
 	@cd tests/libraries/controller_runtime && go build -p 2 -o /dev/null .
-	@cd $(or $(TMPDIR),/tmp) && go mod download sigs.k8s.io/gateway-api@v1.6.1
+	@cd $(or $(TMPDIR),/tmp) && GOTOOLCHAIN=go1.27.0 go mod download sigs.k8s.io/gateway-api@v1.7.0
 	@$(BIN)/python tests/conformance/run.py --build
 	@cp -r tests/libraries/node .cache && cd .cache/node && npm ci --no-audit --no-fund --silent
 

@@ -7,6 +7,7 @@ descriptions of fields stay: `kubectl explain` prints them.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-VERSION = "1.6.1"
+VERSION = "1.7.0"
 CHANNEL = "experimental"
 """The channel that has every field of every kind."""
 
@@ -23,7 +24,10 @@ def source() -> Path:
     """Return the directory of the published CRDs; download them first if necessary."""
     with tempfile.TemporaryDirectory() as scratch:
         command = ["go", "mod", "download", "-json", f"sigs.k8s.io/gateway-api@v{VERSION}"]
-        answer = subprocess.run(command, cwd=scratch, capture_output=True, check=True)
+        environment = {**os.environ, "GOTOOLCHAIN": "go1.27.0"}
+        answer = subprocess.run(
+            command, cwd=scratch, env=environment, capture_output=True, check=True
+        )
     return Path(json.loads(answer.stdout)["Dir"]) / "config" / "crd" / CHANNEL
 
 

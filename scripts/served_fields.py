@@ -37,6 +37,7 @@ UNREAD_KINDS = {
     "XBackend": "an experiment of Gateway API; stored and not read",
     "XBackendTrafficPolicy": "an experiment of Gateway API; stored and not read",
     "XMesh": "an experiment of Gateway API; stored and not read",
+    "XTelemetryPolicy": "an experiment of Gateway API; stored and not read",
 }
 """Kinds of bundled CRDs that no component reads, with the reason."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,7 +18,9 @@ from fakes.process import ApiServer
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-MODULE = "sigs.k8s.io/gateway-api@v1.6.1"
+MODULE = "sigs.k8s.io/gateway-api@v1.7.0"
+TOOLCHAIN = "go1.27.0"
+"""The oldest Go that reads the module."""
 KIND = "customresourcedefinition/httproutes.gateway.networking.k8s.io"
 __all__ = ["kubectl", "server"]
 CHANNEL = r"jsonpath={.metadata.annotations.gateway\.networking\.k8s\.io/channel}"
@@ -31,6 +34,7 @@ def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = subprocess.run(
         [go, "mod", "download", "-json", MODULE],
         cwd=tmp_path_factory.mktemp("module"),
+        env={**os.environ, "GOTOOLCHAIN": TOOLCHAIN},
         capture_output=True,
         check=True,
     ).stdout
@@ -46,7 +50,8 @@ def route(**rule: Any) -> dict[str, Any]:
     }
 
 
-EXPERIMENTAL = route(retry={"attempts": 2})
+SESSION = {"type": "Cookie", "cookie": {"name": "c", "path": "/", "lifetimeType": "Session"}}
+EXPERIMENTAL = route(sessionPersistence=SESSION)
 
 
 def test_standard_and_experimental_channels_are_applied(
@@ -63,7 +68,7 @@ def test_standard_and_experimental_channels_are_applied(
     # The standard channel does not have what the experimental one has.
     loose = ("--validate=false",) if kubectl.minor < 25 else ("--validate=warn",)
     kubectl("create", *loose, "-f", "-", stdin=EXPERIMENTAL)
-    assert "retry" not in kubectl.json("get", "httproute", "r")["spec"]["rules"][0]
+    assert "sessionPersistence" not in kubectl.json("get", "httproute", "r")["spec"]["rules"][0]
     kubectl("delete", "httproute", "r")
 
     # Its policy keeps the experimental channel away until the policy goes.
@@ -75,7 +80,8 @@ def test_standard_and_experimental_channels_are_applied(
     kubectl(*apply, experimental)
     assert kubectl("get", KIND, "-o", CHANNEL) == "experimental"
     kubectl("create", *loose, "-f", "-", stdin=EXPERIMENTAL)
-    assert kubectl.json("get", "httproute", "r")["spec"]["rules"][0]["retry"] == {"attempts": 2}
+    rule = kubectl.json("get", "httproute", "r")["spec"]["rules"][0]
+    assert rule["sessionPersistence"] == SESSION
 
     # CRDs that a user installed stay unchanged, also after a restart.
     kubectl(*apply, str(official / "standard" / "gateway.networking.k8s.io_httproutes.yaml"))

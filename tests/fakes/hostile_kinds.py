@@ -214,7 +214,7 @@ KINDS: dict[str, list[Object]] = {
     "session header: pseudo": session(":path"),
     "session header beside a match": route(
         {
-            "sessionPersistence": {"type": "Header", "sessionName": "a.b"},
+            "sessionPersistence": {"type": "Header", "header": {"name": "a.b"}},
             "matches": [{"headers": [{"name": "x_y", "value": "v"}]}],
         }
     ),
@@ -222,21 +222,17 @@ KINDS: dict[str, list[Object]] = {
     "session cookie: dollar signs": session("$" * 128, "Cookie"),
     "session cookie: signs": session("!#$%&'*+.^_`|~-", "Cookie"),
     "session cookie: semicolon": session("a;b", "Cookie"),
-    "session cookie: longest time": session(
-        "a", "Cookie", absoluteTimeout="99999h", cookieConfig={"lifetimeType": "Permanent"}
-    ),
-    "session cookie: no time": session(
-        "a", "Cookie", absoluteTimeout="0s", cookieConfig={"lifetimeType": "Permanent"}
-    ),
+    "session cookie: longest time": session("a", "Cookie", "Permanent", absoluteTimeout="99999h"),
+    "session cookie: no time": session("a", "Cookie", "Permanent", absoluteTimeout="0s"),
     "session cookie: several backends": route(
         {
-            "sessionPersistence": {"type": "Cookie", "sessionName": "$a"},
+            "sessionPersistence": {"type": "Cookie", "cookie": {"name": "$a"}},
             "backendRefs": [BACKEND | {"weight": 1}, {"name": "t", "port": 80, "weight": 2}],
         }
     ),
     "session header: several backends": route(
         {
-            "sessionPersistence": {"type": "Header", "sessionName": "a.b"},
+            "sessionPersistence": {"type": "Header", "header": {"name": "a.b"}},
             "backendRefs": [BACKEND | {"weight": 1}, {"name": "t", "port": 80, "weight": 2}],
         }
     ),
@@ -419,7 +415,7 @@ KINDS: dict[str, list[Object]] = {
         {"filters": [modifier("response", "remove", ["x" * 256])]}, kind="GRPCRoute"
     ),
     "grpc: session": route(
-        {"sessionPersistence": {"type": "Header", "sessionName": "a.b"}}, kind="GRPCRoute"
+        {"sessionPersistence": {"type": "Header", "header": {"name": "a.b"}}}, kind="GRPCRoute"
     ),
     "tls: longest hostname": tls(".".join(["a" * 62] * 4)),
     "tls: wildcard": tls("*." + ".".join(["a" * 61] * 4)),

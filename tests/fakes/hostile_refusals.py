@@ -109,7 +109,7 @@ _BOTH = {
         "response header remove: pseudo header",
         "response header remove: Content-Length",
     ),
-    "rules[0].sessionPersistence.sessionName": (
+    "rules[0].sessionPersistence.header.name": (
         "session header: underscore",
         "session header: host",
         "session header: pseudo",

@@ -70,8 +70,10 @@ def _field(kind: str) -> str:
     return known.get(kind, kind[0].lower() + kind[1:])
 
 
-def session(name: str, kind: str = "Header", **spec: Any) -> list[Object]:
-    return route({"sessionPersistence": {"type": kind, "sessionName": name, **spec}})
+def session(name: str, kind: str = "Header", lifetime: str = "", **spec: Any) -> list[Object]:
+    """Return a route with a session. ``lifetime``: the ``lifetimeType`` of its cookie."""
+    own = {"name": name, **({"lifetimeType": lifetime} if lifetime else {})}
+    return route({"sessionPersistence": {"type": kind, kind.lower(): own, **spec}})
 
 
 def policy(kind: str, spec: Object, *, of: str = "HTTPRoute") -> list[Object]:

@@ -22,7 +22,7 @@ from gatehouse.dataplane.origin import Origin
 
 Object = dict[str, Any]
 MISSING = {"name": "missing", "port": 80}
-SESSION = {"sessionName": "X-Session", "type": "Header"}
+SESSION = {"header": {"name": "X-Session"}, "type": "Header"}
 
 
 def mirrored(fraction: Object) -> Object:

@@ -4,4 +4,4 @@
 
 package conformance
 
-import _ "sigs.k8s.io/gateway-api/conformance/echo-basic"
+import _ "sigs.k8s.io/gateway-api-conformance-images/echo-basic"

@@ -104,7 +104,9 @@ class Admission:
         mistyped = rules.types(metadata)
         if mistyped:
             raise _undecodable(call, mistyped)
-        unknown += served.compiled.prepare(obj) if defaults else served.compiled.prune(obj)
+        fields = served.compiled.prepare(obj) if defaults else served.compiled.prune(obj)
+        # Kubernetes has a parser for its own kinds, which reports them in the order of the text.
+        unknown += fields if served.builtin else sorted(fields)
         if unknown and call.options.validation == "Strict":
             raise _undecodable(call, errors.strict_decoding("unknown", unknown))
         warnings: list[str] = []

@@ -17,14 +17,15 @@ from gatehouse.controller.informers import crd_versions
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("v1.6.0", "same"),
-        ("v1.6.1-rc1", "same"),
-        ("1.6.2", "same"),
+        ("v1.7.0", "same"),
+        ("v1.7.1-rc1", "same"),
+        ("1.7.2", "same"),
         ("v1.5.1", "near"),
-        ("v1.16.0", "near"),
+        ("v1.6.3", "near"),
+        ("v1.17.0", "near"),
         ("v0.8.1", "foreign"),
         ("v2.0.0", "foreign"),
-        ("v16.0.0", "foreign"),
+        ("v17.0.0", "foreign"),
         ("main", "near"),
         ("", "near"),
     ],
@@ -47,7 +48,7 @@ def test_bundled_crds_have_the_supported_version() -> None:
 @pytest.mark.parametrize(
     ("installed", "own", "foreign"),
     [
-        ((), "HTTPRouteRetry", "HTTPRouteRetryCodes"),
+        ((), "HTTPRouteRetryCodes", "HTTPRouteRetry"),
         (("v1.6.1", "main"), "GatewayInfrastructurePropagation", "GatewayInfrastructure"),
         (("v1.7.0",), "HTTPRouteRetryCodes", "HTTPRouteRetry"),
         (("v1.10.0-rc.1", "v1.7.0"), "GatewayInfrastructure", "GatewayInfrastructurePropagation"),

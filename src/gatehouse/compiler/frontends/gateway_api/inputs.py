@@ -56,7 +56,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
 
 SETTINGS_KEY: Key = ("Settings", "", "")
 
-BUNDLED_VERSION = (1, 6)
+BUNDLED_VERSION = (1, 7)
 """Supported major and minor version of Gateway API's CRDs."""
 
 

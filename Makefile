@@ -212,6 +212,9 @@ kinds: env-dev  ## Follow another Kubernetes: rewrite the table of its types (ne
 gateway-api: env-dev  ## Follow another Gateway API: rewrite its definitions (needs Go)
 	$(BIN)/python scripts/gateway_api.py src/gatehouse/apiserver/bundled
 
+validation-cases: env-dev  ## Record what Kubernetes says about objects of Gateway API (needs kube-apiserver, etcd)
+	PYTHONPATH=tests $(BIN)/python scripts/validation_cases.py
+
 nginx-gateway: env-dev  ## Rewrite the definitions of gateway.nginx.org
 	$(BIN)/python scripts/nginx_gateway.py src/gatehouse/apiserver/bundled
 

@@ -12,18 +12,11 @@ import ssl
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
+from http.client import HTTPSConnection
 from pathlib import Path
-from typing import Any
-
-import yaml
-
-sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("tests", "tests/apiserver")]
 
 from fakes.kube_apiserver import KubeApiserver, running_kube_apiserver
-from test_apiserver_validation import FILES, REGISTRY, Object, built, read
-
+from fakes.validation_cases import FILES, REGISTRY, Object, case_object, read_cases
 from gatehouse.apiserver.controllers.bootstrap import bundled
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -34,28 +27,22 @@ class Kubernetes:
     """A running kube-apiserver with the bundled CRDs."""
 
     def __init__(self, server: KubeApiserver) -> None:
-        self._url = server.url
-        self._trust = ssl.create_default_context(cafile=str(server.authority))
-        self._trust.load_cert_chain(*map(str, server.administrator))
+        trust = ssl.create_default_context(cafile=str(server.authority))
+        trust.load_cert_chain(*map(str, server.administrator))
+        self._connection = HTTPSConnection("127.0.0.1", server.port, context=trust)
         for definition in bundled():
-            group = definition["spec"]["group"]
-            if group.startswith("gateway.networking."):
+            if definition["spec"]["group"].startswith("gateway.networking."):
                 code, answer = self.request("POST", DEFINITIONS, definition)
                 if code != 201:
                     sys.exit(f"{definition['metadata']['name']}: {answer['message']}")
 
     def request(self, method: str, path: str, body: Object | None = None) -> tuple[int, Object]:
         """Send a request, and return code and body of the response."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"{self._url}{path}", data, {"Content-Type": "application/json"}, method=method
-        )
-        try:
-            with urllib.request.urlopen(request, context=self._trust, timeout=60) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            text = error.read()
-            return error.code, json.loads(text) if text.startswith(b"{") else {"message": ""}
+        data = None if body is None else json.dumps(body)
+        self._connection.request(method, path, data, {"Content-Type": "application/json"})
+        answer = self._connection.getresponse()
+        text = answer.read()
+        return answer.status, json.loads(text) if text.startswith(b"{") else {"message": ""}
 
     def until_served(self, collection: str) -> None:
         """Wait until objects of a kind can be written."""
@@ -84,7 +71,7 @@ def result(kubernetes: Kubernetes, collection: str, obj: Object, case: Object) -
 
 def record(kubernetes: Kubernetes, path: Path) -> None:
     """Write the results of one file."""
-    text, document = path.read_text(), read(path)
+    text, document = path.read_text(), read_cases(path)
     served = REGISTRY.by_kind(document["apiVersion"], document["kind"])
     assert served is not None
     resource = served.resource
@@ -94,7 +81,7 @@ def record(kubernetes: Kubernetes, path: Path) -> None:
     head = {"apiVersion": document["apiVersion"], "kind": document["kind"]}
     lines = []
     for case in document["cases"]:
-        obj = {**head, "metadata": {"name": "sample"}, **built(case, document["bases"])}
+        obj = {**head, "metadata": {"name": "sample"}, **case_object(case, document["bases"])}
         kept = {key: value for key, value in case.items() if key not in RESULTS}
         lines.append(json.dumps({**kept, **result(kubernetes, collection, obj, case)}))
     start, _, _ = text.partition("\ncases:\n")

@@ -6,68 +6,20 @@ rule and every limit of the CRDs it has an object that breaks it and one that do
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
-from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.controllers.bootstrap import bundled
+from fakes.validation_cases import FILES, REGISTRY, Object, case_object, read_cases
 from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.objects.admission import Admission
-from gatehouse.apiserver.objects.crds import served_by
-from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.storage.sqlite.log import Log
 from gatehouse.apiserver.storage.sqlite.store import SqliteStore
 from gatehouse.apiserver.structural.compiled import compile_schema
-
-Object = dict[str, Any]
-
-REGISTRY = Registry(
-    (*BUILTIN_KINDS, *(resource for one in bundled() for resource in served_by(one)))
-)
-FILES = sorted(Path(__file__).with_name("validation_cases").glob("*.yaml"))
-
-
-def read(path: Path) -> Object:
-    document: Object = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
-    return document
-
-
-def expanded(value: Any) -> Any:
-    """Expand `{$repeat: [text, times]}`."""
-    if isinstance(value, dict):
-        if set(value) == {"$repeat"}:
-            return value["$repeat"][0] * value["$repeat"][1]
-        return {key: expanded(item) for key, item in value.items()}
-    return [expanded(item) for item in value] if isinstance(value, list) else value
-
-
-def built(case: Object, bases: Object) -> Object:
-    """Return the object of a case: complete, or one change of a base."""
-    if "spec" in case:
-        return {"spec": expanded(copy.deepcopy(case["spec"]))}
-    obj: Object = {"spec": expanded(copy.deepcopy(bases[case["base"]]))}
-    if "patch" in case:
-        operation, path, *value = case["patch"]
-        *way, last = (step.replace("~1", "/") for step in path.split("/")[1:])
-        holder: Any = obj
-        for step in way:
-            holder = holder[int(step)] if isinstance(holder, list) else holder[step]
-        if operation == "remove":
-            del holder[last]
-        elif last == "-":
-            holder.append(expanded(value[0]))
-        elif isinstance(holder, list):
-            holder[int(last)] = expanded(value[0])
-        else:
-            holder[last] = expanded(value[0])
-    return obj
 
 
 async def judged(
@@ -98,12 +50,14 @@ async def admission(tmp_path: Path) -> Admission:
 async def test_validation_results_equal_those_of_kubernetes(
     admission: Admission, path: Path
 ) -> None:
-    document = read(path)
+    document = read_cases(path)
     served = REGISTRY.by_kind(document["apiVersion"], document["kind"])
     assert served is not None
     wrong = []
     for case in document["cases"]:
-        result = await judged(admission, served, built(case, document["bases"]), case.get("old"))
+        result = await judged(
+            admission, served, case_object(case, document["bases"]), case.get("old")
+        )
         expected = {key: case[key] for key in ("valid", "causes", "code", "message") if key in case}
         if expected.get("valid"):
             expected["spec"] = case.get("stored", result.get("spec"))
@@ -116,7 +70,7 @@ async def test_validation_results_equal_those_of_kubernetes(
 
 
 def test_valid_and_invalid_cases_are_numerous() -> None:
-    documents = [read(path) for path in FILES]
+    documents = [read_cases(path) for path in FILES]
     cases = [case for document in documents for case in document["cases"]]
     valid = sum(case.get("valid", False) for case in cases)
     assert valid >= 150

@@ -42,6 +42,8 @@ CACHE = ROOT / ".cache" / "conformance"
 PROFILES = ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP", "GATEWAY-UDP")
 REPORTS = ROOT / "docs" / "reference" / "conformance"
 UNUSABLE = "192.0.2.1"
+TOOLCHAIN = {"GOTOOLCHAIN": "go1.27.0"}
+"""The version of Go that the suite needs. An older Go downloads it."""
 
 
 def build() -> None:
@@ -57,7 +59,9 @@ def build() -> None:
         ("build", "-o", str(CACHE / "echo-basic"), backend),
     ):
         command = [go, words[0], "-p", "2", *words[1:]]
-        subprocess.run(command, cwd=suite, env={**os.environ, "GOTOOLCHAIN": "go1.27.0"}, check=True)
+        subprocess.run(
+            command, cwd=suite, env={**os.environ, "GOTOOLCHAIN": "go1.27.0"}, check=True
+        )
 
 
 def images() -> ImageTable:

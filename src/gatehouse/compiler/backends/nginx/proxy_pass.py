@@ -98,7 +98,7 @@ def _sent(
         *tls_directives(module, cluster),
         *snippets.within(route.snippets, "http.server.location"),
     ]
-    body = retries.attempts(context, route, backend, module, action.retry, inner, sent)
+    body = retries.attempts(context, route, backend, module, action, inner, sent)
     if first:
         body = access_phase.into_named_location(
             names.route(f"{scope}/guarded", route.name), first, body

@@ -4,23 +4,31 @@ NGINX's own ``proxy_next_upstream`` never tries one endpoint twice, supports few
 has no back-off; the chain has none of these limits. Matching is not affected: only error responses
 take this path. NGINX permits ten internal redirects of a request: one leads to the route, one or
 two to each attempt.
+
+With a timeout of the request, an attempt waits no longer than until then. NGINX has no variables in
+timeouts, so that there is a location for each eighth of the timeout that may be left
+(:mod:`gatehouse.compiler.backends.nginx.retry_deadlines`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import names, quoting
+from gatehouse.compiler.backends.nginx import access_log, names, quoting
 from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     DirectiveNode,
     block,
     simple_directive,
 )
+from gatehouse.compiler.backends.nginx.retry_deadlines import RetryDeadline
 from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteContext
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.origin import NO_ORIGIN
 
@@ -41,45 +49,76 @@ def attempts(
     route: ir.Route,
     backend: ir.Backend,
     module: str,
-    retry: ir.Retry | None,
+    action: ir.Forward,
     inner: Sequence[DirectiveNode],
     sent: Directive,
 ) -> Body:
     """Return the content of the location of the first attempt, and the locations of the others."""
+    retry = action.retry
     if retry is None:
         return Body((*inner, sent))
     if retry.backoff and not context.capabilities.auth_request:
         raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
-    codes = [str(code) for code in sorted({*retry.codes, *FAILURES} - {_CLIENT_CLOSED})]
-    destinations = [
-        names.route(context.scope, f"{route.name}/{backend.cluster}/retry", number + 1)
-        for number in range(_served_attempts(retry))
-    ]
-    # NGINX's own retries would multiply these.
-    once = simple_directive(f"{module}_next_upstream", "off")
-    inner = [node for node in inner if not _is(node, once.name)]
-
+    attempt = _Attempt(module, retry, sent)
+    name, served = f"{route.name}/{backend.cluster}/retry", _served_attempts(retry)
     # Only the first attempt copies the request and rewrites its path: both last.
     repeated = [node for node in inner if not (_is(node, "mirror") or _is(node, "rewrite"))]
-    locations: list[Directive] = []
+    fixed: tuple[Directive, ...] = (_REFUSED,) if retry.backoff else ()
+    if action.request_timeout:
+        prefix = names.route(context.scope, name)
+        times = action.request_timeout, action.backend_timeout
+        deadline = RetryDeadline(context.scope, prefix, *times, served)
+        onward, locations = attempt.paused(prefix, deadline.onward)
+        fixed += (*locations, *_until(deadline, attempt, repeated, onward))
+        return Body(attempt.content(inner, onward), deadline.maps(), fixed=fixed)
+    destinations = [names.route(context.scope, name, number + 1) for number in range(served)]
+    onward, locations = attempt.paused(destinations[0], destinations[0])
+    for location, next_location in zip(destinations, [*destinations[1:], ""], strict=True):
+        following, pause = attempt.paused(next_location, next_location)
+        content = attempt.content(repeated, following)
+        locations += [*pause, block("location", (location,), content)]
+    return Body(attempt.content(inner, onward), locations=tuple(locations), fixed=fixed)
 
-    def attempt(nodes: Sequence[DirectiveNode], onward: str | None) -> tuple[DirectiveNode, ...]:
-        if onward is None:
-            return (*nodes, once, sent)
-        if retry.backoff:
-            pause = names.delayed_location(onward)
-            locations.append(_delayed(pause, retry.backoff, onward))
-            onward = pause
-        caught = [
-            simple_directive(f"{module}_intercept_errors", "on"),
-            simple_directive("error_page", *codes, "=", onward),
-        ]
-        return (*nodes, once, *caught, sent)
 
-    first = attempt(inner, destinations[0])
-    for name, onward in zip(destinations, [*destinations[1:], None], strict=True):
-        locations.append(block("location", (name,), attempt(repeated, onward)))
-    return Body(first, locations=tuple(locations), fixed=(_REFUSED,) if retry.backoff else ())
+class _Attempt(msgspec.Struct, frozen=True):
+    """What all attempts of a route have in common."""
+
+    module: str
+    retry: ir.Retry
+    sent: Directive
+
+    def content(self, nodes: Sequence[DirectiveNode], onward: str) -> tuple[DirectiveNode, ...]:
+        """Return the content of a location. ``onward``: the next attempt; empty for the last."""
+        codes = sorted({*self.retry.codes, *FAILURES} - {_CLIENT_CLOSED})
+        # NGINX's own retries would multiply these.
+        once = simple_directive(f"{self.module}_next_upstream", "off")
+        caught = (
+            simple_directive(f"{self.module}_intercept_errors", "on"),
+            simple_directive("error_page", *map(str, codes), "=", onward),
+        )
+        own = (node for node in nodes if not _is(node, once.name))
+        return (*own, once, *(caught if onward else ()), self.sent)
+
+    def paused(self, location: str, onward: str) -> tuple[str, list[Directive]]:
+        """Return where a failure leads, and the location of the pause before ``onward``, if any."""
+        if not self.retry.backoff or not onward:
+            return onward, []
+        pause = names.delayed_location(location)
+        return pause, [_delayed(pause, self.retry.backoff, onward)]
+
+
+def _until(
+    deadline: RetryDeadline, attempt: _Attempt, nodes: Sequence[DirectiveNode], onward: str
+) -> list[Directive]:
+    """Return the locations of the retries until a timeout of the request."""
+    locations = []
+    for phase in deadline.phases:
+        following = onward if phase == "more" else ""
+        for left in deadline.steps:
+            limited = deadline.limited(nodes, attempt.module, left)
+            content = attempt.content(limited, following) if left else (*nodes, *_TIMED_OUT)
+            locations.append(block("location", (deadline.location(phase, left),), content))
+    return locations
 
 
 def unsupported_retry(retry: ir.Retry) -> list[UnsupportedSetting]:
@@ -103,6 +142,12 @@ def _too_many(retry: ir.Retry) -> UnsupportedSetting:
 
 _NOT_CAUGHT = UnsupportedSetting(
     NO_ORIGIN, f"retry.codes: NGINX does not retry after status {_CLIENT_CLOSED}"
+)
+
+
+_TIMED_OUT = (
+    access_log.reason_variable(LocalReason.TIMEOUT),
+    simple_directive("return", "504"),
 )
 
 

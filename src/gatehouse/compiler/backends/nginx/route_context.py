@@ -25,7 +25,8 @@ class Body(msgspec.Struct, frozen=True):
     subrequests: tuple[Directive, ...] = ()
     """Internal locations of mirrors and authorization servers, which it leads to."""
     fixed: tuple[Directive, ...] = ()
-    """Locations with fixed paths, which several routes may need."""
+    """Locations that are written even if no directive has their name: those with fixed paths, which
+    several routes may need, and those whose name contains variables where it is used."""
 
 
 class ServedRoute(msgspec.Struct, frozen=True):

@@ -1,0 +1,105 @@
+"""Retries until a timeout: names of locations by the time that is left, and the maps behind them.
+
+Each location waits at most for the time in its name. NGINX chooses one at each retry, so that the
+last attempt ends an eighth of the timeout too late at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gatehouse.compiler.backends.nginx import functions, names
+from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode
+from gatehouse.compiler.backends.nginx.traffic_settings import format_time
+
+STEPS = 8
+"""Number of parts of a timeout."""
+
+
+class RetryDeadline(msgspec.Struct, frozen=True):
+    """Locations of the retries of one route."""
+
+    scope: str
+    """What shares the maps."""
+    prefix: str
+    """Name of the locations, without the ends that distinguish them."""
+    seconds: float
+    """Timeout of the request."""
+    attempt_seconds: float
+    """Timeout of each attempt; 0 without one."""
+    retries: int
+    """Maximum number of retries."""
+
+    @property
+    def onward(self) -> str:
+        """The location of the next attempt, as a token that NGINX expands."""
+        return f'"{self.prefix}_${{{self._phase}}}_${{{self._left}}}"'
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The kinds of retries: those that another one follows, and the last."""
+        return ("more", "last") if self.retries > 1 else ("last",)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Numbers of parts that may be left, of those with different timeouts of an attempt."""
+        longest = min(self.attempt_seconds or self.seconds, self.seconds)
+        return (*(n for n in range(STEPS) if self.seconds * n / STEPS < longest), STEPS)
+
+    def location(self, phase: str, left: int) -> str:
+        """Return the location of a retry if so many parts of the timeout are left."""
+        return f"{self.prefix}_{phase}_{left}"
+
+    def limited(
+        self, nodes: Sequence[DirectiveNode], module: str, left: int
+    ) -> list[DirectiveNode]:
+        """Return directives whose timeouts do not exceed what is left."""
+        timeouts = {f"{module}_{kind}_timeout" for kind in ("connect", "send", "read")}
+        most = self.seconds * left / STEPS
+
+        def limit(node: DirectiveNode) -> DirectiveNode:
+            if not isinstance(node, Directive) or node.name not in timeouts:
+                return node
+            seconds = min(most, float(node.arguments[0].removesuffix("ms")) / 1000)
+            return msgspec.structs.replace(node, arguments=(format_time(max(seconds, 0.001)),))
+
+        return list(map(limit, nodes))
+
+    def maps(self) -> tuple[Directive, ...]:
+        """Return the maps, evaluated at each retry."""
+        rows = [
+            (f"~{at_least(round(self.seconds * 1000 * (STEPS - left) / STEPS))}", str(left))
+            for left in self.steps[:-1]
+        ]
+        left = functions.function("$request_time", self._left, *rows, ("default", str(STEPS)))
+        # The statuses of all attempts before: "500 : 502".
+        more = rf"~^[^:]*(?: : [^:]*){{0,{self.retries - 2}}}$"
+        rows = [(more, "more")] if self.retries > 1 else []
+        phase = functions.function('"$upstream_status"', self._phase, *rows, ("default", "last"))
+        return left, phase
+
+    @property
+    def _left(self) -> str:
+        return names.variable(
+            self.scope, "retry deadline", f"{self.seconds} {self.attempt_seconds}"
+        )
+
+    @property
+    def _phase(self) -> str:
+        return names.variable(self.scope, "retry phase", str(self.retries))
+
+
+def at_least(milliseconds: int) -> str:
+    """Return a pattern of times of at least this, as NGINX writes them: ``12.345``."""
+    text = f"{milliseconds // 1000}.{milliseconds % 1000:03}"
+    whole = text.index(".")
+    longer = rf"\d{{{whole + 1},}}\.\d+"
+    larger = [
+        text[:place].replace(".", r"\.")
+        + (f"[{int(digit) + 1}-9]" + "".join("." if c != "." else r"\." for c in text[place + 1 :]))
+        for place, digit in enumerate(text)
+        if digit not in ".9"
+    ]
+    return f"^(?:{'|'.join((text.replace('.', chr(92) + '.'), *larger, longer))})$"

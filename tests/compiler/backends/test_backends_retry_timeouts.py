@@ -1,0 +1,101 @@
+"""Retries end with the timeout of the request, on both proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from differential import proxies
+from differential.proxies import Runner
+from fakes.authorized_traffic import served
+from fakes.durations import be_slow
+from fakes.one_route import BACKEND
+from gatehouse.compiler.backends.nginx.retry_deadlines import RetryDeadline, at_least
+
+RUNNERS = [
+    pytest.param(
+        functools.partial(proxies.with_nginx, modules=("http_auth_request_module",)), id="nginx"
+    ),
+    pytest.param(proxies.with_envoy, id="envoy"),
+]
+
+
+class FailingBackend:
+    """A backend that answers 500, each time after as many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.requests = 0
+        self._seconds = seconds
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            self.requests += 1
+            await be_slow(self._seconds)
+            writer.write(b"HTTP/1.1 500 Failed\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("backoff", [{}, {"backoff": "1ms"}], ids=["at once", "with pause"])
+async def test_request_timeout_ends_retries(
+    runner: Runner, tmp_path: Path, backoff: dict[str, str]
+) -> None:
+    """HTTPRouteTimeouts.request: "the maximum duration for a gateway to respond", 504 after it."""
+    rule = {
+        "backendRefs": [BACKEND],
+        "retry": {"attempts": 4, "codes": [500], **backoff},
+        "timeouts": {"request": "500ms"},
+    }
+    backend = FailingBackend(0.3)
+    async with served(runner, tmp_path, 0, rule, answer=backend.answer) as proxy:
+        assert (await proxy.send("/a"))[0] == 504
+    assert backend.requests <= 3, "at 0, 0.3 and at most 0.5 s"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("attempts", [1, 2, 4])
+async def test_retries_before_the_request_timeout_are_all_made(
+    runner: Runner, tmp_path: Path, attempts: int
+) -> None:
+    rule = {
+        "backendRefs": [BACKEND],
+        "retry": {"attempts": attempts, "codes": [500]},
+        "timeouts": {"request": "1h", "backendRequest": "1m"},
+    }
+    backend = FailingBackend(0.0)
+    async with served(runner, tmp_path, 0, rule, answer=backend.answer) as proxy:
+        assert (await proxy.send("/a"))[0] == 500
+    assert backend.requests == 1 + attempts
+
+
+@given(st.integers(1, 3_600_000), st.integers(0, 3_600_000))
+@example(62, 62)
+@example(62, 61)
+@example(9_999, 10_000)
+@example(999, 1_000)
+def test_pattern_matches_times_that_are_not_less(least: int, time: int) -> None:
+    written = f"{time // 1000}.{time % 1000:03}"
+    assert bool(re.match(at_least(least), written)) == (time >= least)
+
+
+@pytest.mark.parametrize(
+    ("attempt_seconds", "steps"),
+    [
+        (0.0, (0, 1, 2, 3, 4, 5, 6, 7, 8)),
+        (2.0, (0, 1, 8)),
+        (0.5, (0, 8)),
+        (9.0, (0, 1, 2, 3, 4, 5, 6, 7, 8)),
+    ],
+)
+def test_only_timeouts_below_that_of_an_attempt_have_a_location(
+    attempt_seconds: float, steps: tuple[int, ...]
+) -> None:
+    assert RetryDeadline("s", "@r", 8.0, attempt_seconds, 2).steps == steps

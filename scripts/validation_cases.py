@@ -82,8 +82,8 @@ def record(kubernetes: Kubernetes, path: Path) -> None:
     lines = []
     for case in document["cases"]:
         obj = {**head, "metadata": {"name": "sample"}, **case_object(case, document["bases"])}
-        kept = {key: value for key, value in case.items() if key not in RESULTS}
-        lines.append(json.dumps({**kept, **result(kubernetes, collection, obj, case)}))
+        request = {key: value for key, value in case.items() if key not in RESULTS}
+        lines.append(json.dumps({**request, **result(kubernetes, collection, obj, case)}))
     start, _, _ = text.partition("\ncases:\n")
     path.write_text(start + "\ncases:\n" + "".join(f"- {line}\n" for line in lines))
 

@@ -81,7 +81,7 @@ def attempts(
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """What all attempts of a route have in common."""
+    """Common parts of all attempts of a route."""
 
     module: str
     retry: ir.Retry

@@ -22,7 +22,7 @@ class RetryDeadline(msgspec.Struct, frozen=True):
     """Locations of the retries of one route."""
 
     scope: str
-    """What shares the maps."""
+    """Scope of the maps: routes of one scope share them."""
     prefix: str
     """Name of the locations, without the ends that distinguish them."""
     seconds: float

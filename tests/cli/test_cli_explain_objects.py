@@ -301,6 +301,42 @@ def test_grpc_route_is_explained(gateway_class: str) -> None:
     assert result.listener.name == "calls"
 
 
+CALLS_HOST, WEB_HOST = "g.calls.test", "a.example"
+
+
+@pytest.mark.parametrize(
+    ("gateway_class", "hostname", "content_type", "is_call"),
+    [
+        ("gatehouse-nginx", CALLS_HOST, "application/grpc", True),
+        ("gatehouse-nginx", CALLS_HOST, "application/grpc+proto", True),
+        ("gatehouse-nginx", CALLS_HOST, "application/grpc-web", False),
+        ("gatehouse-nginx", CALLS_HOST, "", False),
+        # NGINX knows calls where there are GRPCRoutes, and where there is no route at all.
+        ("gatehouse-nginx", WEB_HOST, "application/grpc", False),
+        ("gatehouse-envoy", WEB_HOST, "application/grpc", True),
+        ("gatehouse-nginx", "unknown.test", "application/grpc", True),
+        ("gatehouse-envoy", "unknown.test", "application/grpc", True),
+    ],
+)
+def test_call_without_a_route_is_answered_with_a_status_of_grpc(
+    gateway_class: str, hostname: str, content_type: str, is_call: bool
+) -> None:
+    call = {**request_causes.to("app"), "matches": [{"method": {"service": "shop.Api"}}]}
+    web = request_causes.matching(request_causes.to("app"), path={"value": "/web"})
+    objects = [
+        *request_causes.base(gateway_class, ("127.0.0.1", 9000), _secret()),
+        request_causes.http_route("call", call, kind="GRPCRoute", hostname=CALLS_HOST),
+        request_causes.http_route("web", web, hostname=WEB_HOST),
+    ]
+    headers = (f"content-type: {content_type}",) if content_type else ()
+    words = ("POST", f"http://{hostname}:8080/shop.Other/Get")
+    target = parse_request_target(words, headers, None, "")
+    known = ObjectSet([*CLASSES, *objects], [], ())
+    answer = explain_target(known, target, "", offline=True).answer
+    assert (answer.verdict, answer.statuses, answer.grpc) == ("answered", (404,), is_call)
+    assert answer.cause.startswith("404 (gRPC status UNIMPLEMENTED): " if is_call else "404: ")
+
+
 def test_named_gateway_is_explained() -> None:
     objects = request_causes.base("gatehouse-nginx", ("127.0.0.1", 9000), _secret())
     other = {

@@ -245,6 +245,9 @@ CONNECTIONS: dict[tuple[str, ...], tuple[int, str, str]] = {
     ("POST", f"https://calls.example:{CALLS_PORT}/shop.Api/Get"): (
         0, "gRPC status OK, as expected", ""),
     ("POST", f"https://nowhere.example:{CALLS_PORT}/shop.Api/Get"): (3, "404, as expected", ""),
+    ("POST", f"https://nowhere.example:{CALLS_PORT}/shop.Api/Get",
+     "-H", "content-type: application/grpc"): (
+        3, "gRPC status UNIMPLEMENTED, as expected", ""),
 }  # fmt: skip
 """Exit status, text of the result and of the access log, by arguments."""
 

@@ -201,3 +201,7 @@ async def test_grpc_call_is_sent_and_compared(
     other = "http://calls.example:8080/shop.Api/Put"
     missing = await run(installation, "POST", other, "--send")
     assert "Sent:      gRPC status UNIMPLEMENTED, as expected" in missing.output
+    call = ("-H", "content-type: application/grpc", "--send")
+    unmatched = await run(installation, "POST", "http://calls.example:8080/other.Api/Get", *call)
+    assert unmatched.output.startswith("404 (gRPC status UNIMPLEMENTED): ")
+    assert "Sent:      gRPC status UNIMPLEMENTED, as expected" in unmatched.output

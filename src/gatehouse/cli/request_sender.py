@@ -13,14 +13,15 @@ from gatehouse.cli.connection_sender import TIMEOUT_SECONDS, plain_socket, unver
 from gatehouse.cli.sent_response import SentResponse, failure_text
 from gatehouse.compiler.evaluation.explanation import ExpectedResponse
 from gatehouse.compiler.evaluation.http_request import HttpRequest
+from gatehouse.compiler.ir.grpc_status import grpc_status_name, grpc_status_of
 from gatehouse.dataplane.ip_addresses import bracketed
 
 _GATEWAY_STATUSES = (502, 503, 504)
 """Statuses that tell that no backend answered, if one was expected to."""
 
-_UNAVAILABLE = 14
-_GRPC_STATUSES = {204: 2, 400: 13, 401: 16, 403: 7, 404: 12, 421: 2}
-"""Statuses of gRPC by HTTP status (grpc/doc/http-grpc-status-mapping.md). Others: unavailable."""
+_UNKNOWN, _UNAVAILABLE = 2, 14
+_INVALID_STATUS = 500
+"""Status of an invalid rule. Calls get UNAVAILABLE for it."""
 
 _OWN_HEADERS = ("host", "content-type", "te", "user-agent")
 """Headers that a gRPC client sets itself."""
@@ -56,6 +57,10 @@ async def _exchange(request: HttpRequest, address: str, expected: ExpectedRespon
                 server_hostname=request.sni or None if request.tls else None,
             ) as response,
         ):
+            if response.status == 200 and (sent := response.headers.get("grpc-status", "")):
+                # A gRPC call that no backend answered, or that failed there at once.
+                number = int(sent) if sent.isdecimal() else _UNKNOWN
+                return compare_grpc_status(number, grpc_status_name(number), expected)
             return compare_response(response.status, response.headers.get("Location", ""), expected)
     except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
         return _no_answer(error, expected)
@@ -103,7 +108,10 @@ def compare_grpc_status(number: int, name: str, expected: ExpectedResponse) -> S
 
     Clients derive it from the HTTP status if the gateway answers without a status of gRPC.
     """
-    agrees = number in {_GRPC_STATUSES.get(status, _UNAVAILABLE) for status in expected.statuses}
+    agrees = number in {
+        _UNAVAILABLE if status == _INVALID_STATUS else grpc_status_of(status)
+        for status in expected.statuses
+    }
     if expected.verdict in ("forwarded", "mixed"):
         agrees = agrees or number != _UNAVAILABLE
     return SentResponse.compared(f"gRPC status {name}", agrees, number)

@@ -53,6 +53,17 @@ def expected_answers(
             return _forwarded(route.action, empty_clusters)
 
 
+def is_unmatched_call(decision: HttpDecision, request: HttpRequest, *, always: bool) -> bool:
+    """Return whether a request without a route is answered with a status of gRPC.
+
+    ``always``: the proxy, such as Envoy, knows calls on all hostnames. NGINX knows them on the
+    hostnames of GRPCRoutes and on those without any route.
+    """
+    host = decision.virtual_host
+    known = host is None or host.knows_calls
+    return request.is_call and decision.outcome in ("no-hostname", "no-match") and (always or known)
+
+
 def is_preflight(route: ir.Route, request: HttpRequest) -> bool:
     """Return whether the proxy answers a request itself because it is a CORS preflight request."""
     return (

@@ -46,6 +46,7 @@ from gatehouse.compiler.frontends.gateway_api.routes import grpc
 from gatehouse.compiler.frontends.gateway_api.routes.rules import translate, translate_path
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.grpc_status import grpc_status_name, grpc_status_of
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
@@ -101,7 +102,11 @@ def explain_http(ask: Ask, key: Key, request: HttpRequest, assume_endpoints: boo
     if decision.route is None:
         missing += _invalid_expressions(ask, key, decision)
         rejected = "; ".join(f"{finding.origin}: {finding.reason}" for finding in missing)
-        answer = _unmatched(decision, request, unattached, rejected)
+        cause = rejected or causes.unmatched_cause(decision, request, unattached)
+        calls = compiled.settings.http2 and answers.is_unmatched_call(
+            decision, request, always=encoded
+        )
+        answer = _unmatched(decision, request, cause, grpc=calls)
         return msgspec.structs.replace(base, answer=answer)
     empty = empty_clusters(ask, compiled, assume_endpoints=assume_endpoints)
     return _matched(ask, (key, request, empty), compiled, decision, base)
@@ -194,17 +199,14 @@ def _selected_listener(
 
 
 def _unmatched(
-    decision: HttpDecision,
-    request: HttpRequest,
-    unattached: tuple[UnattachedRoute, ...],
-    rejected: str,
+    decision: HttpDecision, request: HttpRequest, cause: str, *, grpc: bool
 ) -> ExpectedResponse:
-    cause = rejected or causes.unmatched_cause(decision, request, unattached)
     shares = answers.expected_answers(decision, request, frozenset())
     if not shares or shares[0].status is None:
         return ExpectedResponse("no-answer", f"no answer: the TLS handshake fails: {cause}")
     status = shares[0].status
-    return ExpectedResponse("answered", f"{status}: {cause}", (status,))
+    name = f" (gRPC status {grpc_status_name(grpc_status_of(status))})" if grpc else ""
+    return ExpectedResponse("answered", f"{status}{name}: {cause}", (status,), grpc=grpc)
 
 
 def unattached_routes(

@@ -7,6 +7,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+_CALL = re.compile(r"application/grpc(?:[+;]|$)", re.IGNORECASE)
+
 _DECODED_IN_PATTERNS = re.compile("[A-Za-z0-9._~/-]")
 
 
@@ -29,6 +31,11 @@ class HttpRequest(msgspec.Struct, frozen=True):
     def header(self, name: str) -> str:
         """Return a header's value. Several lines are joined by commas (RFC 9110, 5.2)."""
         return ", ".join(value for key, value in self.headers if key.lower() == name)
+
+    @property
+    def is_call(self) -> bool:
+        """Return whether the request is a gRPC call, by its Content-Type."""
+        return _CALL.match(self.header("content-type")) is not None
 
     @property
     def hostname(self) -> str:

@@ -246,6 +246,11 @@ class Route(msgspec.Struct, frozen=True):
         used = self.action.clusters if isinstance(self.action, Forward) else frozenset[str]()
         return used if self.external_auth is None else used | {self.external_auth.cluster}
 
+    @property
+    def serves_calls(self) -> bool:
+        """True if requests are gRPC calls."""
+        return isinstance(self.action, Forward | Respond) and self.action.grpc
+
 
 class VirtualHost(msgspec.Struct, frozen=True):
     """The routes of one hostname on one port, most specific match first.
@@ -264,6 +269,12 @@ class VirtualHost(msgspec.Struct, frozen=True):
     snippets: tuple[NginxSnippet, ...] = ()
     tls: ServerTls = ServerTls()
     """TLS with clients, if there are certificates."""
+
+    @property
+    def knows_calls(self) -> bool:
+        """True if a gRPC call that matches no route is answered with a status of gRPC, even where
+        that has a cost: a route serves calls, or there is no route."""
+        return not self.routes or any(route.serves_calls for route in self.routes)
 
 
 class Endpoint(msgspec.Struct, frozen=True, order=True):

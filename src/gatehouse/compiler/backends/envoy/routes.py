@@ -25,7 +25,8 @@ from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 def envoy_routes(
     context: EnvoyRouteContext, route: ir.Route, hostname: str, unsupported: list[Unsupported]
 ) -> list[components.Route]:
-    """Return the Envoy routes of a route; one that is not supported answers 500 and is reported.
+    """Return the Envoy routes of a route; one that is not supported answers 500, or calls with
+    UNAVAILABLE, and is reported.
 
     ``hostname``: empty for a hostname with a wildcard.
     """
@@ -44,7 +45,7 @@ def envoy_routes(
     except Exception as error:
         unsupported.append(unserved(route.origin, error))
         failed = components.Route(name=route.name, match=match)
-        failed.direct_response.status = 500
+        failed.direct_response.status = 503 if route.serves_calls else 500
         request_log.add_route(failed.metadata, rule_text(route.name))
         request_log.add_reason(failed.metadata, LocalReason.INVALID_ROUTE)
         return [failed]

@@ -73,12 +73,14 @@ def _named(context: NginxRouteContext, route: ir.Route) -> tuple[Directive, ...]
 
 
 def failed_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute:
-    """Return the locations of a route that cannot be generated: it answers with 500."""
+    """Return the locations of a route that cannot be generated: it answers with 500, or calls with
+    UNAVAILABLE."""
     name = names.route(context.scope, route.name)
+    failed = (simple_directive("return", "500"),)
     inner = (
         *access_log.route_variables(route),
         access_log.reason_variable(LocalReason.INVALID_ROUTE),
-        simple_directive("return", "500"),
+        *(grpc_status.unavailable_location() if route.serves_calls else failed),
     )
     return ServedRoute(name, (block("location", (name,), inner),), (), inner)
 

@@ -1,66 +1,136 @@
-"""Response to gRPC calls that no backend answers: UNAVAILABLE in a trailers-only response."""
+"""Responses of NGINX itself to gRPC calls: trailers-only responses with a status.
+
+Any other response has a body, which clients of gRPC's C core read as messages: they report UNKNOWN
+or the status that stands for the HTTP status, by chance.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
 from gatehouse.compiler.backends.nginx import access_log, names
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
+from gatehouse.compiler.ir.authentication import Basic, Jwt
+from gatehouse.compiler.ir.grpc_status import grpc_status_of
 
-_STATUS = "$gh_grpc_status"
-_UNAVAILABLE = "14"
+_STATUS, _MESSAGE = "$gh_grpc_status", "$gh_grpc_message"
 
-_FAILURES = {502: LocalReason.CONNECTION_FAILURE, 504: LocalReason.TIMEOUT}
-"""NGINX's own statuses for a call that was forwarded, and their reasons."""
+_UNAVAILABLE = 503
+_NOT_FOUND = 404
+
+_LIMITED = 503
+"""NGINX's own status for a request above a rate limit."""
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """A response of NGINX itself."""
+
+    name: str
+    """Named location."""
+    http_status: int
+    """Status for requests that are not gRPC calls."""
+    message: str
+    reason: LocalReason | None = None
+    """None: the location before it sets the reason."""
+
+
+_FAILURES = {
+    401: ("the call has no valid credentials", LocalReason.AUTHENTICATION),
+    403: ("the credentials of the call do not permit it", LocalReason.AUTHENTICATION),
+    502: ("the connection to the backend failed", LocalReason.CONNECTION_FAILURE),
+    504: ("the backend did not respond in time", LocalReason.TIMEOUT),
+}
+"""Statuses of NGINX for calls of a route."""
 
 
 def grpc_status_map() -> Directive:
-    """Return the map from a request's content type to the status; empty unless it is a gRPC
-    call."""
-    call = simple_directive('"~*^application/grpc(?:[+;]|$)"', f'"{_UNAVAILABLE}"')
+    """Return the map from a request's content type to UNAVAILABLE; empty unless it is a gRPC
+    call. Locations set another status."""
+    status = f'"{grpc_status_of(_UNAVAILABLE)}"'
+    call = simple_directive('"~*^application/grpc(?:[+;]|$)"', status)
     return block("map", ("$content_type", _STATUS), (call, simple_directive("default", '""')))
 
 
 def unavailable_location() -> tuple[Directive, ...]:
-    """Return the content of a location that leads to :func:`status_locations`."""
+    """Return the content of a location that leads to the status UNAVAILABLE."""
+    return _answered(names.UNAVAILABLE)
+
+
+def unmatched_locations() -> tuple[Directive, ...]:
+    """Return the locations of a server without routes, which answers all requests."""
     return (
-        simple_directive("error_page", "418", "=", names.UNAVAILABLE),
-        simple_directive("return", "418"),
+        block("location", ("/",), _answered(names.UNIMPLEMENTED)),
+        *(_location(failure) for failure in _failures() if failure.name == names.UNIMPLEMENTED),
     )
 
 
-def failure_directives() -> list[Directive]:
-    """Return the directives that replace NGINX's own responses to failed calls.
+def _answered(name: str) -> tuple[Directive, ...]:
+    return (simple_directive("error_page", "418", "=", name), simple_directive("return", "418"))
 
-    Such a response has a body and no trailers, which clients of gRPC's C core report as UNKNOWN.
-    """
-    return [
-        simple_directive("error_page", str(status), "=", names.grpc_failure(status))
-        for status in _FAILURES
-    ]
+
+def failure_directives(route: ir.Route) -> Iterator[Directive]:
+    """Yield the directives that replace NGINX's own responses to calls of a route."""
+    limits = route.settings.rates
+    if limits.limits:
+        status = limits.status or _LIMITED
+        yield simple_directive("error_page", str(status), "=", names.grpc_limit(status))
+    for status in _statuses(route):
+        yield simple_directive("error_page", str(status), "=", names.grpc_failure(status))
+
+
+def _statuses(route: ir.Route) -> Iterable[int]:
+    if not isinstance(route.authentication, Basic | Jwt):
+        return (502, 504)
+    return (401, 403, 502, 504)
+
+
+def limit_locations(routes: Iterable[ir.Route]) -> tuple[Directive, ...]:
+    """Return the locations that answer calls above the rate limits of routes."""
+    limits = (route.settings.rates for route in routes if route.serves_calls)
+    statuses = sorted({rates.status or _LIMITED for rates in limits if rates.limits})
+    message = "the rate limit of the route is exceeded"
+    return tuple(
+        _location(_Failure(names.grpc_limit(status), status, message, LocalReason.RATE_LIMIT))
+        for status in statuses
+    )
 
 
 def status_locations() -> tuple[Directive, ...]:
     """Return the locations that answer. A request that is not a gRPC call gets an HTTP status."""
-    failures = (
-        _location(names.grpc_failure(status), status, access_log.reason_variable(reason))
-        for status, reason in _FAILURES.items()
-    )
-    return (_location(names.UNAVAILABLE, 503), *failures)
+    return tuple(map(_location, _failures()))
 
 
-def _location(name: str, http_status: int, *reason: Directive) -> Directive:
-    otherwise = simple_directive("return", str(http_status))
+def _failures() -> Iterator[_Failure]:
+    yield _Failure(names.UNAVAILABLE, _UNAVAILABLE, "no backend of the route is available")
+    message = "no route of the Gateway has this method"
+    yield _Failure(names.UNIMPLEMENTED, _NOT_FOUND, message, LocalReason.NO_ROUTE)
+    for status, (text, reason) in _FAILURES.items():
+        yield _Failure(names.grpc_failure(status), status, text, reason)
+
+
+def _location(failure: _Failure) -> Directive:
+    otherwise = simple_directive("return", str(failure.http_status))
+    reason = failure.reason
     return block(
         "location",
-        (name,),
+        (failure.name,),
         (
             # NGINX would treat the end of a method's name as a file extension.
             block("types", (), ()),
             simple_directive("default_type", "application/grpc"),
             # NGINX omits a header with an empty value.
             simple_directive("add_header", "grpc-status", _STATUS, "always"),
-            *reason,
+            simple_directive("add_header", "grpc-message", _MESSAGE, "always"),
+            simple_directive("set", _MESSAGE, '""'),
+            *((access_log.reason_variable(reason),) if reason is not None else ()),
             block("if", (f"({_STATUS}", "=", '"")'), (otherwise,)),
+            simple_directive("set", _STATUS, f'"{grpc_status_of(failure.http_status)}"'),
+            simple_directive("set", _MESSAGE, f'"{failure.message}"'),
+            # Without a body, the headers end the response.
             simple_directive("return", "200"),
         ),
     )

@@ -33,11 +33,12 @@ class LocationTarget(msgspec.Struct, frozen=True):
 
 
 def locations(
-    scope: str, targets: Sequence[LocationTarget]
+    scope: str, targets: Sequence[LocationTarget], otherwise: str = names.NOT_FOUND
 ) -> tuple[list[Directive], list[Directive]]:
     """Return the locations of a virtual host and the maps that they need.
 
-    ``targets`` are in evaluation order. Raises InvalidValueError.
+    ``targets`` are in evaluation order. ``otherwise``: the named location of requests that match
+    none. Raises InvalidValueError.
     """
     exact = {decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathExact)}
     prefixes = {decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathPrefix)}
@@ -51,7 +52,7 @@ def locations(
         candidates = [t for t in targets if _may_match(t.path, value + "/", exactly=False)]
         places.append((("^~", quoting.quote_literal(value + "/")), candidates))
     places.append((("/",), [t for t in targets if _may_match(t.path, "/", exactly=False)]))
-    bodies, maps = _bodies(scope, [candidates for _, candidates in places])
+    bodies, maps = _bodies(scope, [candidates for _, candidates in places], otherwise)
     blocks = [
         block("location", where, body) for (where, _), body in zip(places, bodies, strict=True)
     ]
@@ -59,7 +60,7 @@ def locations(
 
 
 def _bodies(
-    scope: str, places: Sequence[Sequence[LocationTarget]]
+    scope: str, places: Sequence[Sequence[LocationTarget]], otherwise: str
 ) -> tuple[list[tuple[DirectiveNode, ...]], list[Directive]]:
     """Return the contents of locations with these targets, and the maps that they need.
 
@@ -69,7 +70,7 @@ def _bodies(
         [Candidate(target.served.destination, _all_conditions(target)) for target in targets]
         for targets in places
     ]
-    chains = [first_match_chain(scope, choice, names.NOT_FOUND) for choice in candidates]
+    chains = [first_match_chain(scope, choice, otherwise) for choice in candidates]
     definitions = (
         condition.definition
         for choice in candidates
@@ -79,7 +80,7 @@ def _bodies(
     )
     maps = [*definitions, *(item for chain in chains for item in chain.maps)]
     maps = list({item.arguments: item for item in maps}.values())
-    selections = [first_match_ifs(choice, names.NOT_FOUND) for choice in candidates]
+    selections = [first_match_ifs(choice, otherwise) for choice in candidates]
     ifs = sum(directive.name == "if" for selection in selections for directive in selection)
     traced = _traces(scope, chains, places)
     trace_maps = [item for _, definitions in traced for item in definitions]

@@ -15,6 +15,7 @@ STREAM_ZONE = "gatehouse_streams"
 NOT_FOUND = "@gh_404"
 INTERNAL_ERROR = "@gh_500"
 UNAVAILABLE = "@gh_grpc_14"
+UNIMPLEMENTED = "@gh_grpc_12"
 INVALID_CLIENT_CERTIFICATE = "@gh_unproven"
 
 MAIN_SNIPPETS = f"{ROOT}/main.conf"
@@ -55,6 +56,11 @@ def route(scope: str, name: str, backend: int = 0) -> str:
 def grpc_failure(status: int) -> str:
     """Return the named location that answers gRPC calls for which NGINX has an error status."""
     return f"@gh_grpc_{status}"
+
+
+def grpc_limit(status: int) -> str:
+    """Return the named location that answers gRPC calls above a rate limit with this status."""
+    return f"@gh_grpc_limit_{status}"
 
 
 def delayed_location(location: str) -> str:

@@ -93,7 +93,7 @@ def _sent(
         *guard.added,
         *traffic_settings.proxying(module, route.settings.proxy.nginx),
         *_limits(module, action, route.settings.proxy),
-        *(grpc_status.failure_directives() if action.grpc else ()),
+        *(grpc_status.failure_directives(route) if action.grpc else ()),
         *http_version(context, cluster),
         *tls_directives(module, cluster),
         *snippets.within(route.snippets, "http.server.location"),

@@ -80,14 +80,15 @@ def write_server(
 ) -> ServerFile:
     """Write the file of a virtual host. ``servers``: its servers, the default server first."""
     targets, generated, unsupported = _targets(host, context)
+    otherwise = _unmatched(port, host)
     try:
-        blocks, maps = locations(context.scope, targets)
+        blocks, maps = locations(context.scope, targets, otherwise)
     except Exception as error:
         unsupported = [
             *unsupported,
             *(unserved(route.origin, error) for route in host.routes),
         ]
-        targets, generated, (blocks, maps) = [], [], locations(context.scope, [])
+        targets, generated, (blocks, maps) = [], [], locations(context.scope, [], otherwise)
     definitions = _unique([*(item for target in targets for item in target.served.maps), *maps])
     served = [target.served for target in targets]
     fixed = _unique(directive for item in served for directive in item.fixed)
@@ -95,7 +96,11 @@ def write_server(
     # An internal path takes precedence over a route's.
     internal = {location.arguments for location in (*fixed, *subrequests)}
     blocks = [location for location in blocks if location.arguments not in internal]
-    named = (*(location for item in served for location in item.locations), *_fixed())
+    named = (
+        *(location for item in served for location in item.locations),
+        *_fixed(),
+        *grpc_status.limit_locations(host.routes),
+    )
     reached = _reached([*definitions, *blocks, *fixed], [*subrequests, *named])
     inner = [
         *(_tls(port, host, context) if port.tls not in server_tls.DEFAULT_SETTINGS else ()),
@@ -111,6 +116,15 @@ def write_server(
     written = [block("server", (), (*_head(port, server), *inner)) for server in servers]
     text = format_directives([*definitions, *written])
     return ServerFile(text, frozenset(generated), tuple(unsupported))
+
+
+def _unmatched(port: ServerPort, host: ir.VirtualHost) -> str:
+    """Return the named location of requests that match no route.
+
+    Servers of HTTPRoutes have none that knows gRPC calls: as two locations for NGINX, it would cost
+    20 KB in each of them.
+    """
+    return names.UNIMPLEMENTED if port.edge.http2 and host.knows_calls else names.NOT_FOUND
 
 
 def _head(port: ServerPort, server: ServerNames) -> list[Directive]:
@@ -154,7 +168,8 @@ def default_server(port: ServerPort, *, versions_by_sni: bool) -> str:
         if not versions_by_sni:
             inner += server_tls.version_directives(all_versions(port.tls) or TLS_VERSIONS)
     # Also over TLS: a request with another host than its SNI is handled here.
-    inner.append(simple_directive("return", "404"))
+    not_found = (simple_directive("return", "404"),)
+    inner += grpc_status.unmatched_locations() if port.edge.http2 else not_found
     return format_directives([block("server", (), inner)])
 
 

@@ -124,15 +124,25 @@ async def _counting(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class NginxProgram(msgspec.Struct, frozen=True):
+    """An NGINX with its capabilities, and the files of the modules that it loads."""
+
+    path: Path
+    able: nginx.NginxCapabilities
+    modules: tuple[Path, ...] = ()
+
+
 @contextlib.asynccontextmanager
 async def running_nginx(
-    gateway: GatewayConfiguration, base: Path, output: Path
+    gateway: GatewayConfiguration, base: Path, output: Path, program: NginxProgram | None = None
 ) -> AsyncIterator[None]:
     """Run NGINX with the files of a gateway, and its standard output in a file.
 
-    It writes its logs after 10 ms, not after a second.
+    It writes its logs after 10 ms, not after a second. ``program``: another NGINX than that of the
+    other tests.
     """
-    generated = nginx.NginxGenerator(ABLE).generate(gateway)
+    program = program or NginxProgram(nginx_binary.find_nginx_binary(None), ABLE)
+    generated = nginx.NginxGenerator(program.able).generate(gateway)
     assert not generated.unsupported, generated.unsupported
     for path, content in generated.file_set.files.items():
         (base / path).parent.mkdir(parents=True, exist_ok=True)
@@ -148,8 +158,9 @@ async def running_nginx(
     counted = (
         connection_log_directive(base / connection_counts.CONNECTIONS_FILE) if has_counts else ""
     )
+    loaded = " ".join(f'load_module "{module}";' for module in program.modules)
     main = (
-        f"{user} daemon off; pid {base}/pid; error_log {base}/error.log warn; "
+        f"{loaded} {user} daemon off; pid {base}/pid; error_log {base}/error.log warn; "
         f"events {{ worker_connections 1024; }} "
         f"http {{ {temp} include gatehouse/http.conf; {log} }} "
         f"{f'stream {{ include gatehouse/stream.conf; {counted} }}' if has_streams else ''}"
@@ -157,7 +168,7 @@ async def running_nginx(
     (base / "nginx.conf").write_text(main.replace("flush=1s", "flush=10ms"))
     with output.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
-            str(nginx_binary.find_nginx_binary(None)),
+            str(program.path),
             *("-p", str(base), "-c", str(base / "nginx.conf"), "-e", f"{base}/error.log"),
             stdout=file,
         )

@@ -1,4 +1,4 @@
-"""Traces of requests by NGINX's module ngx_otel_module, which no package provides for tests."""
+"""Configuration of NGINX's module ngx_otel_module: ``test_backends_nginx_spans`` runs it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from fakes.envoy_serving import host, plain, route_to
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import Basic
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.settings import DataPlaneSettings, Settings
 from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport, Tracing
@@ -71,6 +72,12 @@ def test_exporter_is_written_once_and_included() -> None:
         "batch_count 2;",
         "}",
         'otel_service_name "gatehouse:ns:gw";',
+        # In locations that several routes share.
+        "otel_span_name $gh_log_route;",
+        'otel_span_attr gatehouse.gateway "ns/gw";',
+        'otel_span_attr gatehouse.listener "ns/gw:$gh_port";',
+        'otel_span_attr "site" "north";',
+        'otel_span_attr "gatehouse.route" $gh_log_route;',
     ]
     assert written["gatehouse/http.conf"].count("include gatehouse/traces.conf;") == 1
 
@@ -117,7 +124,7 @@ def test_span_of_a_route_has_quoted_name_and_attributes() -> None:
 
 @pytest.mark.parametrize(
     ("percent", "sampled"),
-    [(100, "on"), (25, "$gh_traced_25"), (None, "$otel_parent_sampled")],
+    [(100, "on"), (25, "$gh_traced_25"), (None, "$gh_parent_traced")],
 )
 def test_strategy_is_a_value_of_otel_trace(percent: int | None, sampled: str) -> None:
     written = files(traced(Tracing(percent, origin=POLICY), "/a"))
@@ -125,8 +132,9 @@ def test_strategy_is_a_value_of_otel_trace(percent: int | None, sampled: str) ->
     assert f"otel_trace {sampled};" in location(text, '^~ "/a/"')
     # The default of NGINX is to ignore the context.
     assert "otel_trace_context" not in text
-    shares = written["gatehouse/http.conf"].count("split_clients $otel_trace_id $gh_traced_25")
-    assert shares == (percent == 25)
+    shared = written["gatehouse/http.conf"]
+    assert shared.count('split_clients "trace$request_id" $gh_traced_25') == (percent == 25)
+    assert shared.count("map $http_traceparent $gh_parent_traced") == (percent is None)
 
 
 def test_first_location_decides_by_the_chain_that_selects_the_route() -> None:
@@ -140,6 +148,30 @@ def test_first_location_decides_by_the_chain_that_selects_the_route() -> None:
     assert "otel_trace_context extract;" in own
     # The untraced route has no span, so that it names none.
     assert text.count("otel_span_name") == 1
+
+
+FORWARD = ir.Forward((ir.Backend("c"),))
+
+
+@pytest.mark.parametrize(
+    ("action", "authentication", "number"),
+    [
+        (FORWARD, None, 1),
+        (FORWARD, Basic("realm", "users"), 1),
+        # The first attempt and two retries.
+        (msgspec.structs.replace(FORWARD, retry=ir.Retry(2, codes=(502,))), None, 3),
+        # The check of the credentials, and the response after it.
+        (ir.Redirect(), Basic("realm", "users"), 2),
+    ],
+)
+def test_every_location_of_a_route_names_the_span(
+    action: ir.Action, authentication: Basic | None, number: int
+) -> None:
+    """NGINX takes the name of the location that ends the request."""
+    route = traced(Tracing(100, origin=POLICY), "/")
+    text = server(msgspec.structs.replace(route, action=action, authentication=authentication))
+    assert text.count('otel_span_name "ns/0/0"') == number
+    assert text.count('otel_span_attr "gatehouse.route" "ns/0/0"') == number
 
 
 @pytest.mark.parametrize("tracing", [None, Tracing(0, "propagate", origin=POLICY)])

@@ -11,6 +11,7 @@ from gatehouse.compiler.backends.nginx import (
     external_auth,
     names,
     rate_limits,
+    traces,
     traffic_settings,
 )
 from gatehouse.compiler.backends.nginx.directives import DirectiveNode, block, simple_directive
@@ -46,7 +47,8 @@ def guard_response(context: NginxRouteContext, route: ir.Route, response: Body) 
     if not route.settings.rates.limits and checks == (None, None):
         return response
     guard = guards(context, route)
-    response = msgspec.structs.replace(response, inner=(*guard.added, *response.inner))
+    spans = traces.span_directives(context.traces, route)
+    response = msgspec.structs.replace(response, inner=(*spans, *guard.added, *response.inner))
     scope = f"{context.scope}/{route.name}"
     name = names.route(context.scope, f"{route.name}/guarded")
     response = into_named_location(name, (*guard.directives, *guard.auth_directives), response)

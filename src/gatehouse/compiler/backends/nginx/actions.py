@@ -51,7 +51,7 @@ def action_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute
                 (access_log.reason_variable(LocalReason.INVALID_ROUTE),) if status >= 500 else ()
             )
     name = names.route(context.scope, route.name)
-    inner = (*_named(context, route), *logged, *body.inner)
+    inner = (*_named(context, route, body), *logged, *body.inner)
     location = block("location", (name,), inner)
     locations = (location, *body.locations)
     direct = None if _is_rejected_before(route) else inner
@@ -64,12 +64,12 @@ def _is_rejected_before(route: ir.Route) -> bool:
     return bool(route.settings.client.body_size) and (persistence or route.cors is not None)
 
 
-def _named(context: NginxRouteContext, route: ir.Route) -> tuple[Directive, ...]:
-    """Return the directives that name the route in the access log and in spans."""
-    return (
-        *access_log.route_variables(route),
-        *traces.span_directives(context.traces, route),
-    )
+def _named(context: NginxRouteContext, route: ir.Route, body: Body) -> tuple[Directive, ...]:
+    """Return the directives that name the route in the access log, and in spans unless the content
+    of its location does."""
+    spans = traces.span_directives(context.traces, route)
+    present = not spans or spans[0] in body.inner
+    return (*access_log.route_variables(route), *(() if present else spans))
 
 
 def failed_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute:
@@ -104,7 +104,7 @@ def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> S
         subrequests += body.subrequests
         fixed += body.fixed
         logged = access_log.backend_variables([context.clusters[backend.cluster]])
-        inner = (*_named(context, route), *logged, *body.inner)
+        inner = (*_named(context, route, body), *logged, *body.inner)
         locations += [block("location", (destination,), inner), *body.locations]
         shares.append((destination, backend.weight))
     if action.failing:

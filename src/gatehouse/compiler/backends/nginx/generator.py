@@ -163,7 +163,7 @@ def _base(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     counts = request_counts.format_file(able)
     files = [File.make(f"{names.ROOT}/http.conf", text), *log.items, *counts.items]
     if edge.traces is not None and able.traces:
-        files.append(File.make(names.TRACE_EXPORT, traces.exporter_text(edge.traces)))
+        files.append(File.make(names.TRACE_EXPORT, traces.exporter_text(edge.traces, gateway.name)))
     origin = gateway_origin(gateway.name)
     settings = [
         *traces.unsupported_export(edge.traces, able),

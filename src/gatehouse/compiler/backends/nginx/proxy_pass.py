@@ -18,6 +18,7 @@ from gatehouse.compiler.backends.nginx import (
     rewriting,
     session_persistence,
     snippets,
+    traces,
     traffic_settings,
 )
 from gatehouse.compiler.backends.nginx.backend_protocol import (
@@ -80,6 +81,8 @@ def _sent(
     request = headers.request_headers(module, edits, host, claims, context.removed_headers, cookie)
     first, inner = _split_checks(action, (*shared.preflight, *guard.auth_directives))
     inner += [
+        # Of each attempt, and of the location after the checks.
+        *traces.span_directives(context.traces, route),
         # Before directives that end the evaluation of ``set``: they return, or rewrite the path.
         *session_persistence.session_directives(action.persistence),
         *request,

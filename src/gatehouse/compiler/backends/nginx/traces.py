@@ -2,7 +2,7 @@
 
 NGINX decides in the first location of a request whether it is traced, before the route is known. So
 the location reads the chain that selects the route. Name and attributes of the span are those of
-the last location.
+the last location, which may be one that several routes share.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import names, quoting
+from gatehouse.compiler.backends.nginx import access_log, names, quoting
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import (
     Directive,
@@ -47,11 +47,18 @@ class LocationTrace(msgspec.Struct, frozen=True):
     """Value of ``otel_trace_context``; empty for the default."""
 
 
+_ROUTE = ir_tracing.ROUTE_ATTRIBUTE
+
+_PARENT = "$gh_parent_traced"
+_SAMPLED = '"~^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]$"'
+"""Pattern of ``traceparent`` of a client that traces the request (W3C Trace Context)."""
+
 NOT_TRACED = LocationTrace("off", "")
 
 
-def exporter_text(export: TraceExport) -> str:
-    """Return the directives of the ``http`` context that export spans."""
+def exporter_text(export: TraceExport, gateway: str) -> str:
+    """Return the directives of the ``http`` context that export spans, and the name and attributes
+    of spans in locations that several routes share. ``gateway``: ``namespace/name``."""
     address = quoting.word(f"{export.host}:{export.port}")
     settings = {
         # The module verifies the collector, by default with the CA certificates of the system.
@@ -63,8 +70,15 @@ def exporter_text(export: TraceExport) -> str:
     }
     inner = [simple_directive(name, value) for name, value in settings.items()]
     service = quoting.quote_text_literal(export.service_name)
+    route = access_log.ROUTE_VARIABLE
     return format_directives(
-        [block("otel_exporter", (), inner), simple_directive("otel_service_name", service)]
+        [
+            block("otel_exporter", (), inner),
+            simple_directive("otel_service_name", service),
+            simple_directive("otel_span_name", route),
+            *_gateway_attributes(TraceContext(gateway, export.attributes)),
+            simple_directive("otel_span_attr", quoting.quote_literal(_ROUTE), route),
+        ]
     )
 
 
@@ -96,10 +110,17 @@ def unsupported_tracing(
 
 def definitions(tracing: Tracing | None) -> Iterable[Directive]:
     """Return the directives of ``http`` that the decision about a route needs."""
-    if tracing is None or tracing.percent is None or tracing.percent in (0, 100):
+    if tracing is None or tracing.percent in (0, 100):
         return
+    if tracing.percent is None:
+        # The variable of the module is empty unless the location continues the trace.
+        rows = (simple_directive(_SAMPLED, "on"), simple_directive("default", "off"))
+        yield block("map", ("$http_traceparent", _PARENT), rows)
+        return
+    # Clients choose the ID of a trace that is continued. Other choices depend on the request ID
+    # alone, and must not coincide with this one.
     rows = (simple_directive(f"{tracing.percent}%", "on"), simple_directive("*", "off"))
-    yield block("split_clients", ("$otel_trace_id", _share(tracing.percent)), rows)
+    yield block("split_clients", ('"trace$request_id"', _share(tracing.percent)), rows)
 
 
 def route_trace(tracing: Tracing | None) -> LocationTrace:
@@ -108,7 +129,7 @@ def route_trace(tracing: Tracing | None) -> LocationTrace:
         return NOT_TRACED
     match tracing.percent:
         case None:
-            sampled = "$otel_parent_sampled"
+            sampled = _PARENT
         case 100:
             sampled = "on"
         case percent:
@@ -145,27 +166,31 @@ def first_location(
 
 
 def span_directives(context: TraceContext | None, route: ir.Route) -> tuple[Directive, ...]:
-    """Return the directives of the last location of requests. Raises InvalidValueError."""
+    """Return the directives of the last locations of requests. Raises InvalidValueError."""
     tracing = route.settings.tracing
     if context is None or tracing is None or tracing.percent == 0:
         return ()
     rule = rule_text(route.name)
-    gateway = quoting.quote_text_literal(context.gateway)
-    own = (SpanAttribute(ir_tracing.ROUTE_ATTRIBUTE, rule), *tracing.attributes)
+    own = (SpanAttribute(_ROUTE, rule), *tracing.attributes)
     return (
         simple_directive("otel_span_name", quoting.quote_text_literal(tracing.span_name or rule)),
-        simple_directive("otel_span_attr", ir_tracing.GATEWAY_ATTRIBUTE, gateway),
-        simple_directive(
-            "otel_span_attr", ir_tracing.LISTENER_ATTRIBUTE, f'{gateway[:-1]}:$gh_port"'
-        ),
-        *(
-            simple_directive(
-                "otel_span_attr",
-                quoting.quote_literal(attribute.key),
-                quoting.quote_text_literal(attribute.value),
-            )
-            for attribute in (*context.attributes, *own)
-        ),
+        *_gateway_attributes(context),
+        *map(_attribute, own),
+    )
+
+
+def _gateway_attributes(context: TraceContext) -> Iterable[Directive]:
+    gateway = quoting.quote_text_literal(context.gateway)
+    yield simple_directive("otel_span_attr", ir_tracing.GATEWAY_ATTRIBUTE, gateway)
+    listener = f'{gateway[:-1]}:$gh_port"'
+    yield simple_directive("otel_span_attr", ir_tracing.LISTENER_ATTRIBUTE, listener)
+    yield from map(_attribute, context.attributes)
+
+
+def _attribute(attribute: SpanAttribute) -> Directive:
+    key, value = attribute.key, attribute.value
+    return simple_directive(
+        "otel_span_attr", quoting.quote_literal(key), quoting.quote_text_literal(value)
     )
 
 

@@ -119,8 +119,8 @@ async def test_nginx_tells_the_client_the_reason() -> None:
     async with logged("nginx", gateway()) as served:
         messages = [(await call(served, *key)).message for key in ANSWERS]
     assert messages == [
-        "no route of the Gateway has this method",
-        "no route of the Gateway has this method",
+        "no route matches the call",
+        "no route matches the call",
         "no backend of the route is available",
         "the connection to the backend failed",
         "no backend of the route is available",

@@ -103,10 +103,7 @@ def explain_http(ask: Ask, key: Key, request: HttpRequest, assume_endpoints: boo
         missing += _invalid_expressions(ask, key, decision)
         rejected = "; ".join(f"{finding.origin}: {finding.reason}" for finding in missing)
         cause = rejected or causes.unmatched_cause(decision, request, unattached)
-        calls = compiled.settings.http2 and answers.is_unmatched_call(
-            decision, request, always=encoded
-        )
-        answer = _unmatched(decision, request, cause, grpc=calls)
+        answer = _unmatched(compiled, decision, request, cause, every_call=encoded)
         return msgspec.structs.replace(base, answer=answer)
     empty = empty_clusters(ask, compiled, assume_endpoints=assume_endpoints)
     return _matched(ask, (key, request, empty), compiled, decision, base)
@@ -199,14 +196,22 @@ def _selected_listener(
 
 
 def _unmatched(
-    decision: HttpDecision, request: HttpRequest, cause: str, *, grpc: bool
+    compiled: ir.GatewayConfiguration,
+    decision: HttpDecision,
+    request: HttpRequest,
+    cause: str,
+    *,
+    every_call: bool,
 ) -> ExpectedResponse:
     shares = answers.expected_answers(decision, request, frozenset())
     if not shares or shares[0].status is None:
         return ExpectedResponse("no-answer", f"no answer: the TLS handshake fails: {cause}")
     status = shares[0].status
-    name = f" (gRPC status {grpc_status_name(grpc_status_of(status))})" if grpc else ""
-    return ExpectedResponse("answered", f"{status}{name}: {cause}", (status,), grpc=grpc)
+    known = answers.is_unmatched_call(decision, request, always=every_call)
+    if not (known and compiled.settings.http2):
+        return ExpectedResponse("answered", f"{status}: {cause}", (status,))
+    text = f"{status} (gRPC status {grpc_status_name(grpc_status_of(status))}): {cause}"
+    return ExpectedResponse("answered", text, (status,), grpc=True)
 
 
 def unattached_routes(

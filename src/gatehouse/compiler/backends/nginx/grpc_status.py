@@ -106,7 +106,7 @@ def status_locations() -> tuple[Directive, ...]:
 
 def _failures() -> Iterator[_Failure]:
     yield _Failure(names.UNAVAILABLE, _UNAVAILABLE, "no backend of the route is available")
-    message = "no route of the Gateway has this method"
+    message = "no route matches the call"
     yield _Failure(names.UNIMPLEMENTED, _NOT_FOUND, message, LocalReason.NO_ROUTE)
     for status, (text, reason) in _FAILURES.items():
         yield _Failure(names.grpc_failure(status), status, text, reason)

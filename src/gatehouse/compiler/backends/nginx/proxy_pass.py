@@ -81,7 +81,6 @@ def _sent(
     request = headers.request_headers(module, edits, host, claims, context.removed_headers, cookie)
     first, inner = _split_checks(action, (*shared.preflight, *guard.auth_directives))
     inner += [
-        # Of each attempt, and of the location after the checks.
         *traces.span_directives(context.traces, route),
         # Before directives that end the evaluation of ``set``: they return, or rewrite the path.
         *session_persistence.session_directives(action.persistence),
@@ -103,9 +102,8 @@ def _sent(
     ]
     body = retries.attempts(context, route, backend, module, action, inner, sent)
     if first:
-        body = access_phase.into_named_location(
-            names.route(f"{scope}/guarded", route.name), first, body
-        )
+        name = names.route(f"{scope}/guarded", route.name)
+        body = access_phase.into_named_location(name, first, body)
     body = access_phase.after_authorization(guard, scope, body, shared.preflight)
     body = msgspec.structs.replace(
         body,

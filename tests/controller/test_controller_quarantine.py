@@ -293,13 +293,20 @@ def test_unexplained_rejection_leaves_no_object_out() -> None:
 def test_rejected_certificate_is_left_out_until_nothing_uses_its_content() -> None:
     origin = Origin("Secret", "ns", "tls")
     certificates = (ir.Certificate("cert-1", b"", ir.SecretBytes(b""), origin),)
-    gateway = ir.GatewayConfiguration("ns/gw", certificates=certificates)
+    hosts = (http.VirtualHost("a.example", (), ("cert-1",)),)
+    listeners = (ir.Listener(443, "HTTPS", hosts),)
+    gateway = ir.GatewayConfiguration("ns/gw", listeners=listeners, certificates=certificates)
     key = gateway_api.rejected_credential_key(GATEWAY, "cert-1")
     used = {key}
     trace = [Suspect(origin, credential="cert-1")]
     quarantine = Quarantine(GATEWAY, lambda *_: trace, lambda _: None, used.__contains__)
     quarantine.published("v1", gateway)
     assert quarantine.rejected("v1", "key too small", "nginx/1")
+    assert key not in quarantine.inputs, "no test was accepted without it"
+    without = without_held_back(quarantine.inputs[held_back_key(GATEWAY)], gateway)
+    assert without.certificates == ()
+    assert not quarantine.published("v2", without, gateway)
+    assert quarantine.confirmed(["v2"])
     reason = "rejected by nginx/1: key too small"
     assert quarantine.inputs == {key: gateway_api.RejectedCredential("cert-1", reason)}
     assert quarantine.left_out == (origin,)

@@ -1,13 +1,16 @@
-"""Rejected certificates of one of several tenants, without a confirmed version and with one."""
+"""Rejected credentials of some of several tenants, without a confirmed version and with one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fakes.credential_world import GATEWAY, KINDS, CredentialWorld, credential
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
@@ -19,132 +22,12 @@ from gatehouse.controller.held_back import (
     held_back_key,
     without_held_back,
 )
+from gatehouse.controller.history_order import MAX_YOUNGEST
 from gatehouse.controller.quarantine import Quarantine
-from gatehouse.controller.quarantined_routes import configured_routes
 from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
 from gatehouse.dataplane.origin import Origin, port_origin
-
-GATEWAY = ("Gateway", "ns", "gw")
-
-
-def secret(tenant: str) -> Origin:
-    return Origin("Secret", tenant, "tls")
-
-
-def credential(tenant: str) -> Suspect:
-    return Suspect(secret(tenant), credential=f"cert-{tenant}")
-
-
-class World:
-    """A new controller, and an instance that rejects the certificates of some tenants.
-
-    Each tenant has a hostname with a certificate and a route.
-    """
-
-    def __init__(self, *tenants: str, bad: Iterable[str] = (), envoy: bool = False) -> None:
-        self.tenants, self.bad, self.envoy = tenants, frozenset(bad), envoy
-        self.rejected_listener: Rejection | None = None
-        """An Envoy's rejection of the listener with a rejected certificate; None: of the Secret."""
-        self.bad_routes: frozenset[str] = frozenset()
-        """Tenants whose routes the instance rejects."""
-        self.named: Callable[[frozenset[str]], list[Suspect]] = lambda _: []
-        self.serving, self.trials = False, False
-        self.served: list[frozenset[str]] = []
-        """Tenants in each accepted version that is no trial."""
-        self.now, self.tests, self.changes = 0.0, 0, ChangeLog()
-        self.quarantine = Quarantine(
-            GATEWAY,
-            lambda gateway, _: self.named(self.tenants_of(gateway)),
-            lambda _: "spec",
-            lambda _: True,
-            self.changes,
-            lambda _: StatusHistory.SERVED,
-            clock=lambda: self.now,
-        )
-
-    @staticmethod
-    def tenants_of(gateway: ir.GatewayConfiguration) -> frozenset[str]:
-        """Return the tenants whose certificates a proxy reads."""
-        return frozenset(
-            host.hostname
-            for listener in gateway.listeners
-            for host in listener.virtual_hosts
-            if set(host.certificates) & {entry.name for entry in gateway.certificates}
-        )
-
-    def compile(self) -> ir.GatewayConfiguration:
-        """Compile as the front end does: a hostname without its certificate is not served."""
-        inputs, hosts, certificates = self.quarantine.inputs, [], []
-        for tenant in self.tenants:
-            name = f"cert-{tenant}"
-            if gateway_api.rejected_credential_key(GATEWAY, name) in inputs:
-                continue
-            certificates.append(ir.Certificate(name, b"", ir.SecretBytes(b""), secret(tenant)))
-            part = Origin("HTTPRoute", tenant, "r", "rules[0].matches[0]")
-            item = http.Route(f"{tenant}/r", http.Match(), http.Redirect(), origin=part)
-            replacement = inputs.get(gateway_api.replacement_key(GATEWAY, part))
-            replaced = dict(replacement.routes) if replacement is not None else {}
-            route = replaced.get(item, item)
-            hosts.append(http.VirtualHost(tenant, (route,) if route is not None else (), (name,)))
-        listeners = (ir.Listener(443, "HTTPS", tuple(hosts)),) if hosts else ()
-        return ir.GatewayConfiguration(
-            "ns/gw", listeners=listeners, certificates=tuple(certificates)
-        )
-
-    def report(self, gateway: ir.GatewayConfiguration, version: str) -> InstanceReport:
-        rejected = self.tenants_of(gateway) & self.bad | self.bad_routes.intersection(
-            route.name.partition("/")[0]
-            for route in configured_routes(gateway)
-            if isinstance(route.action, http.Redirect)
-        )
-        if self.envoy:
-            rejections = tuple(Rejection((secret(one),), "bad") for one in sorted(rejected))
-            if rejected and self.rejected_listener is not None:
-                rejections = (self.rejected_listener,)
-            return InstanceReport(
-                "e",
-                version,
-                version,
-                proxy="envoy/1",
-                rejected=rejections,
-                serving=self.serving,
-                takes_trials=self.trials,
-            )
-        return InstanceReport(
-            "i",
-            desired=version,
-            confirmed="" if rejected else version,
-            proxy="nginx/1",
-            rejected_version=version if rejected else "",
-            rejection="bad" if rejected else "",
-            serving=self.serving,
-            takes_trials=self.trials,
-        )
-
-    def settle(self) -> bool:
-        """Publish until nothing changes. Return whether the last version is accepted."""
-        for _ in range(100):
-            compiled = self.compile()
-            held = self.quarantine.inputs.get(held_back_key(GATEWAY))
-            gateway = compiled if held is None else without_held_back(held, compiled)
-            version = repr(gateway)
-            if self.quarantine.published(version, gateway, compiled):
-                continue
-            self.tests += 1
-            report = self.report(gateway, version)
-            rejected = bool(report.rejected_version or report.rejected)
-            if not rejected and not (held is not None and held.trial):
-                self.served.append(self.tenants_of(gateway))
-            if not process_report(self.quarantine, DataPlaneReport("ns/gw", version, (report,))):
-                return not rejected
-        raise AssertionError("the quarantine does not settle")
-
-    @property
-    def left_out(self) -> set[str]:
-        return {f"{entry.kind} {entry.namespace}" for entry in self.quarantine.left_out}
-
 
 MESSAGES: dict[str, Callable[[frozenset[str], frozenset[str]], list[Suspect]]] = {
     "named": lambda tenants, bad: [credential(min(tenants & bad))],
@@ -159,32 +42,112 @@ MESSAGES: dict[str, Callable[[frozenset[str], frozenset[str]], list[Suspect]]] =
 @pytest.mark.parametrize(
     ("serving", "trials"), [(False, False), (False, True), (True, True)], ids=str
 )
-def test_rejected_certificates_cost_only_their_hostnames(
-    messages: str, bad: str, serving: bool, trials: bool
+@pytest.mark.parametrize("kind", KINDS)
+def test_rejected_credentials_cost_only_what_needs_them(
+    kind: str, messages: str, bad: str, serving: bool, trials: bool
 ) -> None:
     """No version was ever confirmed: of a new controller, or of a new Gateway."""
-    world = World("a", "b", "c", "d", bad=bad)
+    world = CredentialWorld("a", "b", "c", "d", bad=bad, kinds=dict.fromkeys("abcd", kind))
     world.serving, world.trials = serving, trials
     world.named = lambda tenants: MESSAGES[messages](tenants, world.bad)
     assert world.settle()
-    good = frozenset("abcd") - world.bad
     assert world.left_out == {f"Secret {tenant}" for tenant in bad}
-    assert world.served[-1] == good
-    if trials and messages == "silent":
-        assert set(world.served) == {good}, "nothing that is good is taken away to search"
+    assert world.served[-1] == world.good
+    if trials:
+        assert all(served >= world.good for served in world.served), "good ones are taken away"
+
+
+TENANTS = tuple("abcdefgh")
+
+
+@given(
+    st.lists(st.sampled_from(KINDS), min_size=8, max_size=8),
+    st.sets(st.sampled_from(TENANTS), min_size=1, max_size=3),
+    st.sets(st.sampled_from(TENANTS), max_size=2),
+    st.booleans(),
+)
+def test_rejected_credentials_of_any_use_are_found_whatever_messages_name(
+    kinds: list[str], bad: set[str], named: set[str], serving: bool
+) -> None:
+    world = CredentialWorld(*TENANTS, bad=bad, kinds=dict(zip(TENANTS, kinds, strict=True)))
+    world.serving, world.trials = serving, True
+    world.named = lambda tenants: [credential(one) for one in sorted(named & tenants)]
+    assert world.settle()
+    assert world.left_out == {f"Secret {tenant}" for tenant in bad}
+    assert all(served >= world.good for served in world.served)
+    assert world.served[-1] == world.good
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.sets(st.sampled_from(TENANTS), min_size=1, max_size=3),
+    st.sets(st.sampled_from(TENANTS), max_size=2),
+)
+def test_message_about_a_good_credential_costs_it_nothing(
+    kind: str, bad: set[str], named: set[str]
+) -> None:
+    """No instance takes trials, and none has another version."""
+    world = CredentialWorld(*TENANTS, bad=bad, kinds=dict.fromkeys(TENANTS, kind))
+    world.serving = True
+    world.named = lambda tenants: [credential(one) for one in sorted(named & tenants)]
+    settled = world.settle()
+    assert settled is (bad <= named)
+    assert all(served >= world.good - bad for served in world.served)
+    assert world.left_out == ({f"Secret {tenant}" for tenant in bad} if settled else set())
+
+
+@pytest.mark.parametrize("place", range(MAX_YOUNGEST + 1))
+@pytest.mark.parametrize("kind", KINDS)
+def test_credential_that_changed_last_is_found_without_trials(kind: str, place: int) -> None:
+    """No message names it. Instances keep what they serve if they reject a step."""
+    tenants = [f"t{number}" for number in range(MAX_YOUNGEST + 4)]
+    bad = tenants[-1 - place]
+    world = CredentialWorld(*tenants, bad=[bad], kinds=dict.fromkeys(tenants, kind))
+    world.serving = True
+    for number, tenant in enumerate(tenants):
+        world.times["Secret", tenant, "tls"] = f"2026-01-{number + 1:02}T00:00:00Z"
+    settled = world.settle()
+    assert settled is (place < MAX_YOUNGEST)
+    assert world.left_out == ({f"Secret {bad}"} if settled else set())
+    assert set(world.served) <= {world.good, world.good - {bad}}
+
+
+@pytest.mark.parametrize("messages", MESSAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_renewed_credential_that_is_rejected_takes_nothing_away_while_it_is_searched(
+    kind: str, messages: str
+) -> None:
+    """A new tenant, whose credential is rejected, too, is not served meanwhile."""
+    world = CredentialWorld("a", "b", "c", "d", kinds=dict.fromkeys("abcdef", kind))
+    assert world.settle()
+    world.served.clear()
+    world.tenants += ["e", "f"]
+    world.bad = frozenset("be")
+    for tenant in "ab":
+        world.renew(tenant, "-new")
+    world.named = lambda tenants: [
+        credential(named.origin.namespace, world.contents.get(named.origin.namespace, ""))
+        for named in MESSAGES[messages](tenants, world.bad)
+    ]
+    assert world.settle()
+    assert world.left_out == {"Secret b", "Secret e"}
+    assert world.served[-1] == world.good
+    before = frozenset("abcd")
+    assert world.served[0] >= before, "the old credentials are served"
+    assert all(served >= before & world.good for served in world.served)
 
 
 @pytest.mark.parametrize("trials", [True, False])
 def test_rejected_certificate_and_route_of_two_tenants_cost_nothing_else(trials: bool) -> None:
-    world = World("a", "b", "c", "d", bad="b")
+    world = CredentialWorld("a", "b", "c", "d", bad="b")
     world.bad_routes, world.trials = frozenset("c"), trials
     assert world.settle()
     assert world.left_out == {"Secret b", "HTTPRoute c"}
-    assert world.served[-1] == frozenset("acd")
+    assert world.served[-1] == frozenset("ad")
 
 
 def test_rejected_certificate_among_many_is_found_with_few_tests() -> None:
-    world = World(*(f"t{number}" for number in range(256)), bad=["t77"])
+    world = CredentialWorld(*(f"t{number}" for number in range(256)), bad=["t77"])
     world.serving = world.trials = True
     assert world.settle()
     assert world.left_out == {"Secret t77"}
@@ -193,7 +156,7 @@ def test_rejected_certificate_among_many_is_found_with_few_tests() -> None:
 
 @pytest.mark.parametrize("bad", ["b", "bc"])
 def test_certificates_that_envoy_rejects_cost_only_their_hostnames(bad: str) -> None:
-    world = World("a", "b", "c", "d", bad=bad, envoy=True)
+    world = CredentialWorld("a", "b", "c", "d", bad=bad, envoy=True)
     assert world.settle()
     assert world.left_out == {f"Secret {tenant}" for tenant in bad}
     assert world.served[-1] == frozenset("abcd") - world.bad
@@ -208,7 +171,7 @@ def test_certificate_is_found_if_a_new_controller_meets_only_its_rejected_listen
     bad: str, trials: bool
 ) -> None:
     """A restarted Envoy, which serves nothing yet."""
-    world = World("a", "b", "c", "d", bad=bad, envoy=True)
+    world = CredentialWorld("a", "b", "c", "d", bad=bad, envoy=True)
     world.rejected_listener, world.trials = LISTENER, trials
     assert world.settle()
     assert world.left_out == {f"Secret {tenant}" for tenant in bad}
@@ -220,7 +183,7 @@ def test_new_controller_takes_nothing_away_from_an_envoy_that_rejects_a_listener
     transient: bool,
 ) -> None:
     """It serves other listeners, and tests only scopes. A port in use starts no search at all."""
-    world = World("a", "b", "c", "d", bad="b", envoy=True)
+    world = CredentialWorld("a", "b", "c", "d", bad="b", envoy=True)
     world.rejected_listener = msgspec.structs.replace(LISTENER, transient=transient)
     world.serving, world.trials = not transient, True
     assert not world.settle()

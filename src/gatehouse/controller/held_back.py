@@ -2,12 +2,14 @@
 
 A part is a route, another object, or a credential. The search for the cause of a rejection holds
 parts back. Whatever differs from the good configuration because of such a part stays as it is in
-the good configuration, so that a search never serves less than data planes serve already.
+the good configuration, so that a search never serves less than data planes serve already. A new
+hostname is held back with its certificate, and a new route with the credentials that it, or a new
+cluster of it, needs. So nothing is served without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,12 +17,14 @@ import msgspec
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
+from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.compiler.ir.settings import Settings
 from gatehouse.compiler.ir.unsupported import Suspect
+from gatehouse.controller.mixed_entries import mixed_entries, united_credentials
+from gatehouse.controller.quarantined_routes import bare_route, objects_of_route
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.incremental.query import Key
-from gatehouse.incremental.table import Table, Values
 
 T = TypeVar("T")
 
@@ -108,29 +112,6 @@ def _name(named: Any) -> str:
     return str(named.name)
 
 
-def _mixed(
-    good: Collection[T],
-    new: Collection[T],
-    name: Callable[[T], Hashable],
-    choose: Callable[[T | None, T], T | None],
-) -> Collection[T]:
-    """Return ``new`` with the choice between old and new for each entry that differs."""
-    if isinstance(new, Values):
-        if isinstance(good, Values):
-            before = good.table
-        else:
-            named = {name(entry): entry for entry in good}
-            items = ((key, named.get(name(entry))) for key, entry in new.table.items())
-            before = Table((key, old) for key, old in items if old is not None)
-        differing = before.diff(new.table)
-        chosen = {key: choose(old, entry) for key, old, entry in differing if entry is not None}
-        gone = [key for key, entry in chosen.items() if entry is None]
-        return new.table.updated({k: v for k, v in chosen.items() if v is not None}, gone).values()
-    named = {name(entry): entry for entry in good}
-    choices = (choose(named.get(name(entry)), entry) for entry in new)
-    return tuple(entry for entry in choices if entry is not None)
-
-
 _Holds = Callable[[frozenset[Suspect]], bool]
 """Returns whether a difference that some parts contribute to is held back."""
 
@@ -171,15 +152,17 @@ class _Differences:
         good, new = self._good, self._new
         listeners, l4_listeners = tuple(self._listeners()), tuple(self._l4_listeners())
         held = {part.credential for part in self._credentials.values() if holds(frozenset({part}))}
+        exporter = new.settings.traces.credentials if new.settings.traces is not None else ()
         return msgspec.structs.replace(
             new,
             listeners=listeners,
             l4_listeners=l4_listeners,
+            api_listeners=tuple(self._api_listeners()),
             clusters=self._mixed_clusters(),
-            certificates=_union(good.certificates, new.certificates, held),
-            trust_bundles=_union(good.trust_bundles, new.trust_bundles, held),
-            secrets=_union(good.secrets, new.secrets, held),
-            settings=self._chosen(good.settings, new.settings, new.settings.origins),
+            certificates=united_credentials(good.certificates, new.certificates, held),
+            trust_bundles=united_credentials(good.trust_bundles, new.trust_bundles, held),
+            secrets=united_credentials(good.secrets, new.secrets, held),
+            settings=self._chosen(good.settings, new.settings, new.settings.origins, exporter),
             snippets=self._snippets(good.snippets, new.snippets),
         )
 
@@ -197,7 +180,7 @@ class _Differences:
                     self._restored.update(*(r.clusters for host in hosts for r in host.routes))
                     yield from (old,) if old is not None else ()
                     continue
-            hosts = _mixed(hosts, listener.virtual_hosts, _hostname, self._host)
+            hosts = mixed_entries(hosts, listener.virtual_hosts, _hostname, self._host)
             yield msgspec.structs.replace(listener, virtual_hosts=hosts, client_validation=clients)
 
     def _holds_credentials(self, names: Iterable[str]) -> bool:
@@ -241,21 +224,24 @@ class _Differences:
         If they differ only in what policies and filters set, each of these is chosen alone. A
         route that differs in more is never mixed: it may need its new authentication.
         """
-        origins = [*_objects(new), *self._objects_of_clusters(new.clusters)]
+        origins = [*objects_of_route(new), *self._objects_of_clusters(new.clusters)]
         if self._changed is not None:
             origins = list(filter(self._changed, origins))
-        if old is None or _bare(old) != _bare(new) or (self._changed is not None and not origins):
-            if self._holds(self._parts((*origins, new.origin))):
+        authentication = new.authentication
+        secrets = authentication.secrets if authentication is not None else ()
+        unset = self._changed is not None and not origins
+        if old is None or unset or bare_route(old) != bare_route(new):
+            credentials = (*secrets, *self._credentials_of_clusters(new.clusters))
+            if self._holds(self._parts((*origins, new.origin), credentials)):
                 self._restored |= old.clusters if old is not None else set()
                 return old
             self._released |= new.clusters
             return new
         if self._changed is None and self._holds(self._parts((new.origin,))):
             return old
-        authentication = new.authentication
         if old.authentication != authentication and authentication is not None:
             objects = self._relevant((authentication.origin.whole,), old)
-            if self._holds(self._parts(objects)):
+            if self._holds(self._parts(objects, secrets)):
                 authentication = old.authentication
         return msgspec.structs.replace(
             new,
@@ -272,11 +258,14 @@ class _Differences:
             self._chosen(old.rates, new.rates, limits),
         )
 
-    def _chosen(self, old: T, new: T, objects: Iterable[Origin]) -> T:
-        """Return the old value if an object that sets the new one is held back; else the new."""
+    def _chosen(
+        self, old: T, new: T, objects: Iterable[Origin], credentials: Iterable[str] = ()
+    ) -> T:
+        """Return the old value if an object or credential of the new one is held back; else the
+        new."""
         if old == new:
             return new
-        return old if self._holds(self._parts(self._relevant(objects, old))) else new
+        return old if self._holds(self._parts(self._relevant(objects, old), credentials)) else new
 
     def _relevant(self, origins: Iterable[Origin], old: object) -> tuple[Origin, ...]:
         """Return the objects that changed; all if none did and there is an old value."""
@@ -289,6 +278,11 @@ class _Differences:
         for name in names:
             if name in self._new_clusters:
                 yield from self._new_clusters[name].settings.objects
+
+    def _credentials_of_clusters(self, names: Iterable[str]) -> Iterator[str]:
+        for name in names:
+            if name in self._new_clusters:
+                yield from self._new_clusters[name].credentials
 
     def _parts(
         self, origins: Iterable[Origin], credentials: Iterable[str] = ()
@@ -303,25 +297,42 @@ class _Differences:
             if self._holds(frozenset({port_part(listener.port)})):
                 continue
             old = before.get((listener.port, listener.protocol), ())
-            hosts = _mixed(old, listener.hosts, _hostname, self._l4_host)
+            hosts = mixed_entries(old, listener.hosts, _hostname, self._l4_host)
             if hosts or not listener.hosts:
                 yield msgspec.structs.replace(listener, hosts=hosts)
 
     def _l4_host(self, old: ir.L4Host | None, new: ir.L4Host) -> ir.L4Host | None:
         if old == new:
             return new
-        names = [backend.cluster for backend in new.backends]
-        objects = self._relevant(self._objects_of_clusters(names), None)
-        origins = (new.origin, *objects)
-        if not self._holds(self._parts(origins, new.certificates)):
-            self._released.update(names)
+        objects = self._relevant(self._objects_of_clusters(new.clusters), None)
+        credentials = (*new.certificates, *self._credentials_of_clusters(new.clusters))
+        if not self._holds(self._parts((new.origin, *objects), credentials)):
+            self._released |= new.clusters
             return new
-        self._restored |= {entry.cluster for entry in old.backends} if old is not None else set()
+        self._restored |= old.clusters if old is not None else set()
         return old
+
+    def _api_listeners(self) -> Iterator[ApiListener]:
+        before = {entry.port: entry for entry in self._good.api_listeners}
+        for listener in self._new.api_listeners:
+            old, certificates = before.get(listener.port), listener.certificates
+            if self._holds_credentials(certificates):
+                if old is None:
+                    continue
+                certificates = old.certificates
+            clusters = mixed_entries(
+                old.clusters if old is not None else (), listener.clusters, _name, self._api_cluster
+            )
+            yield msgspec.structs.replace(
+                listener, clusters=tuple(clusters), certificates=certificates
+            )
+
+    def _api_cluster(self, old: ApiCluster | None, new: ApiCluster) -> ApiCluster | None:
+        return old if self._holds_credentials(new.credentials) else new
 
     def _mixed_clusters(self) -> Collection[Cluster]:
         new = self._new
-        clusters = _mixed(self._good.clusters, new.clusters, _name, self._cluster)
+        clusters = mixed_entries(self._good.clusters, new.clusters, _name, self._cluster)
         others = new.api_listeners or new.proxy_protocol_listeners or new.http_connect_listeners
         unused = () if others else self._new_clusters.keys() - self._released
         names = {entry.name for entry in clusters}
@@ -338,9 +349,8 @@ class _Differences:
             return new
         if old == msgspec.structs.replace(new, endpoints=old.endpoints):
             return new
-        credentials = (new.tls.certificate, new.tls.trust) if new.tls is not None else ()
         tls = new.tls
-        if old.tls != tls and self._holds_credentials(credentials):
+        if old.tls != tls and self._holds_credentials(new.credentials):
             tls = old.tls
         settings = self._chosen(old.settings, new.settings, new.settings.objects)
         return msgspec.structs.replace(new, tls=tls, settings=settings)
@@ -364,24 +374,3 @@ def _hostname(host: VirtualHost | ir.L4Host) -> str:
 
 def _with_routes(host: VirtualHost, routes: tuple[Route, ...]) -> VirtualHost:
     return msgspec.structs.replace(host, routes=routes)
-
-
-def _bare(route: Route) -> Route:
-    """Return a route without what policies and filters set."""
-    return msgspec.structs.replace(route, settings=Settings(), authentication=None, snippets=())
-
-
-def _objects(route: Route) -> Iterator[Origin]:
-    """Yield the policies and filters of a route."""
-    settings = route.settings
-    yield from (*settings.client.objects, *settings.proxy.objects)
-    yield from (limit.origin.whole for limit in settings.rates.limits)
-    if route.authentication is not None:
-        yield route.authentication.origin.whole
-    yield from (snippet.origin for snippet in route.snippets)
-
-
-def _union(good: tuple[Any, ...], new: tuple[Any, ...], held: set[str]) -> tuple[Any, ...]:
-    """Return the credentials of both configurations without those that are held back."""
-    by_name = {entry.name: entry for entry in (*good, *new) if entry.name not in held}
-    return tuple(by_name[name] for name in sorted(by_name))

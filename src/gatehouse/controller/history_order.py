@@ -19,20 +19,20 @@ from gatehouse.controller.assumed_good import (
     SearchScope,
     all_parts,
     assumed_scopes,
-    empty_gateway,
+    credential_scopes,
     named_scope,
     single_scopes,
 )
-from gatehouse.controller.certificate_scopes import with_certificate_scopes
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import is_route
 from gatehouse.controller.part_order import Parts, parts_in_order
+from gatehouse.controller.reduced_gateways import empty_gateway
 from gatehouse.controller.stored_verdicts import StatusHistory
-from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
 
 MAX_YOUNGEST = 8
-"""Maximum number of objects that are tried each alone if no instance takes trials."""
+"""Maximum number of objects and credentials that are tried each alone if no instance takes
+trials."""
 
 
 def last_change(raw: Mapping[str, Any] | None) -> str:
@@ -74,20 +74,25 @@ class HistoryOrder:
         *,
         serving: bool,
         trials: bool,
+        whole: bool,
     ) -> Iterator[SearchScope]:
         """Yield where the cause of a rejection may be, the most suspect objects first.
 
-        ``named``, ``ports``: objects and ports that a message names. ``serving``, ``trials``: an
-        instance serves a configuration, takes trials.
+        ``named``, ``ports``: parts and ports that a message names. ``serving``, ``trials``: an
+        instance serves a configuration, takes trials. ``whole``: it rejected all of it, so that it
+        also goes on serving everything if it rejects a step.
         """
+        for scope in credential_scopes(rejected, named, self._history, trials=trials):
+            yield msgspec.structs.replace(self._sorted(scope), trial=trials)
         suspects = self._with_younger(rejected, named, served=trials or not serving)
         scope = self._sorted(named_scope(rejected, suspects, self._history))
         yield msgspec.structs.replace(scope, parts=(*scope.parts, *ports), trial=trials)
         scopes = assumed_scopes(rejected, self._history, serving=serving, trials=trials)
-        yield from map(self._sorted, with_certificate_scopes(rejected, scopes))
+        yield from map(self._sorted, scopes)
         if serving:
             # Alone, none takes another one away that is served.
-            yield from single_scopes(rejected, self._youngest(rejected), self._history)
+            youngest = self._youngest(rejected, credentials=whole)
+            yield from single_scopes(rejected, youngest, self._history)
 
     def after(
         self, then: int, scope: SearchScope, new: ir.GatewayConfiguration, parts: Parts
@@ -105,7 +110,7 @@ class HistoryOrder:
     def _with_younger(
         self, gateway: ir.GatewayConfiguration, named: Parts, *, served: bool
     ) -> Parts:
-        """Return named objects, and those that changed after any of them.
+        """Return what is named, and what changed after a named object; nothing if none is named.
 
         ``served``: include younger objects that data planes serve as they are.
         """
@@ -118,15 +123,19 @@ class HistoryOrder:
             for part in all_parts(empty_gateway(gateway), gateway)
             if self._place(part) > first and (served or not self._is_served(part))
         )
-        return (*objects, *younger)
+        return (*named, *younger)
 
-    def _youngest(self, gateway: ir.GatewayConfiguration) -> list[Origin]:
+    def _youngest(self, gateway: ir.GatewayConfiguration, *, credentials: bool) -> list[Suspect]:
         """Return the objects that data planes serve, and of which it is known that they changed
-        last; the youngest first."""
+        last; the youngest first. ``credentials``: and the credentials."""
         parts = all_parts(empty_gateway(gateway), gateway)
-        served = (part for part in parts if self._is_served(part) and not part.credential)
-        times = {part.origin.whole: self._time(part) for part in served}
-        known = [origin for origin, (changed_at, _) in times.items() if changed_at]
+        served = (
+            part if part.credential else Suspect(part.origin.whole)
+            for part in parts
+            if self._is_served(part) and (credentials or not part.credential)
+        )
+        times = {part: self._time(part) for part in served}
+        known = [part for part, (changed_at, _) in times.items() if changed_at]
         return sorted(known, key=times.__getitem__, reverse=True)[:MAX_YOUNGEST]
 
     def _sorted(self, scope: SearchScope) -> SearchScope:

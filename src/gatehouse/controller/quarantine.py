@@ -25,11 +25,11 @@ import msgspec
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
-from gatehouse.controller.assumed_good import SearchScope, named_scope
+from gatehouse.controller.assumed_good import SearchScope, credential_scopes, named_scope
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import held_back_key, is_route
 from gatehouse.controller.history_order import HistoryOrder
-from gatehouse.controller.named_parts import is_listener, named_parts
+from gatehouse.controller.named_parts import named_parts
 from gatehouse.controller.part_order import parts_after, parts_in_order
 from gatehouse.controller.published_versions import MAX_VERSIONS, PublishedVersions, Version
 from gatehouse.controller.quarantine_search import Rejected, Search, Younger
@@ -274,14 +274,10 @@ class Quarantine:
         return self._search is None or self._search.concerns(among)
 
     def _start_search(self, version: str, rejected: Rejected, among: tuple[Origin, ...]) -> bool:
-        known = self.versions.good is not None
-        if not known and self._leave_out_credentials(rejected):
-            self._since = None
-            return True
         self._search = Search.start(
             version, rejected, self._scopes(rejected, among), among, self._younger(rejected)
         )
-        if self._search is None and not (known and self._leave_out_credentials(rejected)):
+        if self._search is None:
             self._abandoned.append(version)
             return False
         self._since = None
@@ -297,12 +293,15 @@ class Quarantine:
         if good is not None:
             parts = parts_in_order(self._changes, good.gateway, version.gateway, good.changes)
             yield SearchScope(good.gateway, (*parts, *named))
-            scope = named_scope(now, rejected.named, lambda _: StatusHistory.SERVED)
+            yield from credential_scopes(now, rejected.named, _served, trials=False)
+            scope = named_scope(now, rejected.named, _served)
             yield msgspec.structs.replace(scope, parts=(*scope.parts, *named))
             return
         # An Envoy that serves tests nothing but scopes.
-        trials = self._trials and not (serving and is_listener(among))
-        yield from self._order.scopes(now, rejected.named, named, serving=serving, trials=trials)
+        trials = self._trials and not (serving and any(not origin.part for origin in among))
+        yield from self._order.scopes(
+            now, rejected.named, named, serving=serving, trials=trials, whole=not among
+        )
 
     def _younger(self, rejected: Rejected) -> Younger:
         """Return the function that returns what changed after parts of a search."""
@@ -314,12 +313,9 @@ class Quarantine:
     def _widen(self, search: Search, version: str, rejected: Rejected) -> bool:
         """Continue a search whose parts do not have the cause. Return that the inputs changed."""
         self._since = None
-        if self._leave_out_credentials(rejected):
-            self._end_search()
-            return True
         named = tuple(dict.fromkeys((*search.rejected.named, *rejected.named)))
         if len(search.rejected.named) < len(named) <= MAX_NAMED:
-            first = msgspec.structs.replace(search.rejected, named=named)
+            first = msgspec.structs.replace(search.rejected, named=named, reason=rejected.reason)
             self._search = search.again(first, self._scopes(first, search.among))
             return True
         self._search = search.widened()
@@ -327,19 +323,6 @@ class Quarantine:
             self._abandoned.extend((search.version, version) if search.version else ())
             self.verdicts.settle()
         return True
-
-    def _leave_out_credentials(self, rejected: Rejected) -> bool:
-        """Leave out credentials that the proxy names, and that are in every known version.
-
-        Without a version that lacks them, only the front end can tell what to serve instead. They
-        are tried again when a version is good.
-        """
-        gateway, changed = rejected.version.gateway, False
-        for part in rejected.named:
-            if part.credential and part not in self.verdicts.known:
-                changed |= self.verdicts.leave_out(part, (), gateway, rejected.reason)
-                self.verdicts.hurry(0.0, (part.origin,))
-        return changed
 
     def _after_step(self, search: Search, cause: Rejected | None) -> bool:
         self._since = None
@@ -386,3 +369,8 @@ class Quarantine:
             if routes:
                 # Without it, a policy that was left out may be accepted.
                 self.verdicts.hurry_objects()
+
+
+def _served(_: Key) -> StatusHistory:
+    """Return the history of an object that a version which is known to be good may have."""
+    return StatusHistory.SERVED

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.http import Respond, Route
+from gatehouse.compiler.ir.settings import Settings
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.table import table_difference
 
@@ -13,6 +16,21 @@ from gatehouse.incremental.table import table_difference
 def failing_route(route: Route) -> Route:
     """Return the route that answers the same requests with 500."""
     return Route(route.name, route.match, Respond(500), origin=route.origin)
+
+
+def bare_route(route: Route) -> Route:
+    """Return a route without what policies and filters set."""
+    return msgspec.structs.replace(route, settings=Settings(), authentication=None, snippets=())
+
+
+def objects_of_route(route: Route) -> Iterator[Origin]:
+    """Yield the policies and filters of a route."""
+    settings = route.settings
+    yield from (*settings.client.objects, *settings.proxy.objects)
+    yield from (limit.origin.whole for limit in settings.rates.limits)
+    if route.authentication is not None:
+        yield route.authentication.origin.whole
+    yield from (snippet.origin for snippet in route.snippets)
 
 
 def configured_routes(gateway: GatewayConfiguration) -> Iterator[Route]:

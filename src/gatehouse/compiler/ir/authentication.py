@@ -18,6 +18,11 @@ class Basic(msgspec.Struct, frozen=True, tag=True):
     origin: Origin = NO_ORIGIN
     """The field of a filter."""
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Names of all secret files."""
+        return (self.users,)
+
 
 class Claim(msgspec.Struct, frozen=True):
     """A required claim: it must equal one of the values, or match one of the expressions."""
@@ -54,6 +59,11 @@ class Jwt(msgspec.Struct, frozen=True, tag=True):
     authorization: Authorization = Authorization()
     origin: Origin = NO_ORIGIN
     """The field of a filter."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Names of all secret files."""
+        return (self.keys,)
 
 
 class Logout(msgspec.Struct, frozen=True):
@@ -100,6 +110,11 @@ class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Lifetime in seconds of a session that is not refreshed."""
     logout: Logout = Logout()
     authorization: Authorization = Authorization()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Names of all secret files; an empty name: none."""
+        return self.secret, self.trust, self.revoked
 
 
 Authentication = Basic | Jwt | Oidc

@@ -148,6 +148,11 @@ class L4Host(msgspec.Struct, frozen=True):
     """Number of its rule. For an ExternalLoadBalancer, which has no rules, the port."""
 
     @property
+    def clusters(self) -> frozenset[str]:
+        """Names of the clusters of the backends."""
+        return frozenset(backend.cluster for backend in self.backends)
+
+    @property
     def reason_without_backends(self) -> LocalReason:
         """Reason in the access log if there is no backend to connect to."""
         return LocalReason.NO_ROUTE if self.origin == NO_ORIGIN else LocalReason.INVALID_ROUTE

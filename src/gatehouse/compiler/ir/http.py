@@ -323,3 +323,8 @@ class Cluster(msgspec.Struct, frozen=True):
     """
     origin: Origin = NO_ORIGIN
     """The Service."""
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """Names of the client certificate and the CA certificates; an empty name: none."""
+        return (self.tls.certificate, self.tls.trust) if self.tls is not None else ()

@@ -180,6 +180,12 @@ class ApiCluster(msgspec.Struct, frozen=True):
     origin: Origin = NO_ORIGIN
     """The object."""
 
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """Names of all certificates, CA certificates and tokens; an empty name: none."""
+        servers = (self.tls.certificate, self.tls.trust) if self.tls is not None else ()
+        return (*self.certificates, self.client_trust, self.token, *servers)
+
 
 class ApiListener(msgspec.Struct, frozen=True):
     """A port in front of kube-apiservers, with TLS termination."""

@@ -49,6 +49,11 @@ class TraceExport(msgspec.Struct, frozen=True):
     origin: Origin = NO_ORIGIN
     """The field of the parameters that names the collector."""
 
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """Names of the client certificate and the CA certificates; an empty name: none."""
+        return self.certificate, self.trust
+
 
 class Tracing(msgspec.Struct, frozen=True):
     """Traces of a route. Sampling does not depend on other routes."""

@@ -29,6 +29,7 @@ from fakes.installation import (
 from fakes.installation_fixtures import running_installation
 from fakes.kinds import resource_of
 from fakes.patience import until
+from fakes.rejected_objects import authority
 from fakes.strict_envoy import environment_with_strict_envoy
 from fakes.strict_nginx import (
     KILLED,
@@ -67,6 +68,10 @@ class Attack(msgspec.Struct, frozen=True):
     proxies: tuple[str, ...] = PROXIES
     paths: tuple[str, ...] = ()
     """Paths of the tenant that are served beside what is left out."""
+    failing: tuple[str, ...] = ()
+    """Paths of the tenant that are answered with 500."""
+    reporters: tuple[str, ...] = ()
+    """Objects whose statuses say why; empty: what is left out."""
     quick: bool = True
     """True if its search needs few and short tests."""
 
@@ -126,6 +131,48 @@ def limiting(key: str) -> Object:
     }
 
 
+def service(name: str, namespace: str) -> tuple[Object, Object]:
+    """Return a Service of the example's backend."""
+    host, port = BACKEND
+    metadata = {"name": name, "namespace": namespace}
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"ports": [{"name": "http", "port": 80, "targetPort": port}]},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": port}],
+            "endpoints": [{"addresses": [host]}],
+        },
+    )
+
+
+def secured() -> tuple[Object, ...]:
+    """Return a route of the tenant with a backend whose CA certificates are rejected."""
+    to_backend = rule("/bad/secure")
+    to_backend["backendRefs"][0]["name"] = "secure"
+    policy = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "BackendTLSPolicy",
+        "metadata": {"name": "bad", "namespace": TENANT},
+        "spec": {
+            "targetRefs": [{"group": "", "kind": "Service", "name": "secure"}],
+            "validation": {
+                "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}],
+                "hostname": "secure.example",
+            },
+        },
+    }
+    backend = service("secure", TENANT)
+    return authority("ca", TENANT), *backend, policy, route(TENANT, "bad", rule("/bad"), to_backend)
+
+
 LEFT, RIGHT = REFUSED_PAIR
 FIVE = tuple(f"bad-{number}" for number in range(5))
 
@@ -138,6 +185,13 @@ ATTACKS = {
         paths=("/limited",),
     ),
     "unnamed": Attack((bad(REFUSED_UNNAMED),), proxies=("nginx",), paths=("/bad",)),
+    "CA certificates of a backend": Attack(
+        secured(),
+        ("ConfigMap tenant/ca",),
+        paths=("/bad",),
+        failing=("/bad/secure",),
+        reporters=("BackendTLSPolicy tenant/bad",),
+    ),
     "five beside a known one": Attack(
         tuple(bad(REFUSED_UNNAMED, name) for name in FIVE),
         tuple(f"HTTPRoute tenant/{name}" for name in FIVE),
@@ -216,25 +270,10 @@ def manifests() -> list[Object]:
         }
         for proxy in PROXIES
     ]
-    host, port = BACKEND
     for namespace in (GOOD, TENANT):
-        metadata = {"name": "app", "namespace": namespace}
         gateways += [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": metadata,
-                "spec": {"ports": [{"name": "http", "port": 80, "targetPort": port}]},
-            },
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {**metadata, "labels": {"kubernetes.io/service-name": "app"}},
-                "addressType": "IPv4",
-                "ports": [{"name": "http", "port": port}],
-                "endpoints": [{"addresses": [host]}],
-            },
+            *service("app", namespace),
         ]
     return [*gateways, *(good(f"good-{number}") for number in range(GOOD_ROUTES))]
 
@@ -271,14 +310,14 @@ class Shared:
             return (await get(self.where, path, Host=HOST))[0]
         return 0
 
-    async def served(self, path: str) -> None:
-        """Wait until a path is served."""
+    async def served(self, path: str, expected: int = 200) -> None:
+        """Wait until a path is served, or answered with another status."""
         status = 0
 
         async def answers() -> bool:
             nonlocal status
             status = await self.status(path)
-            return status == 200
+            return status == expected
 
         await until(answers, lambda: f"{path} has status {status}")
 
@@ -304,10 +343,12 @@ class Shared:
         """Wait until exactly these objects are left out, and say why. Return since when."""
         count = f"{len(culprits)} object{'s' if len(culprits) > 1 else ''} left out"
         message = await self.message_has(count, *sorted(culprits)[:5])
-        for culprit in culprits:
-            await self.says_why(*culprit.split(f" {TENANT}/"))
+        for reporter in attack.reporters or culprits:
+            await self.says_why(*reporter.split(f" {TENANT}/"))
         for path in attack.paths:
             await self.served(path)
+        for path in attack.failing:
+            await self.served(path, 500)
         return message.partition("since ")[2].partition(": ")[0]
 
     async def says_why(self, kind: str, name: str) -> None:

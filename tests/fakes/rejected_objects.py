@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import ssl
 from typing import Any
 
 from cryptography import x509
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fakes.installation import route
+from fakes.strict_nginx import REFUSED_ORGANIZATION
 
 WEAK = ec.SECP192R1()
 """A curve that Gatehouse parses and that both proxies reject."""
@@ -41,6 +43,60 @@ def secret(name: str, curve: ec.EllipticCurve) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default"},
         "data": {name: base64.b64encode(content).decode() for name, content in data.items()},
     }
+
+
+def authority(name: str, namespace: str) -> dict[str, Any]:
+    """Return a ConfigMap with CA certificates that Envoy and the strict NGINX reject.
+
+    Their version is 1 and they have extensions, which OpenSSL and Gatehouse accept.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, REFUSED_ORGANIZATION)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    der = certificate.public_bytes(serialization.Encoding.DER)
+    content = _element(der)
+    body = _element(content)
+    rest = content[_size(content) :]
+    pem = ssl.DER_cert_to_PEM_cert(_sequence(_sequence(body.removeprefix(_VERSION_3)) + rest))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {"ca.crt": pem},
+    }
+
+
+_VERSION_3 = bytes.fromhex("a003020102")
+
+
+def _header(element: bytes) -> tuple[int, int]:
+    """Return the sizes of the header and of the content of a DER element."""
+    if element[1] < 128:
+        return 2, element[1]
+    octets = element[1] - 128
+    return 2 + octets, int.from_bytes(element[2 : 2 + octets])
+
+
+def _size(element: bytes) -> int:
+    return sum(_header(element))
+
+
+def _element(encoded: bytes) -> bytes:
+    """Return the content of the first DER element."""
+    header, size = _header(encoded)
+    return encoded[header : header + size]
+
+
+def _sequence(content: bytes) -> bytes:
+    """Return a DER sequence of at least 256 bytes."""
+    return bytes((0x30, 0x82)) + len(content).to_bytes(2) + content
 
 
 def filtering(name: str, snippet: str) -> list[dict[str, Any]]:

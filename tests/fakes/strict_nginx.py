@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 
@@ -13,6 +14,8 @@ REFUSED_UNNAMED = "refused-nowhere"
 """Text that it rejects with a message without file and line."""
 REFUSED_PAIR = ("refused-left", "refused-right")
 """Texts that it rejects only together, with a message without file and line."""
+REFUSED_ORGANIZATION = "0" * 60
+"""Name in a certificate that it rejects with such a message, too."""
 KILLED = "killed-here"
 """Text with which each test is ended by a signal, as for lack of memory."""
 
@@ -27,7 +30,7 @@ case " $* " in
   echo >>{tests}
   has() {{ grep -RqF -- "$1" "${{conf%/*}}"; }}
   if has "{killed}"; then kill -s KILL $$; fi
-  if has "{unnamed}" || {{ has "{left}" && has "{right}"; }}; then
+  if has "{unnamed}" || has "{organization}" || {{ has "{left}" && has "{right}"; }}; then
     echo "nginx: [emerg] could not build map_hash, you should increase map_hash_bucket_size" >&2
     exit 1
   fi
@@ -58,7 +61,9 @@ def environment_with_strict_nginx(directory: Path) -> dict[str, str]:
     left, right = REFUSED_PAIR
     texts = {"refused": REFUSED, "unnamed": REFUSED_UNNAMED, "left": left, "right": right}
     nginx = find_nginx_binary(None)
-    script = _SCRIPT.format(**texts, killed=KILLED, tests=tests, nginx=nginx)
+    # Part of the name in Base64, which is the same wherever the name is in the certificate.
+    encoded = base64.b64encode(REFUSED_ORGANIZATION[:24].encode()).decode()
+    script = _SCRIPT.format(**texts, organization=encoded, killed=KILLED, tests=tests, nginx=nginx)
     binary.write_text(script)
     for path in (directory, binary):
         path.chmod(0o755)

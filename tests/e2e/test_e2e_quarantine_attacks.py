@@ -29,7 +29,7 @@ from fakes.installation import (
 from fakes.installation_fixtures import running_installation
 from fakes.kinds import resource_of
 from fakes.patience import until
-from fakes.rejected_objects import authority
+from fakes.rejected_objects import refused_authority
 from fakes.strict_envoy import environment_with_strict_envoy
 from fakes.strict_nginx import (
     KILLED,
@@ -170,7 +170,12 @@ def secured() -> tuple[Object, ...]:
         },
     }
     backend = service("secure", TENANT)
-    return authority("ca", TENANT), *backend, policy, route(TENANT, "bad", rule("/bad"), to_backend)
+    return (
+        refused_authority("ca", TENANT),
+        *backend,
+        policy,
+        route(TENANT, "bad", rule("/bad"), to_backend),
+    )
 
 
 LEFT, RIGHT = REFUSED_PAIR

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import Any
 
-import aiohttp
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fakes.installation import (
+    HTTPS_PORT,
     Installation,
     address,
+    answers_https,
     apply,
     condition,
     get,
@@ -27,8 +27,6 @@ from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
-HTTPS_PORT = 8443
-
 
 def listener(name: str) -> dict[str, Any]:
     """Return an HTTPS listener for ``<name>.example`` with the certificate in Secret ``name``."""
@@ -39,24 +37,6 @@ def listener(name: str) -> dict[str, Any]:
         "protocol": "HTTPS",
         "tls": {"certificateRefs": [{"name": name}]},
     }
-
-
-async def answers_https(where: str, name: str) -> bool:
-    """Return whether a request to ``<name>.example`` is answered by the backend."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    url = f"https://{where}:{HTTPS_PORT}/"
-    try:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(
-                url, ssl=context, server_hostname=f"{name}.example",
-                headers={"Host": f"{name}.example"},
-            ) as response,
-        ):  # fmt: skip
-            return response.status == 200
-    except aiohttp.ClientError:
-        return False
 
 
 async def resolved(client: kube.Client, name: str) -> dict[str, Any]:

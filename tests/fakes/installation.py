@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import ssl
 import subprocess
 import sys
 from collections import Counter
@@ -25,6 +26,7 @@ from gatehouse.standalone import process_records
 
 ROOT = Path(__file__).parents[2]
 PORT = 8080
+HTTPS_PORT = 8443
 HOST_NET = loopback_network()
 BACKEND = (f"{HOST_NET}.250", 9080)
 REVISED = (f"{HOST_NET}.251", 9080)
@@ -153,6 +155,25 @@ async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
         session.get(f"http://{address}:{PORT}{path}", headers=headers) as response,
     ):
         return response.status, response.headers.get("X-Backend", "")
+
+
+async def answers_https(where: str, name: str, port: int = HTTPS_PORT) -> bool:
+    """Return whether a request to ``<name>.example`` is answered by the backend. No certificate is
+    verified."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    url = f"https://{where}:{port}/"
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(
+                url, ssl=context, server_hostname=f"{name}.example",
+                headers={"Host": f"{name}.example"},
+            ) as response,
+        ):  # fmt: skip
+            return response.status == 200
+    except aiohttp.ClientError:
+        return False
 
 
 @contextlib.asynccontextmanager

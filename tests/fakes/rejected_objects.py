@@ -22,20 +22,34 @@ WEAK = ec.SECP192R1()
 def secret(name: str, curve: ec.EllipticCurve) -> dict[str, Any]:
     """Return a Secret with a self-signed certificate for ``<name>.example``."""
     key = ec.generate_private_key(curve)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(f"{name}.example")]), False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
+    certificate = _self_signed(key, x509.NameAttribute(NameOID.COMMON_NAME, name), name)
+    return _key_pair(name, certificate.public_bytes(serialization.Encoding.PEM), key)
+
+
+def refused_pair(name: str) -> dict[str, Any]:
+    """Return a Secret for ``<name>.example`` that Envoy and the strict NGINX reject."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return _key_pair(name, _refused(key, name), key)
+
+
+def refused_authority(name: str, namespace: str) -> dict[str, Any]:
+    """Return a ConfigMap with CA certificates that Envoy and the strict NGINX reject."""
+    pem = _refused(ec.generate_private_key(ec.SECP256R1()), name)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {"ca.crt": pem.decode()},
+    }
+
+
+def _key_pair(name: str, certificate: bytes, key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
     private = key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
     )
-    data = {"tls.crt": certificate.public_bytes(pem), "tls.key": private}
+    data = {"tls.crt": certificate, "tls.key": private}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -45,32 +59,29 @@ def secret(name: str, curve: ec.EllipticCurve) -> dict[str, Any]:
     }
 
 
-def authority(name: str, namespace: str) -> dict[str, Any]:
-    """Return a ConfigMap with CA certificates that Envoy and the strict NGINX reject.
-
-    Their version is 1 and they have extensions, which OpenSSL and Gatehouse accept.
-    """
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, REFUSED_ORGANIZATION)])
+def _self_signed(
+    key: ec.EllipticCurvePrivateKey, attribute: x509.NameAttribute[str], name: str
+) -> x509.Certificate:
+    subject = x509.Name([attribute])
     now = datetime.datetime.now(datetime.UTC)
-    certificate = (
+    return (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(f"{name}.example")]), False)
         .sign(key, hashes.SHA256())
     )
-    der = certificate.public_bytes(serialization.Encoding.DER)
+
+
+def _refused(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
+    """Return a certificate of version 1 with extensions, which OpenSSL and Gatehouse accept, and
+    with the organization that the strict NGINX rejects."""
+    attribute = x509.NameAttribute(NameOID.ORGANIZATION_NAME, REFUSED_ORGANIZATION)
+    der = _self_signed(key, attribute, name).public_bytes(serialization.Encoding.DER)
     content = _element(der)
-    body = _element(content)
-    rest = content[_size(content) :]
-    pem = ssl.DER_cert_to_PEM_cert(_sequence(_sequence(body.removeprefix(_VERSION_3)) + rest))
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace},
-        "data": {"ca.crt": pem},
-    }
+    body, rest = _element(content), content[sum(_header(content)) :]
+    refused = _sequence(_sequence(body.removeprefix(_VERSION_3)) + rest)
+    return ssl.DER_cert_to_PEM_cert(refused).encode()
 
 
 _VERSION_3 = bytes.fromhex("a003020102")
@@ -82,10 +93,6 @@ def _header(element: bytes) -> tuple[int, int]:
         return 2, element[1]
     octets = element[1] - 128
     return 2 + octets, int.from_bytes(element[2 : 2 + octets])
-
-
-def _size(element: bytes) -> int:
-    return sum(_header(element))
 
 
 def _element(encoded: bytes) -> bytes:

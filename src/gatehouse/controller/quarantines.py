@@ -16,6 +16,7 @@ from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.compilation import CompiledGateway
 from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.programmed_condition import ProgrammedState
+from gatehouse.controller.provisioner.names import MANAGED_BY_LABEL
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.stored_verdicts import StatusHistory, StoredVerdicts
@@ -215,15 +216,21 @@ class Quarantines:
         """
         self._verdicts.record(key, raw)
         if changed:
-            self.object_changed(key, deleted=raw is None)
+            labels = ((raw or {}).get("metadata") or {}).get("labels") or {}
+            own = MANAGED_BY_LABEL in labels
+            self.object_changed(key, deleted=raw is None, own=own)
 
-    def object_changed(self, key: Key, *, deleted: bool) -> None:
-        """Process a change or deletion of an object that is an input of compile passes."""
+    def object_changed(self, key: Key, *, deleted: bool, own: bool = False) -> None:
+        """Process a change or deletion of an object that is an input of compile passes.
+
+        ``own``: Gatehouse wrote it, such as the Service of a Gateway, whose ports change when a
+        verdict ends. So no verdict is tried again because of it.
+        """
         self._changes.record(key)
         for gateway in tuple(self.holding):
             quarantine = self._by_gateway[gateway]
             released = deleted and quarantine.forget(key)
-            if quarantine.verdicts.depends_on(key):
+            if not own and quarantine.verdicts.depends_on(key):
                 quarantine.verdicts.hurry()
             elif not released:
                 continue

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fakes.quarantine_model import Model, Served
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.unsupported import Suspect
-from gatehouse.controller.verdicts import RETRY
-from gatehouse.dataplane.origin import port_origin
+from gatehouse.controller.held_back import held_back_key, without_held_back
+from gatehouse.controller.provisioner.names import MANAGED_BY_LABEL
+from gatehouse.controller.quarantines import Quarantines
+from gatehouse.controller.verdicts import RETRY, Verdicts
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
+from gatehouse.dataplane.origin import Origin, port_origin
+from gatehouse.incremental.query import Key
 
 REASON = "rejected by nginx/1: bad"
 BAD = ("bad0", "bad1", "bad2")
@@ -136,3 +145,67 @@ def test_port_stays_reported_while_it_is_tried_again() -> None:
     taken = False
     model.settle()
     assert model.quarantine.findings == ()
+
+
+GATEWAY = ("Gateway", "ns", "gw")
+CREDENTIAL = Suspect(Origin("Secret", "ns", "tls"), credential="cert-1")
+
+
+class Data:
+    """A data plane that rejects the certificate, and a compiler without one that is rejected."""
+
+    def __init__(self) -> None:
+        self.desired, self.rejected = "", False
+        self.inputs: dict[Key, Any] = {}
+
+    def trace(self, *_: object) -> list[Suspect]:
+        return [CREDENTIAL]
+
+    def report(self, _: str) -> DataPlaneReport:
+        instance = InstanceReport(
+            "i",
+            desired=self.desired,
+            confirmed="" if self.rejected else self.desired,
+            proxy="nginx/1",
+            rejected_version=self.desired if self.rejected else "",
+        )
+        return DataPlaneReport("ns/gw", self.desired, (instance,))
+
+    def put_input(self, key: Key, value: Any) -> bool:
+        self.inputs[key] = value
+        return True
+
+    def spec_of(self, _: Key) -> str:
+        return "spec"
+
+    def reads(self, _: Key) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"), [("Service", True), ("Service", False), ("Secret", False)]
+)
+async def test_verdict_is_tried_again_soon_unless_the_changed_object_is_written_by_gatehouse(
+    kind: str, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ports of a Gateway's own Service change with each verdict about a listener."""
+    data: Any = Data()
+    quarantines = Quarantines(data, data, lambda: None, lambda *_: None)
+    certificate = ir.Certificate("cert-1", b"", ir.SecretBytes(b""), CREDENTIAL.origin)
+    host = http.VirtualHost("a.example", (), ("cert-1",))
+    listener = ir.Listener(443, "HTTPS", (host,))
+    full = ir.GatewayConfiguration("ns/gw", listeners=(listener,), certificates=(certificate,))
+    for data.desired, rejected in (("1", True), ("2", False)):
+        held = data.inputs.get(held_back_key(GATEWAY))
+        now = full if held is None else without_held_back(held, full)
+        data.rejected = rejected
+        quarantines.published(GATEWAY, now, full)
+        assert quarantines.reported(GATEWAY)
+    assert "Secret ns/tls" in quarantines.message(GATEWAY)
+    hurried: list[object] = []
+    monkeypatch.setattr(Verdicts, "hurry", lambda *_: hurried.append(kind))
+    labels = {MANAGED_BY_LABEL: "gatehouse"} if own else {}
+    raw = {"metadata": {"namespace": "ns", "name": "other", "labels": labels}}
+    quarantines.object_seen((kind, "ns", "other"), raw, changed=True)
+    assert bool(hurried) is not own
+    quarantines.withdraw(GATEWAY)

@@ -37,6 +37,12 @@ def controller_of(
     return controller
 
 
+def controller_of_pair(newest: str, *, trials: bool, serving: bool) -> NewController:
+    """Return a controller that finds good routes, and two that are rejected only together."""
+    names, together = (*GOOD, "bad", "innocent"), ("bad", "innocent")
+    return controller_of(*names, newest=newest, together=together, trials=trials, serving=serving)
+
+
 def left_out(controller: NewController) -> set[str]:
     return {origin.name for origin in controller.quarantine.left_out}
 
@@ -48,13 +54,10 @@ def test_the_one_that_changed_last_of_two_served_objects_is_left_out(
     newest: str, trials: bool, serving: bool
 ) -> None:
     """Their names do not matter."""
-    names = (*GOOD, "bad", "innocent")
-    controller = controller_of(
-        *names, newest=newest, together=("bad", "innocent"), trials=trials, serving=serving
-    )
+    controller = controller_of_pair(newest, trials=trials, serving=serving)
     assert controller.settle()
     assert left_out(controller) == {newest}
-    expected = {f"{name}/0/0" for name in names if name != newest}
+    expected = {f"{name}/0/0" for name in (*GOOD, "bad", "innocent") if name != newest}
     assert controller.confirmed[-1] == expected
     if trials or serving:
         assert all(served == expected for served in controller.confirmed)
@@ -66,15 +69,7 @@ def test_the_one_that_changed_last_of_two_served_objects_is_left_out(
 def test_object_that_is_not_served_is_left_out_although_the_message_names_the_served_one(
     history: StatusHistory, trials: bool, named: str
 ) -> None:
-    controller = controller_of(
-        *GOOD,
-        "bad",
-        "innocent",
-        newest="innocent",
-        together=("bad", "innocent"),
-        trials=trials,
-        serving=True,
-    )
+    controller = controller_of_pair("innocent", trials=trials, serving=True)
     controller.edited("bad", history=history)
     controller.named = lambda _: [Suspect(match(named).origin)]
     assert controller.settle()
@@ -83,15 +78,7 @@ def test_object_that_is_not_served_is_left_out_although_the_message_names_the_se
 
 @pytest.mark.parametrize("named", ["bad", "innocent"])
 def test_message_about_the_older_one_of_two_served_objects_costs_it_nothing(named: str) -> None:
-    controller = controller_of(
-        *GOOD,
-        "bad",
-        "innocent",
-        newest="bad",
-        together=("bad", "innocent"),
-        trials=True,
-        serving=True,
-    )
+    controller = controller_of_pair("bad", trials=True, serving=True)
     controller.named = lambda _: [Suspect(match(named).origin)]
     assert controller.settle()
     assert left_out(controller) == {"bad"}

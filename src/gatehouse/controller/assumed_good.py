@@ -33,9 +33,9 @@ from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
 
-View = Callable[[ir.GatewayConfiguration], ir.GatewayConfiguration]
-History = Callable[[Key], StatusHistory]
-Suspected = Callable[[Origin], bool]
+_View = Callable[[ir.GatewayConfiguration], ir.GatewayConfiguration]
+_History = Callable[[Key], StatusHistory]
+_Suspected = Callable[[Origin], bool]
 
 
 class SearchScope(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class SearchScope(msgspec.Struct, frozen=True):
     """A configuration that is known, or assumed, to be good."""
     parts: tuple[Suspect, ...]
     """Parts that it lacks."""
-    view: View = lambda gateway: gateway
+    view: _View = lambda gateway: gateway
     """Returns the configuration that has all parts."""
     trial: bool = False
     """True if no instance that serves may serve the steps."""
@@ -54,7 +54,7 @@ class SearchScope(msgspec.Struct, frozen=True):
 
 
 def assumed_scopes(
-    rejected: ir.GatewayConfiguration, history: History, *, serving: bool, trials: bool
+    rejected: ir.GatewayConfiguration, history: _History, *, serving: bool, trials: bool
 ) -> Iterator[SearchScope]:
     """Yield where the cause of a rejection may be, the most suspect objects first.
 
@@ -70,10 +70,10 @@ def assumed_scopes(
         yield from _complete_scopes(rejected)
 
 
-def _suspect_scopes(rejected: ir.GatewayConfiguration, history: History) -> Iterator[SearchScope]:
+def _suspect_scopes(rejected: ir.GatewayConfiguration, history: _History) -> Iterator[SearchScope]:
     """Yield the scopes of objects whose status does not say that they are served."""
 
-    def suspects(limit: StatusHistory) -> Suspected:
+    def suspects(limit: StatusHistory) -> _Suspected:
         return lambda origin: history(gateway_api.key_of(origin.whole)) <= limit
 
     limits = (StatusHistory.REJECTED, StatusHistory.CHANGED)
@@ -81,11 +81,11 @@ def _suspect_scopes(rejected: ir.GatewayConfiguration, history: History) -> Iter
 
 
 def single_scopes(
-    rejected: ir.GatewayConfiguration, parts: Iterable[Suspect], history: History
+    rejected: ir.GatewayConfiguration, parts: Iterable[Suspect], history: _History
 ) -> Iterator[SearchScope]:
     """Yield the scopes of each object or credential alone."""
 
-    def suspects(part: Suspect) -> Suspected:
+    def suspects(part: Suspect) -> _Suspected:
         return lambda origin: origin.whole == part.origin.whole
 
     for part in parts:
@@ -97,7 +97,7 @@ def single_scopes(
 
 
 def _distinct_scopes(
-    rejected: ir.GatewayConfiguration, suspected: Sequence[Suspected], history: History
+    rejected: ir.GatewayConfiguration, suspected: Sequence[_Suspected], history: _History
 ) -> Iterator[SearchScope]:
     """Yield the scopes of several sets of objects. The last ones lack routes that fail in the first
     ones: a match may itself be the cause, and then no answer can be given."""
@@ -111,7 +111,7 @@ def _distinct_scopes(
 
 
 def credential_scopes(
-    rejected: ir.GatewayConfiguration, named: Iterable[Suspect], history: History, *, trials: bool
+    rejected: ir.GatewayConfiguration, named: Iterable[Suspect], history: _History, *, trials: bool
 ) -> Iterator[SearchScope]:
     """Yield the scopes of the credentials that a proxy names: each alone, and all together.
 
@@ -124,7 +124,7 @@ def credential_scopes(
 
 
 def named_scope(
-    rejected: ir.GatewayConfiguration, named: Iterable[Suspect], history: History
+    rejected: ir.GatewayConfiguration, named: Iterable[Suspect], history: _History
 ) -> SearchScope:
     """Return the scope of the objects and credentials that a proxy names. It has no ports."""
     parts = tuple(part for part in named if part.origin.kind)
@@ -140,8 +140,8 @@ def named_scope(
 
 def _scope_of(
     rejected: ir.GatewayConfiguration,
-    suspects: Suspected,
-    history: History,
+    suspects: _Suspected,
+    history: _History,
     *,
     drops: bool = False,
 ) -> SearchScope:
@@ -152,7 +152,7 @@ def _scope_of(
     )
 
 
-def _is_new(history: History) -> Suspected:
+def _is_new(history: _History) -> _Suspected:
     return lambda origin: history(gateway_api.key_of(origin.whole)) is StatusHistory.NEW
 
 

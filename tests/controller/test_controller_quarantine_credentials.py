@@ -14,6 +14,9 @@ from fakes.credential_world import GATEWAY, KINDS, CredentialWorld, credential
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
+from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.compiler.ir.tracing import TraceExport
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import (
@@ -25,6 +28,7 @@ from gatehouse.controller.held_back import (
 from gatehouse.controller.history_order import MAX_YOUNGEST
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import process_report
+from gatehouse.controller.reduced_gateways import gateway_without_credentials
 from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
 from gatehouse.dataplane.origin import Origin, port_origin
@@ -263,3 +267,36 @@ def test_new_controller_finds_rejected_ca_certificates_of_clients(bad: str, tria
     assert set(quarantine.left_out) == expected
     ports = {entry.port: len(entry.virtual_hosts) for entry in gateway.listeners}
     assert ports == ({80: 1} if expected else {443: 2, 80: 1})
+
+
+def with_api_cluster(token: str) -> ir.GatewayConfiguration:
+    """Return a port of kube-apiservers with a cluster; without one for an empty name."""
+    cluster = ApiCluster("c", ("c.example",), (), (), token=token)
+    files = (ir.SecretFile(token, ir.SecretBytes(b""), Origin("UpstreamCluster", "", "c")),)
+    return ir.GatewayConfiguration(
+        "ns/gw",
+        api_listeners=(ApiListener(6443, (cluster,) if token else ()),),
+        secrets=files if token else (),
+    )
+
+
+def with_exporter(trust: str) -> ir.GatewayConfiguration:
+    """Return a configuration that exports traces; without traces for an empty name."""
+    export = TraceExport("collector", 4317, "web", tls=True, trust=trust)
+    bundles = (ir.TrustBundle(trust, b"", (Origin("ConfigMap", "ns", "collector"),)),)
+    return ir.GatewayConfiguration(
+        "ns/gw",
+        settings=DataPlaneSettings(http2=False, traces=export if trust else None),
+        trust_bundles=bundles if trust else (),
+    )
+
+
+@pytest.mark.parametrize("before", ["old", ""])
+@pytest.mark.parametrize("build", [with_api_cluster, with_exporter])
+def test_what_needs_a_held_back_credential_stays_as_it_was(
+    build: Callable[[str], ir.GatewayConfiguration], before: str
+) -> None:
+    good, new = build(before), build("new")
+    (part,) = (one for one in changed_parts(good, new, lambda _: False) if one.credential)
+    assert without_held_back(HeldBack(good, frozenset({part})), new) == good
+    assert gateway_without_credentials(new, (part,), lambda _: False) == build("")

@@ -293,7 +293,7 @@ def with_exporter(trust: str) -> ir.GatewayConfiguration:
 
 @pytest.mark.parametrize("before", ["old", ""])
 @pytest.mark.parametrize("build", [with_api_cluster, with_exporter])
-def test_what_needs_a_held_back_credential_stays_as_it_was(
+def test_user_of_a_held_back_credential_stays_as_it_was(
     build: Callable[[str], ir.GatewayConfiguration], before: str
 ) -> None:
     good, new = build(before), build("new")

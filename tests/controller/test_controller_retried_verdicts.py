@@ -183,10 +183,10 @@ class Data:
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"), [("Service", True), ("Service", False), ("Secret", False)]
+    ("kind", "manager"), [("Service", "gatehouse"), ("Service", "Helm"), ("Secret", "")]
 )
 async def test_verdict_is_tried_again_soon_unless_the_changed_object_is_written_by_gatehouse(
-    kind: str, own: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, manager: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ports of a Gateway's own Service change with each verdict about a listener."""
     data: Any = Data()
@@ -204,8 +204,8 @@ async def test_verdict_is_tried_again_soon_unless_the_changed_object_is_written_
     assert "Secret ns/tls" in quarantines.message(GATEWAY)
     hurried: list[object] = []
     monkeypatch.setattr(Verdicts, "hurry", lambda *_: hurried.append(kind))
-    labels = {MANAGED_BY_LABEL: "gatehouse"} if own else {}
+    labels = {MANAGED_BY_LABEL: manager} if manager else {}
     raw = {"metadata": {"namespace": "ns", "name": "other", "labels": labels}}
     quarantines.object_seen((kind, "ns", "other"), raw, changed=True)
-    assert bool(hurried) is not own
+    assert bool(hurried) is (manager != "gatehouse")
     quarantines.withdraw(GATEWAY)

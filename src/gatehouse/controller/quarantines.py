@@ -16,7 +16,7 @@ from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.compilation import CompiledGateway
 from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.programmed_condition import ProgrammedState
-from gatehouse.controller.provisioner.names import MANAGED_BY_LABEL
+from gatehouse.controller.provisioner.names import FIELD_MANAGER, MANAGED_BY_LABEL
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.stored_verdicts import StatusHistory, StoredVerdicts
@@ -217,7 +217,7 @@ class Quarantines:
         self._verdicts.record(key, raw)
         if changed:
             labels = ((raw or {}).get("metadata") or {}).get("labels") or {}
-            own = MANAGED_BY_LABEL in labels
+            own = labels.get(MANAGED_BY_LABEL) == FIELD_MANAGER
             self.object_changed(key, deleted=raw is None, own=own)
 
     def object_changed(self, key: Key, *, deleted: bool, own: bool = False) -> None:

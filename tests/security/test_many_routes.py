@@ -73,6 +73,27 @@ def test_first_pass_of_a_prepared_controller_does_not_follow_the_number_of_route
     assert len(result.statuses) > ROUTES
 
 
+def test_conflict_of_hostnames_costs_nothing_for_other_routes() -> None:
+    """A tenant who adds conflicting routes would otherwise slow down the changes of all others."""
+    world = compilation()
+    world.run()
+    statuses: list[Any] = []
+    for number in (1, 2):
+        conflicting = {**route(number), "kind": "GRPCRoute"}
+        conflicting["metadata"] = {**conflicting["metadata"], "name": f"g{number}"}
+        world.put("GRPCRoute", ("ns", f"g{number}"), conflicting)
+        before = world._engine.runs
+        statuses.append(world.run().statuses)
+        assert world._engine.runs - before < ROUTES / 3
+    lost = [
+        key
+        for key in (("GRPCRoute", "ns", "g2"), ("HTTPRoute", "ns", "r2"))
+        if statuses[0].get(key) != statuses[1][key]
+        and statuses[1][key].parents[0].conditions[0].status == "False"
+    ]
+    assert len(lost) == 1
+
+
 async def test_controller_compiles_before_it_is_a_candidate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

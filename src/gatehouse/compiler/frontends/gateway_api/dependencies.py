@@ -122,7 +122,7 @@ def gateways_using(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
     owners = {
         parent_result.gateway for route in referring for parent_result in ask(parent_results, route)
     }
-    return tuple(sorted(owner for owner in owners if service in ask(services, owner)))
+    return tuple(sorted(owner for owner in owners if ask.entry(services, owner, key=service)))
 
 
 def secrets(ask: Ask, key: Key) -> tuple[SecretFile, ...]:

@@ -19,6 +19,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import (
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
 
 _KINDS = ("GRPCRoute", "HTTPRoute")
 
@@ -29,11 +30,12 @@ def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
     if key[0] not in _KINDS:
         return results
     return tuple(
-        _without(result, ask(lost_hostnames, result.gateway).get(key, {})) for result in results
+        _without(result, ask.entry(lost_hostnames, result.gateway, key=key) or {})
+        for result in results
     )
 
 
-def lost_hostnames(ask: Ask, gateway: Key) -> dict[Key, dict[ListenerKey, Key]]:
+def lost_hostnames(ask: Ask, gateway: Key) -> Table[Key, dict[ListenerKey, Key]]:
     """Return the listeners that each route lost, with the winning route."""
     lost: dict[Key, dict[ListenerKey, Key]] = {}
     taken: dict[tuple[ListenerKey, str], dict[str, Key]] = {}
@@ -45,7 +47,7 @@ def lost_hostnames(ask: Ask, gateway: Key) -> dict[Key, dict[ListenerKey, Key]]:
                 lost.setdefault(key, {})[listener] = rival
             else:
                 taken.setdefault((listener, key[0]), {}).update(dict.fromkeys(names, key))
-    return lost
+    return Table(lost)
 
 
 def _conflicting(ask: Ask, gateway: Key) -> set[Key]:

@@ -26,6 +26,7 @@ UPSTREAM = "gatehouse/upstreams/up.conf"
 def manifest(**digests: str) -> Manifest:
     paths = {"http": HTTP, "host": HOST, "other": OTHER, "upstream": UPSTREAM}
     paths |= {"endpoints": "gatehouse/endpoints/up.json", "key": "gatehouse/tls/a.key"}
+    paths |= {"crt": "gatehouse/tls/b.crt", "stream": "gatehouse/streams/443.conf"}
     entries = (ManifestEntry(paths[name], text, 1, False) for name, text in digests.items())
     return Manifest("v", tuple(entries))
 
@@ -40,13 +41,18 @@ LOADED = manifest(http="1", host="1", other="1", upstream="1", endpoints="1", ke
         (manifest(http="1", host="2", other="1", upstream="1", endpoints="1", key="1"), {HOST}),
         (manifest(http="1", host="1", other="1", upstream="1", endpoints="2", key="1"), set()),
         (manifest(http="1", host="2", upstream="2", key="1"), {HOST, UPSTREAM}),
-        (manifest(http="2", host="2", other="1", upstream="1", endpoints="1", key="1"), None),
+        (manifest(http="2", host="2", other="1", upstream="1", endpoints="1", key="1"), {HOST}),
+        (manifest(host="2", other="1", upstream="1", endpoints="1", key="1", stream="1"), {HOST}),
+        (manifest(http="1", host="2", other="1", upstream="1", key="1", crt="1"), {HOST}),
         (manifest(http="1", host="2", other="1", upstream="1", endpoints="1", key="2"), None),
         (manifest(http="1", host="2", other="1", upstream="1", endpoints="1"), None),
     ],
-    ids=["nothing", "host", "endpoints", "removed", "shared", "key", "removed-key"],
+    ids=[
+        *("nothing", "host", "endpoints", "removed", "shared", "removed-shared", "new-file"),
+        *("key", "removed-key"),
+    ],
 )
-def test_part_is_known_if_only_hosts_and_upstreams_differ(
+def test_part_is_known_unless_files_differ_that_unchanged_hosts_read(
     new: Manifest, part: set[str] | None
 ) -> None:
     assert changed_part(LOADED, new) == (None if part is None else frozenset(part))

@@ -2,8 +2,8 @@
 
 `nginx -t` of a whole revision takes as long as the reload after it. NGINX has already loaded the
 files that did not change. So a test needs only the changed virtual hosts and upstreams, the
-upstreams that they name, and the files that all share. Conflicts with the other files are found by
-the reload: the master then keeps its configuration.
+upstreams that they name, and the files that all share, changed or not. Conflicts with the other
+files are found by the reload: the master then keeps its configuration.
 """
 
 from __future__ import annotations
@@ -23,14 +23,23 @@ _SHARED = "gatehouse"
 _HOSTS = f"{_SHARED}/servers"
 _UPSTREAMS = f"{_SHARED}/upstreams"
 
+_READ_BY_EVERY_TEST = (
+    f"{_SHARED}/http.conf",
+    f"{_SHARED}/connectors.json",
+    f"{_SHARED}/streams",
+    f"{_SHARED}/stream-upstreams",
+)
+"""Shared files that change often, and directories of such files."""
+
 _NAME = re.compile(rb"[\w.-]{1,250}")
 """Anything that may be the name of an upstream, of which a file name can be made."""
 
 
 def changed_part(loaded: Manifest, new: Manifest) -> frozenset[str] | None:
-    """Return the new or changed virtual hosts and upstreams; None if anything else differs.
+    """Return the new or changed virtual hosts and upstreams; None if a test of them is not enough.
 
-    `loaded`: manifest of the revision that NGINX serves.
+    It is enough if no other files differ than these, new files, and shared files that every test
+    reads. `loaded`: manifest of the revision that NGINX serves.
     """
     shared = (loaded.nameserver, loaded.unmanaged) == (new.nameserver, new.unmanaged)
     if not shared or MAIN in new.unmanaged:
@@ -39,9 +48,15 @@ def changed_part(loaded: Manifest, new: Manifest) -> frozenset[str] | None:
     after = {entry.path: entry for entry in new.entries}
     changed = {path for path, entry in after.items() if before.get(path) != entry}
     relevant = {path for path in changed | (before.keys() - after) if not is_dynamic(path)}
-    if any(str(PurePosixPath(path).parent) not in (_HOSTS, _UPSTREAMS) for path in relevant):
+    tested = {path for path in relevant if _directory(path) in (_HOSTS, _UPSTREAMS)}
+    others = {path for path in relevant - tested if path in before}
+    if not all({path, _directory(path)} & {*_READ_BY_EVERY_TEST} for path in others):
         return None
-    return frozenset(relevant & changed)
+    return frozenset(tested & changed)
+
+
+def _directory(path: str) -> str:
+    return str(PurePosixPath(path).parent)
 
 
 def link_part(revision: Path, part: Iterable[str], target: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
 import grpc.aio
@@ -21,11 +22,15 @@ from gatehouse.wire.mpi.v1 import files_pb2
 PARALLEL_LARGE = 4
 
 SMALL_BYTES = 4 << 10
-PARALLEL_SMALL = 16
+PARALLEL_SMALL = 64
 """Size in bytes up to which a file is small, and how many small ones are fetched beside the others.
 
-A control plane that writes thousands of statuses may take 0.2 s to respond.
+A control plane that writes thousands of statuses may take 0.8 s to respond, and a change of another
+tenant can come with hundreds of files.
 """
+
+SMALL_IN_FLIGHT_BYTES = 64 << 10
+"""Size in bytes of the small files that are fetched at one time."""
 
 MAX_UNARY_BYTES = 64 << 10
 """Size in bytes up to which a file is fetched in one message. Larger ones are streamed.
@@ -47,6 +52,29 @@ _FINAL = (
 )
 
 
+class _InFlight:
+    """Limit of the small files that are fetched at one time, in number and size."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(PARALLEL_SMALL)
+        self._free = SMALL_IN_FLIGHT_BYTES
+        self._released = asyncio.Condition()
+
+    @contextlib.asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Wait until a file of `size` bytes may be fetched."""
+        async with self._slots:
+            async with self._released:
+                await self._released.wait_for(lambda: self._free >= size)
+                self._free -= size
+            try:
+                yield
+            finally:
+                async with self._released:
+                    self._free += size
+                    self._released.notify_all()
+
+
 class FileFetcher:
     """Downloads missing files over the current connection, so it outlives a connection."""
 
@@ -58,10 +86,10 @@ class FileFetcher:
 
     async def fetch(self, entries: Sequence[ManifestEntry], correlation: str) -> None:
         """Fetch every entry. Raises :class:`ApplyError` naming the first that failed."""
-        large, small = asyncio.Semaphore(PARALLEL_LARGE), asyncio.Semaphore(PARALLEL_SMALL)
+        large, small = asyncio.Semaphore(PARALLEL_LARGE), _InFlight()
 
         async def fetch_one(entry: ManifestEntry) -> None:
-            async with small if entry.size <= SMALL_BYTES else large:
+            async with small.hold(entry.size) if entry.size <= SMALL_BYTES else large:
                 content = await self._fetch_with_retry(entry, correlation)
             await asyncio.to_thread(self._revisions.put, entry, content)
 

@@ -132,6 +132,23 @@ def test_collections_of_a_running_controller_leave_out_its_objects(heap: FrozenH
     assert len(gc.get_objects()) < frozen / 10
 
 
+def test_collections_of_a_standby_leave_out_its_objects(heap: FrozenHeap) -> None:
+    controller = compilation(heap)
+    put(controller, range(20), exist=True)
+    controller.prepare()
+    frozen = gc.get_freeze_count()
+    put(controller, range(20, 22), exist=True)
+    controller.prepare()
+    assert len(gc.get_objects()) < frozen / 10
+
+
+def test_first_objects_arrive_without_collections(heap: FrozenHeap) -> None:
+    with pytest.raises(OSError), heap.filling():
+        assert not gc.isenabled()
+        raise OSError
+    assert gc.isenabled()
+
+
 def test_abandoned_compilations_are_freed() -> None:
     controller = compilation()
     put(controller, range(5), exist=True)

@@ -109,13 +109,16 @@ class Compilation:
         """
         result = self._compile()
         self._engine.commit(self._records.update(result.statuses))
-        if self._heap is not None and result.gateways:
-            self._heap.after_pass(len(self._engine.snapshot))
+        self._freeze(result)
         return result
 
     def prepare(self) -> None:
         """Compile without a result, so that the next pass compiles only later changes."""
-        self._compile()
+        self._freeze(self._compile())
+
+    def _freeze(self, result: CompileResult) -> None:
+        if self._heap is not None and result.gateways:
+            self._heap.after_pass(len(self._engine.snapshot))
 
     def _compile(self) -> CompileResult:
         gc.disable()

@@ -8,7 +8,9 @@ stay, it visits everything once after half of the inputs are gone.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Iterator
 
 
 class FrozenHeap:
@@ -17,6 +19,18 @@ class FrozenHeap:
     def __init__(self) -> None:
         self._inputs = 0
         """Number of inputs when the heap was frozen; 0 if it is not frozen."""
+
+    @contextlib.contextmanager
+    def filling(self) -> Iterator[None]:
+        """Disable the collector while the first inputs arrive, which are hardly garbage.
+
+        It would visit all of them again and again, since their number grows.
+        """
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
 
     def after_pass(self, inputs: int) -> None:
         """Freeze the heap after the first pass over `inputs` inputs, and again if half are gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class Controller:
     ) -> None:
         self._client = client
         self._copies = options.copies
-        self._heap = heap
+        self.heap = heap
         self.leadership = Leadership(client, options.lease)
         self.serving = False
         """True if the agent channel accepts connections."""
@@ -130,7 +131,7 @@ class Controller:
             gateway_api.ENVOY: envoy_pipeline(self.delivery.envoys),
         }
         return Loop(
-            Compilation(settings, self._heap),
+            Compilation(settings, self.heap),
             Publisher(pipelines),
             self.statuses,
             self._provision,
@@ -333,7 +334,8 @@ async def _act(controller: Controller, options: ControllerOptions, client: kube.
     async with asyncio.TaskGroup() as group:
         if controller.leader_label:
             group.create_task(controller.leader_label.run())
-        await controller.informers.start(group)
+        with controller.heap.filling() if controller.heap else contextlib.nullcontext():
+            await controller.informers.start(group)
         controller.copy_secrets()
         controller.loop.prepare()
         preparing = group.create_task(controller.loop.stay_prepared())

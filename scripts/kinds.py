@@ -20,7 +20,8 @@ LIBRARIES = "0.34.3"
 
 ROOTS = {
     "api__v1": (
-        "Namespace Service Endpoints Secret ConfigMap ServiceAccount Pod Node Event ResourceQuota"
+        "Namespace Service Endpoints Secret ConfigMap ServiceAccount Pod Node Event ResourceQuota "
+        "PodTemplate ReplicationController PersistentVolumeClaim"
     ),
     "apis__apps__v1": "Deployment DaemonSet ReplicaSet",
     "apis__autoscaling__v1": "HorizontalPodAutoscaler",
@@ -30,11 +31,17 @@ ROOTS = {
     "apis__events.k8s.io__v1": "Event",
     "apis__coordination.k8s.io__v1": "Lease",
     "apis__batch__v1": "Job CronJob",
-    "apis__networking.k8s.io__v1": "NetworkPolicy",
+    "apis__certificates.k8s.io__v1": "CertificateSigningRequest",
+    "apis__networking.k8s.io__v1": "NetworkPolicy Ingress IngressClass",
+    "apis__node.k8s.io__v1": "RuntimeClass",
+    "apis__scheduling.k8s.io__v1": "PriorityClass",
+    "apis__storage.k8s.io__v1": "CSINode StorageClass",
+    "apis__apiregistration.k8s.io__v1": "APIService",
     "apis__rbac.authorization.k8s.io__v1": "Role ClusterRole RoleBinding ClusterRoleBinding",
     "apis__apiextensions.k8s.io__v1": "CustomResourceDefinition",
     "apis__admissionregistration.k8s.io__v1": (
-        "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"
+        "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding "
+        "ValidatingWebhookConfiguration MutatingWebhookConfiguration"
     ),
     "apis__authentication.k8s.io__v1": "TokenReview SelfSubjectReview",
     "apis__authorization.k8s.io__v1": (
@@ -60,7 +67,8 @@ SCALARS = {
 }
 PREFIXES = (
     ("io.k8s.apimachinery.pkg.apis.meta.v1.", "meta."),
-    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.", "apiextensions.v1."),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.", ""),
+    ("io.k8s.kube-aggregator.pkg.apis.", ""),
     ("io.k8s.api.", ""),
 )
 RENAMED = {"$ref": "ref", "$schema": "schema"}
@@ -119,17 +127,15 @@ def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
     """
     result: dict[str, Message] = {}
     pointers: set[tuple[str, str]] = set()
-    for name, sub in (
-        ("k8s.io/api", ""),
-        ("k8s.io/apimachinery", "pkg/apis/meta/v1"),
-        ("k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions/v1"),
+    for name, sub, prefixed in (
+        ("k8s.io/api", "", ""),
+        ("k8s.io/apimachinery", "pkg/apis/meta/v1", "meta."),
+        ("k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions/v1", "apiextensions.v1."),
+        ("k8s.io/kube-aggregator", "pkg/apis/apiregistration/v1", "apiregistration.v1."),
     ):
         base = module(name, LIBRARIES)
         for path in sorted((base / sub).rglob("generated.proto")):
-            if name == "k8s.io/api":
-                prefix = ".".join(path.parent.relative_to(base).parts) + "."
-            else:
-                prefix = "meta." if "meta" in sub else "apiextensions.v1."
+            prefix = prefixed or ".".join(path.parent.relative_to(base).parts) + "."
             text = re.sub(r"//[^\n]*", "", path.read_text())
             for message in re.finditer(r"message (\w+) \{(.*?)\n\}", text, re.DOTALL):
                 result[prefix + message[1]] = Message(message[2], prefix)

@@ -53,6 +53,10 @@ LIMITS: dict[str, dict[str, Any]] = {
     ),
     "core.v1.PodSpec.terminationGracePeriodSeconds": {"default": 30, "minimum": 0},
     "core.v1.PodSpec.schedulerName": {"default": "default-scheduler"},
+    "core.v1.PersistentVolumeClaimSpec.volumeMode": _choice(
+        "Block", "Filesystem", default="Filesystem"
+    ),
+    "core.v1.ReplicationControllerSpec.replicas": {"default": 1, "minimum": 0},
     "core.v1.HTTPGetAction.scheme": _SCHEME,
     "core.v1.ConfigMapVolumeSource.defaultMode": {"default": 420},
     "core.v1.SecretVolumeSource.defaultMode": {"default": 420},
@@ -99,6 +103,14 @@ LIMITS: dict[str, dict[str, Any]] = {
     "networking.v1.NetworkPolicySpec.policyTypes": {
         "items": {"type": "string", **_choice("Ingress", "Egress")}
     },
+    "networking.v1.HTTPIngressPath.pathType": _choice("Exact", "Prefix", "ImplementationSpecific"),
+    "scheduling.v1.PriorityClass.preemptionPolicy": _choice(
+        "PreemptLowerPriority", "Never", default="PreemptLowerPriority"
+    ),
+    "storage.v1.StorageClass.reclaimPolicy": _choice("Delete", "Retain", default="Delete"),
+    "storage.v1.StorageClass.volumeBindingMode": _choice(
+        "Immediate", "WaitForFirstConsumer", default="Immediate"
+    ),
     "rbac.v1.Subject.kind": _choice("User", "Group", "ServiceAccount"),
     "apiextensions.v1.CustomResourceDefinitionSpec.scope": _choice("Cluster", "Namespaced"),
     "apiextensions.v1.CustomResourceDefinitionSpec.versions": {"minItems": 1},

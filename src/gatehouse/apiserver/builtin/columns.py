@@ -231,9 +231,12 @@ def _quota_use(obj: Object) -> str:
 AGE = Column("Age", lambda obj: timestamps.age(obj["metadata"].get("creationTimestamp")))
 CREATED = Column("Created At", at("metadata.creationTimestamp"), "date")
 
-_TEMPLATE = (
+CONTAINERS = (
     Column("Containers", _containers("name"), wide=True),
     Column("Images", _containers("image"), wide=True),
+)
+_TEMPLATE = (
+    *CONTAINERS,
     Column("Selector", _selector, wide=True),
 )
 _BOUND = (

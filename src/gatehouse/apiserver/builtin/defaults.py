@@ -111,6 +111,21 @@ def default_workload(obj: Object) -> None:
         _pod_spec((spec.get("template") or {}).get("spec"))
 
 
+def pod_template(obj: Object) -> None:
+    """Set defaults of the Pod of a PodTemplate."""
+    _pod_spec((obj.get("template") or {}).get("spec"))
+
+
+def replication_controller(obj: Object) -> None:
+    """Set defaults of a ReplicationController, which selects the labels of its template."""
+    default_workload(obj)
+    spec = obj.get("spec")
+    if isinstance(spec, dict) and not spec.get("selector"):
+        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+        if labels:
+            spec["selector"] = dict(labels)
+
+
 def daemon_set(obj: Object) -> None:
     """Set defaults of a DaemonSet. A rolling update replaces one Pod at a time."""
     spec = obj.get("spec")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from gatehouse.apis.builtin_types import schemas
-from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.admission_policies import policy
 from gatehouse.apiserver.builtin import (
     autoscaling_v1,
@@ -17,7 +13,8 @@ from gatehouse.apiserver.builtin import (
     resource_quotas,
 )
 from gatehouse.apiserver.builtin import validation as rules
-from gatehouse.apiserver.builtin.columns import COLUMNS
+from gatehouse.apiserver.builtin.declarations import declare_kind
+from gatehouse.apiserver.builtin.stored_kinds import STORED_KINDS
 from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.served_resource import Alias, Check, Scale, ServedResource
 from gatehouse.apiserver.rbac import validation
@@ -30,42 +27,18 @@ _AUTHORIZATION = "authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
 
 
-def _kind(
-    group: str,
-    plural: str,
-    kind: str,
-    *,
-    cluster: bool = False,
-    version: str = "v1",
-    stored: str = "",
-    **rest: Any,
-) -> ServedResource:
-    package = group.split(".")[0] or "core"
-    return ServedResource(
-        resource=Resource(group, version, plural, kind, namespaced=not cluster),
-        schema=_without_head(schemas.schema_of(f"{package}.{version}.{kind}")),
-        storage_version=stored or version,
-        columns=COLUMNS.get(plural, ()),
-        **rest,
-    )
-
-
-def _without_head(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that does not require metadata, which is validated separately."""
-    required = [name for name in schema.get("required", ()) if name != "metadata"]
-    return {**schema, "required": required}
-
-
 def _rbac(kind: str) -> Check:
     return lambda obj, old: iter(validation.validate_rbac(kind, obj, old))
 
 
 def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> ServedResource:
-    return _kind(group, plural, kind, cluster=not namespaced, persisted=False, generation=False)
+    return declare_kind(
+        group, plural, kind, cluster=not namespaced, persisted=False, generation=False
+    )
 
 
 BUILTIN_KINDS: tuple[ServedResource, ...] = (
-    _kind(
+    declare_kind(
         "",
         "namespaces",
         "Namespace",
@@ -77,7 +50,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         generation=False,
         selectable=("status.phase",),
     ),
-    _kind(
+    declare_kind(
         "",
         "services",
         "Service",
@@ -90,7 +63,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         generation=False,
         selectable=("spec.clusterIP", "spec.type"),
     ),
-    _kind(
+    declare_kind(
         "",
         "endpoints",
         "Endpoints",
@@ -100,7 +73,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         generation=False,
         warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ),
-    _kind(
+    declare_kind(
         "",
         "secrets",
         "Secret",
@@ -109,8 +82,10 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         generation=False,
         selectable=("type",),
     ),
-    _kind("", "configmaps", "ConfigMap", short=("cm",), check=rules.config_map, generation=False),
-    _kind(
+    declare_kind(
+        "", "configmaps", "ConfigMap", short=("cm",), check=rules.config_map, generation=False
+    ),
+    declare_kind(
         "",
         "resourcequotas",
         "ResourceQuota",
@@ -119,8 +94,8 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         check=resource_quotas.check_resource_quota,
         generation=False,
     ),
-    _kind("", "serviceaccounts", "ServiceAccount", short=("sa",), generation=False),
-    _kind(
+    declare_kind("", "serviceaccounts", "ServiceAccount", short=("sa",), generation=False),
+    declare_kind(
         "",
         "pods",
         "Pod",
@@ -140,7 +115,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
             "status.nominatedNodeName",
         ),
     ),
-    _kind(
+    declare_kind(
         "",
         "nodes",
         "Node",
@@ -151,7 +126,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         generation=False,
         selectable=("spec.unschedulable",),
     ),
-    _kind(
+    declare_kind(
         "",
         "events",
         "Event",
@@ -171,7 +146,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
             "type",
         ),
     ),
-    _kind(
+    declare_kind(
         "apps",
         "deployments",
         "Deployment",
@@ -182,7 +157,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         complete=defaults.deployment,
         check=rules.check_workload,
     ),
-    _kind(
+    declare_kind(
         "apps",
         "daemonsets",
         "DaemonSet",
@@ -192,7 +167,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         complete=defaults.daemon_set,
         check=rules.check_workload,
     ),
-    _kind(
+    declare_kind(
         "apps",
         "replicasets",
         "ReplicaSet",
@@ -204,7 +179,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         check=rules.check_workload,
         selectable=("status.replicas",),
     ),
-    _kind(
+    declare_kind(
         "policy",
         "poddisruptionbudgets",
         "PodDisruptionBudget",
@@ -212,7 +187,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         check=disruption_budgets.check_disruption_budget,
         status=True,
     ),
-    _kind(
+    declare_kind(
         "networking.k8s.io",
         "networkpolicies",
         "NetworkPolicy",
@@ -220,7 +195,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         complete=network_policies.complete,
         check=network_policies.check_network_policy,
     ),
-    _kind(
+    declare_kind(
         "batch",
         "jobs",
         "Job",
@@ -228,7 +203,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         status=True,
         complete=defaults.default_workload,
     ),
-    _kind(
+    declare_kind(
         "batch",
         "cronjobs",
         "CronJob",
@@ -237,7 +212,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         status=True,
         complete=defaults.cron_job,
     ),
-    _kind(
+    declare_kind(
         "autoscaling",
         "horizontalpodautoscalers",
         "HorizontalPodAutoscaler",
@@ -248,7 +223,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         check=rules.check_autoscaler,
         generation=False,
     ),
-    _kind(
+    declare_kind(
         "autoscaling",
         "horizontalpodautoscalers",
         "HorizontalPodAutoscaler",
@@ -264,13 +239,13 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         ),
         generation=False,
     ),
-    _kind(
+    declare_kind(
         "discovery.k8s.io",
         "endpointslices",
         "EndpointSlice",
         check=endpoint_addresses.endpoint_slice,
     ),
-    _kind(
+    declare_kind(
         "events.k8s.io",
         "events",
         "Event",
@@ -287,9 +262,9 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
             "reportingController",
         ),
     ),
-    _kind("coordination.k8s.io", "leases", "Lease", generation=False),
-    _kind(_RBAC, "roles", "Role", name_rule="path", check=_rbac("Role"), generation=False),
-    _kind(
+    declare_kind("coordination.k8s.io", "leases", "Lease", generation=False),
+    declare_kind(_RBAC, "roles", "Role", name_rule="path", check=_rbac("Role"), generation=False),
+    declare_kind(
         _RBAC,
         "clusterroles",
         "ClusterRole",
@@ -298,7 +273,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         check=_rbac("ClusterRole"),
         generation=False,
     ),
-    _kind(
+    declare_kind(
         _RBAC,
         "rolebindings",
         "RoleBinding",
@@ -307,7 +282,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         check=_rbac("RoleBinding"),
         generation=False,
     ),
-    _kind(
+    declare_kind(
         _RBAC,
         "clusterrolebindings",
         "ClusterRoleBinding",
@@ -317,7 +292,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         check=_rbac("ClusterRoleBinding"),
         generation=False,
     ),
-    _kind(
+    declare_kind(
         "apiextensions.k8s.io",
         "customresourcedefinitions",
         "CustomResourceDefinition",
@@ -328,7 +303,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         complete=defaults.default_crd,
         check=crds.check_crd,
     ),
-    _kind(
+    declare_kind(
         _ADMISSION,
         "validatingadmissionpolicies",
         "ValidatingAdmissionPolicy",
@@ -337,7 +312,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         status=True,
         check=policy.check_policy,
     ),
-    _kind(
+    declare_kind(
         _ADMISSION,
         "validatingadmissionpolicybindings",
         "ValidatingAdmissionPolicyBinding",
@@ -352,4 +327,5 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
     _review(
         _AUTHORIZATION, "localsubjectaccessreviews", "LocalSubjectAccessReview", namespaced=True
     ),
+    *STORED_KINDS,
 )

@@ -1,0 +1,138 @@
+"""Built-in kinds that the server stores or refuses, because nothing acts on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fakes.inprocess import Server
+
+CORE = "/api/v1/namespaces/default"
+NETWORKING = "/apis/networking.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+LABELS = {"app": "web"}
+TEMPLATE = {
+    "metadata": {"labels": LABELS},
+    "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+}
+
+STORED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (f"{CORE}/podtemplates", {"template": TEMPLATE}, {"Images": "i:1", "Pod Labels": "app=web"}),
+    (
+        f"{CORE}/replicationcontrollers",
+        {"spec": {"template": TEMPLATE}},
+        {"Desired": 1, "Current": 0, "Selector": "app=web"},
+    ),
+    (
+        f"{CORE}/persistentvolumeclaims",
+        {
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "storageClassName": "gold",
+            }
+        },
+        {"StorageClass": "gold", "VolumeMode": "Filesystem", "Capacity": ""},
+    ),
+    (
+        f"{NETWORKING}/namespaces/default/ingresses",
+        {"spec": {"ingressClassName": "nginx", "rules": [{"host": "a.example"}]}},
+        {"Class": "nginx", "Hosts": "a.example", "Ports": "80"},
+    ),
+    (
+        f"{NETWORKING}/ingressclasses",
+        {
+            "spec": {
+                "controller": "example.com/c",
+                "parameters": {"kind": "P", "apiGroup": "example.com", "name": "p"},
+            }
+        },
+        {"Controller": "example.com/c", "Parameters": "P.example.com/p"},
+    ),
+    ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "runc"}, {"Handler": "runc"}),
+    (
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        {"value": 10},
+        {"Value": 10, "Global-Default": False, "PreemptionPolicy": "PreemptLowerPriority"},
+    ),
+    ("/apis/storage.k8s.io/v1/csinodes", {"spec": {"drivers": []}}, {"Drivers": 0}),
+    (
+        "/apis/storage.k8s.io/v1/storageclasses",
+        {"provisioner": "example.com/p"},
+        {"Provisioner": "example.com/p", "ReclaimPolicy": "Delete"},
+    ),
+    (
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        {
+            "spec": {
+                "signerName": "example.com/s",
+                "request": "YQ==",
+                "usages": ["client auth"],
+            }
+        },
+        {"SignerName": "example.com/s", "Condition": "Pending"},
+    ),
+    (f"{ADMISSION}/validatingwebhookconfigurations", {}, {"Webhooks": 0}),
+    (f"{ADMISSION}/mutatingwebhookconfigurations", {}, {"Webhooks": 0}),
+    (
+        "/apis/apiregistration.k8s.io/v1/apiservices",
+        {"spec": {"group": "x", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}},
+        {"Service": "Local", "Available": "Unknown"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "cells"), STORED, ids=[path for path, _, _ in STORED])
+async def test_kind_is_stored_with_defaults_and_columns(
+    server: Server, path: str, body: dict[str, Any], cells: dict[str, Any]
+) -> None:
+    async with server.raw() as http:
+        async with http.post(path, json={"metadata": {"name": "one"}, **body}) as response:
+            assert response.status == 201, await response.text()
+        async with http.get(f"{path}/one", headers=TABLE) as response:
+            table = await response.json()
+        names = [column["name"] for column in table["columnDefinitions"]]
+        row = dict(zip(names, table["rows"][0]["cells"], strict=True))
+        assert row == {**row, "Name": "one", **cells}
+        async with http.delete(f"{path}/one") as response:
+            assert response.status == 200
+
+
+SERVICE = {"name": "s", "namespace": "default"}
+WEBHOOK = {
+    "name": "a.example.com",
+    "clientConfig": {"url": "https://a.example.com/"},
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    (f"{ADMISSION}/validatingwebhookconfigurations", {"webhooks": [WEBHOOK]}, "webhooks"),
+    (f"{ADMISSION}/mutatingwebhookconfigurations", {"webhooks": [WEBHOOK]}, "webhooks"),
+    (
+        "/apis/apiregistration.k8s.io/v1/apiservices",
+        {
+            "spec": {
+                "group": "x",
+                "version": "v1",
+                "groupPriorityMinimum": 1,
+                "versionPriority": 1,
+                "service": SERVICE,
+            }
+        },
+        "spec.service",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "field"), REFUSED, ids=[path for path, _, _ in REFUSED])
+async def test_webhooks_and_api_servers_that_would_not_be_called_are_refused(
+    server: Server, path: str, body: dict[str, Any], field: str
+) -> None:
+    async with (
+        server.raw() as http,
+        http.post(path, json={"metadata": {"name": "one"}, **body}) as response,
+    ):
+        answer = await response.json()
+    assert (response.status, answer["details"]["causes"][0]["field"]) == (422, field), answer

@@ -1,4 +1,4 @@
-"""ResourceQuotas for numbers of objects, at the embedded API server.
+"""ResourceQuotas at the embedded API server: numbers of objects, and what Pods request.
 
 Who: a tenant with permission to create objects in one namespace. Through what: creates one after
 another and at the same time, server-side apply, dry runs, updates that claim more, other API
@@ -204,13 +204,23 @@ async def test_events_of_both_groups_count(admin: aiohttp.ClientSession) -> None
     assert "exceeded quota: q" in (await create(admin, f"{CORE}/a/events", "y", rest))[1]
 
 
+OF_NO_CLASS = {"scopeName": "PriorityClass", "operator": "In"}
 INVALID = [
-    ({"hard": {"requests.cpu": "1"}}, "spec.hard[requests.cpu]: "),
+    ({"hard": {"requests.gpu": "1"}}, "spec.hard[requests.gpu]: "),
+    ({"hard": {"requests.kubernetes.io/x": "1"}}, "must be a standard resource for quota"),
     ({"hard": {"count/": "1"}}, "spec.hard[count/]: "),
     ({"hard": {"configmaps": "-1"}}, "must be greater than or equal to 0"),
     ({"hard": {"configmaps": "500m"}}, "must be an integer"),
     ({"hard": {"configmaps": "x"}}, "spec.hard"),
-    ({"hard": {"pods": "1"}, "scopes": ["BestEffort"]}, "spec.scopes: "),
+    ({"hard": {"requests.example.com/gpu": "500m"}}, "must be an integer"),
+    ({"hard": {"pods": "1"}, "scopes": ["VolumeAttributesClass"]}, "unsupported scope"),
+    ({"hard": {"services": "1"}, "scopes": ["Terminating"]}, "unsupported scope applied"),
+    ({"hard": {"cpu": "1"}, "scopes": ["BestEffort"]}, "unsupported scope applied"),
+    ({"hard": {"pods": "1"}, "scopes": ["BestEffort", "NotBestEffort"]}, "conflicting scopes"),
+    (
+        {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [OF_NO_CLASS]}},
+        "must be at least one value",
+    ),
 ]
 
 

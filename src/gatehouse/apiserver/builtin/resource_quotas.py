@@ -1,16 +1,18 @@
-"""Names and limits of ResourceQuotas. Only numbers of objects are supported.
+"""Names, limits and scopes of ResourceQuotas.
 
-https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-on-object-count
+https://kubernetes.io/docs/concepts/policy/resource-quotas
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from gatehouse.apis.objects import Object
-from gatehouse.apis.quantities import quantity
+from gatehouse.apis.quantities import canonical, quantity
+from gatehouse.apiserver.builtin.quota_scopes import check_scopes
 from gatehouse.apiserver.builtin.validation import invalid_cause
 from gatehouse.apiserver.errors import Cause
 
@@ -30,33 +32,77 @@ CORE = frozenset(
         "services.nodeports",
     }
 )
-"""Names of quotas without `count/`."""
+"""Names of numbers of objects without `count/`."""
+
+COMPUTE = frozenset(
+    {
+        "cpu",
+        "ephemeral-storage",
+        "limits.cpu",
+        "limits.ephemeral-storage",
+        "limits.memory",
+        "memory",
+        "requests.cpu",
+        "requests.ephemeral-storage",
+        "requests.memory",
+        "requests.storage",
+    }
+)
+"""Names of sums of requests and limits. Pages and extended resources have names of a pattern."""
+
+_SUM = re.compile(
+    r"(requests\.)?hugepages-[0-9A-Za-z]+"
+    r"|requests\.(?![a-z0-9.-]*kubernetes\.io/)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[\w.-]+"
+    r"|[a-z0-9.-]+\.storageclass\.storage\.k8s\.io/(requests\.storage|persistentvolumeclaims)"
+)
+_BINARY = re.compile(r"memory|storage|hugepages")
 
 
-def check_resource_quota(obj: Object, _: Object | None) -> Iterator[Cause]:
+def check_resource_quota(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield the fields that are invalid, and those that this server could not enforce."""
     spec = obj.get("spec") or {}
-    for field in ("scopes", "scopeSelector"):
-        if spec.get(field):
-            yield invalid_cause(f"spec.{field}", spec[field], "must not be set: not supported")
     for name, amount in sorted((spec.get("hard") or {}).items()):
         field = f"spec.hard[{name}]"
         if not _is_supported(name):
-            why = f"must be count/<resource>.<group> or one of {', '.join(sorted(CORE))}"
-            yield invalid_cause(field, name, why)
+            yield invalid_cause(field, name, "must be a standard resource for quota")
             continue
         number = quantity(str(amount))
         if number < 0:
             yield invalid_cause(field, amount, "must be greater than or equal to 0")
-        elif number % 1:
+        elif number % 1 and is_whole(name):
             yield invalid_cause(field, amount, "must be an integer")
+    yield from check_scopes(spec, COMPUTE | CORE)
+    if old is not None:
+        scopes = spec.get("scopes") or []
+        if set(scopes) != set((old.get("spec") or {}).get("scopes") or ()):
+            yield invalid_cause("spec.scopes", scopes, "field is immutable")
 
 
-def hard_limits(quota: Mapping[str, Any]) -> dict[str, int]:
+def hard_limits(quota: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return the limits of a ResourceQuota by name."""
     hard = (quota.get("spec") or {}).get("hard") or {}
-    return {name: int(quantity(str(hard[name]))) for name in sorted(hard)}
+    return {name: quantity(str(hard[name])) for name in sorted(hard)}
+
+
+def is_whole(name: str) -> bool:
+    """Return whether a quota has a number of things, and not an amount."""
+    is_extended = name.startswith("requests.") and "/" in name
+    return name in CORE or name.startswith("count/") or is_extended or name.endswith("claims")
+
+
+def is_sum(name: str) -> bool:
+    """Return whether a quota counts what objects request, and not the objects themselves."""
+    return name in COMPUTE or _SUM.fullmatch(name) is not None
+
+
+def format_amount(name: str, amount: Decimal) -> str:
+    """Return an amount of a quota as a quantity."""
+    if is_whole(name):
+        return str(int(amount))
+    if _BINARY.search(name) and amount and amount % 1024 == 0:
+        return canonical(f"{int(amount) // 1024}Ki")
+    return canonical(f"{amount:f}")
 
 
 def _is_supported(name: str) -> bool:
-    return name in CORE or COUNT.fullmatch(name) is not None
+    return name in CORE or is_sum(name) or COUNT.fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""Enforcement of ResourceQuotas for numbers of objects, and their status.
+"""Enforcement of ResourceQuotas, and their status.
 
 https://kubernetes.io/docs/concepts/policy/resource-quotas
 
@@ -13,11 +13,19 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.builtin.resource_quotas import CORE, COUNT, hard_limits
+from gatehouse.apiserver.builtin.quota_claims import Amounts, Claim, missing_amounts
+from gatehouse.apiserver.builtin.quota_scopes import PodScope, is_in_scope
+from gatehouse.apiserver.builtin.resource_quotas import (
+    COUNT,
+    format_amount,
+    hard_limits,
+    is_sum,
+)
 from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects.admission import Admission
@@ -30,43 +38,20 @@ _MANAGER = "resourcequota-controller"
 _DEBOUNCE_SECONDS = 0.2
 """Minimum time in seconds between two writes of a status."""
 
-_BY_VALUE = ("/core/pods/", "/core/services/")
+_PODS = "/core/pods/"
+_BY_VALUE = (_PODS, "/core/services/", "/core/persistentvolumeclaims/")
 """Prefixes of resources whose objects claim different amounts, which updates can change."""
 
 
-def claims(key: str, obj: Mapping[str, Any]) -> Counter[str]:
-    """Return what an object counts for, by name of the quota. ``key``: its store key."""
-    _, group, plural, _ = key.split("/", 3)
-    if group != "core":
-        return Counter({f"count/{plural}.{group}": 1})
-    result = Counter({f"count/{plural}": 1})
-    if plural == "events":
-        # The same objects are served in both groups.
-        result["count/events.events.k8s.io"] = 1
-    if plural == "pods":
-        is_over = (obj.get("status") or {}).get("phase") in ("Failed", "Succeeded")
-        result["pods"] = int(not is_over)
-    elif plural in CORE:
-        result[plural] = 1
-    if plural == "services":
-        result += _service_claims(obj.get("spec") or {})
-    return +result
-
-
-def _service_claims(spec: Mapping[str, Any]) -> Counter[str]:
-    is_balanced = spec.get("type") == "LoadBalancer"
-    has_ports = spec.get("type") == "NodePort" or (
-        is_balanced and spec.get("allocateLoadBalancerNodePorts") is not False
-    )
-    ports = len(spec.get("ports") or ()) if has_ports else 0
-    return Counter({"services.loadbalancers": int(is_balanced), "services.nodeports": ports})
-
-
 class _Reservation:
-    """Addition of a write in progress to the use of its namespace."""
+    """Change of the use of a namespace by a write in progress."""
 
-    def __init__(self, key: str, added: Counter[str]) -> None:
-        self.key, self.added = key, added
+    def __init__(self, key: str, new: Claim, old: Claim) -> None:
+        self.key, self._new, self._old = key, new, old
+
+    def added(self, quota: Mapping[str, Any]) -> Amounts:
+        """Return what the write adds to the use of a quota."""
+        return self._new.within(quota) - self._old.within(quota)
 
 
 class ResourceQuotas:
@@ -74,8 +59,8 @@ class ResourceQuotas:
 
     def __init__(self, store: ObjectStore, admission: Admission) -> None:
         self._store = store
-        self._valued: dict[str, Counter[str]] = {}
-        """Claims of visible Pods and Services, by namespace."""
+        self._valued: dict[str, dict[PodScope | None, Amounts]] = {}
+        """Claims of visible objects that claim by value, by namespace and scope of the Pod."""
         self._reservations: dict[str, list[_Reservation]] = {}
         for prefix in _BY_VALUE:
             for key, entry in store.list(prefix):
@@ -83,15 +68,20 @@ class ResourceQuotas:
         store.listen_all(self._changed)
         admission.reserve = self.reserve
 
-    def used(self, namespace: str, name: str) -> int:
-        """Return the use of a namespace that readers see."""
+    def used(self, namespace: str, quota: Mapping[str, Any], name: str) -> Decimal:
+        """Return the use of a quota that readers see."""
         if (matched := COUNT.fullmatch(name)) is None:
-            if name.startswith("services.") or name == "pods":
-                return self._valued.get(namespace, Counter())[name]
-            return self._store.count(f"/core/{name}/{namespace}/")
+            if is_sum(name) or name.startswith("services.") or name == "pods":
+                return self._sum(namespace, quota, name)
+            return Decimal(self._store.count(f"/core/{name}/{namespace}/"))
         plural, group = matched[1], matched[2] or "core"
         group = "core" if (plural, group) == ("events", "events.k8s.io") else group
-        return self._store.count(f"/{group}/{plural}/{namespace}/")
+        return Decimal(self._store.count(f"/{group}/{plural}/{namespace}/"))
+
+    def _sum(self, namespace: str, quota: Mapping[str, Any], name: str) -> Decimal:
+        by_scope = self._valued.get(namespace, {})
+        amounts = (by_scope[scope][name] for scope in by_scope if is_in_scope(quota, scope))
+        return sum(map(Decimal, amounts), Decimal(0))
 
     @contextlib.contextmanager
     def reserve(self, call: WriteRequest, obj: Object, old: Object | None) -> Iterator[None]:
@@ -102,12 +92,11 @@ class ResourceQuotas:
             yield
             return
         key = call.served.key(namespace, obj["metadata"]["name"])
-        added = claims(key, obj) - (claims(key, old) if old is not None else Counter())
+        reservation = _Reservation(key, Claim(key, obj), Claim(key, old))
         for _, entry in self._store.list(quotas):
-            self._check(call, entry.value, added, obj["metadata"]["name"])
-        reservation = _Reservation(key, added)
+            self._check(call, entry.value, reservation.added(entry.value), obj)
         waiting = self._reservations.setdefault(namespace, [])
-        if added and not call.options.dry_run:
+        if not call.options.dry_run:
             waiting.append(reservation)
         try:
             yield
@@ -117,19 +106,26 @@ class ResourceQuotas:
             if not waiting and self._reservations.get(namespace) is waiting:
                 del self._reservations[namespace]
 
-    def _check(self, call: WriteRequest, quota: Object, added: Counter[str], name: str) -> None:
+    def _check(self, call: WriteRequest, quota: Object, added: Amounts, obj: Object) -> None:
         namespace, hard = call.namespace, hard_limits(quota)
-        reserved = sum(
-            (reservation.added for reservation in self._reservations.get(namespace, ())), Counter()
-        )
-        used = {item: self.used(namespace, item) + reserved[item] for item in added if item in hard}
+        resource, name = call.served.resource, obj["metadata"]["name"]
+        if added["pods"] and (missing := missing_amounts(hard, obj)):
+            message = f"failed quota: {quota['metadata']['name']}: must specify {missing}"
+            raise errors.forbidden_error(resource.plural, resource.group, name, message)
+        reserved: Amounts = Counter()
+        for reservation in self._reservations.get(namespace, ()):
+            reserved += reservation.added(quota)
+        used = {
+            item: self.used(namespace, quota, item) + reserved[item]
+            for item in added
+            if item in hard
+        }
         over = sorted(item for item in used if used[item] + added[item] > hard[item])
         if over:
             requested, in_use, limited = (
-                ",".join(f"{item}={amounts[item]}" for item in over)
+                ",".join(f"{item}={format_amount(item, Decimal(amounts[item]))}" for item in over)
                 for amounts in (added, used, hard)
             )
-            resource = call.served.resource
             message = (
                 f"exceeded quota: {quota['metadata']['name']}, requested: {requested}, "
                 f"used: {in_use}, limited: {limited}"
@@ -139,16 +135,25 @@ class ResourceQuotas:
     def _changed(self, event: StoreEvent) -> None:
         namespace = _namespace(event.key)
         if event.key.startswith(_BY_VALUE):
-            total = self._valued.setdefault(namespace, Counter())
-            for entry, sign in ((event.before, -1), (event.now, 1)):
-                for name, amount in claims(event.key, entry.value).items() if entry else ():
-                    total[name] += sign * amount
-            if not any(total.values()):
-                del self._valued[namespace]
+            self._count(namespace, event)
         waiting = self._reservations.get(namespace, [])
         visible = next((entry for entry in waiting if entry.key == event.key), None)
         if visible is not None:
             waiting.remove(visible)
+
+    def _count(self, namespace: str, event: StoreEvent) -> None:
+        by_scope = self._valued.setdefault(namespace, {})
+        for entry, sign in ((event.before, -1), (event.now, 1)):
+            if entry is None:
+                continue
+            claim = Claim(event.key, entry.value)
+            total = by_scope.setdefault(claim.scope, Counter())
+            for name, amount in claim.amounts.items():
+                total[name] += sign * amount
+            if not any(total.values()):
+                del by_scope[claim.scope]
+        if not by_scope:
+            del self._valued[namespace]
 
 
 class QuotaStatusController:
@@ -180,7 +185,10 @@ class QuotaStatusController:
         if entry is None or call is None:
             return
         hard = (entry.value.get("spec") or {}).get("hard") or {}
-        used = {name: str(self._quotas.used(call.namespace, name)) for name in hard}
+        used = {
+            name: format_amount(name, self._quotas.used(call.namespace, entry.value, name))
+            for name in hard
+        }
         status = {"hard": hard, "used": used}
         if entry.value.get("status") == status:
             return

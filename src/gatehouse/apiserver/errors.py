@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -115,9 +115,11 @@ def undecodable(resource: Resource, why: str, kind: str = "") -> StatusError:
     )
 
 
-def strict_decoding(problem: str, fields: Iterable[str]) -> str:
-    """Return why a body is refused that is decoded strictly. ``problem``: of all its fields."""
-    listing = ", ".join(f'{problem} field "{field}"' for field in fields)
+def strict_decoding(fields: Mapping[str, Iterable[str]]) -> str:
+    """Return why a body is refused that is decoded strictly. `fields`: by their problem."""
+    listing = ", ".join(
+        f'{problem} field "{field}"' for problem, paths in fields.items() for field in paths
+    )
     return f"strict decoding error: {listing}"
 
 

@@ -31,6 +31,7 @@ from gatehouse.apiserver.http.requests import APPLY, RequestTarget
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects.admission import check_location
 from gatehouse.apiserver.objects.deletion import Deletion
+from gatehouse.apiserver.objects.metadata import prune_metadata
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.storage.entries import StoredEntry
@@ -90,7 +91,7 @@ class Resources:
         body = await requests.object_body(request, target)
         options = requests.options(request)
         _check_kind(body, target)
-        await _check_duplicates(request, target, options.validation)
+        await _check_duplicates(request, target, options.validation, body)
         body = _decoded(body, target, options.validation)
         size = len(await requests._read(request))
         call = WriteRequest(target.served, target.namespace, "", "", options, user, size)
@@ -104,7 +105,7 @@ class Resources:
         body = await requests.object_body(request, target)
         options = requests.options(request)
         _check_kind(body, target)
-        await _check_duplicates(request, target, options.validation)
+        await _check_duplicates(request, target, options.validation, body)
         metadata = body.get("metadata")
         if not isinstance(metadata, dict) or not metadata.get("name"):
             raise errors.bad_request("metadata.name: Required value: name must be provided")
@@ -211,7 +212,7 @@ def _decoded(body: Object, target: RequestTarget, validation: str) -> Object:
     if validation == "Strict":
         unknown = target.requested.compiled.prune(copy_value(body))
         if unknown:
-            why = errors.strict_decoding("unknown", unknown)
+            why = errors.strict_decoding({"unknown": unknown})
             raise errors.undecodable(target.requested.resource, why)
     return _to_stored(body, target)
 
@@ -279,7 +280,7 @@ def _check_kind(body: Object, target: RequestTarget, *, required: bool = False) 
 
 
 async def _check_duplicates(
-    request: web.BaseRequest, target: RequestTarget, validation: str
+    request: web.BaseRequest, target: RequestTarget, validation: str, body: Object
 ) -> None:
     if validation != "Strict":
         return
@@ -290,8 +291,19 @@ async def _check_duplicates(
         functools.partial(bodies.duplicate_fields, data), len(data)
     )
     if duplicates:
-        why = errors.strict_decoding("duplicate", duplicates)
-        raise errors.undecodable(target.served.resource, why)
+        unknown = _unknown_fields(body, target)
+        fields = {"unknown": unknown, "duplicate": duplicates}
+        if not target.served.builtin:
+            fields = dict(reversed(fields.items()))
+        raise errors.undecodable(target.served.resource, errors.strict_decoding(fields))
+
+
+def _unknown_fields(body: Object, target: RequestTarget) -> list[str]:
+    """Return the paths of the fields that the requested version lacks."""
+    copied = copy_value(body)
+    metadata = copied.get("metadata")
+    unknown = prune_metadata(metadata) if isinstance(metadata, dict) else []
+    return unknown + target.requested.compiled.prune(copied)
 
 
 async def _delete_options(request: web.BaseRequest) -> Object:

@@ -108,7 +108,7 @@ class Admission:
         # Kubernetes has a parser for its own kinds, which reports them in the order of the text.
         unknown += fields if served.builtin else sorted(fields)
         if unknown and call.options.validation == "Strict":
-            raise _undecodable(call, errors.strict_decoding("unknown", unknown))
+            raise _undecodable(call, errors.strict_decoding({"unknown": unknown}))
         warnings: list[str] = []
         if call.options.validation == "Warn":
             warnings += [f'unknown field "{field}"' for field in unknown]

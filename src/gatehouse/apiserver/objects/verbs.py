@@ -14,6 +14,7 @@ from gatehouse.apiserver import errors, fields, offload
 from gatehouse.apiserver.errors import Cause, StatusError
 from gatehouse.apiserver.objects import timestamps, uids
 from gatehouse.apiserver.objects.admission import Admission, check_location, deletion_blocked
+from gatehouse.apiserver.objects.status_metadata import written_with_status
 from gatehouse.apiserver.objects.write_request import WriteRequest, WriteResult
 from gatehouse.apiserver.storage.entries import MismatchError, StoredEntry
 from gatehouse.apiserver.storage.store import ObjectStore
@@ -216,6 +217,10 @@ class Verbs:
         match call.subresource:
             case "status":
                 metadata = copy_value(before["metadata"])
+                for field in written_with_status(call.served):
+                    metadata.pop(field, None)
+                    if new["metadata"].get(field):
+                        metadata[field] = new["metadata"][field]
                 obj: Object = {**copy_value(before), "metadata": metadata}
                 obj["status"] = new.get("status", {})
                 if new.get("status") is None:
@@ -283,9 +288,8 @@ def _ordered(obj: Object) -> Object:
 def _part_owned(call: WriteRequest, obj: Object) -> Object:
     """Return the part of an object that a request can own: the status, or everything else."""
     if call.subresource == "status":
-        metadata = {
-            key: obj["metadata"][key] for key in ("managedFields",) if key in obj["metadata"]
-        }
+        head = ("managedFields", *written_with_status(call.served))
+        metadata = {key: obj["metadata"][key] for key in head if key in obj["metadata"]}
         return (
             {"metadata": metadata, "status": obj["status"]}
             if "status" in obj

@@ -203,3 +203,44 @@ def test_invalid_policy_is_rejected_with_field(
     (cause,) = check_policy({"metadata": {"name": "p"}, "spec": spec}, None)
     assert cause.field == field
     assert words in cause.message
+
+
+CONFUSED = [
+    {
+        "expression": "object.spec.replicas > '1'",
+        "messageExpression": "'wants more, got ' + object.spec.replicas",
+    },
+    {"expression": "object.spec.colour == 'red'"},
+    {"expression": "object.metadata.labels['a'] == 'b' && oldObject.spec.paused && request.x > 1"},
+]
+
+
+async def test_status_of_a_policy_names_expressions_of_wrong_types(server: Server) -> None:
+    constraints = {"resourceRules": [rule()]}
+    spec = {"matchConstraints": constraints, "validations": CONFUSED}
+    path = f"{ADMISSION}/validatingadmissionpolicies"
+    async with server.raw() as http:
+        async with http.post(path, json={"metadata": {"name": "p"}, "spec": spec}) as response:
+            status = (await response.json())["status"]
+        patch = {"spec": {"validations": [{"expression": "object.spec.replicas > 1"}]}}
+        headers = {"Content-Type": "application/merge-patch+json"}
+        async with http.patch(f"{path}/p", json=patch, headers=headers) as response:
+            corrected = (await response.json())["status"]
+    warnings = status["typeChecking"]["expressionWarnings"]
+    assert [warning["fieldRef"] for warning in warnings] == [
+        "spec.validations[0].expression",
+        "spec.validations[0].messageExpression",
+        "spec.validations[1].expression",
+    ]
+    for warning, text in zip(
+        warnings,
+        (
+            "found no matching overload for '_>_' applied to '(int, string)'",
+            "found no matching overload for '_+_' applied to '(string, int)'",
+            "undefined field 'colour'",
+        ),
+        strict=True,
+    ):
+        assert warning["warning"].startswith("apps/v1, Kind=Deployment: compilation failed: ERROR")
+        assert text in warning["warning"]
+    assert corrected == {"observedGeneration": 2, "typeChecking": {}}

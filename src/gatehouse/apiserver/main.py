@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 
 from gatehouse.apiserver.admission_policies.enforcement import Policies
+from gatehouse.apiserver.admission_policies.type_checking import register_type_checks
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
 from gatehouse.apiserver.controllers import bootstrap, custom_resources, initial_phase, rbac
 from gatehouse.apiserver.controllers.context import ControllerContext
@@ -106,6 +107,7 @@ class ApiServer:
         _register_checks(store, authorizer, admission)
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).validate
+        register_type_checks(registry, admission)
         ServiceIPAllocator(store, admission, ipaddress.ip_network(options.service_cidr))
         self._quotas = ResourceQuotas(store, admission)
         verbs, deletion = Verbs(store, admission), Deletion(store, admission)

@@ -38,6 +38,8 @@ _NAME: Schema = {"type": "string"}
 _METADATA: Schema = {"type": "object", "properties": {"name": _NAME, "generateName": _NAME}}
 OF_RESOURCES: Schema = {"apiVersion": _NAME, "kind": _NAME, "metadata": _METADATA}
 """Fields that every resource declares."""
+_STRUCT = re.compile(r" not found in struct '[^']*'")
+"""Part of the compiler's messages that CEL's Go implementation does not have."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -54,6 +56,31 @@ def typed_environment(schema: Schema, *, resource: bool, optional_old: bool) -> 
         variables={"self": own, "oldSelf": old},
         extensions=[*extensions(), _comparisons()],
     )
+
+
+def policy_environment(schema: Schema) -> Any:
+    """Return the environment for expressions of policies, with typed `object` and `oldObject`.
+
+    `schema` is that of a whole object. It must not contain itself.
+    """
+    types = _Messages()
+    own = types.of(schema)
+    untyped = dict.fromkeys(("request", "params", "namespaceObject", "variables"), DYN)
+    return cel.NewEnv(
+        descriptor_pool=types.pool(),
+        variables={"object": own, "oldObject": own, **untyped},
+        extensions=[*extensions(), _comparisons()],
+    )
+
+
+def result_type(text: str, environment: Any) -> Any:
+    """Return the type of an expression. Raises ValueError with the compiler's message."""
+    try:
+        return environment.compile(text).return_type()
+    except RuntimeError as error:
+        _, _, why = str(error).partition("ERROR: ")
+        reason = _STRUCT.sub("", why.removesuffix(" [INVALID_ARGUMENT]") or str(error))
+        raise ValueError(f"compilation failed: ERROR: {reason}") from error
 
 
 @functools.cache

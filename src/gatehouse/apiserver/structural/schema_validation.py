@@ -5,7 +5,6 @@ https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,6 @@ _RESULTS = {
     "bool": (cel_types.BOOL, cel_types.DYN),
     "string": (cel_types.STRING, cel_types.DYN),
 }
-_STRUCT = re.compile(r" not found in struct '[^']*'")
 _FORBIDDEN = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id")
 
 
@@ -135,11 +133,9 @@ def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
 def _error(text: str, environment: Any, result: str) -> str:
     """Return why an expression does not compile, or has another result; else an empty text."""
     try:
-        type_ = environment.compile(text).return_type()
-    except RuntimeError as error:
-        _, _, text = str(error).partition("ERROR: ")
-        reason = _STRUCT.sub("", text.removesuffix(" [INVALID_ARGUMENT]") or str(error))
-        return f"compilation failed: ERROR: {reason}"
+        type_ = cel_types.result_type(text, environment)
+    except ValueError as error:
+        return str(error)
     return "" if type_ in _RESULTS[result] else f"must evaluate to {result}"
 
 

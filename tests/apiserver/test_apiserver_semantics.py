@@ -388,6 +388,19 @@ async def test_components_have_only_the_permissions_they_need(
             await client.list(refused)
 
 
+async def test_discovery_has_hashes_of_storage_versions(server: Server) -> None:
+    # The hashes are those of a kube-apiserver 1.34.3.
+    async with server.raw() as session:
+        for path, plural, expected in (
+            ("/api/v1", "pods", "xPOwRZ+Yhw8="),
+            ("/apis/apps/v1", "deployments", "8aSe+NMegvE="),
+            ("/apis/authorization.k8s.io/v1", "subjectaccessreviews", None),
+        ):
+            async with session.get(path) as response:
+                listed = {entry["name"]: entry for entry in (await response.json())["resources"]}
+            assert listed[plural].get("storageVersionHash") == expected
+
+
 async def test_table_and_both_discovery_formats_are_served(server: Server) -> None:
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     result = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -27,6 +27,7 @@ from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
 from gatehouse.apiserver.controllers.kubernetes_service import KubernetesService
 from gatehouse.apiserver.controllers.leader_election import LeaderElector
 from gatehouse.apiserver.controllers.namespaces import Namespaces
+from gatehouse.apiserver.controllers.new_defaults import NewDefaults
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.controllers.resource_quotas import (
     QuotaStatusController,
@@ -154,6 +155,7 @@ class ApiServer:
             Namespaces(context).queue,
             GarbageCollector(context).queue,
             custom_resources.Cleanup(context).queue,
+            NewDefaults(context).queue,
             rbac.Aggregation(context).queue,
             EndpointSliceController(context).queue,
             EndpointsController(context).queue,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 
 from gatehouse.apis.objects import Object
@@ -117,6 +119,7 @@ def _listed(served: ServedResource) -> list[Object]:
             "verbs": list(served.verbs),
             **({"shortNames": list(served.short)} if served.short else {}),
             **({"categories": list(served.categories)} if served.categories else {}),
+            **({"storageVersionHash": _storage_version_hash(served)} if served.persisted else {}),
         }
     ]
     for name, verbs, kind in subresources(served):
@@ -131,6 +134,13 @@ def _listed(served: ServedResource) -> list[Object]:
             }
         )
     return entries
+
+
+def _storage_version_hash(served: ServedResource) -> str:
+    """Return a text that changes when objects are stored in another version."""
+    resource = served.resource
+    text = f"{resource.group}/{served.storage_version}/{resource.kind}"
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 def _group_of(kind: str) -> Object:

@@ -207,7 +207,7 @@ class Verbs:
         warnings = self._admission.prepare(call, obj, before)
         if tracked and tracked != before["metadata"].get("managedFields"):
             obj["metadata"]["managedFields"] = tracked
-        else:
+        elif not call.unowned:
             _record_ownership(call, before, obj, cleared=tracked == [])
         return obj, warnings
 

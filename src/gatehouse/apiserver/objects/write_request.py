@@ -42,6 +42,8 @@ class WriteRequest:
     """True for a patch other than an apply. Its result is decoded, and not the body."""
     checked: bool = False
     """True for an object that is known to pass the check of its kind."""
+    unowned: bool = False
+    """True if no manager becomes the owner of the changed fields."""
 
     @property
     def key(self) -> str:

@@ -24,7 +24,7 @@ KINDS: list[tuple[str, dict[str, Any], set[str]]] = [
         {"spec": {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}},
         {"annotations"},
     ),
-    (f"{CORE}/pods", {"spec": POD}, set()),
+    (f"{CORE}/pods", {"spec": POD}, {"annotations", "labels"}),
     (
         GATEWAYS,
         {

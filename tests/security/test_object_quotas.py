@@ -212,7 +212,6 @@ INVALID = [
     ({"hard": {"configmaps": "-1"}}, "must be greater than or equal to 0"),
     ({"hard": {"configmaps": "500m"}}, "must be an integer"),
     ({"hard": {"configmaps": "x"}}, "spec.hard"),
-    ({"hard": {"requests.example.com/gpu": "500m"}}, "must be an integer"),
     ({"hard": {"pods": "1"}, "scopes": ["VolumeAttributesClass"]}, "unsupported scope"),
     ({"hard": {"services": "1"}, "scopes": ["Terminating"]}, "unsupported scope applied"),
     ({"hard": {"cpu": "1"}, "scopes": ["BestEffort"]}, "unsupported scope applied"),

@@ -104,6 +104,9 @@ LIMITS: dict[str, dict[str, Any]] = {
         "items": {"type": "string", **_choice("Ingress", "Egress")}
     },
     "networking.v1.HTTPIngressPath.pathType": _choice("Exact", "Prefix", "ImplementationSpecific"),
+    "networking.v1.IngressClassParametersReference.scope": _choice(
+        "Cluster", "Namespace", default="Cluster"
+    ),
     "scheduling.v1.PriorityClass.preemptionPolicy": _choice(
         "PreemptLowerPriority", "Never", default="PreemptLowerPriority"
     ),

@@ -117,13 +117,16 @@ def pod_template(obj: Object) -> None:
 
 
 def replication_controller(obj: Object) -> None:
-    """Set defaults of a ReplicationController, which selects the labels of its template."""
+    """Set defaults of a ReplicationController: selector and labels are those of its template."""
     default_workload(obj)
     spec = obj.get("spec")
-    if isinstance(spec, dict) and not spec.get("selector"):
-        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
-        if labels:
+    template = spec.get("template") if isinstance(spec, dict) else None
+    labels = ((template or {}).get("metadata") or {}).get("labels")
+    if labels and isinstance(spec, dict):
+        if not spec.get("selector"):
             spec["selector"] = dict(labels)
+        if not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
 
 
 def daemon_set(obj: Object) -> None:

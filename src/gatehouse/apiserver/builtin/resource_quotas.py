@@ -85,9 +85,8 @@ def hard_limits(quota: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def is_whole(name: str) -> bool:
-    """Return whether a quota has a number of things, and not an amount."""
-    is_extended = name.startswith("requests.") and "/" in name
-    return name in CORE or name.startswith("count/") or is_extended or name.endswith("claims")
+    """Return whether a quota has a number of objects, and not an amount."""
+    return name in CORE or name.startswith("count/")
 
 
 def is_sum(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Initial status of new namespaces and Pods, which only the server may set."""
+"""Initial status of new namespaces, Pods and volume claims, which only the server may set."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from gatehouse.apiserver.objects.write_request import WriteRequest
 
 
 def begin(admission: Admission) -> None:
-    """Set the initial phase at creation: Active for namespaces, Pending for Pods."""
+    """Set the initial phase at creation: Active for namespaces, Pending for the others."""
     admission.mutating.setdefault("namespaces", []).append(_namespace)
     admission.mutating.setdefault("pods", []).append(_pod)
+    admission.mutating.setdefault("persistentvolumeclaims", []).append(_volume_claim)
 
 
 def _namespace(_: WriteRequest, obj: Object, old: Object | None) -> None:
@@ -25,3 +26,8 @@ def _namespace(_: WriteRequest, obj: Object, old: Object | None) -> None:
 def _pod(_: WriteRequest, obj: Object, old: Object | None) -> None:
     if old is None:
         obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def _volume_claim(_: WriteRequest, obj: Object, old: Object | None) -> None:
+    if old is None:
+        obj["status"] = {"phase": "Pending"}

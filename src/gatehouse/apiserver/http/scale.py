@@ -58,7 +58,10 @@ def scale_of(obj: Object, scale: Scale) -> Object:
 
 
 def _text(selector: Object) -> str:
-    parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    """Return a label selector, or the labels that a ReplicationController selects, as text."""
+    is_structured = "matchLabels" in selector or "matchExpressions" in selector
+    labels = selector.get("matchLabels") or {} if is_structured else selector
+    parts = [f"{key}={value}" for key, value in labels.items()]
     for expression in selector.get("matchExpressions") or ():
         values = ",".join(expression.get("values") or ())
         parts.append(f"{expression['key']} {expression['operator'].lower()} ({values})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gatehouse.apiserver.objects.served_resource import ServedResource
 
 _CHANGEABLE = ("annotations", "finalizers", "labels", "ownerReferences")
-_ONLY_STATUS = ("pods", "validatingadmissionpolicies")
+_ONLY_STATUS = ("validatingadmissionpolicies",)
 """Built-in kinds of which such a write changes the status only, as of custom resources."""
 
 

@@ -117,7 +117,7 @@ class Message:
         self.package = package
         self.fields: dict[str, tuple[str, str]] = {}
         for kind, name, number in re.findall(r"([\w.<>, ]+) (\w+) = (\d+);", text):
-            self.fields[name] = (kind.split()[-1], number)
+            self.fields[name.lower()] = (kind.split()[-1], number)
 
 
 def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
@@ -190,9 +190,11 @@ def type_of(schema: Object, types: list[str]) -> str:
 
 
 def proto_name(field: str) -> str:
-    """Return the protobuf name of a JSON field."""
-    head, *rest = field.split("-")
-    return RENAMED.get(field, head + "".join(part[:1].upper() + part[1:] for part in rest))
+    """Return the protobuf name of a JSON field in lower case.
+
+    Some names in protobuf begin with an upper-case letter, like those in Go.
+    """
+    return RENAMED.get(field, field.replace("-", "")).lower()
 
 
 def flags(name: str, schema: Object, required: list[str]) -> list[str]:

@@ -203,8 +203,10 @@ def _raw(data: bytes) -> Any:
 
 
 def _open(data: bytes) -> Any:
-    """Decode a type that Go code defines. Only types that contain JSON occur in bodies."""
+    """Decode a type that Go code defines: JSON, or an empty object."""
     parts = dict(_fields(data))
+    if not parts:
+        return {}
     if 1 in parts and isinstance(parts[1], bytes):
         return msgspec.json.decode(parts[1])
     raise ValueError("this part of the object can be sent as JSON only")

@@ -12,7 +12,7 @@ import msgspec
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin import protobuf
-from gatehouse.apiserver.errors import bad_request
+from gatehouse.apiserver.errors import StatusError, bad_request
 from gatehouse.apiserver.http import depth, yaml_bodies
 
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -33,10 +33,17 @@ def decode_body(data: bytes, content_type: str) -> Any:
         # A map entry has three fields: itself, its key and its value.
         decoder = functools.partial(protobuf.decode_protobuf, max_fields=2 * depth.MAX_NODES)
         return _limited(decoder, data, "protobuf")
-    if content_type in ("application/yaml", APPLY_PATCH) and data[:1] != b"{":
+    is_yaml = content_type in ("application/yaml", APPLY_PATCH)
+    if is_yaml and data[:1] != b"{":
         return yaml_bodies.decode_yaml(data)
     check_json_size(data)
-    return _limited(msgspec.json.decode, data, "JSON")
+    try:
+        return _limited(msgspec.json.decode, data, "JSON")
+    except StatusError as error:
+        if is_yaml and isinstance(error.__cause__, msgspec.DecodeError):
+            # YAML allows what JSON does not, such as a comma after the last field.
+            return yaml_bodies.decode_yaml(data)
+        raise
 
 
 def check_json_size(data: bytes) -> None:
@@ -81,7 +88,7 @@ def _limited(decoder: Callable[[bytes], Any], data: bytes, name: str) -> Any:
 def duplicate_fields(data: bytes) -> list[str]:
     """Return the paths of duplicate fields of a JSON text, at most `MAX_DUPLICATES`.
 
-    The last value would win, so that strict decoding refuses them.
+    The last value would win, so that strict decoding refuses them. YAML that is no JSON has none.
     """
     repeated: dict[int, list[str]] = {}
     """Keys by the identity of their object, which lives until the end of the call."""
@@ -93,7 +100,10 @@ def duplicate_fields(data: bytes) -> list[str]:
             repeated[id(decoded)] = [key for key, count in counts.items() if count > 1]
         return decoded
 
-    whole = json.loads(data, object_pairs_hook=collect)
+    try:
+        whole = json.loads(data, object_pairs_hook=collect)
+    except ValueError:
+        return []
     paths: list[str] = []
     if repeated:
         for place, obj in _objects(whole, None):

@@ -160,6 +160,7 @@ class Handler:
         record.verb = request.method.lower()
         requests.reject_encoding(request)
         info = requests.info(request)
+        requests.check_timeout(request, info)
         path = info.path.rstrip("/") or "/"
         if self._context.nonresource.is_open(path):
             return await self._context.nonresource.health(request, path)

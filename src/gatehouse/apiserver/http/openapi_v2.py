@@ -6,6 +6,7 @@ the definitions, and the PATCH operations that show what the server supports.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import Any
 
@@ -75,9 +76,18 @@ def _patch(served: ServedResource) -> Object:
     }
 
 
+_INTEGERS = {
+    "maxLength": 11, "minLength": 12, "maxItems": 14, "minItems": 15, "maxProperties": 17,
+    "minProperties": 18,
+}  # fmt: skip
+_DOUBLES = {"multipleOf": 6, "maximum": 7, "minimum": 9}
+_BOOLEANS = {"exclusiveMaximum": 8, "exclusiveMinimum": 10, "uniqueItems": 16}
+_TEXTS = {"$ref": 1, "format": 2, "title": 3, "description": 4, "pattern": 13}
+"""Numbers of fields in protobuf by keyword."""
+
 _KEYWORDS = (
-    "$ref", "type", "format", "description", "required", "additionalProperties", "items",
-    "properties",
+    "type", "required", "additionalProperties", "items", "properties", "default", "enum",
+    *_INTEGERS, *_DOUBLES, *_BOOLEANS, *_TEXTS,
 )  # fmt: skip
 
 
@@ -129,14 +139,10 @@ def _operation(operation: Object) -> bytes:
 
 
 def _schema(schema: Object) -> bytes:
-    parts = []
-    if "$ref" in schema:
-        parts.append(_text(1, schema["$ref"]))
-    if schema.get("format"):
-        parts.append(_text(2, schema["format"]))
-    if schema.get("description"):
-        parts.append(_text(4, schema["description"]))
+    parts = [_text(number, schema[key]) for key, number in _TEXTS.items() if schema.get(key)]
+    parts += _limits(schema)
     parts += [_text(19, name) for name in schema.get("required") or ()]
+    parts += [_field(20, _any(value)) for value in schema.get("enum") or ()]
     if isinstance(schema.get("additionalProperties"), dict):
         parts.append(_field(21, _field(1, _schema(schema["additionalProperties"]))))
     if schema.get("type"):
@@ -149,6 +155,22 @@ def _schema(schema: Object) -> bytes:
         )
         parts.append(_field(25, inner))
     return b"".join(parts) + _extensions(31, schema)
+
+
+def _limits(schema: Object) -> list[bytes]:
+    """Return the default and the limits of values as fields."""
+    parts = [_field(5, _any(schema["default"]))] if "default" in schema else []
+    for key, value in schema.items():
+        if number := _DOUBLES.get(key):
+            parts.append(_varint(number << 3 | 1) + struct.pack("<d", value))
+        elif number := _INTEGERS.get(key) or _BOOLEANS.get(key):
+            parts.append(_varint(number << 3) + _varint(int(value)))
+    return parts
+
+
+def _any(value: Any) -> bytes:
+    """Return a value as YAML, in the message for any value."""
+    return _text(2, msgspec.json.encode(value).decode())
 
 
 def _extensions(number: int, holder: Object) -> bytes:

@@ -28,6 +28,8 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 
 _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_DURATION = re.compile(r"[+-]?(0|([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(ns|us|µs|ms|s|m|h))+")
+"""A duration of Go, such as `1m30s`."""
 
 
 class RequestTarget(msgspec.Struct, frozen=True):
@@ -52,6 +54,17 @@ class RequestTarget(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """Key of the object."""
         return self.served.key(self.namespace, self.name)
+
+
+def check_timeout(request: web.BaseRequest, info: RequestInfo) -> None:
+    """Check the duration in the query `timeout`. Raises StatusError 400 if it is malformed.
+
+    The server's own limits hold for all requests. A watch has a timeout in seconds.
+    """
+    timeout = request.query.get("timeout")
+    if timeout and info.verb != "watch" and not _DURATION.fullmatch(timeout[:100]):
+        why = f'time: invalid duration "{timeout[:100]}"'
+        raise bad_request(f"invalid timeout specified in the request URL - {why}")
 
 
 def info(request: web.BaseRequest) -> RequestInfo:

@@ -1,0 +1,141 @@
+"""Requests in forms that Go clients send: protobuf, YAML in braces, timeouts; and their schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fakes.inprocess import Server
+from gatehouse.apiserver.builtin.protobuf import MAGIC, PROTOBUF_TYPE, decode_protobuf
+from gatehouse.apiserver.http import openapi_v2
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def field(number: int, content: bytes | str) -> bytes:
+    """Return a field of a protobuf message with a short content."""
+    data = content.encode() if isinstance(content, str) else content
+    assert len(data) < 128
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def envelope(version: str, kind: str, *fields: bytes) -> bytes:
+    return MAGIC + field(1, field(1, version) + field(2, kind)) + field(2, b"".join(fields))
+
+
+def test_fields_with_capital_names_are_read_from_protobuf() -> None:
+    validation = field(1, "object.x > 1")
+    variable = field(1, "x") + field(2, "object.x")
+    spec = field(3, validation) + field(7, variable)
+    version = "admissionregistration.k8s.io/v1"
+    policy = decode_protobuf(envelope(version, "ValidatingAdmissionPolicy", field(2, spec)))
+    assert policy["spec"] == {
+        "validations": [{"expression": "object.x > 1"}],
+        "variables": [{"name": "x", "expression": "object.x"}],
+    }
+
+
+def test_webhooks_are_read_from_protobuf() -> None:
+    body = envelope(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        field(2, field(1, "a.example.com")),
+    )
+    assert decode_protobuf(body)["webhooks"] == [{"name": "a.example.com"}]
+
+
+def test_empty_status_subresource_of_a_crd_is_read_from_protobuf() -> None:
+    version = field(1, "v1") + field(5, field(1, b""))
+    definition = envelope(
+        "apiextensions.k8s.io/v1", "CustomResourceDefinition", field(2, field(7, version))
+    )
+    assert decode_protobuf(definition)["spec"]["versions"] == [
+        {"name": "v1", "subresources": {"status": {}}}
+    ]
+
+
+async def test_webhook_in_protobuf_is_refused(server: Server) -> None:
+    body = envelope(
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+        field(1, field(1, "one")) + field(2, field(1, "a.example.com")),
+    )
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    headers = {"Content-Type": PROTOBUF_TYPE, "Accept": "application/json"}
+    async with server.raw() as http, http.post(path, data=body, headers=headers) as response:
+        assert response.status == 422, await response.text()
+
+
+async def test_apply_reads_yaml_in_braces(server: Server) -> None:
+    text = (
+        '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x",}, "data": {"a": b},}'
+    )
+    path = "/api/v1/namespaces/default/configmaps/x?fieldManager=m"
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    async with server.raw() as http:
+        async with http.patch(path, data=text, headers=headers) as response:
+            assert (response.status, (await response.json())["data"]) == (201, {"a": "b"})
+        async with http.patch(path, data="{a: [}", headers=headers) as response:
+            assert response.status == 400
+        path = "/api/v1/namespaces/default/configmaps?fieldValidation=Strict"
+        text = text.replace('"x"', '"y"')
+        headers = {"Content-Type": "application/yaml"}
+        async with http.post(path, data=text, headers=headers) as response:
+            assert response.status == 201, await response.text()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/version?timeout=invalid", 400),
+        ("/version?timeout=5", 400),
+        ("/version?timeout=0s", 200),
+        ("/version?timeout=3m", 200),
+        ("/version?timeout=1m30.5s", 200),
+        ("/api/v1/namespaces?timeout=invalid", 400),
+        ("/api/v1/namespaces?timeout=invalid&watch=true&timeoutSeconds=1", 200),
+    ],
+)
+async def test_malformed_timeout_is_refused(server: Server, path: str, status: int) -> None:
+    async with server.raw() as http, http.get(path) as response:
+        text = await response.text()
+        assert response.status == status, text
+    assert ("invalid timeout specified in the request URL" in text) == (status == 400)
+
+
+async def test_openapi_v2_has_the_limits_of_a_crd(server: Server) -> None:
+    colour = {"type": "string", "enum": ["red"], "pattern": "^r", "maxLength": 9, "default": "red"}
+    amount = {"type": "number", "minimum": 0.5, "exclusiveMinimum": True}
+    properties: dict[str, Any] = {"colour": colour, "amount": amount}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+    }
+    names = {"plural": "paints", "kind": "Paint"}
+    spec = {"group": "limits.example", "scope": "Cluster", "names": names, "versions": [version]}
+    crd = {"metadata": {"name": "paints.limits.example"}, "spec": spec}
+    async with server.raw() as http:
+        async with http.post(CRDS, json=crd) as response:
+            assert response.status == 201, await response.text()
+        async with http.get("/openapi/v2") as response:
+            definitions = (await response.json())["definitions"]
+        async with http.get(
+            "/openapi/v2", headers={"Accept": openapi_v2.REQUESTED_MEDIA_TYPE}
+        ) as response:
+            encoded = await response.read()
+    paint = definitions["example.limits.v1.Paint"]["properties"]
+    assert (paint["colour"], paint["amount"]) == (colour, amount)
+    # Keys of protobuf: pattern 13, maxLength 11, default 5, enum 20, minimum 9, and a boolean 10.
+    red = field(2, '"red"')
+    for part in (
+        field(13, "^r"),
+        bytes([11 << 3, 9]),
+        field(5, red),
+        b"\xa2\x01" + bytes([len(red)]) + red,
+        bytes([9 << 3 | 1]) + b"\x00\x00\x00\x00\x00\x00\xe0\x3f",
+        bytes([10 << 3, 1]),
+    ):
+        assert part in encoded

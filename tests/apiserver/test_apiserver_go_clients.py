@@ -139,3 +139,50 @@ async def test_openapi_v2_has_the_limits_of_a_crd(server: Server) -> None:
         bytes([10 << 3, 1]),
     ):
         assert part in encoded
+
+
+async def test_conditions_of_a_crd_need_no_type(server: Server) -> None:
+    patch = {"status": {"conditions": [{"message": "patched"}]}}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    path = f"{CRDS}/gateways.gateway.networking.k8s.io/status"
+    async with server.raw() as http, http.patch(path, json=patch, headers=headers) as response:
+        answer = await response.json()
+    assert response.status == 200, answer
+    assert {"message": "patched", "type": "", "status": ""} in answer["status"]["conditions"]
+
+
+async def test_openapi_v2_has_no_type_for_parts_with_unknown_fields(server: Server) -> None:
+    open_part = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open_part}}},
+    }
+    names = {"plural": "papers", "kind": "Paper"}
+    spec = {"group": "open.example", "scope": "Cluster", "names": names, "versions": [version]}
+    crd = {"metadata": {"name": "papers.open.example"}, "spec": spec}
+    async with server.raw() as http:
+        async with http.post(CRDS, json=crd) as response:
+            assert response.status == 201, await response.text()
+        async with http.get("/openapi/v2") as response:
+            definitions = (await response.json())["definitions"]
+    assert definitions["example.open.v1.Paper"]["properties"]["spec"] == {}
+
+
+async def test_strict_apply_names_fields_that_the_schema_lacks(server: Server) -> None:
+    path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/one"
+    body = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "one"},
+        "odd": 1,
+    }
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    params = {"fieldManager": "m", "fieldValidation": "Strict"}
+    async with (
+        server.raw() as http,
+        http.patch(path, json=body, params=params, headers=headers) as response,
+    ):
+        message = (await response.json())["message"]
+    assert (response.status, ".odd: field not declared in schema" in message) == (400, True)

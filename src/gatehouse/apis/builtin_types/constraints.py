@@ -117,6 +117,9 @@ LIMITS: dict[str, dict[str, Any]] = {
     "rbac.v1.Subject.kind": _choice("User", "Group", "ServiceAccount"),
     "apiextensions.v1.CustomResourceDefinitionSpec.scope": _choice("Cluster", "Namespaced"),
     "apiextensions.v1.CustomResourceDefinitionSpec.versions": {"minItems": 1},
+    # Marked as required, but Kubernetes accepts their absence.
+    "apiextensions.v1.CustomResourceDefinitionCondition.type": {"default": ""},
+    "apiextensions.v1.CustomResourceDefinitionCondition.status": {"default": ""},
     "apiextensions.v1.CustomResourceConversion.strategy": _choice("None", "Webhook"),
     "apiextensions.v1.CustomResourceColumnDefinition.type": _choice(
         "integer", "number", "string", "boolean", "date"

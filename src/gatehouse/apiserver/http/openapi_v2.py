@@ -102,9 +102,11 @@ def _plain(schema: Any) -> Object:
     if schema.get("x-kubernetes-int-or-string"):
         schema = {"type": "string", "format": "int-or-string", **about}
     if schema.get("x-kubernetes-preserve-unknown-fields"):
-        # A client with a partial list of fields would reject all other fields.
+        # A client with a partial list of fields would reject all other fields, and one that knows
+        # that a part is an object would reject nulls in it.
         kinds = {k: v for k, v in schema.items() if k == "x-kubernetes-group-version-kind"}
-        return {**({"type": schema["type"]} if "type" in schema else {}), **about, **kinds}
+        is_typed = "type" in schema and (kinds or schema["type"] != "object")
+        return {**({"type": schema["type"]} if is_typed else {}), **about, **kinds}
     reduced = {key: value for key, value in schema.items() if key in _KEYWORDS or key[:2] == "x-"}
     reduced.pop("x-kubernetes-validations", None)
     if "properties" in reduced:

@@ -112,6 +112,9 @@ class Resources:
         call = await self._call(request, target, options, user)
         check_location(call, metadata)
         if not (target.served.builtin or metadata.get("resourceVersion") or metadata.get("uid")):
+            if self._store.latest(target.key) is None:
+                resource = target.served.resource
+                raise errors.not_found_error(resource.plural, resource.group, target.name)
             raise _version_required(target)
         stored = _decoded(body, target, options.validation)
         written = await self._verbs.change(call, lambda _: _copied(stored))

@@ -96,7 +96,10 @@ class Admission:
     def known_fields(
         self, call: WriteRequest, obj: Object, *, defaults: bool = True
     ) -> tuple[str, ...]:
-        """Remove unknown fields, and set defaults. Return warnings. Raises ApiError."""
+        """Remove unknown fields, and set `defaults`, except of an applied object.
+
+        Return warnings. Raises ApiError.
+        """
         served, resource = call.served, call.served.resource
         obj["apiVersion"], obj["kind"] = served.storage_api_version, resource.kind
         metadata = obj["metadata"]
@@ -107,6 +110,9 @@ class Admission:
         fields = served.compiled.prepare(obj) if defaults else served.compiled.prune(obj)
         # Kubernetes has a parser for its own kinds, which reports them in the order of the text.
         unknown += fields if served.builtin else sorted(fields)
+        if unknown and call.options.validation == "Strict" and not defaults:
+            fields = "; ".join(f".{field}: field not declared in schema" for field in unknown)
+            raise _undecodable(call, f"failed to create typed patch object: {fields}")
         if unknown and call.options.validation == "Strict":
             raise _undecodable(call, errors.strict_decoding({"unknown": unknown}))
         warnings: list[str] = []

@@ -75,28 +75,39 @@ class Encoded:
     """Encoded events of one store, shared by all watchers with the same representation."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[int, str, str, str, str], bytes] = {}
+        self._lines: dict[tuple[int, str, str, str, str, bool], bytes] = {}
         self._bytes = 0
         self.budget = WriteBudget()
 
-    def line(self, kind: str, form: Representation, entry: StoredEntry) -> bytes:
-        """Return the watch line with an event of type `kind` for `entry`."""
-        return self._line(kind, form, entry.revision, lambda: entry)
+    def line(
+        self, kind: str, form: Representation, entry: StoredEntry, *, headed: bool = True
+    ) -> bytes:
+        """Return the watch line with an event of type `kind` for `entry`.
+
+        A Table includes its column definitions if `headed` is set.
+        """
+        return self._line(kind, form, entry.revision, lambda: entry, headed=headed)
 
     def deleted(self, form: Representation, before: StoredEntry, revision: int) -> bytes:
         """Return the watch line for an object that was removed, or left the selection."""
         return self._line("DELETED", form, revision, lambda: removed(before, revision))
 
     def _line(
-        self, kind: str, form: Representation, revision: int, build: Callable[[], StoredEntry]
+        self,
+        kind: str,
+        form: Representation,
+        revision: int,
+        build: Callable[[], StoredEntry],
+        *,
+        headed: bool = True,
     ) -> bytes:
-        key = (revision, kind, form.kind, form.rows_with, form.api_version)
+        key = (revision, kind, form.kind, form.rows_with, form.api_version, headed)
         encoded = self._lines.get(key)
         if encoded is None:
             if len(self._lines) > MAX_LINES or self._bytes > MAX_LINES_BYTES:
                 self._lines.clear()
                 self._bytes = 0
-            data = form.encode(build())
+            data = form.encode(build(), headed=headed)
             encoded = b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
             self._lines[key] = encoded
             self._bytes += len(encoded)
@@ -117,7 +128,8 @@ class WatchView(msgspec.Struct, frozen=True):
 
         def add(entry: StoredEntry) -> None:
             if self.selects(entry.value):
-                lines.append(self.encoded.line("ADDED", self.form, entry))
+                # Only the first row of a Table has column definitions, as in kube-apiserver.
+                lines.append(self.encoded.line("ADDED", self.form, entry, headed=not lines))
 
         await slices.for_each(entries, add)
         if end:

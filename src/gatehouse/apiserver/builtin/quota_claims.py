@@ -22,7 +22,7 @@ _ALL_REQUIRED = frozenset(
 """Names whose quota requires an amount of each container."""
 
 
-class Claim:
+class QuotaClaim:
     """What one object counts for, and where."""
 
     def __init__(self, key: str, obj: Mapping[str, Any] | None) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.builtin.quota_claims import Amounts, Claim, missing_amounts
+from gatehouse.apiserver.builtin.quota_claims import Amounts, QuotaClaim, missing_amounts
 from gatehouse.apiserver.builtin.quota_scopes import PodScope, is_in_scope
 from gatehouse.apiserver.builtin.resource_quotas import (
     COUNT,
@@ -46,7 +46,7 @@ _BY_VALUE = (_PODS, "/core/services/", "/core/persistentvolumeclaims/")
 class _Reservation:
     """Change of the use of a namespace by a write in progress."""
 
-    def __init__(self, key: str, new: Claim, old: Claim) -> None:
+    def __init__(self, key: str, new: QuotaClaim, old: QuotaClaim) -> None:
         self.key, self._new, self._old = key, new, old
 
     def added(self, quota: Mapping[str, Any]) -> Amounts:
@@ -92,7 +92,7 @@ class ResourceQuotas:
             yield
             return
         key = call.served.key(namespace, obj["metadata"]["name"])
-        reservation = _Reservation(key, Claim(key, obj), Claim(key, old))
+        reservation = _Reservation(key, QuotaClaim(key, obj), QuotaClaim(key, old))
         for _, entry in self._store.list(quotas):
             self._check(call, entry.value, reservation.added(entry.value), obj)
         waiting = self._reservations.setdefault(namespace, [])
@@ -146,7 +146,7 @@ class ResourceQuotas:
         for entry, sign in ((event.before, -1), (event.now, 1)):
             if entry is None:
                 continue
-            claim = Claim(event.key, entry.value)
+            claim = QuotaClaim(event.key, entry.value)
             total = by_scope.setdefault(claim.scope, Counter())
             for name, amount in claim.amounts.items():
                 total[name] += sign * amount

@@ -198,3 +198,16 @@ async def test_only_the_first_initial_row_of_a_watch_has_columns(server: Server)
     sizes = [len(one["object"]["columnDefinitions"]) for one in events if one["type"] == "ADDED"]
     assert len(sizes) > 1
     assert sizes == [3] + [0] * (len(sizes) - 1)
+
+
+async def test_openapi_v3_has_no_empty_lists(server: Server) -> None:
+    async with server.raw() as http:
+        for group in ("apis/apps/v1", "api/v1", "apis/gateway.networking.k8s.io/v1"):
+            async with http.get(f"/openapi/v3/{group}") as response:
+                operations = [
+                    operation
+                    for path in (await response.json())["paths"].values()
+                    for operation in path.values()
+                ]
+            assert operations
+            assert all(operation.get("parameters") != [] for operation in operations)

@@ -90,12 +90,12 @@ def _urls(served: ServedResource) -> dict[str, Object]:
 
 
 def _operation(served: ServedResource, action: str, parameters: tuple[str, ...]) -> Object:
+    listed = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in parameters]
     return {
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": kind_of(served),
-        "parameters": [
-            {"name": name, "in": "query", "schema": {"type": "string"}} for name in parameters
-        ],
+        # Clients of Go leave an empty list out when they encode the document again.
+        **({"parameters": listed} if listed else {}),
         "responses": {"200": {"description": "OK"}},
     }
 

@@ -68,7 +68,8 @@ ENVOY_PAGE = f"""{_KUBE}requests{{of="429|RL|10.0.0.1:6443|{_REQUEST}"}} 1
 
 FAILED_HANDSHAKE = (
     "2026/11/24 09:15:07 [error] 7#7: *1 SSL_do_handshake() failed while SSL handshaking to"
-    ' upstream, client: 10.0.0.9, server: , upstream: "https://10.0.0.1:8443/"'
+    ' upstream, client: 10.0.0.9, server: , request: "GET / HTTP/1.1",'
+    ' upstream: "https://10.0.0.1:8443/"'
 )
 """A line of the error log of NGINX."""
 

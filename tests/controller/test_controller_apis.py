@@ -142,7 +142,7 @@ async def test_unsupported_gateway_api_version_is_reported_in_the_class(cluster:
         await until(Accepted=("True", "Accepted"), SupportedVersion=("True", "SupportedVersion"))
         await cluster.client.create(GATEWAYS, GATEWAY)
         before = await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
-        await cluster.bundle("v1.7.0")
+        await cluster.bundle("v1.6.3")
         await until(Accepted=("True", "Accepted"), SupportedVersion=("False", "UnsupportedVersion"))
         await cluster.bundle("v2.0.1")
         await until(
@@ -160,7 +160,7 @@ async def test_unsupported_gateway_api_version_is_reported_in_the_class(cluster:
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         service = await cluster.client.get(SERVICES, "g-gatehouse-nginx", "default")
         assert [port["port"] for port in service["spec"]["ports"]] == [80]
-        await cluster.bundle("v1.6.0")
+        await cluster.bundle("v1.7.1")
         await until(Accepted=("True", "Accepted"), SupportedVersion=("True", "SupportedVersion"))
         await cluster.until(
             SERVICES, "g-gatehouse-nginx", lambda obj: len(obj["spec"]["ports"]) == 2

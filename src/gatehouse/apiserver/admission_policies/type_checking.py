@@ -61,7 +61,7 @@ def type_checking(policy: Object, registry: Registry) -> Object:
 
 def _matched(spec: Object, registry: Registry) -> Iterator[ServedResource]:
     """Yield the kinds that rules without wildcards name, each one once."""
-    seen = set()
+    yielded = set()
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
         groups, versions = rule.get("apiGroups") or (), rule.get("apiVersions") or ()
         if any("*" in pattern for pattern in (*groups, *versions)):
@@ -70,9 +70,9 @@ def _matched(spec: Object, registry: Registry) -> Iterator[ServedResource]:
         names = itertools.product(sorted(groups), sorted(versions), resources)
         for group, version, plural in names:
             served = registry.find(group, version, plural)
-            if served is None or served in seen or served.resource.kind in _RECURSIVE:
+            if served is None or served in yielded or served.resource.kind in _RECURSIVE:
                 continue
-            seen.add(served)
+            yielded.add(served)
             yield served
 
 

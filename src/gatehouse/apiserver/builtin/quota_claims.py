@@ -1,4 +1,4 @@
-"""What objects count for in ResourceQuotas."""
+"""Amounts that objects claim from ResourceQuotas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ALL_REQUIRED = frozenset(
 
 
 class QuotaClaim:
-    """What one object counts for, and where."""
+    """Amounts that one object claims, and its scope."""
 
     def __init__(self, key: str, obj: Mapping[str, Any] | None) -> None:
         """Calculate the claim of the object with this store key, or the empty one of None."""

@@ -77,22 +77,22 @@ class NewDefaults:
 
 def _defaults(spec: Object) -> list[tuple[str, Any]]:
     """Return the defaults in the schemas of a CRD with their paths."""
-    found: list[tuple[str, Any]] = []
+    defaults: list[tuple[str, Any]] = []
     for version in spec.get("versions") or ():
         if version.get("storage"):
-            _collect((version.get("schema") or {}).get("openAPIV3Schema"), "", found)
-    return found
+            _collect((version.get("schema") or {}).get("openAPIV3Schema"), "", defaults)
+    return defaults
 
 
-def _collect(schema: Any, path: str, found: list[tuple[str, Any]]) -> None:
+def _collect(schema: Any, path: str, defaults: list[tuple[str, Any]]) -> None:
     if not isinstance(schema, dict):
         return
     if "default" in schema:
-        found.append((path, schema["default"]))
+        defaults.append((path, schema["default"]))
     for name, inner in (schema.get("properties") or {}).items():
-        _collect(inner, f"{path}.{name}", found)
+        _collect(inner, f"{path}.{name}", defaults)
     for name in ("items", "additionalProperties"):
-        _collect(schema.get(name), f"{path}.<{name}>", found)
+        _collect(schema.get(name), f"{path}.<{name}>", defaults)
 
 
 def _lacks_defaults(served: ServedResource, obj: Object) -> bool:

@@ -111,8 +111,8 @@ class Admission:
         # Kubernetes has a parser for its own kinds, which reports them in the order of the text.
         unknown += fields if served.builtin else sorted(fields)
         if unknown and call.options.validation == "Strict" and not defaults:
-            fields = "; ".join(f".{field}: field not declared in schema" for field in unknown)
-            raise _undecodable(call, f"failed to create typed patch object: {fields}")
+            undeclared = "; ".join(f".{field}: field not declared in schema" for field in unknown)
+            raise _undecodable(call, f"failed to create typed patch object: {undeclared}")
         if unknown and call.options.validation == "Strict":
             raise _undecodable(call, errors.strict_decoding({"unknown": unknown}))
         warnings: list[str] = []

@@ -16,7 +16,7 @@ from gatehouse.kube import client as kube
 
 __all__ = ["backends", "client"]
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.trace_module]
 
 NGF = "gateway.nginx.org"
 

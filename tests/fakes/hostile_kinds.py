@@ -211,7 +211,6 @@ KINDS: dict[str, list[Object]] = {
     "session header: longest": session("x" * 128),
     "session header: host": session("Host"),
     "session header: cookie": session("Cookie"),
-    "session header: pseudo": session(":path"),
     "session header beside a match": route(
         {
             "sessionPersistence": {"type": "Header", "header": {"name": "a.b"}},
@@ -221,7 +220,6 @@ KINDS: dict[str, list[Object]] = {
     "session cookie: dot": session("a.b", "Cookie"),
     "session cookie: dollar signs": session("$" * 128, "Cookie"),
     "session cookie: signs": session("!#$%&'*+.^_`|~-", "Cookie"),
-    "session cookie: semicolon": session("a;b", "Cookie"),
     "session cookie: longest time": session("a", "Cookie", "Permanent", absoluteTimeout="99999h"),
     "session cookie: no time": session("a", "Cookie", "Permanent", absoluteTimeout="0s"),
     "session cookie: several backends": route(

@@ -112,8 +112,6 @@ _BOTH = {
     "rules[0].sessionPersistence.header.name": (
         "session header: underscore",
         "session header: host",
-        "session header: pseudo",
-        "session cookie: semicolon",
     ),
     "header 'x_y'": ("session header beside a match",),
     "rules[0].retry.attempts": ("retry: many",),

@@ -22,14 +22,16 @@ may be in a private directory."""
 
 
 class RequiredTools:
-    """Failure of skipped tests, but for those with programs of other projects than Kubernetes."""
+    """Failure of skipped tests, but for those with programs of other projects than Kubernetes, and
+    with a module of NGINX that no package has."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """Turn a skip into a failure."""
         report: pytest.TestReport = yield  # type: ignore[assignment]
         skipped = report.skipped and not hasattr(report, "wasxfail")
-        optional = item.get_closest_marker("peers") and not item.get_closest_marker("kubernetes")
+        peers = item.get_closest_marker("peers") and not item.get_closest_marker("kubernetes")
+        optional = peers or item.get_closest_marker("trace_module")
         if skipped and not optional:
             reason = skip_reason(report)
             if not reason.endswith(PERMITTED):

@@ -259,7 +259,8 @@ def test_skip_fails_in_ci_unless_its_reason_is_permitted(
 ) -> None:
     monkeypatch.setenv("CI", "true")
     permitted = SUITE.replace("no tool", f"kubectl 1.20 {required_tools.PERMITTED[0]}")
-    record, _ = record_of(tmp_path, unit=SUITE, permitted=permitted)
+    marked = SUITE.replace("def test_skip", "@pytest.mark.trace_module\ndef test_skip")
+    record, _ = record_of(tmp_path, unit=SUITE, permitted=permitted, marked=marked)
     assert record.outcomes["test_unit.py::test_skipped"] == Outcome(
         "failed",
         "skipped in CI: no tool",
@@ -267,6 +268,7 @@ def test_skip_fails_in_ci_unless_its_reason_is_permitted(
         stall_seconds=record.outcomes["test_unit.py::test_skipped"].stall_seconds,
     )
     assert record.outcomes["test_permitted.py::test_skipped"].outcome == "skipped"
+    assert record.outcomes["test_marked.py::test_skipped"].outcome == "skipped"
     assert record.outcomes["test_unit.py::test_known"].outcome == "skipped"
 
 

@@ -36,7 +36,7 @@ from gatehouse.compiler.ir.settings import DataPlaneSettings, Settings
 from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport, Tracing
 from gatehouse.dataplane.origin import Origin
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.trace_module]
 
 POLICY = Origin("ObservabilityPolicy", "ns", "traces")
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -19,9 +19,9 @@ from gatehouse.compiler.ir import http as ir
 
 RULES = """
 - sessionPersistence:
-    sessionName: shop
+    type: Cookie
+    cookie: {name: shop, lifetimeType: Permanent}
     absoluteTimeout: 1h
-    cookieConfig: {lifetimeType: Permanent}
   backendRefs: [{name: a, port: 80}, {name: b, port: 80}]
 """
 
@@ -74,9 +74,9 @@ def _session(**fields: object) -> ir.Persistence | None:
     return translated.action.persistence
 
 
-def test_fields_of_later_versions_mean_the_same() -> None:
+def test_fields_of_earlier_versions_mean_the_same() -> None:
     """ "Cookie provides configuration settings that are specific to cookie-based session
-    persistence", as ``header`` does (SessionPersistence after v1.6)."""
+    persistence", as ``header`` does; up to v1.6 there was ``sessionName``."""
     cookie = {"name": "shop", "path": "/cart", "lifetimeType": "Permanent"}
     assert _session(cookie=cookie, absoluteTimeout="1h") == ir.Persistence(
         "cookie", "shop", 3600, "/cart"
@@ -100,6 +100,8 @@ def test_timeout_that_the_gateway_must_track_is_kept_in_the_ir() -> None:
         ({"cookie": {"path": "/; Domain=x"}}, "cookie.path: '/; Domain=x' must be a path"),
         ({"type": "Header", "header": {"name": "X-A b"}}, "header.name: must be a valid"),
         ({"sessionName": "a b"}, "sessionName: must be a valid cookie or header name"),
+        ({"sessionName": "a;b"}, "sessionName: must be a valid cookie or header name"),
+        ({"type": "Header", "sessionName": ":path"}, "sessionName: must be a valid cookie or"),
         ({"absoluteTimeout": "1x"}, "absoluteTimeout: '1x' must be a duration"),
     ],
 )

@@ -14,7 +14,7 @@ from gatehouse.compiler.backends.nginx import functions, names
 from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 
-STEPS = 8
+_PARTS = 8
 """Number of parts of a timeout."""
 
 
@@ -46,7 +46,10 @@ class RetryDeadline(msgspec.Struct, frozen=True):
     def steps(self) -> tuple[int, ...]:
         """Numbers of parts that may be left, of those with different timeouts of an attempt."""
         longest = min(self.attempt_seconds or self.seconds, self.seconds)
-        return (*(n for n in range(STEPS) if self.seconds * n / STEPS < longest), STEPS)
+        return (
+            *(n for n in range(_PARTS) if self.seconds * n / _PARTS < longest),
+            _PARTS,
+        )
 
     def location(self, phase: str, left: int) -> str:
         """Return the location of a retry if so many parts of the timeout are left."""
@@ -57,7 +60,7 @@ class RetryDeadline(msgspec.Struct, frozen=True):
     ) -> list[DirectiveNode]:
         """Return directives whose timeouts do not exceed what is left."""
         timeouts = {f"{module}_{kind}_timeout" for kind in ("connect", "send", "read")}
-        most = self.seconds * left / STEPS
+        most = self.seconds * left / _PARTS
 
         def limit(node: DirectiveNode) -> DirectiveNode:
             if not isinstance(node, Directive) or node.name not in timeouts:
@@ -70,10 +73,13 @@ class RetryDeadline(msgspec.Struct, frozen=True):
     def maps(self) -> tuple[Directive, ...]:
         """Return the maps, evaluated at each retry."""
         rows = [
-            (f"~{at_least(round(self.seconds * 1000 * (STEPS - left) / STEPS))}", str(left))
+            (
+                f"~{at_least(round(self.seconds * 1000 * (_PARTS - left) / _PARTS))}",
+                str(left),
+            )
             for left in self.steps[:-1]
         ]
-        left = functions.function("$request_time", self._left, *rows, ("default", str(STEPS)))
+        left = functions.function("$request_time", self._left, *rows, ("default", str(_PARTS)))
         # The statuses of all attempts before: "500 : 502".
         more = rf"~^[^:]*(?: : [^:]*){{0,{self.retries - 2}}}$"
         rows = [(more, "more")] if self.retries > 1 else []

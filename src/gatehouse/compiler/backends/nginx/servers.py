@@ -80,7 +80,10 @@ def write_server(
 ) -> ServerFile:
     """Write the file of a virtual host. ``servers``: its servers, the default server first."""
     targets, generated, unsupported = _targets(host, context)
-    otherwise = _unmatched(port, host)
+    # Servers of HTTPRoutes have no location that knows gRPC calls: as two locations for NGINX, it
+    # would cost 20 KB in each of them.
+    has_calls = port.edge.http2 and host.knows_calls
+    otherwise = names.UNIMPLEMENTED if has_calls else names.NOT_FOUND
     try:
         blocks, maps = locations(context.scope, targets, otherwise)
     except Exception as error:
@@ -99,7 +102,7 @@ def write_server(
     named = (
         *(location for item in served for location in item.locations),
         *_fixed(),
-        *grpc_status.limit_locations(host.routes),
+        *(grpc_status.limit_locations(host.routes) if has_calls else ()),
     )
     reached = _reached([*definitions, *blocks, *fixed], [*subrequests, *named])
     inner = [
@@ -116,15 +119,6 @@ def write_server(
     written = [block("server", (), (*_head(port, server), *inner)) for server in servers]
     text = format_directives([*definitions, *written])
     return ServerFile(text, frozenset(generated), tuple(unsupported))
-
-
-def _unmatched(port: ServerPort, host: ir.VirtualHost) -> str:
-    """Return the named location of requests that match no route.
-
-    Servers of HTTPRoutes have none that knows gRPC calls: as two locations for NGINX, it would cost
-    20 KB in each of them.
-    """
-    return names.UNIMPLEMENTED if port.edge.http2 and host.knows_calls else names.NOT_FOUND
 
 
 def _head(port: ServerPort, server: ServerNames) -> list[Directive]:

@@ -26,17 +26,15 @@ class Dialect:
     """Returns the part of a target that regular expressions match."""
 
 
-def _nginx(_: Request, expected: Expected, __: Seen) -> Expected:
-    return expected
+def _nginx(request: Request, expected: Expected, _: Seen) -> Expected:
+    return _failed_call(request, expected) or expected
 
 
 def _envoy(request: Request, expected: Expected, response: Seen) -> Expected | None:
     if expected.status == 400 or _is_unspecified(request, expected):
         return None
-    if request.header("content-type") == "application/grpc" and expected.status != 200:
-        # CHOICE: a gRPC call that is not forwarded fails as calls do, which has the status 200.
-        failed = dict(response.headers).get("grpc-status", "0") != "0"
-        return Expected(200) if failed else expected
+    if call := _failed_call(request, expected):
+        return call
     if request.header("upgrade") and response.status == 200:
         # CHOICE: the body of a response that does not upgrade a connection is removed, so that its
         # backend is unknown.
@@ -47,6 +45,18 @@ def _envoy(request: Request, expected: Expected, response: Seen) -> Expected | N
         # CHOICE: paths are sent as they are compared.
         return replace(expected, path=oracle.normalised(request.target))
     return expected
+
+
+def _failed_call(request: Request, expected: Expected) -> Expected | None:
+    """Return the expected response to a gRPC call that matches no route; None for other requests.
+
+    All calls are sent to hostnames of GRPCRoutes: NGINX knows calls only there, Envoy on all
+    hostnames.
+    """
+    if request.header("content-type") != "application/grpc" or expected.status != 404:
+        return None
+    # CHOICE: the call fails with a status of gRPC, UNIMPLEMENTED, and the HTTP status 200.
+    return Expected(200, response={"grpc-status": "12"})
 
 
 def _is_unspecified(request: Request, expected: Expected) -> bool:

@@ -220,7 +220,7 @@ async def test_node_proxy_follows_address_changes_of_the_gateway_hostname(
     await apply(client, [gateway("others")])
     await apply(client, served(clusters[0], "apis", "others"))
     other = await programmed(client, "others", clusters[0])
-    with serving(estate.node) as dns:
+    with serving(estate.node, "gateway.test") as dns:
         dns.answers(address)
         start = functools.partial(
             node_proxy.start, f"gateway.test:{INSIDE}", ONE[:1], "--proxy", proxy,
@@ -230,15 +230,16 @@ async def test_node_proxy_follows_address_changes_of_the_gateway_hostname(
         ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
         await until(lambda: is_reachable(ask))
         held = await watch(estate.pod, (ONE[0], 443), clusters[0], SERVICE_NAME)
-        await apply(client, served(clusters[0], "others"))
-        dns.answers(other)
-        begun = time.monotonic()
-        await until(lambda: is_reachable(ask))
-        # Ask until no client is led to the former address.
-        await until(lambda: _always(ask))
-        print(f"measured: {time.monotonic() - begun:.1f} s after the DNS ({proxy})")
-        assert not held.ended
-        held.close()
+        with contextlib.closing(held):
+            await apply(client, served(clusters[0], "others"))
+            # From here on the former address leads nowhere.
+            await until(lambda: is_rejected(ask))
+            dns.answers(other)
+            begun = time.monotonic()
+            # Ask until no client is led to the former address.
+            await until(lambda: _always(ask))
+            print(f"measured: {time.monotonic() - begun:.1f} s after the DNS ({proxy})")
+            assert not held.ended
     await client.delete(resources.GATEWAYS, "others", "default")
 
 
@@ -251,7 +252,7 @@ async def test_haproxy_keeps_the_gateway_address_while_dns_is_unavailable(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
 ) -> None:
     """NGINX does not: it drops the addresses when their time to live is over."""
-    with serving(estate.node) as dns:
+    with serving(estate.node, "gateway.test") as dns:
         dns.answers(address)
         start = functools.partial(
             node_proxy.start, f"gateway.test:{INSIDE}", ONE[:1], "--proxy", "haproxy",

@@ -21,12 +21,12 @@ from fakes.machines import Machine
 class NameServer:
     """Answers from zones, which may be replaced while it serves."""
 
-    def __init__(self, listening: socket.socket, file: Path) -> None:
+    def __init__(self, listening: socket.socket, file: Path, *names: str) -> None:
         self.file = file
         """A resolv.conf that names it."""
         self._socket = listening
         self._zones: list[dns.zone.Zone] = []
-        self._names: tuple[str, ...] = ()
+        self._names = names
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -36,15 +36,12 @@ class NameServer:
 
     def answers(self, *addresses: str) -> None:
         """Serve addresses for the names it was made for, to be kept for one second."""
+        assert self._names, "no name to answer"
         kinds = [("AAAA" if ":" in address else "A", address) for address in addresses]
         self.serve(*(
             f"$ORIGIN {name}.\n" + "".join(f"@ 1 IN {kind} {a}\n" for kind, a in kinds)
             for name in self._names
         ))  # fmt: skip
-
-    def named(self, *names: str) -> None:
-        """Say which names :meth:`answers` is about."""
-        self._names = names
 
     def _serve(self) -> None:
         while True:
@@ -85,14 +82,14 @@ class NameServer:
 
 @contextlib.contextmanager
 def serving(machine: Machine, *names: str, address: str = "127.0.0.1") -> Iterator[NameServer]:
-    """Run one on a machine."""
-    listening = machine.socket(kind=socket.SOCK_DGRAM)
-    listening.bind((address, 53))
-    with tempfile.TemporaryDirectory() as directory:
+    """Run one on a machine. ``names``: those that :meth:`NameServer.answers` is about."""
+    with (
+        machine.socket(kind=socket.SOCK_DGRAM) as listening,
+        tempfile.TemporaryDirectory() as directory,
+    ):
+        listening.bind((address, 53))
         file = Path(directory) / "resolv.conf"
         search = "search default.svc.cluster.local svc.cluster.local cluster.local"
         file.write_text(f"nameserver {address}\n{search}\noptions ndots:5\n")
-        server = NameServer(listening, file)
-        server.named(*names)
-        yield server
-        server.close()
+        with contextlib.closing(NameServer(listening, file, *names)) as server:
+            yield server

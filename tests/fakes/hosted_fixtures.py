@@ -5,6 +5,7 @@ Real embedded API servers, `gatehouse up` with Envoy, `gatehouse node-proxy`, HA
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,11 +53,11 @@ def options(estate: Estate) -> tuple[str, ...]:
 def clusters(estate: Estate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Cluster]]:
     directory = tmp_path_factory.mktemp("clusters")
     hosted_clusters = [Cluster(directory, "one", *ONE), Cluster(directory, "two", *TWO)]
-    for hosted_cluster in hosted_clusters:
-        hosted_cluster.start(hosted_cluster.directory / "log")
-    yield hosted_clusters
-    for hosted_cluster in hosted_clusters:
-        hosted_cluster.stop()
+    with contextlib.ExitStack() as stack:
+        for hosted_cluster in hosted_clusters:
+            stack.callback(hosted_cluster.stop)
+            hosted_cluster.start(hosted_cluster.directory / "log")
+        yield hosted_clusters
 
 
 @pytest.fixture

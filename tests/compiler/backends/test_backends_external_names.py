@@ -29,15 +29,13 @@ SERVERS = ("127.0.0.1", "127.0.0.2")
 @pytest.fixture
 def name_server(tmp_path: Path) -> Iterator[NameServer]:
     address = f"{loopback_network()}.53"
-    listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        listening.bind((address, 53))
-    except PermissionError:
-        pytest.skip("port 53 needs root")
-    server = NameServer(listening, tmp_path / address)
-    server.named(NAME)
-    yield server
-    server.close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        try:
+            listening.bind((address, 53))
+        except PermissionError:
+            pytest.skip("port 53 needs root")
+        with contextlib.closing(NameServer(listening, tmp_path / address, NAME)) as server:
+            yield server
 
 
 @contextlib.asynccontextmanager

@@ -5,8 +5,8 @@ has no back-off; the chain has none of these limits. Matching is not affected: o
 take this path. NGINX permits ten internal redirects of a request: one leads to the route, one or
 two to each attempt.
 
-With a timeout of the request, an attempt waits no longer than until then. NGINX has no variables in
-timeouts, so that there is a location for each eighth of the timeout that may be left
+With a timeout of the request, an attempt or a pause lasts no longer than until then. NGINX has no
+variables in timeouts, so that there is a location for each eighth of the timeout that may be left
 (:mod:`gatehouse.compiler.backends.nginx.retry_deadlines`).
 """
 
@@ -67,10 +67,10 @@ def attempts(
     if action.request_timeout:
         prefix = names.route(context.scope, name)
         times = action.request_timeout, action.backend_timeout
-        deadline = RetryDeadline(context.scope, prefix, *times, served)
-        onward, locations = attempt.paused(prefix, deadline.onward)
-        fixed += (*locations, *_until(deadline, attempt, repeated, onward))
-        return Body(attempt.content(inner, onward), deadline.maps(), fixed=fixed)
+        deadline = RetryDeadline(context.scope, prefix, *times, served, retry.backoff)
+        fixed += tuple(_until(deadline, attempt, repeated))
+        content = attempt.content(inner, deadline.after_failure)
+        return Body(content, deadline.maps(), fixed=fixed)
     destinations = [names.route(context.scope, name, number + 1) for number in range(served)]
     onward, locations = attempt.paused(destinations[0], destinations[0])
     for location, next_location in zip(destinations, [*destinations[1:], ""], strict=True):
@@ -108,12 +108,13 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 
 def _until(
-    deadline: RetryDeadline, attempt: _Attempt, nodes: Sequence[DirectiveNode], onward: str
+    deadline: RetryDeadline, attempt: _Attempt, nodes: Sequence[DirectiveNode]
 ) -> list[Directive]:
-    """Return the locations of the retries until a timeout of the request."""
-    locations = []
+    """Return the locations of the pauses and retries until a timeout of the request."""
+    pauses = deadline.pauses.items()
+    locations = [_delayed(location, seconds, deadline.onward) for location, seconds in pauses]
     for phase in deadline.phases:
-        following = onward if phase == "more" else ""
+        following = deadline.after_failure if phase == "more" else ""
         for left in deadline.steps:
             limited = deadline.limited(nodes, attempt.module, left)
             content = attempt.content(limited, following) if left else (*nodes, *_TIMED_OUT)

@@ -28,8 +28,10 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 
 _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
-_DURATION = re.compile(r"[+-]?(0|([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(ns|us|µs|ms|s|m|h))+")
-"""A duration of Go, such as `1m30s`."""
+_DURATION = re.compile(
+    r"[+-]?(0|(([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)"
+)
+"""A duration of Go, such as `1m30s`: only `0` has no unit."""
 
 
 class RequestTarget(msgspec.Struct, frozen=True):
@@ -62,7 +64,7 @@ def check_timeout(request: web.BaseRequest, info: RequestInfo) -> None:
     The server's own limits hold for all requests. A watch has a timeout in seconds.
     """
     timeout = request.query.get("timeout")
-    if timeout and info.verb != "watch" and not _DURATION.fullmatch(timeout[:100]):
+    if timeout and info.verb != "watch" and not _DURATION.fullmatch(timeout):
         why = f'time: invalid duration "{timeout[:100]}"'
         raise bad_request(f"invalid timeout specified in the request URL - {why}")
 

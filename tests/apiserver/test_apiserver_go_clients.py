@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
+from fakes.custom_kinds import CRDS, with_kind
 from fakes.inprocess import Server
 from gatehouse.apiserver.builtin.protobuf import MAGIC, PROTOBUF_TYPE, decode_protobuf
 from gatehouse.apiserver.http import openapi_v2
-
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def field(number: int, content: bytes | str) -> bytes:
@@ -107,8 +105,8 @@ async def test_malformed_timeout_is_refused(server: Server, path: str, status: i
     [
         (True, ["0", "+0", "-0", "0s", "01s", "1.s", ".5s", "-1m", "1.5h", "1m30.5s", "1s" * 60]),
         (True, ["7ns", "7us", "7\u00b5s", "7\u03bcs", "7ms"]),
-        (False, ["5", "00", "000", "0.0", "1h0", "1s5", "s", ".s", "+", "-", "1d", "1S", "1e3s", "1s "]),
-        (False, ["1s" * 60 + "5"]),
+        (False, ["5", "00", "000", "0.0", "1h0", "1s5", "1s" * 60 + "5"]),
+        (False, ["s", ".s", "+", "-", "1d", "1S", "1e3s", "1s "]),
     ],
 )
 async def test_timeouts_are_durations_of_go(
@@ -124,19 +122,8 @@ async def test_timeouts_are_durations_of_go(
 async def test_openapi_v2_has_the_limits_of_a_crd(server: Server) -> None:
     colour = {"type": "string", "enum": ["red"], "pattern": "^r", "maxLength": 9, "default": "red"}
     amount = {"type": "number", "minimum": 0.5, "exclusiveMinimum": True}
-    properties: dict[str, Any] = {"colour": colour, "amount": amount}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
-    }
-    names = {"plural": "paints", "kind": "Paint"}
-    spec = {"group": "limits.example", "scope": "Cluster", "names": names, "versions": [version]}
-    crd = {"metadata": {"name": "paints.limits.example"}, "spec": spec}
-    async with server.raw() as http:
-        async with http.post(CRDS, json=crd) as response:
-            assert response.status == 201, await response.text()
+    properties = {"colour": colour, "amount": amount}
+    async with with_kind(server, "limits.example", "Paint", properties) as http:
         async with http.get("/openapi/v2") as response:
             definitions = (await response.json())["definitions"]
         async with http.get(
@@ -170,20 +157,11 @@ async def test_conditions_of_a_crd_need_no_type(server: Server) -> None:
 
 async def test_openapi_v2_has_no_type_for_parts_with_unknown_fields(server: Server) -> None:
     open_part = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open_part}}},
-    }
-    names = {"plural": "papers", "kind": "Paper"}
-    spec = {"group": "open.example", "scope": "Cluster", "names": names, "versions": [version]}
-    crd = {"metadata": {"name": "papers.open.example"}, "spec": spec}
-    async with server.raw() as http:
-        async with http.post(CRDS, json=crd) as response:
-            assert response.status == 201, await response.text()
-        async with http.get("/openapi/v2") as response:
-            definitions = (await response.json())["definitions"]
+    async with (
+        with_kind(server, "open.example", "Paper", {"spec": open_part}) as http,
+        http.get("/openapi/v2") as response,
+    ):
+        definitions = (await response.json())["definitions"]
     assert definitions["example.open.v1.Paper"]["properties"]["spec"] == {}
 
 

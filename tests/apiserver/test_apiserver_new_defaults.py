@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import pytest
 
+from fakes.custom_kinds import CRDS, with_kind
 from fakes.inprocess import Server
 from fakes.patience import until_equal
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD = f"{CRDS}/things.defaults.example"
 THINGS = "/apis/defaults.example/v1/things"
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
@@ -17,17 +19,12 @@ MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 SCHEMA = "/spec/versions/0/schema/openAPIV3Schema/properties"
 
 
-def definition() -> dict[str, Any]:
+@pytest.fixture
+async def http(server: Server) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session with an API server that serves Things."""
     properties = {"a": {"type": "string"}, "b": {"type": "string"}}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
-    }
-    names = {"plural": "things", "kind": "Thing"}
-    spec = {"group": "defaults.example", "scope": "Cluster", "names": names, "versions": [version]}
-    return {"metadata": {"name": "things.defaults.example"}, "spec": spec}
+    async with with_kind(server, "defaults.example", "Thing", properties) as session:
+        yield session
 
 
 async def get(http: aiohttp.ClientSession, name: str) -> dict[str, Any]:
@@ -47,46 +44,44 @@ async def patch(http: aiohttp.ClientSession, *operations: dict[str, Any]) -> Non
         assert response.status == 200, await response.text()
 
 
-async def test_existing_objects_get_new_defaults_and_keep_old_ones(server: Server) -> None:
-    async with server.raw() as http:
-        async with http.post(CRDS, json=definition()) as response:
-            assert response.status == 201, await response.text()
-        await create(http, "one")
-        owners = (await get(http, "one"))["metadata"].get("managedFields")
+async def test_existing_objects_get_new_defaults_and_keep_old_ones(
+    http: aiohttp.ClientSession,
+) -> None:
+    await create(http, "one")
+    owners = (await get(http, "one"))["metadata"].get("managedFields")
 
-        async def fields() -> Any:
-            thing = await get(http, "one")
-            return thing.get("a"), thing.get("b")
+    async def fields() -> Any:
+        thing = await get(http, "one")
+        return thing.get("a"), thing.get("b")
 
-        await patch(http, {"op": "add", "path": f"{SCHEMA}/a/default", "value": "A"})
-        await until_equal(fields, ("A", None))
-        await patch(
-            http,
-            {"op": "remove", "path": f"{SCHEMA}/a/default"},
-            {"op": "add", "path": f"{SCHEMA}/b/default", "value": "B"},
-        )
-        await until_equal(fields, ("A", "B"))
-        assert (await get(http, "one"))["metadata"].get("managedFields") == owners
+    await patch(http, {"op": "add", "path": f"{SCHEMA}/a/default", "value": "A"})
+    await until_equal(fields, ("A", None))
+    await patch(
+        http,
+        {"op": "remove", "path": f"{SCHEMA}/a/default"},
+        {"op": "add", "path": f"{SCHEMA}/b/default", "value": "B"},
+    )
+    await until_equal(fields, ("A", "B"))
+    assert (await get(http, "one"))["metadata"].get("managedFields") == owners
 
 
-async def test_object_with_a_removed_field_keeps_it_beside_new_defaults(server: Server) -> None:
-    async with server.raw() as http:
-        async with http.post(CRDS, json=definition()) as response:
-            assert response.status == 201
-        await create(http, "one")
-        await create(http, "two")
-        body = {"a": "kept"}
-        async with http.patch(f"{THINGS}/one", json=body, headers=MERGE_PATCH) as response:
-            assert response.status == 200
-        await patch(
-            http,
-            {"op": "remove", "path": f"{SCHEMA}/a"},
-            {"op": "add", "path": f"{SCHEMA}/b/default", "value": "B"},
-        )
+async def test_object_with_a_removed_field_keeps_it_beside_new_defaults(
+    http: aiohttp.ClientSession,
+) -> None:
+    await create(http, "one")
+    await create(http, "two")
+    body = {"a": "kept"}
+    async with http.patch(f"{THINGS}/one", json=body, headers=MERGE_PATCH) as response:
+        assert response.status == 200
+    await patch(
+        http,
+        {"op": "remove", "path": f"{SCHEMA}/a"},
+        {"op": "add", "path": f"{SCHEMA}/b/default", "value": "B"},
+    )
 
-        async def default() -> Any:
-            return (await get(http, "two")).get("b")
+    async def default() -> Any:
+        return (await get(http, "two")).get("b")
 
-        await until_equal(default, "B")
-        await patch(http, {"op": "add", "path": f"{SCHEMA}/a", "value": {"type": "string"}})
-        assert (await get(http, "one"))["a"] == "kept"
+    await until_equal(default, "B")
+    await patch(http, {"op": "add", "path": f"{SCHEMA}/a", "value": {"type": "string"}})
+    assert (await get(http, "one"))["a"] == "kept"

@@ -7,7 +7,7 @@ import gc
 import logging
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,23 +122,18 @@ def test_garbage_of_a_frozen_heap_is_freed_when_objects_go(heap: FrozenHeap) -> 
     assert gc.get_freeze_count()
 
 
-def test_collections_of_a_running_controller_leave_out_its_objects(heap: FrozenHeap) -> None:
+@pytest.mark.parametrize(
+    "compiled", [Compilation.run, Compilation.prepare], ids=["leader", "standby"]
+)
+def test_collections_of_a_controller_leave_out_its_objects(
+    heap: FrozenHeap, compiled: Callable[[Compilation], object]
+) -> None:
     controller = compilation(heap)
     put(controller, range(20), exist=True)
-    controller.run()
+    compiled(controller)
     frozen = gc.get_freeze_count()
     put(controller, range(20, 22), exist=True)
-    controller.run()
-    assert len(gc.get_objects()) < frozen / 10
-
-
-def test_collections_of_a_standby_leave_out_its_objects(heap: FrozenHeap) -> None:
-    controller = compilation(heap)
-    put(controller, range(20), exist=True)
-    controller.prepare()
-    frozen = gc.get_freeze_count()
-    put(controller, range(20, 22), exist=True)
-    controller.prepare()
+    compiled(controller)
     assert len(gc.get_objects()) < frozen / 10
 
 

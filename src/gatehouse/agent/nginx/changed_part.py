@@ -29,7 +29,10 @@ _READ_BY_EVERY_TEST = (
     f"{_SHARED}/streams",
     f"{_SHARED}/stream-upstreams",
 )
-"""Shared files that change often, and directories of such files."""
+"""Shared files that change often, and directories of such files.
+
+New files are accepted wherever they are, because every test reads all shared files.
+"""
 
 _NAME = re.compile(rb"[\w.-]{1,250}")
 """Anything that may be the name of an upstream, of which a file name can be made."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
@@ -22,15 +23,14 @@ from gatehouse.wire.mpi.v1 import files_pb2
 PARALLEL_LARGE = 4
 
 SMALL_BYTES = 4 << 10
-PARALLEL_SMALL = 64
-"""Size in bytes up to which a file is small, and how many small ones are fetched beside the others.
+"""Size in bytes up to which a file is small. Small files are fetched beside the others."""
+
+SMALL_IN_FLIGHT = 64
+"""Total size in KiB of the small files that are fetched at one time. Each counts as 1 KiB at least.
 
 A control plane that writes thousands of statuses may take 0.8 s to respond, and a change of another
 tenant can come with hundreds of files.
 """
-
-SMALL_IN_FLIGHT_BYTES = 64 << 10
-"""Size in bytes of the small files that are fetched at one time."""
 
 MAX_UNARY_BYTES = 64 << 10
 """Size in bytes up to which a file is fetched in one message. Larger ones are streamed.
@@ -53,26 +53,25 @@ _FINAL = (
 
 
 class _InFlight:
-    """Limit of the small files that are fetched at one time, in number and size."""
+    """Limit of the small files that are fetched at one time."""
 
     def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(PARALLEL_SMALL)
-        self._free = SMALL_IN_FLIGHT_BYTES
-        self._released = asyncio.Condition()
+        self._free = asyncio.Semaphore(SMALL_IN_FLIGHT)
+        self._turn = asyncio.Lock()
 
     @contextlib.asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
         """Wait until a file of `size` bytes may be fetched."""
-        async with self._slots:
-            async with self._released:
-                await self._released.wait_for(lambda: self._free >= size)
-                self._free -= size
-            try:
-                yield
-            finally:
-                async with self._released:
-                    self._free += size
-                    self._released.notify_all()
+        taken = range(max(1, math.ceil(size / 1024)))
+        # Two files with a part of what they need would wait for each other.
+        async with self._turn:
+            for _ in taken:
+                await self._free.acquire()
+        try:
+            yield
+        finally:
+            for _ in taken:
+                self._free.release()
 
 
 class FileFetcher:

@@ -35,6 +35,8 @@ May raise ApiError when entered.
 NAMESPACES_PREFIX = "/core/namespaces/"
 _MALFORMED = (TypeError, AttributeError, KeyError, ValueError)
 """Exceptions of code that reads a value of the wrong type."""
+_OF_STATUS = ("apiVersion", "kind", "metadata", "status")
+"""Fields of an object that a write of its status may change."""
 
 
 def _no_policy(_: WriteRequest, __: Object | None, ___: Object | None) -> tuple[str, ...]:
@@ -66,7 +68,12 @@ class Admission:
         check_location(call, obj["metadata"])
         if old is None:
             self._namespace(call)
-        warnings = self.known_fields(call, obj)
+        part = obj
+        if call.subresource == "status" and not call.served.builtin:
+            # The rest stays as it is, even fields that the schema no longer has.
+            part = {key: obj[key] for key in _OF_STATUS if key in obj}
+        warnings = self.known_fields(call, part)
+        obj.update((key, part[key]) for key in _OF_STATUS if key in part)
         # An exception here means a wrong type, which validation reports.
         with contextlib.suppress(*_MALFORMED):
             call.served.complete(obj)

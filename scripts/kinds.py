@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 KUBERNETES = "1.34.3"
-LIBRARIES = "0.34.3"
 
 ROOTS = {
     "api__v1": (
@@ -49,6 +48,10 @@ ROOTS = {
         "SelfSubjectRulesReview"
     ),
 }
+YOUNGER_KUBERNETES = "1.37.2"
+YOUNGER_ROOTS = {"apis__certificates.k8s.io__v1": "ClusterTrustBundle"}
+"""Kinds that only this release serves."""
+
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 ALSO = (
     f"{META}.DeleteOptions",
@@ -94,18 +97,19 @@ def short(name: str) -> str:
     raise ValueError(name)
 
 
-def schemas(kubernetes: Path) -> tuple[Object, list[str]]:
-    """Return all OpenAPI types and the names of those of served kinds."""
+def schemas(version: str, documents: dict[str, str]) -> tuple[Object, list[str]]:
+    """Return all OpenAPI types of a release and the names of those of its served kinds."""
+    kubernetes = module("k8s.io/kubernetes", version)
     result: Object = {}
-    roots = list(ALSO)
-    for document, kinds in ROOTS.items():
+    roots: list[str] = []
+    for document, kinds in documents.items():
         path = kubernetes / "api" / "openapi-spec" / "v3" / f"{document}_openapi.json"
         types = json.loads(path.read_text())["components"]["schemas"]
         result |= types
-        version = document.split("__")[-1]
+        api_version = document.split("__")[-1]
         for kind in kinds.split():
             group = document.split("__")[1].split(".")[0] if "apis" in document else "core"
-            ending = f".{group}.{version}.{kind}"
+            ending = f".{group}.{api_version}.{kind}"
             roots += [name for name in types if name.endswith(ending)]
     return result, roots
 
@@ -120,8 +124,9 @@ class Message:
             self.fields[name.lower()] = (kind.split()[-1], number)
 
 
-def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
-    """Return protobuf's messages by our type name, and the (type, field) pairs that are pointers.
+def messages(version: str) -> tuple[dict[str, Message], set[tuple[str, str]]]:
+    """Return the protobuf messages of a release by our type name, and the (type, field) pairs that
+    are pointers.
 
     A pointer's zero is a value; any other zero is written always and means nothing.
     """
@@ -133,7 +138,7 @@ def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
         ("k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions/v1", "apiextensions.v1."),
         ("k8s.io/kube-aggregator", "pkg/apis/apiregistration/v1", "apiregistration.v1."),
     ):
-        base = module(name, LIBRARIES)
+        base = module(name, version.replace("1.", "0.", 1))
         for path in sorted((base / sub).rglob("generated.proto")):
             prefix = prefixed or ".".join(path.parent.relative_to(base).parts) + "."
             text = re.sub(r"//[^\n]*", "", path.read_text())
@@ -217,8 +222,14 @@ def flags(name: str, schema: Object, required: list[str]) -> list[str]:
 
 def main() -> None:
     """Write the table to the path given."""
-    types, waiting = schemas(module("k8s.io/kubernetes", KUBERNETES))
-    known, pointers = messages()
+    types, waiting = schemas(KUBERNETES, ROOTS)
+    known, pointers = messages(KUBERNETES)
+    younger_types, younger_roots = schemas(YOUNGER_KUBERNETES, YOUNGER_ROOTS)
+    younger_known, younger_pointers = messages(YOUNGER_KUBERNETES)
+    # Types of both releases are those of the older.
+    pointers |= {pair for pair in younger_pointers if pair[0] not in known}
+    types, known = younger_types | types, younger_known | known
+    waiting += [*ALSO, *younger_roots]
     lines = [f"# Kubernetes {KUBERNETES}. Written by scripts/kinds.py; notation: types.py."]
     done: set[str] = set()
     texts: dict[str, list[str]] = {}

@@ -88,11 +88,11 @@ def test_kind_is_indexed_by_its_record(kinds: Kinds) -> None:
 def test_kind_and_its_owned_kind_are_watched_by_the_record(kinds: Kinds) -> None:
     def ignored(*_: Any) -> None: ...
 
-    informers = Informers(cast(kube.Client, None), ignored, ignored, kinds)
+    client = cast(kube.Client, None)
+    informers = Informers(client, ignored, ignored, ignored, kinds)
     assert {"Widget", "Gear"} <= informers.by_kind.keys()
-    assert (
-        not {"Widget", "Gear"} & Informers(cast(kube.Client, None), ignored, ignored).by_kind.keys()
-    )
+    others = Informers(client, ignored, ignored, ignored).by_kind
+    assert not {"Widget", "Gear"} & others.keys()
 
 
 def test_kind_is_a_status_target_by_its_record(kinds: Kinds) -> None:

@@ -106,6 +106,19 @@ class Secret(KubernetesObject, frozen=True):
     __str__ = __repr__
 
 
+class ClusterTrustBundleSpec(View, frozen=True):
+    """Spec of a ClusterTrustBundle."""
+
+    trust_bundle: str = ""
+    """PEM certificates."""
+
+
+class ClusterTrustBundle(KubernetesObject, frozen=True):
+    """A ClusterTrustBundle: CA certificates that every namespace may read."""
+
+    spec: ClusterTrustBundleSpec
+
+
 class ConfigMap(KubernetesObject, frozen=True):
     """A ConfigMap."""
 

@@ -60,6 +60,9 @@ DEFINITIONS = Resource(
     "CustomResourceDefinition",
     namespaced=False,
 )
+CLUSTER_TRUST_BUNDLES = Resource(
+    "certificates.k8s.io", "v1", "clustertrustbundles", "ClusterTrustBundle", namespaced=False
+)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 TOKEN_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False

@@ -12,9 +12,10 @@ from itertools import count
 import structlog
 
 from gatehouse.apis.objects import Object
-from gatehouse.apis.resources import CONFIG_MAPS, PODS, SECRETS, Resource
+from gatehouse.apis.resources import PODS, Resource
 from gatehouse.console.topology import Topology, UnreadableKind
 from gatehouse.inspection.object_set import (
+    CREDENTIAL_RESOURCES,
     DATA_PLANE_SELECTOR,
     REPORTED_RESOURCES,
     ObjectSet,
@@ -38,9 +39,6 @@ _MIN_REPORT_SECONDS = 1.0
 
 _REPORT_SHARE = 5
 """Reports take at most this part of the time: one in five seconds."""
-
-_UNWATCHED = (SECRETS, CONFIG_MAPS)
-"""Resources that only explanations need. They are read for each, and not kept."""
 
 
 class _KindFeed:
@@ -183,19 +181,22 @@ class ObjectFeed:
         return UnreadableKind("GatewayClass") in self.not_permitted()
 
     async def with_credentials(self) -> ObjectSet:
-        """Return the objects with Secrets and ConfigMaps, which explanations need.
+        """Return the objects with those that hold credentials, which explanations need.
 
-        Raises ApiError.
+        They are read for each, and not kept. Raises ApiError.
         """
         credentials: list[Object] = []
         notes = [
             f"no permission to list {item.kind}: objects of this kind count as missing"
             for item in self.not_permitted()
         ]
-        for resource in _UNWATCHED:
-            for namespace in self._namespaces():
+        for resource in CREDENTIAL_RESOURCES:
+            for namespace in self._namespaces() if resource.namespaced else (None,):
                 try:
                     credentials += (await self.client.list(resource, namespace)).items
+                except kube.NotFound:
+                    # The server does not serve the kind.
+                    continue
                 except kube.Forbidden:
                     place = f" in namespace {namespace}" if namespace else ""
                     notes.append(

@@ -13,7 +13,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.kinds import Kinds
 from gatehouse.kube import client as kube
-from gatehouse.kube.informer import Informer, OnChanges
+from gatehouse.kube.informer import Informer, OnAvailability, OnChanges
 from gatehouse.kube.store import Changes
 
 log = structlog.get_logger("gatehouse.controller")
@@ -54,6 +54,7 @@ class Informers:
         client: kube.Client,
         on_changes: OnChanges,
         on_crd_versions: Callable[[gateway_api.CRDVersions], None],
+        on_availability: OnAvailability,
         kinds: Kinds = combined.KINDS,
     ) -> None:
         """``kinds``: kinds of front ends."""
@@ -68,6 +69,7 @@ class Informers:
                 on_changes=on_changes,
                 optional=resource not in required,
                 announced=self._crds_are_watched,
+                on_availability=on_availability,
             )
             for resource in watched
         }

@@ -162,6 +162,11 @@ class Loop:
         if self._compilation.put_input(gateway_api.CRD_VERSIONS_KEY, versions):
             self._changed()
 
+    def on_availability(self, kind: str, reason: str) -> None:
+        """Store why the API server does not serve or allow a kind; empty if it does."""
+        if self._compilation.put_input(gateway_api.unavailable_kind_key(kind), reason or None):
+            self._changed()
+
     def _changed(self) -> None:
         self._stale = True
         self._input_changed.set()

@@ -75,7 +75,10 @@ class Controller:
         """True if the agent channel accepts connections."""
         self._owned_objects = OwnedObjects()
         self.informers = Informers(
-            client, self._on_changes, lambda versions: self.loop.on_crd_versions(versions)
+            client,
+            self._on_changes,
+            lambda versions: self.loop.on_crd_versions(versions),
+            lambda resource, reason: self.loop.on_availability(resource.kind, reason),
         )
         identities = Identities(
             client, SERVER_NAME, lambda: self.informers.by_kind["ServiceAccount"].objects

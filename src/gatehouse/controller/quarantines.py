@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from gatehouse.compiler.frontends.gateway_api import CREDENTIAL_KINDS
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.change_log import ChangeLog
@@ -26,9 +27,6 @@ from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 
 log = structlog.get_logger("gatehouse.controller")
-
-_HOLDERS = ("Secret", "ConfigMap")
-"""Kinds of objects that hold certificates and other credentials."""
 
 MIN_RETRY_SECONDS = 1.0
 """Minimum time in seconds until a verdict is tried again that could not be when it was due."""
@@ -74,7 +72,8 @@ def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, 
         # Before it has confirmed the rest, it may still report an older version.
         if instance.confirmed == instance.desired
         and all(
-            origin.part or origin.port or origin.kind in _HOLDERS for origin in rejection.origins
+            origin.part or origin.port or origin.kind in CREDENTIAL_KINDS
+            for origin in rejection.origins
         )
     ]
     if instance.rejected_version:

@@ -20,9 +20,8 @@ from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Key
 
 _NAMED = re.compile(rf" {re.escape(LEFT_OUT)}: (.*)")
-_OBJECT = re.compile(r"([A-Z]\w*) ([a-z0-9.-]+)/([a-z0-9.-]+)(?:: port (\d+))?(?:,| and |$)")
+_OBJECT = re.compile(r"([A-Z]\w*) (?:([a-z0-9.-]+)/)?([a-z0-9.:-]+?)(?:: port (\d+))?(?:,| and |$)")
 _RULE = re.compile(r"rules\[(\d+)\]")
-_HOLDERS = ("Secret", "ConfigMap")
 
 
 class LiveRejections:
@@ -33,7 +32,7 @@ class LiveRejections:
         self._objects: dict[Key, Object] = {_key(item): item for item in objects}
         self.inputs: dict[Key, Any] = {}
         self._credentials: list[tuple[Key, Key]] = []
-        """Gateway, and the Secret or ConfigMap."""
+        """Gateway, and the object that holds them."""
         verdicts = StoredVerdicts()
         for key, item in self._objects.items():
             verdicts.record(key, item)
@@ -57,7 +56,7 @@ class LiveRejections:
         }
 
     def _read_gateway(self, key: Key, item: Object) -> None:
-        """Read the objects without a status of their own: ports, Secrets and ConfigMaps."""
+        """Read the objects without a status of their own: ports and credentials."""
         ports: set[int] = set()
         generation = item["metadata"].get("generation")
         for entry in (item.get("status") or {}).get("conditions") or ():
@@ -67,7 +66,7 @@ class LiveRejections:
             for kind, namespace, name, port in _OBJECT.findall(match[1]):
                 if port:
                     ports.add(int(port))
-                elif kind in _HOLDERS:
+                elif kind in gateway_api.CREDENTIAL_KINDS:
                     self._credentials.append((key, (kind, namespace, name)))
         if ports:
             self.inputs[gateway_api.rejected_ports_key(key)] = frozenset(ports)

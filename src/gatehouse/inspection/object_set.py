@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import (
+    CLUSTER_TRUST_BUNDLES,
     CONFIG_MAPS,
     EXTERNAL_LOAD_BALANCERS,
     PODS,
@@ -20,8 +21,11 @@ from gatehouse.kube import client as kube
 DATA_PLANE_SELECTOR = "app.kubernetes.io/managed-by=gatehouse"
 """Label selector of the Pods of data planes."""
 
+CREDENTIAL_RESOURCES = (SECRETS, CONFIG_MAPS, CLUSTER_TRUST_BUNDLES)
+"""Resources that only explanations need."""
+
 REPORTED_RESOURCES = (
-    *(item for item in combined.KINDS.resources if item not in (CONFIG_MAPS, SECRETS)),
+    *(item for item in combined.KINDS.resources if item not in CREDENTIAL_RESOURCES),
     EXTERNAL_LOAD_BALANCERS,
 )
 """Resources that reports of the status need, beside Pods."""

@@ -61,8 +61,7 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             ("Accepted", "NoMatchingListenerHostname"): "Give the route a hostname of the "
             "listener, or the listener one of the route.",
             ("Accepted", "NoMatchingParent"): NO_PARENT.sentence,
-            ("Accepted", "NoValidCACertificate"): "Create the ConfigMap or Secret with a valid CA "
-            "certificate.",
+            ("Accepted", "NoValidCACertificate"): "Create the object with a valid CA certificate.",
             ("Accepted", "NotAllowed"): "Allow the namespace in spec.allowedListeners of the "
             "Gateway.",
             ("Accepted", "NotAllowedByListeners"): "Allow the namespace and kind in allowedRoutes "
@@ -122,9 +121,13 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             "and port of the backendRef.",
             ("ResolvedRefs", "ExternalNameNotAllowed"): "Let an administrator allow the name by "
             "--allow-external-name, or use another backend.",
-            ("ResolvedRefs", "InvalidCACertificateKind"): "Reference a ConfigMap or Secret.",
+            (
+                "ResolvedRefs",
+                "InvalidCACertificateKind",
+            ): "Reference a ConfigMap, a Secret "
+            "or, where the cluster serves it, a ClusterTrustBundle.",
             ("ResolvedRefs", "InvalidCACertificateRef"): "Create the object with a valid CA "
-            "certificate in ca.crt.",
+            "certificate in the entry that the message names.",
             ("ResolvedRefs", "InvalidCertificateRef"): "Create the Secret with a valid "
             "certificate and key, or correct certificateRefs.",
             ("ResolvedRefs", "InvalidClientCertificateRef"): "Create the Secret of type "

@@ -19,6 +19,7 @@ from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 log = structlog.get_logger("gatehouse.kube.informer")
 
 OnChanges = Callable[[Resource, Changes], None]
+OnAvailability = Callable[[Resource, str], None]
 
 INFORMER_RETRIES = BackoffPolicy(first=1.0, maximum=30.0, jitter=0.5)
 """Back-off after a failed request."""
@@ -48,6 +49,8 @@ class Informer:
     counts as one without objects until it is served. ``metadata_only``: objects have only
     metadata, for kinds with large content. ``announced``: return whether :meth:`retry_now` is
     called when the server may serve a missing kind, so that it is rarely listed until then.
+    ``on_availability`` is called with the reason when the kind becomes unavailable, and with an
+    empty one when it is available again.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Informer:
         max_forbidden: int = MAX_FORBIDDEN_RETRIES,
         metadata_only: bool = False,
         announced: Callable[[], bool] = lambda: False,
+        on_availability: OnAvailability = lambda _resource, _reason: None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -74,6 +78,7 @@ class Informer:
         self._max_forbidden = max_forbidden
         self._metadata_only = metadata_only
         self._announced = announced
+        self._on_availability = on_availability
         self._retry_now = asyncio.Event()
         self._forbidden_count = 0
         self._backoff = backoff or Backoff(INFORMER_RETRIES)
@@ -141,14 +146,17 @@ class Informer:
                 )
             else:
                 log.warning("kind not available, waiting for it", **self._where(), reason=reason)
-        self.unavailable_reason = reason
+            self.unavailable_reason = reason
+            self._on_availability(self._resource, reason)
         if self._optional:
             self.synced.set()
 
     def _on_available(self) -> None:
         if self.unavailable_reason:
             log.info("kind available", **self._where())
-        self.unavailable_reason, self.interruption, self._forbidden_count = "", "", 0
+            self.unavailable_reason = ""
+            self._on_availability(self._resource, "")
+        self.interruption, self._forbidden_count = "", 0
 
     def _definition(self) -> str:
         resource = self._resource

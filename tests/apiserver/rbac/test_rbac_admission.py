@@ -11,6 +11,7 @@ from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.escalation import check_escalation
 from gatehouse.apiserver.rbac.rules import EVERYTHING, RBAC_GROUP
+from gatehouse.apiserver.rbac.signers import check_attestation
 
 Object = dict[str, Any]
 
@@ -179,3 +180,38 @@ def test_garbage_collector_metadata_changes_are_allowed() -> None:
 def test_system_masters_can_write_any_role() -> None:
     check_escalation(Authorizer(), ROOT, "ClusterRole", role(*EVERYTHING))
     check_escalation(Authorizer(), ROOT, "ClusterRoleBinding", binding("ClusterRole", "lost"))
+
+
+CERTIFICATES = "certificates.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("held", "signer", "allowed"),
+    [
+        ((), "", True),
+        ((), "example.com/s", False),
+        (("example.com/s",), "example.com/s", True),
+        (("example.com/*",), "example.com/s", True),
+        (("example.com/t", "example.org/*"), "example.com/s", False),
+    ],
+)
+def test_bundle_of_a_signer_needs_permission_to_attest(
+    held: tuple[str, ...], signer: str, allowed: bool
+) -> None:
+    authorizer = holding(*(rule("attest", "signers", CERTIFICATES, name) for name in held))
+    bundle = named(spec={"signerName": signer, "trustBundle": "text"})
+    if allowed:
+        check_attestation(authorizer, USER, bundle)
+        return
+    with pytest.raises(StatusError) as error:
+        check_attestation(authorizer, USER, bundle)
+    assert error.value.message == (
+        'clustertrustbundles.certificates.k8s.io "x" is forbidden: '
+        f'user not permitted to attest for signerName "{signer}"'
+    )
+
+
+def test_bundle_of_a_signer_keeps_its_owner_without_permission() -> None:
+    bundle = named(spec={"signerName": "example.com/s", "trustBundle": "text"})
+    metadata = {**bundle["metadata"], "ownerReferences": [], "finalizers": ["example.com/f"]}
+    check_attestation(holding(), USER, {**bundle, "metadata": metadata}, bundle)

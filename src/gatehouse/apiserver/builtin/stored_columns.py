@@ -165,6 +165,7 @@ STORED_COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Requestor", _either("spec.username", "")),
         Column("Condition", _approval),
     ),
+    "clustertrustbundles": (NAME, Column("SignerName", _either("spec.signerName", _NONE))),
     "validatingwebhookconfigurations": _WEBHOOKS,
     "mutatingwebhookconfigurations": _WEBHOOKS,
     "apiservices": (

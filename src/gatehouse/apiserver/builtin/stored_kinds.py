@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin import defaults
+from gatehouse.apiserver.builtin import defaults, trust_bundles
 from gatehouse.apiserver.builtin.declarations import declare_kind
 from gatehouse.apiserver.builtin.stored_columns import STORED_COLUMNS
 from gatehouse.apiserver.builtin.validation import forbidden_cause
@@ -89,6 +89,16 @@ STORED_KINDS: tuple[ServedResource, ...] = (
         short=("csr",),
         status=True,
         generation=False,
+        selectable=("spec.signerName",),
+    ),
+    _stored(
+        "certificates.k8s.io",
+        "clustertrustbundles",
+        "ClusterTrustBundle",
+        cluster=True,
+        generation=False,
+        name_rule="path",
+        check=trust_bundles.check_trust_bundle,
         selectable=("spec.signerName",),
     ),
     _webhooks("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),

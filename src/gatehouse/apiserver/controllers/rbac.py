@@ -7,7 +7,7 @@ from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.rbac import aggregation, defaults, escalation
+from gatehouse.apiserver.rbac import aggregation, defaults, escalation, signers
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import RBAC_GROUP
 from gatehouse.apiserver.storage.entries import StoreEvent
@@ -23,7 +23,7 @@ _MANAGER = "gatehouse-roles"
 
 
 def register_authorizer(store: ObjectStore, authorizer: Authorizer, admission: Admission) -> None:
-    """Update the authorizer with every change, and check writes for privilege escalation."""
+    """Update the authorizer with every change, and check the rights of writers beyond the verb."""
 
     def changed(event: StoreEvent) -> None:
         parts = event.key.split("/")
@@ -35,6 +35,10 @@ def register_authorizer(store: ObjectStore, authorizer: Authorizer, admission: A
         kind = call.served.resource.kind
         escalation.check_escalation(authorizer, call.user, kind, obj, old)
 
+    def check_bundle(call: WriteRequest, obj: Object, old: Object | None) -> None:
+        signers.check_attestation(authorizer, call.user, obj, old)
+
+    admission.finishing.setdefault(signers.TRUST_BUNDLES, []).append(check_bundle)
     for plural in _KINDS:
         prefix = f"/{RBAC_GROUP}/{plural}/"
         store.listen(prefix, changed)

@@ -27,6 +27,13 @@ SUBDOMAIN_RULE = (
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     f"for validation is '{_SUBDOMAIN}')"
 )
+LABEL = re.compile(_LABEL)
+LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex "
+    f"used for validation is '{_LABEL}')"
+)
+
 _VALUE_PATTERN, _KEY_PATTERN = re.compile(_VALUE), re.compile(_KEY)
 
 _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
@@ -36,11 +43,9 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
         SUBDOMAIN_RULE,
     ),
     "label": (
-        re.compile(_LABEL),
+        LABEL,
         63,
-        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
-        "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex "
-        f"used for validation is '{_LABEL}')",
+        LABEL_RULE,
     ),
     "label1035": (
         re.compile(_LABEL_1035),

@@ -35,6 +35,7 @@ _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
 _AUTOSCALING = "autoscaling"
 _BATCH = "batch"
+_CERTIFICATES = "certificates.k8s.io"
 _COORDINATION = "coordination.k8s.io"
 _CORE = ""
 _DISCOVERY = "discovery.k8s.io"
@@ -143,6 +144,7 @@ _ROLES: dict[str, tuple[PolicyRule, ...]] = {
         _rule("create", _AUTHENTICATION, "tokenreviews"),
         _rule("create", _AUTHORIZATION, "subjectaccessreviews"),
     ),
+    "system:cluster-trust-bundle-discovery": (_rule(_READ, _CERTIFICATES, "clustertrustbundles"),),
     CONTROLLER_USER: _CONTROLLER,
     NODE_USER: _NODE,
 }
@@ -163,6 +165,7 @@ _BINDINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Group", "system:unauthenticated"),
     ),
     "system:service-account-issuer-discovery": (("Group", "system:serviceaccounts"),),
+    "system:cluster-trust-bundle-discovery": (("Group", "system:serviceaccounts"),),
     CONTROLLER_USER: (("User", CONTROLLER_USER),),
     NODE_USER: (("User", NODE_USER),),
 }

@@ -32,7 +32,7 @@ def check_escalation(
 
     `obj` must have its defaults and its namespace. Raises StatusError 403 or 404.
     """
-    if MASTERS in user.groups or (old is not None and _only_unprivileged_changes(obj, old)):
+    if MASTERS in user.groups or (old is not None and only_unprivileged_changes(obj, old)):
         return
     if kind in ROLES:
         _check_role(authorizer, user, kind, obj, old)
@@ -93,7 +93,8 @@ def _aggregates(role: Object) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-def _only_unprivileged_changes(obj: Object, old: Object) -> bool:
+def only_unprivileged_changes(obj: Object, old: Object) -> bool:
+    """Return whether a write changes only what the garbage collector does."""
     return _privileged_part(obj) == _privileged_part(old)
 
 

@@ -69,3 +69,16 @@ def test_class_names_features_as_the_installed_crds_do(
     assert own in status.features
     assert foreign not in status.features
     assert list(status.features) == sorted(set(status.features))
+
+
+@pytest.mark.parametrize("reason", ["", "clustertrustbundles.certificates.k8s.io/v1 is not served"])
+def test_class_names_trust_bundles_where_the_cluster_serves_them(reason: str) -> None:
+    """GEP-5075: "MUST be advertised only when the API is present"."""
+    spec = {"controllerName": "gatehouse.dev/nginx"}
+    gateway_class = {"metadata": {"name": "nginx"}, "spec": spec}
+    engine = engine_with([("GatewayClass", gateway_class)], gateway_api.ControllerSettings())
+    engine.commit({gateway_api.unavailable_kind_key("ClusterTrustBundle"): reason or None})
+    with engine.compile() as ask:
+        status = ask(class_status.class_status, ("GatewayClass", "", "nginx"))
+    assert status is not None
+    assert ("ClusterTrustBundle" in status.features) == (not reason)

@@ -37,6 +37,7 @@ from gatehouse.compiler.frontends.gateway_api.front_end import (
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     BACK_END_FINDINGS_KEY,
     CRD_VERSIONS_KEY,
+    CREDENTIAL_KINDS,
     ENVOY,
     INPUT_INDEXES,
     NGINX,
@@ -56,6 +57,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     rejected_ports_key,
     rejections_key,
     replacement_key,
+    unavailable_kind_key,
     unready_servers_key,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import gateway_addresses
@@ -68,6 +70,7 @@ from gatehouse.compiler.frontends.gateway_api.translate import compile_gateway
 __all__ = [
     "BACK_END_FINDINGS_KEY",
     "CRD_VERSIONS_KEY",
+    "CREDENTIAL_KINDS",
     "CRDVersions",
     "CONTROLLERS",
     "ENVOY",
@@ -94,6 +97,7 @@ __all__ = [
     "rejected_object_key",
     "rejected_ports_key",
     "rejections_key",
+    "unavailable_kind_key",
     "unready_servers_key",
     "replacement_key",
     "compile_gateway",

@@ -71,6 +71,7 @@ _CORE = (
     ),
     Kind(resources.SECRETS, core.Secret, required=True),
     Kind(resources.CONFIG_MAPS, core.ConfigMap, required=True),
+    Kind(resources.CLUSTER_TRUST_BUNDLES, core.ClusterTrustBundle),
 )
 _GATEWAY_API = (
     Kind(

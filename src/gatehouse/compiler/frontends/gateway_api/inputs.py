@@ -24,6 +24,9 @@ DEFAULT_PARENT: Key = ("DefaultGateway", "", "")
 
 FILTERS: Key = ("@filters",)
 
+CREDENTIAL_KINDS = frozenset({"Secret", "ConfigMap", "ClusterTrustBundle"})
+"""Kinds of objects that hold certificates and other credentials."""
+
 NGINX = gateway.NGINX_CONTROLLER
 ENVOY = gateway.ENVOY_CONTROLLER
 """Controller names by which a GatewayClass selects its data plane."""
@@ -68,6 +71,14 @@ class CRDVersions(msgspec.Struct, frozen=True):
 
 
 CRD_VERSIONS_KEY: Key = ("Bundle", "", "")
+
+
+def unavailable_kind_key(kind: str) -> Key:
+    """Return the key of an optional kind that the API server does not serve or allow.
+
+    The value is the reason. None: the kind is served.
+    """
+    return ("UnavailableKind", "", kind)
 
 
 class ProgrammedInput(msgspec.Struct, frozen=True):

@@ -1,51 +1,59 @@
-"""CA certificates: from references to ConfigMaps and Secrets to one trust bundle."""
+"""CA certificates: from references to the objects that hold them to one trust bundle."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 
-from gatehouse.apis import core, gateway
+from gatehouse.apis import core, gateway, resources
 from gatehouse.compiler.frontends import pem
 from gatehouse.compiler.frontends.certificate_validity import Validity, validities_of
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    rejected_credential,
+    unavailable_kind_key,
+)
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
 from gatehouse.compiler.ir.gateway import TrustBundle
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Ask, Key
 
-CA_CERTIFICATE_KINDS = ("ConfigMap", "Secret")
-"""Kinds of the core group that can hold CA certificates."""
+CA_CERTIFICATE_KINDS = (resources.CONFIG_MAPS, resources.SECRETS, resources.CLUSTER_TRUST_BUNDLES)
+"""Kinds that can hold CA certificates."""
+
+_ENTRY = "data[ca.crt]"
+_GROUP_KINDS = {(resource.group, resource.kind) for resource in CA_CERTIFICATE_KINDS}
 
 
 def authorities(ask: Ask, key: Key) -> bytes | str:
-    """Return the PEM certificates in a ConfigMap or Secret, or the problem."""
+    """Return the PEM certificates in an object, or the problem."""
     holder = ask.read(key)
-    where = f"{key[0]} {key[1]}/{key[2]}"
+    where = str(object_of(key))
     if holder is None:
         return f"{where} not found"
+    where += ": spec.trustBundle" if isinstance(holder, core.ClusterTrustBundle) else f": {_ENTRY}"
     try:
         content = _content(holder)
     except ValueError:
-        return f"{where}: data[ca.crt] must be base64"
+        return f"{where} must be base64"
     if not content:
-        return f"{where}: data[ca.crt] not found"
+        return f"{where} not found"
     try:
         return pem.certificates(content)
     except pem.MALFORMED:
-        return f"{where}: data[ca.crt] must be PEM certificates"
+        return f"{where} must be PEM certificates"
 
 
 def authorities_validities(ask: Ask, key: Key) -> tuple[Validity, ...]:
-    """Return the validity of each certificate in a ConfigMap or Secret; empty if there is no valid
-    content."""
+    """Return the validity of each certificate in an object; empty if there is no valid content."""
     text = ask(authorities, key)
     return () if isinstance(text, str) else validities_of(text)
 
 
 def _content(holder: object) -> bytes:
-    """Return ``data["ca.crt"]``; empty if there is none. Raises ValueError for invalid base64."""
+    """Return the text of an object; empty if there is none. Raises ValueError for base64."""
+    if isinstance(holder, core.ClusterTrustBundle):
+        return holder.spec.trust_bundle.encode()
     if isinstance(holder, core.ConfigMap):
         return holder.data.get("ca.crt", "").encode()
     if isinstance(holder, core.Secret):
@@ -80,14 +88,18 @@ def trust_bundle(
     findings: list[Finding] = []
     for index, reference in enumerate(references):
         place = f"{where}[{index}]"
-        if reference.group or reference.kind not in CA_CERTIFICATE_KINDS:
-            kind = f"{reference.group}/{reference.kind}".lstrip("/")
-            kinds = " or ".join(CA_CERTIFICATE_KINDS)
-            message = f"{place}: kind {kind} is not supported: must be {kinds}"
-            findings.append(Finding(invalid_kind, message))
+        if problem := _kind_problem(ask, reference):
+            findings.append(Finding(invalid_kind, f"{place}: {problem}"))
             continue
-        target = (reference.kind, reference.namespace or owner[1], reference.name)
-        if not ask(permitted, Reference(group, owner[0], owner[1], "", *target)):
+        cluster_scoped = reference.kind == resources.CLUSTER_TRUST_BUNDLES.kind
+        if cluster_scoped and reference.namespace:
+            message = f"{place}.namespace: must not be set, as {reference.kind} is cluster-scoped"
+            findings.append(Finding(Reason.INVALID_CA_REF, message))
+            continue
+        namespace = "" if cluster_scoped else reference.namespace or owner[1]
+        target = (reference.kind, namespace, reference.name)
+        requested = Reference(group, owner[0], owner[1], reference.group, *target)
+        if not cluster_scoped and not ask(permitted, requested):
             message = f"{Origin(*target)} not allowed by any ReferenceGrant"
             findings.append(Finding(Reason.REF_NOT_PERMITTED, f"{place}: {message}"))
             continue
@@ -100,6 +112,16 @@ def trust_bundle(
     if not parts:
         return None, tuple(findings)
     return _named(b"".join(parts), tuple(origins)), tuple(findings)
+
+
+def _kind_problem(ask: Ask, reference: gateway.ObjectReference) -> str:
+    """Return why the kind of a reference cannot be used; empty if it can."""
+    if (reference.group, reference.kind) not in _GROUP_KINDS:
+        kind = f"{reference.group}/{reference.kind}".lstrip("/")
+        *kinds, last = (resource.kind for resource in CA_CERTIFICATE_KINDS)
+        return f"kind {kind} is not supported: must be {', '.join(kinds)} or {last}"
+    why = ask.read(unavailable_kind_key(reference.kind))
+    return f"kind {reference.kind} is not available: {why}" if why else ""
 
 
 def rejection(ask: Ask, gateway_key: Key, bundle: TrustBundle, where: str) -> Finding | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from gatehouse.apis import gateway
+from gatehouse.apis import gateway, resources
 from gatehouse.compiler.frontends.gateway_api import crd_version
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller, classes
 from gatehouse.compiler.frontends.gateway_api.extensions import parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
+from gatehouse.compiler.frontends.gateway_api.inputs import unavailable_kind_key
 from gatehouse.compiler.frontends.gateway_api.status.supported_features import supported_features
 from gatehouse.compiler.frontends.gateway_api.status.types import ClassStatus
 from gatehouse.incremental.query import Ask, Key
@@ -24,4 +25,6 @@ def class_status(ask: Ask, key: Key) -> ClassStatus | None:
     class_conditions = fold_findings(
         crd_version.crd_version_findings(ask), (accepted,), class_object.metadata.generation
     )
-    return ClassStatus(class_conditions, supported_features(ask(crd_version.oldest_version, "")))
+    bundles = not ask.read(unavailable_kind_key(resources.CLUSTER_TRUST_BUNDLES.kind))
+    features = supported_features(ask(crd_version.oldest_version, ""), trust_bundles=bundles)
+    return ClassStatus(class_conditions, features)

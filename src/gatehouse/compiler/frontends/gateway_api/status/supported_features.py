@@ -60,7 +60,15 @@ _SINCE_1_7 = (
 """Features by the versions of Gateway API that name them."""
 
 
-def supported_features(version: tuple[int, int]) -> tuple[str, ...]:
+_TRUST_BUNDLES = ("ClusterTrustBundle",)
+
+
+def supported_features(version: tuple[int, int], *, trust_bundles: bool = True) -> tuple[str, ...]:
     """Return the features that Gatehouse supports, by the names that a version of Gateway API has
-    for them. They are sorted, as required by the API."""
-    return tuple(sorted(_EVERYWHERE + (_UNTIL_1_6 if version < (1, 7) else _SINCE_1_7)))
+    for them. They are sorted, as required by the API.
+
+    ``trust_bundles``: whether the cluster serves ClusterTrustBundles.
+    """
+    if version < (1, 7):
+        return tuple(sorted(_EVERYWHERE + _UNTIL_1_6))
+    return tuple(sorted(_EVERYWHERE + _SINCE_1_7 + (_TRUST_BUNDLES if trust_bundles else ())))

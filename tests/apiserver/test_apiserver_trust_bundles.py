@@ -160,8 +160,8 @@ async def test_accepted(server: Server, case: str) -> None:
     async with server.raw() as http:
         answer = await created(http, *ACCEPTED[case])
         assert answer["kind"] == "ClusterTrustBundle", answer
-        async with http.get(PATH, params={"fieldSelector": f"spec.signerName={SIGNER}"}) as found:
-            items = (await found.json())["items"]
+        async with http.get(PATH, params={"fieldSelector": f"spec.signerName={SIGNER}"}) as listed:
+            items = (await listed.json())["items"]
         assert len(items) == (case == "a signer")
 
 

@@ -74,12 +74,7 @@ class Controller:
         self.serving = False
         """True if the agent channel accepts connections."""
         self._owned_objects = OwnedObjects()
-        self.informers = Informers(
-            client,
-            self._on_changes,
-            lambda versions: self.loop.on_crd_versions(versions),
-            lambda resource, reason: self.loop.on_availability(resource.kind, reason),
-        )
+        self.informers = self._informers()
         identities = Identities(
             client, SERVER_NAME, lambda: self.informers.by_kind["ServiceAccount"].objects
         )
@@ -127,6 +122,14 @@ class Controller:
         events.on_report, events.on_unhealthy = self._on_report, self._record_unhealthy
         events.on_disconnected = result.on_disconnected
         return result
+
+    def _informers(self) -> Informers:
+        return Informers(
+            self._client,
+            self._on_changes,
+            lambda versions: self.loop.on_crd_versions(versions),
+            lambda resource, reason: self.loop.on_availability(resource.kind, reason),
+        )
 
     def _loop(self, settings: gateway_api.ControllerSettings) -> Loop:
         pipelines: dict[str, AnyPipeline] = {

@@ -11,7 +11,12 @@ from cryptography import x509
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin.validation import invalid_cause
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.objects.metadata import LABEL, LABEL_RULE, SUBDOMAIN, SUBDOMAIN_RULE
+from gatehouse.apiserver.objects.metadata import (
+    DNS_LABEL,
+    DNS_LABEL_RULE,
+    SUBDOMAIN,
+    SUBDOMAIN_RULE,
+)
 
 MAX_TRUST_BUNDLE_BYTES = 1024 * 1024
 MAX_SUBDOMAIN_LENGTH = 253
@@ -60,7 +65,10 @@ def _check_signer(signer: str) -> Iterator[Cause]:
     if "." not in domain:
         why = "should be a domain with at least two segments separated by dots"
         yield invalid_cause("spec.signerName", domain, why)
-    for segment, pattern, rule in ((domain, LABEL, LABEL_RULE), (path, SUBDOMAIN, SUBDOMAIN_RULE)):
+    for segment, pattern, rule in (
+        (domain, DNS_LABEL, DNS_LABEL_RULE),
+        (path, SUBDOMAIN, SUBDOMAIN_RULE),
+    ):
         for label in segment.split("."):
             if not pattern.fullmatch(label):
                 why = f'validating label "{label}": {rule}'

@@ -27,8 +27,8 @@ SUBDOMAIN_RULE = (
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     f"for validation is '{_SUBDOMAIN}')"
 )
-LABEL = re.compile(_LABEL)
-LABEL_RULE = (
+DNS_LABEL = re.compile(_LABEL)
+DNS_LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex "
     f"used for validation is '{_LABEL}')"
@@ -43,9 +43,9 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
         SUBDOMAIN_RULE,
     ),
     "label": (
-        LABEL,
+        DNS_LABEL,
         63,
-        LABEL_RULE,
+        DNS_LABEL_RULE,
     ),
     "label1035": (
         re.compile(_LABEL_1035),

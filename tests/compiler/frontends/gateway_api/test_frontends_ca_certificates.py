@@ -12,7 +12,7 @@ from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners.ca_certificates import trust_bundle
 from gatehouse.compiler.ir.gateway import TrustBundle
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
 PEM = authority().pem
@@ -94,7 +94,7 @@ def test_cluster_trust_bundle_needs_no_grant() -> None:
     )
     assert findings == ()
     assert bundle is not None
-    assert (bundle.pem, bundle.origins) == (PEM, (Origin(*BUNDLE),))
+    assert (bundle.pem, bundle.origins) == (PEM, (object_of(BUNDLE),))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin.validation import invalid_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.metadata import (
-    DNS_LABEL,
-    DNS_LABEL_RULE,
+    NAME_LABEL,
+    NAME_LABEL_RULE,
     SUBDOMAIN,
     SUBDOMAIN_RULE,
 )
@@ -66,7 +66,7 @@ def _check_signer(signer: str) -> Iterator[Cause]:
         why = "should be a domain with at least two segments separated by dots"
         yield invalid_cause("spec.signerName", domain, why)
     for segment, pattern, rule in (
-        (domain, DNS_LABEL, DNS_LABEL_RULE),
+        (domain, NAME_LABEL, NAME_LABEL_RULE),
         (path, SUBDOMAIN, SUBDOMAIN_RULE),
     ):
         for label in segment.split("."):

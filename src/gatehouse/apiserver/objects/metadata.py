@@ -27,8 +27,8 @@ SUBDOMAIN_RULE = (
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     f"for validation is '{_SUBDOMAIN}')"
 )
-DNS_LABEL = re.compile(_LABEL)
-DNS_LABEL_RULE = (
+NAME_LABEL = re.compile(_LABEL)
+NAME_LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex "
     f"used for validation is '{_LABEL}')"
@@ -43,9 +43,9 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
         SUBDOMAIN_RULE,
     ),
     "label": (
-        DNS_LABEL,
+        NAME_LABEL,
         63,
-        DNS_LABEL_RULE,
+        NAME_LABEL_RULE,
     ),
     "label1035": (
         re.compile(_LABEL_1035),

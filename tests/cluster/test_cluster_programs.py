@@ -5,8 +5,8 @@ Go and the programs are fakes here, so that these tests need neither root nor a 
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -51,12 +51,9 @@ class Machine:
         directory = self._directory / "peers"
         directory.mkdir()
         for name in binaries.PEERS:
-            self._write(directory / f"{name}-{binaries.kubernetes_version()}", "of peers")
-        peers = SimpleNamespace(
-            available=lambda name: (directory / name).exists(),
-            binary=lambda name, _: directory / name,
-        )
-        self._monkeypatch.setattr(binaries, "peers", peers)
+            self._write(directory / f"{name}-{peers.KUBERNETES}", "of peers")
+        self._monkeypatch.setattr(peers, "available", lambda name: (directory / name).exists())
+        self._monkeypatch.setattr(peers, "binary", lambda name, _: directory / name)
 
     def builds(self) -> list[str]:
         """Return the names of the programs that were built, and forget them."""
@@ -87,15 +84,32 @@ def test_kubernetes_is_built_once_for_its_sources(
     binaries.prepare()
     assert "kubernetes" not in machine.builds()
     changed = tmp_path / "module"
-    changed.mkdir()
-    for file in ("go.mod", "go.sum", "main.go"):
-        text = (binaries.KUBERNETES_MODULE / file).read_text()
-        (changed / file).write_text(text.replace("v1.34.", "v1.33."))
+    shutil.copytree(binaries.KUBERNETES_MODULE, changed)
+    (changed / "main.go").write_text("changed")
     monkeypatch.setattr(binaries, "KUBERNETES_MODULE", changed)
     binaries.prepare()
     assert "kubernetes" in machine.builds()
     (only,) = machine.home.glob("kubernetes-*")
-    assert only.name.startswith("kubernetes-v1.33.")
+    assert only.name.startswith(f"kubernetes-{peers.KUBERNETES}-")
+
+
+@pytest.mark.parametrize(("version", "file"), [("v1.34.3", "go.mod"), ("v1.37.2", "v1.37.2.mod")])
+def test_each_version_of_kubernetes_has_its_requirements(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, version: str, file: str
+) -> None:
+    monkeypatch.setattr(peers, "KUBERNETES", version)
+    binaries.prepare()
+    assert binaries.module_file().name == file
+    (only,) = machine.home.glob("kubernetes-*")
+    assert only.name.startswith(f"kubernetes-{version}-")
+
+
+def test_unknown_version_of_kubernetes_is_an_error(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "KUBERNETES", "v1.20.0")
+    with pytest.raises(MissingProgram, match=r"must be one of v1\.34\.3, v1\.37\.2"):
+        binaries.prepare()
 
 
 def test_kubernetes_of_other_tests_is_used_without_a_build(machine: Machine) -> None:

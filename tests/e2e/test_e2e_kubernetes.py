@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,7 +15,9 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from fakes import peers
 from fakes.audit_log import requested_resource
+from fakes.authority import Authority
 from fakes.every_permission import KINDS, STEPS
 from fakes.kinds import resource_of
 from fakes.kubernetes import (
@@ -65,8 +68,7 @@ OTHER_KINDS = """
 """
 """Objects of watched kinds that neither ``kinds.yaml`` has nor a Gateway gets."""
 
-UNSERVED = "certificates.k8s.io clustertrustbundles watch"
-"""A permission for a kind that this Kubernetes does not serve: there is nothing to watch."""
+BUNDLES = resources.CLUSTER_TRUST_BUNDLES
 
 pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
 
@@ -139,7 +141,9 @@ async def test_every_kind_with_a_status_gets_it(installed_chart: Kubernetes) -> 
         raise AssertionError(f"no status: {', '.join(sorted(missing))}") from None
 
 
-async def test_informer_of_every_kind_receives_changes(installed_chart: Kubernetes) -> None:
+async def test_informer_of_every_kind_receives_changes(
+    installed_chart: Kubernetes, tmp_path: Path
+) -> None:
     """With the permissions of the controller. Each watch delivers more than its first event."""
     await installed_chart.client.create(resources.DEFINITIONS, dns_endpoints())
     received: set[tuple[str, str, str]] = set()
@@ -154,10 +158,13 @@ async def test_informer_of_every_kind_receives_changes(installed_chart: Kubernet
         missing: dict[Resource, str] = {}
         informers = Informers(client, receive, versions.append, missing.__setitem__)
         async with running(informers):
-            # Kubernetes serves them since 1.37.
-            unserved = {resources.CLUSTER_TRUST_BUNDLES}
+            unserved = {BUNDLES} if peers.KUBERNETES < "v1.37" else set()
             await until(_constant(lambda: {kind for kind in missing if missing[kind]} == unserved))
             await installed_chart.apply(yaml.safe_load(OTHER_KINDS))
+            if not unserved:
+                spec = {"trustBundle": Authority(tmp_path).pem.decode()}
+                bundle = {**BUNDLES.type_meta, "metadata": {"name": "b"}, "spec": spec}
+                await installed_chart.apply(iter([bundle]))
             for resource in set(WATCHED_RESOURCES) - unserved:
                 objects = informers.by_kind[resource.kind].objects
                 await until(_constant(objects.__len__))
@@ -264,7 +271,6 @@ async def test_no_permission_of_the_controllers_is_unused(installed_chart: Kuber
 
     def all_are_used() -> bool:
         unused[:] = installed_chart.audit.unused(CONTROLLER_ACCOUNT, roles)
-        unused[:] = [permission for permission in unused if permission != UNSERVED]
         return not unused
 
     try:

@@ -14,6 +14,7 @@ _ACCEPTED = {
     "ExternalDNS is not installed": r"^externaldns\.k8s\.io dnsendpoints ",
     "no UpstreamCluster has a limit that data planes share": r" ratelimitconditions",
     "only for an Event that happens again": r"^ events patch$",
+    "Kubernetes before 1.37 does not serve the kind": r" clustertrustbundles watch$",
 }
 """Permissions that a run need not use: regular expressions by reason."""
 

@@ -24,8 +24,7 @@ from fakes.process import Etcd, Process
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State
 
-VERSION = "v1.34.3"
-PROGRAM = (f"kube-apiserver-{VERSION}", "kube-apiserver")
+PROGRAM = (f"kube-apiserver-{peers.KUBERNETES}", "kube-apiserver")
 """Name of the file of the program, and of the program."""
 
 

@@ -20,6 +20,9 @@ import msgspec
 import pytest
 
 ROOT = Path(__file__).parents[2]
+KUBERNETES = os.environ.get("GATEHOUSE_KUBERNETES", "v1.34.3")
+"""Version of Kubernetes in the tests. `make` sets the variable for another one."""
+
 CACHE = ROOT / ".cache" / "peers"
 
 
@@ -39,8 +42,8 @@ PROGRAMS = {
     "nlk-1.2.7": PeerProgram("nginx-loadbalancer-kubernetes", "1.2.7"),
     "nlk-0.3": PeerProgram("nginx-loadbalancer-kubernetes", "0.3"),
     "kubegateway-ae98743": PeerProgram("KubeGateway", "ae98743"),
-    "kube-apiserver-v1.34.3": PeerProgram("kube-apiserver", "1.34.3"),
-    "kubernetes-rest-v1.34.3": PeerProgram("Kubernetes", "1.34.3"),
+    f"kube-apiserver-{KUBERNETES}": PeerProgram("kube-apiserver", KUBERNETES[1:]),
+    f"kubernetes-rest-{KUBERNETES}": PeerProgram("Kubernetes", KUBERNETES[1:]),
 }
 """Programs by file name, in the order of the page of compatibility."""
 

@@ -17,7 +17,7 @@ import pytest
 from fakes import patience, peers
 from fakes.document_steps import steps_of
 from fakes.installation import apply
-from fakes.kube_apiserver import VERSION, KubeApiserver
+from fakes.kube_apiserver import PROGRAM, KubeApiserver
 from fakes.machines import CUT, POSSIBLE, Machine
 from fakes.patience import until
 from fakes.process import Etcd
@@ -40,7 +40,7 @@ def cluster(tmp_path: Path) -> Iterator[KubeApiserver]:
         pytest.skip(f"namespaces {CUT}")
     if Etcd.binary() is None:
         pytest.skip("no etcd on this machine")
-    binary = peers.binary(f"kube-apiserver-{VERSION}", "kube-apiserver")
+    binary = peers.binary(*PROGRAM)
     with contextlib.ExitStack() as stack:
         machine = Machine("workstation")
         stack.callback(machine.close)

@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import json
 import os
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from fakes import agent_command, patience
 from fakes.agent_control_plane import ControlPlane
+from fakes.authority import Authority
 from fakes.durations import pace
-from fakes.envoy_serving import host
+from fakes.envoy_serving import host, route_to
 from fakes.logged_gateways import ABLE
 from fakes.loopback import free_port
 from fakes.nginx_agent import get
@@ -24,6 +27,7 @@ from gatehouse.compiler.backends.nginx import NginxGenerator
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.origin import Origin
 
 
 @contextlib.asynccontextmanager
@@ -85,6 +89,58 @@ def _gateway(port: int, status: int) -> ir_gateway.GatewayConfiguration:
     route = ir.Route("shop/web/0/0", ir.Match(ir.PathPrefix("/")), ir.Respond(status))
     listener = ir_gateway.Listener(port, "HTTP", (host("", route),))
     return ir_gateway.GatewayConfiguration("ns/gw", bind_address="127.0.0.1", listeners=(listener,))
+
+
+def _untrusted(directory: Path, backend: int, port: int) -> ir_gateway.GatewayConfiguration:
+    """Return a gateway with a backend whose certificate is of an unknown CA."""
+    trust = ir_gateway.TrustBundle("trust", Authority(directory).pem)
+    tls = ir.BackendTls("app.internal", "trust")
+    cluster = ir.Cluster(
+        "app", (ir.Endpoint("127.0.0.1", backend),), "http", tls,
+        origin=Origin("Service", "shop", "app"),
+    )  # fmt: skip
+    listener = ir_gateway.Listener(port, "HTTP", (host("", route_to("app", "shop/app/0/0")),))
+    return ir_gateway.GatewayConfiguration(
+        "ns/gw", bind_address="127.0.0.1", listeners=(listener,), clusters=(cluster,),
+        trust_bundles=(trust,),
+    )  # fmt: skip
+
+
+@pytest.mark.process
+async def test_rejected_certificate_is_named_while_an_agent_runs_and_by_the_next_one(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port, log = free_port(), tmp_path / "output"
+    environment = control_plane.environment(tmp_path)
+    (tmp_path / "other").mkdir()
+    chain, key = Authority(tmp_path / "other").issue("app", x509.DNSName("app.internal"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(chain, key)
+
+    def reasons() -> dict[str, str]:
+        lines = [line for line in log.read_text().splitlines() if line.startswith('{"time"')]
+        entries = map(json.loads, lines)
+        return {entry["path"]: entry["reason"] for entry in entries}
+
+    async def is_named(path: str) -> None:
+        await patience.until(lambda: path in reasons())
+        assert reasons()[path] == "backend_certificate", path
+
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    async with server:
+        gateway = _untrusted(tmp_path, server.sockets[0].getsockname()[1], port)
+        async with agent_command.agent(environment, log) as process:
+            await control_plane.until(lambda report: bool(report.instances))
+            await control_plane.programmed(NginxGenerator(ABLE).generate(gateway).file_set)
+            assert (await get(port, "/first"))[0] == 502
+            await is_named("/first")
+            process.kill()
+            await asyncio.to_thread(process.wait)
+            assert (await get(port, "/without-agent"))[0] == 502
+        async with agent_command.agent(environment, log):
+            await is_named("/without-agent")
+            assert (await get(port, "/adopted"))[0] == 502
+            await is_named("/adopted")
 
 
 @pytest.mark.process

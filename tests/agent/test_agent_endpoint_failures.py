@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.nginx_error_lines import VICTIM, error_line
 from gatehouse.agent.nginx import endpoint_failures
 from gatehouse.agent.nginx.endpoint_failures import EndpointFailures
-
-
-def line(text: str, endpoint: str = "10.0.0.1:8443", request: str = "GET / HTTP/1.1") -> str:
-    return (
-        f"2026/11/24 09:15:07 [error] 7#7: *1 {text} upstream, client: 10.0.0.9, server: , "
-        f'request: "{request}", upstream: "https://{endpoint}/", host: "a.example"'
-    )
+from gatehouse.agent.nginx.failed_attempts import failed_attempts
 
 
 def counted(*lines: str) -> dict[tuple[str, str], float]:
     failures = EndpointFailures()
-    failures.count(lines)
+    failures.count(failed_attempts(lines))
     return {
         (sample.labels["endpoint"], sample.labels["reason"]): sample.value
         for sample in failures.samples()
@@ -44,23 +39,19 @@ def counted(*lines: str) -> dict[tuple[str, str], float]:
     ],
 )  # fmt: skip
 def test_message_has_the_reason_of_the_access_log(text: str, reason: str) -> None:
-    assert counted(line(text), line(text)) == {("10.0.0.1:8443", reason): 2}
-
-
-VICTIM = (
-    'x while connecting to upstream, client: 10.0.0.9, server: , request: "GET / HTTP/1.1", '
-    'upstream: "http://10.0.0.66:80/"'
-)
+    assert counted(error_line(text), error_line(text)) == {("10.0.0.1:8443", reason): 2}
 
 
 @pytest.mark.parametrize(
     "forged",
     [
-        line(f'upstream sent invalid header: "{VICTIM}" while reading response header from'),
-        line(f'upstream sent invalid header: "a" {VICTIM}" while reading response header from'),
-        line("x while connecting to", request='GET /", upstream: "http://10.0.0.66:80/'),
-        line('does not match "a" while connecting to', request=VICTIM),
-        line("x while connecting to", endpoint='", upstream: "http://10.0.0.66:80'),
+        error_line(f'upstream sent invalid header: "{VICTIM}" while reading response header from'),
+        error_line(
+            f'upstream sent invalid header: "a" {VICTIM}" while reading response header from'
+        ),
+        error_line("x while connecting to", request='GET /", upstream: "http://10.0.0.66:80/'),
+        error_line('does not match "a" while connecting to', request=VICTIM),
+        error_line("x while connecting to", endpoint='", upstream: "http://10.0.0.66:80'),
         VICTIM,
         f'2026/11/24 09:15:07 [error] 7#7: *1 open() "/{VICTIM}" failed, client: 10.0.0.9',
     ],
@@ -71,7 +62,7 @@ def test_text_of_clients_and_backends_does_not_count_for_other_endpoints(forged:
 
 @pytest.mark.parametrize("endpoint", ["10.0.0.1:80", "[fd00::1]:8080"])
 def test_addresses_of_both_families_subrequests_and_grpc_are_counted(endpoint: str) -> None:
-    text = line("connect() failed while connecting to", endpoint)
+    text = error_line("connect() failed while connecting to", endpoint)
     mirrored = text.replace(", upstream: ", ', subrequest: "/mirror", upstream: ')
     grpc = text.replace(f"https://{endpoint}/", f"grpc://{endpoint}")
     assert counted(text, mirrored, grpc) == {(endpoint, "connection_failure"): 3}
@@ -89,7 +80,7 @@ def test_number_of_counted_endpoints_is_limited(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(endpoint_failures, "MAX_COUNTED_ENDPOINTS", 2)
     text = "connect() failed (111: Connection refused) while connecting to"
     hosts = ("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.1:1")
-    assert counted(*(line(text, host) for host in hosts)) == {
+    assert counted(*(error_line(text, host) for host in hosts)) == {
         ("10.0.0.1:1", "connection_failure"): 2,
         ("10.0.0.2:1", "connection_failure"): 1,
     }

@@ -23,6 +23,7 @@ WIRE = {
     "RUNTIME_LIMITS": "gatehouse.runtime-limits",
     "LIMIT_SHARES": "gatehouse.limit-shares",
     "LOG_FORWARDING": "access-log",
+    "FAILURE_CAUSES": "failure-causes",
     "TRACE_MODULE": "traces",
     "NGINX_REJECTED": "NGINX rejected the configuration",
     "SIDECAR_CONFIG_TYPE": "gatehouse.companion.Description",

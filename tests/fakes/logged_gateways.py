@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,10 @@ from gatehouse.agent.connection_metrics import (
     ConnectionFormat,
     ConnectionMetrics,
 )
+from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.agent.nginx.failed_attempts import failed_attempts
+from gatehouse.agent.nginx.failure_causes import FailureCauses
 from gatehouse.agent.nginx.main_conf import connection_log_directive, request_log_directive
 from gatehouse.agent.request_lines import ENVOY_LINES, NGINX_LINES, Format
 from gatehouse.agent.request_metrics import RouteMetrics
@@ -33,7 +36,9 @@ from gatehouse.compiler.backends.nginx import stream
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.dataplane import connection_counts, request_log
 
-ABLE = msgspec.structs.replace(nginx.NginxCapabilities.parse("1.31.3"), access_log=True)
+ABLE = msgspec.structs.replace(
+    nginx.NginxCapabilities.parse("1.31.3"), access_log=True, failure_causes=True
+)
 
 PROXIES = ("nginx", "envoy")
 
@@ -56,11 +61,16 @@ class LoggedGateway(msgspec.Struct, frozen=True):
     """Last text of the proxy about a failure, by the name of the backend."""
     error_log: Path | None = None
     """Error log of NGINX."""
+    causes: FailureCauses | None = None
+    """Causes in the error log of NGINX."""
 
     def lines(self) -> list[str]:
-        """Return the complete lines of the log."""
-        text = self.log.read_text(errors="surrogateescape")
-        return text[: text.rfind("\n") + 1].splitlines()
+        """Return the complete lines of the log, as an agent writes them."""
+        data = self.log.read_bytes()
+        data = data[: data.rfind(b"\n") + 1]
+        if self.causes is not None:
+            data = b"".join(entries for _, entries in self.causes.access_entries(data))
+        return data.decode(errors="surrogateescape").splitlines()
 
     def entries(self) -> list[dict[str, Any]]:
         """Return all entries."""
@@ -88,22 +98,30 @@ async def logged(proxy: str, gateway: GatewayConfiguration) -> AsyncIterator[Log
         if proxy == "envoy":
             async with envoy_serving.serving(gateway, output=output) as served:
                 file = served.running.log.with_name(request_log.FILE)
-                async with _counting(file, ENVOY_LINES, ENVOY_CONNECTIONS) as metrics:
+                counting = _counting(file, ENVOY_LINES, ENVOY_CONNECTIONS, lambda lines: lines)
+                async with counting as metrics:
                     yield LoggedGateway(served.address, output, *metrics)
             return
         address = f"{loopback_network()}.2"
         bound = msgspec.structs.replace(gateway, bind_address=address)
         file = directory / request_log.FILE
+        error_log = ErrorLog(directory / "error.log")
+        causes = FailureCauses(error_log.read)
+        error_log.observe = lambda lines: causes.remember(failed_attempts(lines))
+        error_log.read()
         async with (
             running_nginx(bound, directory, output),
-            _counting(file, NGINX_LINES, NGINX_CONNECTIONS) as metrics,
+            _counting(file, NGINX_LINES, NGINX_CONNECTIONS, causes.request_lines) as metrics,
         ):
-            yield LoggedGateway(address, output, *metrics, directory / "error.log")
+            yield LoggedGateway(address, output, *metrics, directory / "error.log", causes)
 
 
 @contextlib.asynccontextmanager
 async def _counting(
-    file: Path, log_format: Format, connection_format: ConnectionFormat
+    file: Path,
+    log_format: Format,
+    connection_format: ConnectionFormat,
+    completed: Callable[[bytes], bytes],
 ) -> AsyncIterator[tuple[RouteMetrics, ConnectionMetrics, dict[str, str]]]:
     labels = {"gateway": "gw"}
     failures: dict[str, str] = {}
@@ -111,7 +129,7 @@ async def _counting(
     def on_failure(backend: str, text: str) -> None:
         failures[backend.rpartition("/")[2]] = text
 
-    requests = RouteMetrics(file, log_format, labels, on_failure)
+    requests = RouteMetrics(file, log_format, labels, on_failure, completed)
     connections = ConnectionMetrics(
         file.with_name(connection_counts.CONNECTIONS_FILE), connection_format, labels
     )

@@ -184,6 +184,7 @@ def _nginx_of(case: str) -> nginx.NginxCapabilities:
         connectors=True,
         authenticators=True,
         access_log=True,
+        failure_causes=True,
     )
 
 

@@ -121,7 +121,7 @@ class ConnectionMetrics(CountedLog[_Rule, _Backend]):
     backend_family = families.BACKEND_CONNECTIONS
 
     def __init__(self, path: Path, log_format: ConnectionFormat, labels: Mapping[str, str]) -> None:
-        super().__init__(path, "connection log", _Rule, _Backend, labels)
+        super().__init__(path, "connection log", _Rule, _Backend, labels, lambda lines: lines)
         self._format = log_format
 
     def _count(self, text: bytes, lines: list[bytes]) -> None:

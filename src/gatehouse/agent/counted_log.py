@@ -35,6 +35,7 @@ class CountedLog(ABC, Generic[RuleT, BackendT]):
     """Metrics of the lines in the file `path`, which is called `name` in messages.
 
     `rule` and `backend` create values from labels, to which those of the data plane belong.
+    `completed` returns lines with what is known apart from them.
     """
 
     page_families: Sequence[Family]
@@ -49,7 +50,9 @@ class CountedLog(ABC, Generic[RuleT, BackendT]):
         rule: Callable[[str], RuleT],
         backend: Callable[[str], BackendT],
         labels: Mapping[str, str],
+        completed: Callable[[bytes], bytes],
     ) -> None:
+        self._completed = completed
         self._file = DrainedFile(path, self.count, name, _READ_BYTES)
         self._malformed = 0
         self._rules = BoundedSeries(
@@ -67,7 +70,7 @@ class CountedLog(ABC, Generic[RuleT, BackendT]):
         """Count complete lines. Return the number of bytes, which is all."""
         # Clients choose methods: the number of heads is limited only by the size of the data.
         groups: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        for line in data.removesuffix(b"\n").split(b"\n"):
+        for line in self._completed(data).removesuffix(b"\n").split(b"\n"):
             head, _, numbers = line.rpartition(_SEPARATOR)
             groups[head].append(numbers)
         for head, lines in groups.items():

@@ -17,6 +17,8 @@ log = structlog.get_logger("gatehouse.agent")
 TRUNCATE_BYTES = 16 << 20
 """Size limit. A larger log is truncated; NGINX appends, so it continues at the start."""
 
+_LAST_BYTES = 1 << 20
+
 _PREFIX = re.compile(r"^(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d )?(\[\w+\] )?(\d+#\d+: )?")
 _SEVERE = re.compile(r"\[(emerg|alert|crit|critical)\]|^nginx: \[emerg\]")
 _MINOR = re.compile(r"^\S+ \S+ \[(notice|info|debug)\]")
@@ -29,7 +31,10 @@ class ErrorLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.observe: Callable[[list[str]], None] = lambda _lines: None
-        """Function that gets all lines that `forward` reads."""
+        """Function that gets all lines that are read."""
+        self._read_to: int | None = None
+        """Position of the first line that was not read; None: nothing was read."""
+        self._unforwarded: list[str] = []
 
     def position(self) -> int:
         """Return the current end of the log, for a later call of `lines`."""
@@ -51,6 +56,11 @@ class ErrorLog:
         whole = data[: data.rfind(b"\n") + 1]
         return whole.decode(errors="replace").splitlines(), start + len(whole)
 
+    def last_lines(self) -> list[str]:
+        """Return the last complete lines, of at most `_LAST_BYTES`. The first may lack its
+        start."""
+        return self.lines(max(self.position() - _LAST_BYTES, 0))[0]
+
     def truncate_if_large(self) -> bool:
         """Truncate the log if it exceeds `TRUNCATE_BYTES`. Return whether it did."""
         if self.position() <= TRUNCATE_BYTES:
@@ -64,11 +74,11 @@ class ErrorLog:
 
         At most the last 100 lines per second are copied. `source` names the process in the events.
         """
-        position = self.position()
+        self.read()
         while True:
             await asyncio.sleep(1.0)
-            lines, position = self.lines(position)
-            self.observe(lines)
+            self.read()
+            lines, self._unforwarded = self._unforwarded, []
             for line in lines[-100:]:
                 record = log.error if is_severe(line) else log.warning
                 (log.info if _MINOR.match(line) else record)(
@@ -77,7 +87,15 @@ class ErrorLog:
             if len(lines) > 100:
                 log.warning(f"{source} messages skipped", count=len(lines) - 100)
             if self.truncate_if_large():
-                position = 0
+                self._read_to = 0
+
+    def read(self) -> None:
+        """Read lines that are new since the last call; none at the first call."""
+        if self._read_to is None:
+            self._read_to = self.position()
+        lines, self._read_to = self.lines(self._read_to)
+        self.observe(lines)
+        self._unforwarded += lines
 
 
 def emergency_messages(lines: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gatehouse.agent.request_families import METHODS, NO_STATUS, OTHER, STATUS_CLASSES
 from gatehouse.dataplane.backend_failures import BACKEND_FAILURES, RESET
+from gatehouse.dataplane.failed_attempts import MARK
 from gatehouse.dataplane.request_log import NGINX_NUMBERS
 
 _MISSING = (b"-", b"")
@@ -22,6 +23,9 @@ _CLASSES = {name[:1].encode(): name for name in STATUS_CLASSES}
 _NO_ENDPOINT, _CONNECTION_FAILURE, _TIMEOUT = "no_endpoint", "connection_failure", "timeout"
 _OWN_REASONS = {text.encode(): text for text in (_NO_ENDPOINT, _CONNECTION_FAILURE, _TIMEOUT)}
 """Reasons of responses by NGINX itself that still concern the backend."""
+
+_CAUSES = {failure.reason.encode(): failure.reason for failure in BACKEND_FAILURES}
+"""Causes from the error log of NGINX."""
 
 _CLOSED = "client_closed"
 """Reason of a request whose client closed the connection."""
@@ -118,6 +122,7 @@ class Batch:
 
 def _nginx_head(text: bytes) -> Head:
     route, backend, reason, status, method = text.split(b"\t", 4)
+    reason, _, cause = reason.partition(MARK.encode())
     status_class = _CLASSES.get(status[:1], NO_STATUS)
     return Head(
         _present(route),
@@ -128,7 +133,7 @@ def _nginx_head(text: bytes) -> Head:
         # A location that answers itself may ask the authenticator, which is no endpoint.
         forwards=reason in _MISSING,
         concerns_backend=reason in _OWN_REASONS,
-        reason=_OWN_REASONS.get(reason) or _NGINX_REASONS.get(status, OTHER),
+        reason=_CAUSES.get(cause) or _OWN_REASONS.get(reason) or _NGINX_REASONS.get(status, OTHER),
         reason_answered="backend_protocol" if status == _HTTP_09 else "",
     )
 

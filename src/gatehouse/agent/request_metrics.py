@@ -82,6 +82,7 @@ class RouteMetrics(CountedLog[_Rule, _Backend]):
     """Metrics of the requests in the file `path`, each with `labels` of the data plane.
 
     `on_failure` gets a backend, and the text of the proxy about why no endpoint responded.
+    `completed` returns lines of NGINX with the causes of failures.
     """
 
     page_families = families.REQUEST_FAMILIES
@@ -93,8 +94,9 @@ class RouteMetrics(CountedLog[_Rule, _Backend]):
         log_format: Format,
         labels: Mapping[str, str],
         on_failure: Callable[[str, str], None] = lambda _backend, _text: None,
+        completed: Callable[[bytes], bytes] = lambda lines: lines,
     ) -> None:
-        super().__init__(path, "request log", _Rule, _Backend, labels)
+        super().__init__(path, "request log", _Rule, _Backend, labels, completed)
         self._format, self._on_failure = log_format, on_failure
 
     def _count(self, text: bytes, lines: list[bytes]) -> None:

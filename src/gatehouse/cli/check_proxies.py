@@ -79,6 +79,7 @@ class NginxTest:
             connectors=True,
             authenticators=True,
             access_log=True,
+            failure_causes=True,
         )
 
     def rejections(self, engine: Engine, gateway: Key) -> Iterator[ProxyRejection]:

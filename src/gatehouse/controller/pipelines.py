@@ -73,6 +73,7 @@ def _nginx_capabilities(
             authenticators=features.AUTHENTICATORS in instance.features,
             access_log=features.LOG_FORWARDING in instance.features,
             traces=features.TRACE_MODULE in instance.features,
+            failure_causes=features.FAILURE_CAUSES in instance.features,
             api_actions=features.API_ACTION in instance.features,
         )
         for instance in instances

@@ -18,6 +18,10 @@ ENDPOINTS = "endpoints"
 LOG_FORWARDING = "access-log"
 """Feature of an NGINX agent: it forwards access log entries from NGINX's standard output."""
 
+FAILURE_CAUSES = "failure-causes"
+"""Feature of an NGINX agent: it replaces the marks of failed requests by their causes
+(:mod:`~gatehouse.dataplane.failed_attempts`)."""
+
 TRACE_MODULE = "traces"
 """Feature of an NGINX agent: it loads the module ngx_otel_module for file sets with traces."""
 

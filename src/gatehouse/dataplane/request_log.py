@@ -20,7 +20,8 @@ SEPARATOR = "|"
 """Separator of head and numbers. Numbers never contain it."""
 
 NGINX_HEAD = ("route", "backend", "reason", "status", "method")
-"""``reason``: set if the location answers itself."""
+"""``reason``: set if the location answers itself. A mark may follow
+(:mod:`gatehouse.dataplane.failed_attempts`)."""
 
 NGINX_NUMBERS = ("duration", "header_times", "response_times", "received", "sent")
 """Durations are in seconds; those of all attempts are in ``header_times`` and ``response_times``,

@@ -13,20 +13,10 @@ from gatehouse.inspection.data_plane_metrics import MetricsPage
 from gatehouse.inspection.status_report import ReportedBackend, ReportedObject
 
 _COUNTER = "gatehouse_backend_requests_total"
-_ENDPOINT_COUNTER = "gatehouse_agent_endpoint_failures_total"
-
-_CONNECTION_FAILURE = "connection_failure"
-"""Reason that NGINX also counts for failed TLS handshakes."""
-
-_REFUSED = (
-    "the endpoint refused or closed the connection. Check that {port} is the right targetPort of"
-    " {backend}"
-)
-"""Cause of connection failures of NGINX that were no handshakes."""
 
 _CAUSES = {
-    "connection_failure": "the endpoint refused or closed the connection, or a TLS handshake of"
-    " NGINX with it failed. Check that {port} is the right targetPort of {backend}",
+    "connection_failure": "the endpoint refused or closed the connection. Check that {port} is the"
+    " right targetPort of {backend}",
     "backend_certificate": "the certificate of the endpoint is not valid for the BackendTLSPolicy"
     " of {backend}. Check its hostname, its CA certificates and the expiry of the certificate",
     "backend_tls": "the TLS handshake failed. Check that the port of the endpoint speaks TLS, as"
@@ -101,45 +91,28 @@ def _failures(
     endpoints: Mapping[str, tuple[str, ...]], pages: Sequence[MetricsPage]
 ) -> tuple[ExplainedFailure, ...]:
     """Return the failures of backends. ``endpoints``: the addresses of each."""
-    counts = _counts(pages, _COUNTER, "backend")
-    attempts = _counts(pages, _ENDPOINT_COUNTER, "endpoint")
+    counts = _counts(pages)
     totals = Counter[str]()
     for (label, _), number in counts.items():
         totals[label] += number
     result = []
     for name, addresses in endpoints.items():
         label = name.replace(" ", "/", 1)
+        port = addresses[0].rpartition(":")[2] if addresses else "the port of the endpoint"
         for (other, reason), number in sorted(counts.items()):
             if other == label and reason and number:
-                cause = _cause(reason, name, addresses, attempts)
+                cause = failure_cause(reason, name, port)
                 result.append(ExplainedFailure(name, reason, number, totals[label], cause))
     return tuple(result)
 
 
-def _cause(
-    reason: str, backend: str, addresses: Sequence[str], attempts: Mapping[tuple[str, str], int]
-) -> str:
-    """Return the cause of a reason. ``attempts``: failed attempts by address and reason."""
-    texts = {**_CAUSES, _CONNECTION_FAILURE: _REFUSED}
-    causes = {
-        own: (texts[own], address)
-        for (address, own), number in sorted(attempts.items(), key=lambda item: item[1])
-        if reason == _CONNECTION_FAILURE and address in addresses and own in texts and number
-    }
-    first = addresses[0] if addresses else ""
-    return "; ".join(
-        text.format(backend=backend, port=address.rpartition(":")[2] or "the port of the endpoint")
-        for text, address in reversed(causes.values() or [(_CAUSES.get(reason, ""), first)])
-    )
-
-
-def _counts(pages: Iterable[MetricsPage], counter: str, label: str) -> Counter[tuple[str, str]]:
-    """Return the values of a counter by a label and the label ``reason``."""
+def _counts(pages: Iterable[MetricsPage]) -> Counter[tuple[str, str]]:
+    """Return the numbers of requests by backend and reason."""
     result = Counter[tuple[str, str]]()
     for page in pages:
-        lines = [line for line in page.text.splitlines() if line.startswith(counter)]
+        lines = [line for line in page.text.splitlines() if line.startswith(_COUNTER)]
         for family in text_string_to_metric_families("\n".join([*lines, ""])):
             for sample in family.samples:
                 labels = sample.labels
-                result[labels[label], labels.get("reason", "")] += int(sample.value)
+                result[labels["backend"], labels.get("reason", "")] += int(sample.value)
     return result

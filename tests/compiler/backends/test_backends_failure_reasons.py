@@ -7,7 +7,7 @@ import contextlib
 import datetime
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import aiohttp
 import h2.config
 import h2.connection
 import h2.errors
+import h2.events
 import msgspec
 import pytest
 from cryptography import x509
@@ -22,9 +23,11 @@ from cryptography import x509
 from fakes import patience
 from fakes.authority import Authority
 from fakes.envoy_serving import host, plain, route_to
-from fakes.logged_gateways import PROXIES, LoggedGateway, logged
+from fakes.logged_gateways import ABLE, PROXIES, LoggedGateway, logged
 from fakes.loopback import free_port
 from gatehouse.agent.nginx.endpoint_failures import EndpointFailures
+from gatehouse.agent.nginx.failed_attempts import failed_attempts
+from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import Origin
@@ -46,28 +49,24 @@ class Case(msgspec.Struct, frozen=True):
     """A cluster, its backend, and the reason of a request."""
 
     server: str
-    envoy: str
-    nginx: str
+    reason: str
     protocol: Any = "http"
     tls: ir.BackendTls | None = None
-    in_error_log: str = ""
-    """Reason that the error log of NGINX gives; empty: that of the access log."""
 
 
 CASES = {
-    "refused": Case("nothing", CONNECTION, CONNECTION),
-    "refused TLS": Case("nothing", CONNECTION, CONNECTION, tls=TLS),
-    "closed": Case("closing", CONNECTION, CONNECTION),
-    "unknown authority": Case("other authority", CERTIFICATE, CONNECTION, "http", TLS, CERTIFICATE),
-    "other name": Case(
-        "tls", CERTIFICATE, CONNECTION, "http", ir.BackendTls("x.internal", "trust"), CERTIFICATE
-    ),
-    "expired": Case("expired", CERTIFICATE, CONNECTION, "http", TLS, CERTIFICATE),
-    "TLS to a plain port": Case("plain", HANDSHAKE, CONNECTION, "http", TLS, HANDSHAKE),
-    "plain to a TLS port": Case("alerting", PROTOCOL, PROTOCOL),
-    "HTTP/2 to HTTP/1.1": Case("plain", PROTOCOL, PROTOCOL, "h2c"),
-    "gRPC to HTTP/1.1": Case("plain", PROTOCOL, PROTOCOL, "grpc"),
-    "HTTP/1.1 to HTTP/2": Case("http2", PROTOCOL, PROTOCOL),
+    "refused": Case("nothing", CONNECTION),
+    "refused TLS": Case("nothing", CONNECTION, tls=TLS),
+    "closed": Case("closing", CONNECTION),
+    "unknown authority": Case("other authority", CERTIFICATE, tls=TLS),
+    "other name": Case("tls", CERTIFICATE, tls=ir.BackendTls("x.internal", "trust")),
+    "expired": Case("expired", CERTIFICATE, tls=TLS),
+    "gRPC and expired": Case("expired", CERTIFICATE, "grpc", TLS),
+    "TLS to a plain port": Case("plain", HANDSHAKE, tls=TLS),
+    "plain to a TLS port": Case("alerting", PROTOCOL),
+    "HTTP/2 to HTTP/1.1": Case("plain", PROTOCOL, "h2c"),
+    "gRPC to HTTP/1.1": Case("plain", PROTOCOL, "grpc"),
+    "HTTP/1.1 to HTTP/2": Case("http2", PROTOCOL),
 }
 
 
@@ -78,6 +77,7 @@ WHY = {
     "unknown authority": "unable_to_get_local_issuer_certificate",
     "other name": "SAN_matcher",
     "expired": "certificate_has_expired",
+    "gRPC and expired": "certificate_has_expired",
     "TLS to a plain port": "WRONG_VERSION_NUMBER",
 }
 """Word in the text of Envoy about a failure."""
@@ -166,11 +166,81 @@ async def failing(
         yield await stack.enter_async_context(logged(proxy, gateway)), endpoints
 
 
+async def _requests_on_one_connection(address: str, paths: Sequence[str]) -> None:
+    """Send requests by HTTP/2 at once, and wait for the responses."""
+    state = h2.connection.H2Connection()
+    state.initiate_connection()
+    reader, writer = await asyncio.open_connection(address, 8080)
+    for path in paths:
+        pairs = {"method": "GET", "path": path, "scheme": "http", "authority": "a.example"}
+        headers = [(f":{name}", value) for name, value in pairs.items()]
+        state.send_headers(state.get_next_available_stream_id(), headers, end_stream=True)
+    writer.write(state.data_to_send())
+    ended = 0
+    async with patience.limit():
+        while ended < len(paths):
+            events = state.receive_data(await reader.read(1 << 16))
+            ended += sum(isinstance(event, h2.events.StreamEnded) for event in events)
+            writer.write(state.data_to_send())
+    writer.close()
+
+
+async def test_requests_of_one_http2_connection_have_their_own_reasons(tmp_path: Path) -> None:
+    long = f"/c{[*CASES].index('expired')}?{'x' * 3000}"
+    numbers = {f"/c{number}": name for number, name in enumerate(CASES)}
+    own = {path: name for path, name in numbers.items() if "gRPC" not in name}
+    async with failing("nginx", tmp_path) as (served, _):
+        await _requests_on_one_connection(served.address, [*own, *own])
+        await patience.until(lambda: len(served.entries()) == 2 * len(own))
+        reasons = {(entry["path"], entry["reason"]) for entry in served.entries()}
+        assert reasons == {(path, CASES[name].reason) for path, name in own.items()}
+        # NGINX cuts the line of its error log before the endpoint.
+        await _requests_on_one_connection(served.address, [long])
+        await patience.until(lambda: len(served.entries()) == 2 * len(own) + 1)
+        assert served.entries()[-1]["reason"] == CERTIFICATE
+
+
+async def test_reason_is_that_of_the_last_attempt(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    expired = _context(authority, ends=-datetime.timedelta(hours=1))
+    trust = ir_gateway.TrustBundle("trust", authority.pem)
+    entries = []
+    async with server("nothing", None) as refusing, server("expired", expired) as rejected:
+        cluster = ir.Cluster("c0", (refusing, rejected), "http", TLS)
+        retried = route_to("c0", "shop/c0/0/0", "/", retry=ir.Retry(2))
+        gateway = plain([host("", retried)], [cluster], trust_bundles=(trust,))
+        async with logged("nginx", gateway) as served, aiohttp.ClientSession() as client:
+            for path in map("/{}".format, range(8)):
+                async with client.get(f"http://{served.address}:8080{path}"):
+                    entries.append(await served.entry(path=path))
+    assert all(entry["attempts"] > 1 for entry in entries)
+    assert {(entry["endpoint"], entry["reason"]) for entry in entries} == {
+        (f"{refusing.address}:{refusing.port}", CONNECTION),
+        (f"{rejected.address}:{rejected.port}", CERTIFICATE),
+    }
+
+
+def test_agents_that_replace_no_marks_get_none() -> None:
+    gateway = plain([host("", route_to("c0", "shop/c0/0/0", "/"))], [ir.Cluster("c0", ())])
+    earlier = msgspec.structs.replace(ABLE, failure_causes=False)
+    marked = {
+        able.failure_causes: [
+            path
+            for path, file in nginx.NginxGenerator(able).generate(gateway).file_set.files.items()
+            if b"gh_log_mark" in file.content
+        ]
+        for able in (ABLE, earlier, nginx.NginxCapabilities.common([ABLE, earlier]))
+        if able is not None
+    }
+    assert marked[False] == []
+    assert sorted(marked[True]) == ["gatehouse/access_log.conf", "gatehouse/request_log.conf"]
+
+
 @pytest.mark.parametrize("proxy", PROXIES)
 async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
     proxy: str, tmp_path: Path
 ) -> None:
-    expected = {name: getattr(case, proxy) for name, case in CASES.items()}
+    expected = {name: case.reason for name, case in CASES.items()}
     reasons: dict[str, str] = {}
     counted: dict[str, str] = {}
     in_error_log: dict[str, str] = {}
@@ -192,19 +262,15 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
                 }
         if served.error_log is not None:
             failures = EndpointFailures()
-            failures.count(served.error_log.read_text().splitlines())
+            failures.count(failed_attempts(served.error_log.read_text().splitlines()))
             in_error_log = {
                 endpoints[sample.labels["endpoint"]]: sample.labels["reason"]
                 for sample in failures.samples()
             }
     assert reasons == expected
-    # NGINX does not count bytes from an endpoint that are no response.
-    in_metric = {"HTTP/2 to HTTP/1.1", "gRPC to HTTP/1.1"} if proxy == "nginx" else set()
     for number, name in enumerate(CASES):
-        assert counted[f"c{number}"] == (CONNECTION if name in in_metric else expected[name]), name
+        assert counted[f"c{number}"] == expected[name], name
         if proxy == "envoy" and name in WHY:
             assert WHY[name] in served.failures[f"c{number}"]
     if proxy == "nginx":
-        assert in_error_log == {
-            name: case.in_error_log or case.nginx for name, case in CASES.items()
-        }
+        assert in_error_log == expected

@@ -103,7 +103,10 @@ class NginxAgent:
             lambda: self.applier.confirmed or "", self.revisions.certificate_chains
         )
         labels = options.metric_labels
-        self.requests = RouteMetrics(self.paths.request_log, request_lines.NGINX_LINES, labels)
+        completed = self.supervisor.causes.request_lines
+        self.requests = RouteMetrics(
+            self.paths.request_log, request_lines.NGINX_LINES, labels, completed=completed
+        )
         self.connections = ConnectionMetrics(self.paths.connection_log, NGINX_CONNECTIONS, labels)
         status = self.paths.version_socket if STATUS in binary.modules else None
         self.metrics = AgentMetrics(labels, self.samples, status, self._more_samples)

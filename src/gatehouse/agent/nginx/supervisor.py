@@ -22,6 +22,8 @@ from gatehouse.agent.nginx import handover
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.endpoint_failures import EndpointFailures
+from gatehouse.agent.nginx.failed_attempts import failed_attempts
+from gatehouse.agent.nginx.failure_causes import FailureCauses
 from gatehouse.agent.nginx.paths import NginxPaths
 from gatehouse.runtime import procfs
 from gatehouse.runtime.held_sockets import HeldSockets
@@ -52,8 +54,9 @@ class NginxSupervisor(SupervisedProcess):
         """Called before a master starts. Raises OSError if it must not start."""
         self.error_log = ErrorLog(paths.error_log)
         self.failures = EndpointFailures()
-        self.error_log.observe = self.failures.count
-        self.access_log = LogForwarder(paths.access_log)
+        self.error_log.observe = self._observe
+        self.causes = FailureCauses(self.error_log.read)
+        self.access_log = LogForwarder(paths.access_log, pieces=self.causes.access_entries)
         self._binary = binary
         self._paths = paths
         self._drain = drain
@@ -67,6 +70,12 @@ class NginxSupervisor(SupervisedProcess):
         """Workers of dead masters that may still finish requests."""
         self._retiring: set[asyncio.Task[None]] = set()
 
+    def _observe(self, lines: list[str]) -> None:
+        """Take new lines of the error log."""
+        attempts = list(failed_attempts(lines))
+        self.failures.count(attempts)
+        self.causes.remember(attempts)
+
     async def adopt(self) -> bool:
         """Adopt a running master, or clean up after a dead one. Return whether one was adopted."""
         try:
@@ -76,6 +85,8 @@ class NginxSupervisor(SupervisedProcess):
         master = masters.adopt_master(self._paths)
         if master is not None:
             self.adopt_process(master)
+            # Requests may have ended while no agent ran.
+            self.causes.remember(failed_attempts(self.error_log.last_lines()))
             self._retire(masters.stray_workers(self._paths, master.pid))
             return True
         leader = masters.read_pid_file(self._paths)

@@ -35,6 +35,9 @@ ROUTE_VARIABLE, BACKEND_VARIABLE, REASON_VARIABLE = (
 )
 """Variables that locations set."""
 
+MARK_VARIABLE = "$gh_log_mark"
+"""Variable of the mark; empty for most requests (:mod:`gatehouse.dataplane.failed_attempts`)."""
+
 _OUTPUT = ("/dev/stdout", "buffer=64k", "flush=1s")
 """NGINX inherits the standard output. It writes in blocks, which cost a hundredth of the calls."""
 
@@ -145,7 +148,7 @@ def access_log_file(
     unsupported: tuple[Unsupported, ...] = ()
     missing = log_lines.missing_number(settings.style)
     traced = edge.traces is not None and capabilities.traces
-    line = _line(gateway, settings.style, traced=traced)
+    line = _line(gateway, settings.style, capabilities, traced=traced)
     definitions = [*_maps(missing), _log_format("escape=json", *line)]
     if settings.nginx.text:
         try:
@@ -180,10 +183,14 @@ def _condition(settings: AccessLog) -> list[Directive]:
     ]
 
 
-def _line(gateway: str, style: Style, *, traced: bool) -> list[str]:
+def _line(
+    gateway: str, style: Style, capabilities: NginxCapabilities, *, traced: bool
+) -> list[str]:
     """Return the text of an entry, in pieces that NGINX joins. ``traced``: NGINX begins traces."""
     listener = _FIELDS["listener"].format(gateway=quoting.quote_text_literal(gateway)[1:-1])
     own = {"listener": listener} | ({"trace_id": "$otel_trace_id"} if traced else {})
+    if capabilities.failure_causes:
+        own["reason"] = _FIELDS["reason"] + MARK_VARIABLE
     # The first variable is a map whose pattern sets those of the path and the trace.
     return log_lines.line({"time": "$gh_log_time"} | _FIELDS | own, style)
 

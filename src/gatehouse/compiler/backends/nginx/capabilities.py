@@ -32,6 +32,8 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
     """True if the agent forwards access log entries from the standard output of NGINX."""
     traces: bool = False
     """True if the agent loads the module ngx_otel_module."""
+    failure_causes: bool = False
+    """True if the agent replaces marks in logs by causes from the error log."""
 
     @classmethod
     def parse(
@@ -45,6 +47,7 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
         api_actions: bool = False,
         access_log: bool = False,
         traces: bool = False,
+        failure_causes: bool = False,
     ) -> NginxCapabilities:
         """Parse a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
@@ -64,6 +67,7 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
             api_actions,
             access_log,
             traces,
+            failure_causes,
         )
 
     @classmethod
@@ -81,7 +85,10 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
         actions = all(capabilities.api_actions for capabilities in known)
         logs = all(capabilities.access_log for capabilities in known)
         traces = all(capabilities.traces for capabilities in known)
-        return cls(version, modules, named, connectors, authenticators, plus, actions, logs, traces)
+        causes = all(capabilities.failure_causes for capabilities in known)
+        return cls(
+            version, modules, named, connectors, authenticators, plus, actions, logs, traces, causes
+        )
 
     @property
     def auth_request(self) -> bool:

@@ -1,7 +1,7 @@
 """Request log for metrics (:mod:`gatehouse.dataplane.request_log`): its format in NGINX.
 
 The log does not depend on the settings of the access log. Variables that few locations set, or that
-NGINX has anyway, keep its cost low: it has no map and no pattern.
+NGINX has anyway, keep its cost low: it has no pattern, and one map, which NGINX looks up by a hash.
 """
 
 from __future__ import annotations
@@ -9,8 +9,15 @@ from __future__ import annotations
 from gatehouse.compiler.backends.fragments import Fragment
 from gatehouse.compiler.backends.nginx import access_log, names
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
-from gatehouse.compiler.backends.nginx.directives import format_directives, simple_directive
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    block,
+    format_directives,
+    simple_directive,
+)
+from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.dataplane import request_log
+from gatehouse.dataplane.failed_attempts import MARK_FORMAT
 from gatehouse.dataplane.file_set import File
 
 _VALUES = {
@@ -31,10 +38,27 @@ def format_file(capabilities: NginxCapabilities) -> Fragment[File]:
     """Return the file with the log format; none if the agent counts no requests."""
     if not capabilities.access_log:
         return Fragment()
+    values, definitions = _VALUES, list[Directive]()
+    if capabilities.failure_causes:
+        values = _VALUES | {"reason": access_log.REASON_VARIABLE + access_log.MARK_VARIABLE}
+        definitions = [_mark_map()]
     # Escaping would cost 1 µs per request. No value has control characters: the IR replaces them in
     # names, and NGINX rejects methods that have any.
     line = request_log.format_line(
-        request_log.NGINX_HEAD, request_log.NGINX_NUMBERS, _VALUES, tab=r"\t"
+        request_log.NGINX_HEAD, request_log.NGINX_NUMBERS, values, tab=r"\t"
     )
-    directive = simple_directive("log_format", request_log.NGINX_FORMAT, "escape=none", f"'{line}'")
-    return Fragment((File.make(names.REQUEST_LOG, format_directives([directive])),))
+    log_format = simple_directive(
+        "log_format", request_log.NGINX_FORMAT, "escape=none", f"'{line}'"
+    )
+    text = format_directives([*definitions, log_format])
+    return Fragment((File.make(names.REQUEST_LOG, text),))
+
+
+def _mark_map() -> Directive:
+    """Return the map that marks requests without a response of an endpoint."""
+    own = f"{access_log.REASON_VARIABLE}$status"
+    failure = LocalReason.CONNECTION_FAILURE
+    # A gRPC call has the status 200.
+    rows = [simple_directive(key, f'"{MARK_FORMAT}"') for key in
+            ("502", f"{failure}502", f"{failure}200")]  # fmt: skip
+    return block("map", (f'"{own}"', access_log.MARK_VARIABLE), rows)

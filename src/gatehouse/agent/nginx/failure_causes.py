@@ -1,0 +1,103 @@
+"""Causes of failed requests, which take the place of marks in the logs of NGINX.
+
+NGINX writes to its error log when an attempt fails, and to its other logs when the request ends. So
+the error log has the cause of every mark that was read, and the agent needs not wait for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from gatehouse.agent.nginx.failed_attempts import REQUEST_START, FailedAttempt
+from gatehouse.dataplane.failed_attempts import MARK
+
+MAX_CAUSES = 20_000
+"""Maximum number of attempts whose causes are remembered, in about 5 MB. They are those of 2 s,
+before which logs are read, if 10,000 attempts per second fail."""
+
+_REPLACED = b"connection_failure"
+"""Reason of NGINX that is replaced by the cause. Others are exact."""
+
+_MARK = MARK.encode()
+
+_ACCESS_MARK = re.compile(
+    rb'reason(?:":|=)"(?P<reason>[a-z_]*)'
+    rb'(?P<mark>\*(?P<connection>\d+) (?P<text>(?:[^"\\\n]|\\.)*))"'
+)
+"""Mark in an entry of the access log. Values have no quotation mark that is not escaped."""
+
+_REQUEST_MARK = re.compile(
+    rb"^([^\t\n]*\t[^\t\n]*\t[a-z_-]*)\*(\d+) ([^\t\n]*)(?=\t)", re.MULTILINE
+)
+"""Mark in a line of the request log. No value has a tab."""
+
+
+class FailureCauses:
+    """Causes of the last failed attempts. `read` reads what is new in the error log."""
+
+    def __init__(self, read: Callable[[], None]) -> None:
+        self._read = read
+        self._causes: dict[tuple[int, str, int], str] = {}
+        """Causes by connection, endpoint and hash of the start of the request line."""
+
+    def remember(self, attempts: Iterable[FailedAttempt]) -> None:
+        """Remember the causes of attempts. The last attempt of a request at an endpoint counts."""
+        for attempt in attempts:
+            key = _key(attempt.connection, attempt.endpoint, attempt.request)
+            self._causes.pop(key, None)
+            self._causes[key] = attempt.reason
+            if len(self._causes) > MAX_CAUSES:
+                del self._causes[next(iter(self._causes))]
+
+    def access_entries(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield complete entries of the access log, and the same with causes in place of marks.
+
+        An entry with a mark is yielded alone.
+        """
+        end = 0
+        while match := _ACCESS_MARK.search(data, end):
+            if not end:
+                self._read()
+            start = data.rfind(b"\n", end, match.start()) + 1 or end
+            if start > end:
+                yield data[end:start], data[end:start]
+            end = data.find(b"\n", match.end()) + 1 or len(data)
+            reason = self._access_reason(match)
+            entry = data[start : match.start("reason")] + reason + data[match.end("mark") : end]
+            yield data[start:end], entry
+        if end < len(data):
+            yield data[end:], data[end:]
+
+    def _access_reason(self, match: re.Match[bytes]) -> bytes:
+        if match["reason"] != _REPLACED:
+            return match["reason"]
+        # JSON escapes backslashes. The error log has no other character that JSON escapes.
+        cause = self._cause(match["connection"], match["text"].replace(rb"\\", b"\\"))
+        return cause.encode() or _REPLACED
+
+    def request_lines(self, data: bytes) -> bytes:
+        """Return lines of the request log with causes in place of what identifies requests."""
+        # Most blocks have no mark.
+        if _MARK not in data:
+            return data
+        self._read()
+        return _REQUEST_MARK.sub(self._request_line, data)
+
+    def _request_line(self, match: re.Match[bytes]) -> bytes:
+        cause = self._cause(match[2], match[3])
+        return match[1] + (_MARK + cause.encode() if cause else b"")
+
+    def _cause(self, connection: bytes, text: bytes) -> str:
+        """Return the cause of a mark with a text of endpoints and request; empty: not known."""
+        words = text.decode(errors="replace").rsplit(" ", 3)
+        endpoint = words[0].rpartition(" ")[2]
+        request = " ".join(words[1:])
+        cause = self._causes.get(_key(int(connection), endpoint, request))
+        if cause is None and len(request) > REQUEST_START:
+            cause = self._causes.get(_key(int(connection), "", request))
+        return cause or ""
+
+
+def _key(connection: int, endpoint: str, request: str) -> tuple[int, str, int]:
+    return connection, endpoint, hash(request[:REQUEST_START])

@@ -33,6 +33,7 @@ from gatehouse.agent.liveness import LivenessMonitor, LivenessPolicy
 from gatehouse.agent.nginx import main as nginx_agent
 from gatehouse.agent.nginx import metrics as nginx_metrics
 from gatehouse.agent.nginx.endpoint_failures import EndpointFailures
+from gatehouse.agent.nginx.failed_attempts import failed_attempts
 from gatehouse.agent.nginx.plus import metrics as plus_metrics
 from gatehouse.agent.request_lines import NGINX_LINES
 from gatehouse.agent.request_metrics import RouteMetrics
@@ -176,7 +177,7 @@ def of_nginx_agent() -> Iterator[Family]:
     fake = _agent()
     fake.sidecars = [Fake()]
     fake.supervisor.failures = EndpointFailures()
-    fake.supervisor.failures.count([FAILED_HANDSHAKE])
+    fake.supervisor.failures.count(failed_attempts([FAILED_HANDSHAKE]))
     yield from _of_samples(nginx_agent.NginxAgent.samples(fake))
     yield from of_traffic()
     page = nginx_metrics.AgentMetrics({}, lambda: (), Path(), Fake())

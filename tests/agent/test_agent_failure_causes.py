@@ -61,8 +61,8 @@ def test_cause_takes_the_place_of_the_mark(text: str, reason: str) -> None:
     reader = Reader(error_line(text))
     assert reader.reason(mark()) == reason
     line = f"a/b/0\tService/a/s\t{mark()}\t502\tGET|0.1\t-\t0.1\t1\t2\n"
-    expected = line.replace(mark(), f"*{reason}")
-    assert reader.causes.request_lines(line.encode()) == expected.encode()
+    expected = line.replace(mark(), "" if reason == "connection_failure" else f"*{reason}")
+    assert reader.causes.counted_lines(line.encode()) == expected.encode()
 
 
 @pytest.mark.parametrize("reason", ["", "backend_protocol", "timeout"])
@@ -88,7 +88,7 @@ def test_cause_of_another_request_or_attempt_is_none(other: str) -> None:
     reader = Reader(error_line(EXPIRED))
     assert reader.reason(other) == "connection_failure"
     line = f"\t\tconnection_failure{other}\t200\tPOST|0\t-\t0\t1\t2\n".encode()
-    assert reader.causes.request_lines(line) == line.replace(other.encode(), b"")
+    assert reader.causes.counted_lines(line) == line.replace(other.encode(), b"")
 
 
 def test_last_attempt_at_the_last_endpoint_counts() -> None:
@@ -97,6 +97,24 @@ def test_last_attempt_at_the_last_endpoint_counts() -> None:
     # After a redirection to a location, endpoints follow a colon.
     assert reader.reason(mark(f"10.0.0.2:8443 : {ENDPOINT}")) == "backend_tls"
     assert reader.reason(mark(f"{ENDPOINT}, 10.0.0.2:8443")) == "connection_failure"
+
+
+def test_connections_of_listeners_without_http_have_causes() -> None:
+    line = (
+        f"2026/11/24 09:15:07 [error] 7#7: *4 {EXPIRED} upstream, client: 10.0.0.9, server: "
+        f'0.0.0.0:443, upstream: "{ENDPOINT}", bytes from/to client:0/0, bytes from/to upstream:0/0'
+    )
+    reader = Reader(line)
+    for endpoints in (ENDPOINT, f"10.0.0.2:1, {ENDPOINT}"):
+        assert reader.reason(f"*4 {endpoints}") == "backend_certificate"
+        lines = f"a/b/0 Service/a/s up\tconnection_failure*4 {endpoints}\tTCP|0\t1\t2\n".encode()
+        expected = b"a/b/0 Service/a/s up\tconnection_failure*backend_certificate\tTCP|0\t1\t2\n"
+        assert reader.causes.counted_lines(lines) == expected
+    for other in ("*5 10.0.0.1:8443", "*4 10.0.0.2:1", "*4 upstream", "*4 "):
+        assert reader.reason(other) == "connection_failure"
+    # A request is never a connection.
+    assert reader.reason(mark(connection=4)) == "connection_failure"
+    assert Reader(error_line(EXPIRED)).reason(f"*1 {ENDPOINT}") == "connection_failure"
 
 
 def test_requests_of_one_http2_connection_have_their_own_causes() -> None:
@@ -117,7 +135,7 @@ def test_special_characters_of_paths_are_the_same_in_both_logs(path: str) -> Non
     reader = Reader(error_line(EXPIRED, request=request.replace("\\\\", "\\")))
     assert reader.reason(mark(request=request)) == "backend_certificate"
     raw = f"\t\t{mark(request=request)}\t502\tGET|0\t-\t0\t1\t2\n".replace("\\\\", "\\").encode()
-    lines = reader.causes.request_lines(raw)
+    lines = reader.causes.counted_lines(raw)
     assert lines == b"\t\t*backend_certificate\t502\tGET|0\t-\t0\t1\t2\n"
 
 
@@ -175,7 +193,7 @@ def test_error_log_is_read_only_for_blocks_with_marks() -> None:
     reader = Reader()
     good = b'{"reason":"","user_agent":"*1 x"}\n' * 3
     assert reader.entries(good) == good
-    assert reader.causes.request_lines(b"a\tb\t\t200\tGET|1\n") == b"a\tb\t\t200\tGET|1\n"
+    assert reader.causes.counted_lines(b"a\tb\t\t200\tGET|1\n") == b"a\tb\t\t200\tGET|1\n"
     assert reader.reads == 0
     assert list(reader.causes.access_entries(b"")) == []
     marked = f'{{"reason":"connection_failure{mark()}"}}\n'.encode()

@@ -111,7 +111,7 @@ async def logged(proxy: str, gateway: GatewayConfiguration) -> AsyncIterator[Log
         error_log.read()
         async with (
             running_nginx(bound, directory, output),
-            _counting(file, NGINX_LINES, NGINX_CONNECTIONS, causes.request_lines) as metrics,
+            _counting(file, NGINX_LINES, NGINX_CONNECTIONS, causes.counted_lines) as metrics,
         ):
             yield LoggedGateway(address, output, *metrics, directory / "error.log", causes)
 
@@ -131,7 +131,7 @@ async def _counting(
 
     requests = RouteMetrics(file, log_format, labels, on_failure, completed)
     connections = ConnectionMetrics(
-        file.with_name(connection_counts.CONNECTIONS_FILE), connection_format, labels
+        file.with_name(connection_counts.CONNECTIONS_FILE), connection_format, labels, completed
     )
     tasks = [asyncio.create_task(metrics.run()) for metrics in (requests, connections)]
     try:

@@ -13,6 +13,7 @@ from gatehouse.agent.counted_log import CountedLog
 from gatehouse.agent.histogram import Histogram
 from gatehouse.agent.request_families import CONNECTION_DURATION_BOUNDS, OTHER, Family
 from gatehouse.dataplane.connection_counts import CONNECTION_NUMBERS
+from gatehouse.dataplane.failed_attempts import MARK
 from gatehouse.runtime.prometheus import Sample
 
 _PROTOCOLS = {b"TCP": "TCP", b"UDP": "UDP"}
@@ -20,13 +21,13 @@ _PROTOCOLS = {b"TCP": "TCP", b"UDP": "UDP"}
 _REASONS = {
     reason.encode(): reason
     for reason in (
-        "no_route", "no_endpoint", "invalid_route", "connection_failure", "timeout",
-        "bad_request", "rejected",
+        "no_route", "no_endpoint", "invalid_route", "connection_failure", "backend_certificate",
+        "backend_tls", "timeout", "bad_request", "rejected",
     )
 }  # fmt: skip
 """Reasons of connections. The agent knows none of the compiler's types."""
 
-_BACKEND_REASONS = ("", "no_endpoint", "connection_failure")
+_BACKEND_REASONS = ("", "no_endpoint", "connection_failure", "backend_certificate", "backend_tls")
 """Reasons of connections that count for the backend."""
 
 
@@ -51,7 +52,8 @@ class ConnectionFormat(NamedTuple):
 def _nginx_head(text: bytes) -> ConnectionHead:
     host, reason, protocol = text.split(b"\t")
     route, backend, _ = host.split(b" ")
-    return _head(route, backend, reason, protocol)
+    own, _, cause = reason.partition(MARK.encode())
+    return _head(route, backend, cause or own, protocol)
 
 
 def _envoy_head(text: bytes) -> ConnectionHead:
@@ -120,8 +122,14 @@ class ConnectionMetrics(CountedLog[_Rule, _Backend]):
     page_families = families.CONNECTION_FAMILIES
     backend_family = families.BACKEND_CONNECTIONS
 
-    def __init__(self, path: Path, log_format: ConnectionFormat, labels: Mapping[str, str]) -> None:
-        super().__init__(path, "connection log", _Rule, _Backend, labels, lambda lines: lines)
+    def __init__(
+        self,
+        path: Path,
+        log_format: ConnectionFormat,
+        labels: Mapping[str, str],
+        completed: Callable[[bytes], bytes] = lambda lines: lines,
+    ) -> None:
+        super().__init__(path, "connection log", _Rule, _Backend, labels, completed)
         self._format = log_format
 
     def _count(self, text: bytes, lines: list[bytes]) -> None:

@@ -19,10 +19,13 @@ class BackendFailure(NamedTuple):
 RESET = "upstream_reset"
 """Start of the details if the connection to the endpoint failed or ended."""
 
+TLS_ERROR = "TLS_error"
+"""Word of the details about a TLS handshake."""
+
 BACKEND_FAILURES = (
     # Before other words: the details may quote names of the endpoint's certificate.
-    BackendFailure("backend_certificate", ("TLS_error", "CERTIFICATE_VERIFY_FAILED")),
-    BackendFailure("backend_tls", ("TLS_error",)),
+    BackendFailure("backend_certificate", (TLS_ERROR, "CERTIFICATE_VERIFY_FAILED")),
+    BackendFailure("backend_tls", (TLS_ERROR,)),
     BackendFailure("backend_protocol", ("{protocol_error",)),
     BackendFailure("timeout", ("timeout",), reset=False),
     BackendFailure("connection_failure"),

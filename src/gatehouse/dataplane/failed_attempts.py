@@ -1,9 +1,9 @@
-"""Marks in the logs of NGINX: requests whose failure at an endpoint only its error log explains.
+"""Marks in the logs of NGINX: failures at an endpoint that only its error log explains.
 
-NGINX has no variable with the cause of a failure. A mark follows the reason in an entry of the
-access log or the request log, and identifies the request in the error log. The agent removes each
-mark. It replaces the reason by the cause in the access log, and the mark by the cause in the
-request log.
+NGINX has no variable with the cause of a failure. A mark follows the reason of a request or
+connection in the access log and in the logs for metrics, and identifies it in the error log. The
+agent removes each mark. It replaces the reason by the cause in the access log, and the mark by the
+cause in the logs for metrics.
 """
 
 from __future__ import annotations
@@ -11,5 +11,8 @@ from __future__ import annotations
 MARK = "*"
 """Start of a mark. No reason contains it. Numbers of connections in the error log start with it."""
 
-MARK_FORMAT = f"{MARK}$connection $upstream_addr $request"
-"""Mark of a request, with NGINX variables."""
+CONNECTION_MARK = f"{MARK}$connection $upstream_addr"
+"""Mark of an L4 connection, with NGINX variables."""
+
+REQUEST_MARK = f"{CONNECTION_MARK} $request"
+"""Mark of a request."""

@@ -130,18 +130,22 @@ def _context(authority: Authority, **more: Any) -> ssl.SSLContext:
     return context
 
 
+def _contexts(authority: Authority, directory: Path) -> dict[str, ssl.SSLContext]:
+    (directory / "other").mkdir()
+    return {
+        "tls": _context(authority),
+        "expired": _context(authority, ends=-datetime.timedelta(hours=1)),
+        "other authority": _context(Authority(directory / "other", "stranger")),
+    }
+
+
 @contextlib.asynccontextmanager
 async def failing(
     proxy: str, directory: Path
 ) -> AsyncIterator[tuple[LoggedGateway, dict[str, str]]]:
     """Serve a route to the backend of each case. Yield the case of each endpoint, too."""
     authority = Authority(directory)
-    (directory / "other").mkdir()
-    contexts = {
-        "tls": _context(authority),
-        "expired": _context(authority, ends=-datetime.timedelta(hours=1)),
-        "other authority": _context(Authority(directory / "other", "stranger")),
-    }
+    contexts = _contexts(authority, directory)
     trust = ir_gateway.TrustBundle("trust", authority.pem)
     async with contextlib.AsyncExitStack() as stack:
         clusters, routes, endpoints = [], [], {}
@@ -274,3 +278,48 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
             assert WHY[name] in served.failures[f"c{number}"]
     if proxy == "nginx":
         assert in_error_log == expected
+
+
+CONNECTIONS = {
+    9000: ("nothing", CONNECTION), 9001: ("other authority", CERTIFICATE),
+    9002: ("expired", CERTIFICATE), 9003: ("plain", HANDSHAKE), 9004: ("tls", ""),
+}  # fmt: skip
+"""Backend and reason of connections to each port."""
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+async def test_reason_of_connections_names_the_failed_handshake(proxy: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    contexts = _contexts(authority, tmp_path)
+    trust = ir_gateway.TrustBundle("trust", authority.pem)
+    reasons: dict[int, str] = {}
+    counted: list[tuple[str, str]] = []
+    async with contextlib.AsyncExitStack() as stack:
+        clusters, listeners = [], []
+        for port, (kind, _) in CONNECTIONS.items():
+            endpoint = await stack.enter_async_context(server(kind, contexts.get(kind)))
+            service = Origin("Service", "shop", kind.replace(" ", "-"))
+            clusters.append(ir.Cluster(f"c{port}", (endpoint,), "tcp", TLS, origin=service))
+            to = (ir_gateway.L4Backend(f"c{port}"),)
+            target = ir_gateway.L4Host("", to, origin=Origin("TCPRoute", "shop", f"r{port}"))
+            listeners.append(ir_gateway.L4Listener(port, "TCP", (target,)))
+        gateway = ir_gateway.GatewayConfiguration(
+            "ns/gw", l4_listeners=tuple(listeners), clusters=tuple(clusters), trust_bundles=(trust,)
+        )
+        served = await stack.enter_async_context(logged(proxy, gateway))
+        for port in CONNECTIONS:
+            reader, writer = await asyncio.open_connection(served.address, port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            reasons[port] = (await served.entry(listener=f"ns/gw:{port}"))["reason"] or ""
+        async with patience.limit():
+            while len(counted) < len(CONNECTIONS):
+                await patience.pause()
+                pattern = (
+                    r'_backend_connections_total{reason="(\w*)",backend="Service/shop/([\w-]+)"'
+                )
+                counted = re.findall(pattern, served.connections.text())
+    assert reasons == {port: reason for port, (_, reason) in CONNECTIONS.items()}
+    assert {(kind.replace("-", " "), reason) for reason, kind in counted} == {*CONNECTIONS.values()}

@@ -1,4 +1,4 @@
-"""Failed attempts of requests at endpoints, from the error log of NGINX.
+"""Failed attempts of requests and L4 connections at endpoints, from the error log of NGINX.
 
 NGINX has no variable with the cause of a failed TLS handshake, so that its other logs cannot tell a
 handshake from a refused connection.
@@ -13,14 +13,17 @@ from typing import NamedTuple
 REQUEST_START = 1000
 """Number of characters that identify a long request. NGINX ends a line after 2,047 bytes."""
 
+_ADDRESS = r"[0-9a-f.:\[\]]{3,45}:\d{1,5}"
+
 _LINE = re.compile(
     r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+: \*(?P<connection>\d+) "
     r'(?P<text>[^"]*?(?:does not match "[^"\s]*")?)'
     r" while (?P<stage>connecting to|SSL handshaking to|reading [\w ]{1,32} from) upstream, "
-    r'client: [^",]*, server: [^"]*, request: "(?:'
-    r'(?P<request>[A-Z_-]+ [^"\s]* HTTP/[\d.]+)", (?:subrequest: "[^"]*", )?'
-    r'upstream: "\w{1,8}://(?P<endpoint>[0-9a-f.:\[\]]{3,45}:\d{1,5})[/"]'
-    rf'|(?P<start>(?=[^"]{{{REQUEST_START}}})[A-Z_-]+ [^"\s]*))'
+    r'client: [^",]*, server: [^"]*, (?:'
+    rf'upstream: "(?P<peer>{_ADDRESS})", bytes '
+    r'|request: "(?P<request>[A-Z_-]+ [^"\s]* HTTP/[\d.]+)", (?:subrequest: "[^"]*", )?'
+    rf'upstream: "\w{{1,8}}://(?P<endpoint>{_ADDRESS})[/"]'
+    rf'|request: "(?P<start>(?=[^"]{{{REQUEST_START}}})[A-Z_-]+ [^"\s]*))'
 )
 """NGINX quotes what clients and backends send. A line that has more of it than the request is not
 used, since the rest could be their text, too."""
@@ -37,7 +40,7 @@ class FailedAttempt(NamedTuple):
     endpoint: str
     """Address and port; empty if the line ends before them."""
     request: str
-    """Request line, or its start."""
+    """Request line, or its start; empty: an L4 connection."""
     reason: str
     """Cause, with the meaning that the reason has in the access log."""
 
@@ -46,7 +49,8 @@ def failed_attempts(lines: Iterable[str]) -> Iterator[FailedAttempt]:
     """Yield the attempts that lines of the error log report."""
     for line in lines:
         if match := _LINE.match(line):
-            request, endpoint = match["request"] or match["start"], match["endpoint"] or ""
+            request = match["request"] or match["start"] or ""
+            endpoint = match["peer"] or match["endpoint"] or ""
             reason = _reason(match["text"], match["stage"])
             yield FailedAttempt(int(match["connection"]), endpoint, request, reason)
 

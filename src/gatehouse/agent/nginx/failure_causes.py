@@ -1,7 +1,8 @@
-"""Causes of failed requests, which take the place of marks in the logs of NGINX.
+"""Causes of failed requests and connections, which take the place of marks in the logs of NGINX.
 
-NGINX writes to its error log when an attempt fails, and to its other logs when the request ends. So
-the error log has the cause of every mark that was read, and the agent needs not wait for it.
+NGINX writes to its error log when an attempt fails, and to its other logs when the request or
+connection ends. So the error log has the cause of every mark that was read, and the agent needs not
+wait for it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _ACCESS_MARK = re.compile(
 )
 """Mark in an entry of the access log. Values have no quotation mark that is not escaped."""
 
-_REQUEST_MARK = re.compile(
-    rb"^([^\t\n]*\t[^\t\n]*\t[a-z_-]*)\*(\d+) ([^\t\n]*)(?=\t)", re.MULTILINE
-)
-"""Mark in a line of the request log. No value has a tab."""
+_COUNTED_MARK = re.compile(rb"^((?:[^\t\n]*\t){1,2}[a-z_-]*)\*(\d+) ([^\t\n]*)(?=\t)", re.MULTILINE)
+"""Mark in a line of a log for metrics. No value has a tab."""
+
+_NAMED = ("backend_certificate", "backend_tls", "backend_protocol")
+"""Causes that NGINX does not tell from connection failures. It tells others itself."""
 
 
 class FailureCauses:
@@ -76,27 +78,29 @@ class FailureCauses:
         cause = self._cause(match["connection"], match["text"].replace(rb"\\", b"\\"))
         return cause.encode() or _REPLACED
 
-    def request_lines(self, data: bytes) -> bytes:
-        """Return lines of the request log with causes in place of what identifies requests."""
+    def counted_lines(self, data: bytes) -> bytes:
+        """Return lines of a log for metrics with causes in place of marks."""
         # Most blocks have no mark.
         if _MARK not in data:
             return data
         self._read()
-        return _REQUEST_MARK.sub(self._request_line, data)
+        return _COUNTED_MARK.sub(self._counted_line, data)
 
-    def _request_line(self, match: re.Match[bytes]) -> bytes:
+    def _counted_line(self, match: re.Match[bytes]) -> bytes:
         cause = self._cause(match[2], match[3])
         return match[1] + (_MARK + cause.encode() if cause else b"")
 
     def _cause(self, connection: bytes, text: bytes) -> str:
         """Return the cause of a mark with a text of endpoints and request; empty: not known."""
-        words = text.decode(errors="replace").rsplit(" ", 3)
-        endpoint = words[0].rpartition(" ")[2]
-        request = " ".join(words[1:])
-        cause = self._causes.get(_key(int(connection), endpoint, request))
+        endpoints, *words = text.decode(errors="replace").rsplit(" ", 3)
+        if not (words and words[-1].startswith("HTTP/")):
+            # A connection. Its last endpoint may follow others.
+            endpoints, words = words[-1] if words else endpoints, []
+        request = " ".join(words)
+        cause = self._causes.get(_key(int(connection), endpoints.rpartition(" ")[2], request))
         if cause is None and len(request) > REQUEST_START:
             cause = self._causes.get(_key(int(connection), "", request))
-        return cause or ""
+        return cause if cause in _NAMED else ""
 
 
 def _key(connection: int, endpoint: str, request: str) -> tuple[int, str, int]:

@@ -103,11 +103,13 @@ class NginxAgent:
             lambda: self.applier.confirmed or "", self.revisions.certificate_chains
         )
         labels = options.metric_labels
-        completed = self.supervisor.causes.request_lines
+        completed = self.supervisor.causes.counted_lines
         self.requests = RouteMetrics(
             self.paths.request_log, request_lines.NGINX_LINES, labels, completed=completed
         )
-        self.connections = ConnectionMetrics(self.paths.connection_log, NGINX_CONNECTIONS, labels)
+        self.connections = ConnectionMetrics(
+            self.paths.connection_log, NGINX_CONNECTIONS, labels, completed
+        )
         status = self.paths.version_socket if STATUS in binary.modules else None
         self.metrics = AgentMetrics(labels, self.samples, status, self._more_samples)
         self.applier.steps.observe = self.metrics.observe

@@ -15,6 +15,7 @@ from gatehouse.compiler.backends.envoy import connection_counts, log_entries, qu
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.ir.access_log import LocalReason, object_rule_text
+from gatehouse.dataplane.backend_failures import BACKEND_FAILURES, TLS_ERROR
 from gatehouse.dataplane.origin import Origin
 
 PROXY_DESTINATION = "%DOWNSTREAM_LOCAL_ADDRESS%"
@@ -37,10 +38,23 @@ def _has(flag: int) -> str:
     return f"response.flags / {2**flag} % 2 == 1"
 
 
+_UPSTREAM = "upstream.transport_failure_reason"
+
+
+def _upstream_has(*words: str) -> str:
+    texts = (f"{_UPSTREAM}.contains('{word}')" for word in words)
+    return " && ".join((f"has({_UPSTREAM})", *texts))
+
+
 _FAILURES = (
     (
         _has(_NO_HEALTHY_HOST),
         log_entries.metadata_value("xds.cluster_metadata", "reason", LocalReason.NO_ENDPOINT),
+    ),
+    *(
+        (_upstream_has(*failure.words), f"'{failure.reason}'")
+        for failure in BACKEND_FAILURES
+        if TLS_ERROR in failure.words
     ),
     (_has(_CONNECTION_FAILURE), f"'{LocalReason.CONNECTION_FAILURE}'"),
     # The TLS handshake of a connection that Envoy terminates.

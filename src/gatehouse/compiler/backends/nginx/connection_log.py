@@ -23,6 +23,7 @@ from gatehouse.compiler.ir.access_log import LocalReason, object_rule_text, obje
 from gatehouse.compiler.ir.http import Cluster
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane import connection_counts, request_log
+from gatehouse.dataplane.failed_attempts import CONNECTION_MARK
 
 _FORMAT = "gatehouse"
 
@@ -32,6 +33,9 @@ share."""
 
 _UNKNOWN_ROUTE = f'"  !{LocalReason.NO_ROUTE}"'
 """Texts of a connection without host."""
+
+_MARK = "$gh_log_mark"
+"""Variable of the mark; empty unless NGINX connected to no endpoint."""
 
 _PASSED_NAME, _ENDED_NAME = "$ssl_preread_server_name", "$ssl_server_name"
 
@@ -115,11 +119,11 @@ def _text(host: LoggedHost) -> str:
 
 
 def connection_log_conf(
-    listeners: Iterable[LoggedListener], edge: DataPlaneSettings, gateway: str
+    listeners: Iterable[LoggedListener], edge: DataPlaneSettings, gateway: str, *, marks: bool
 ) -> str:
     """Write the file that enables the log in the ``stream`` context, after :func:`shared_conf`.
 
-    ``gateway``: ``namespace/name``.
+    ``gateway``: ``namespace/name``. ``marks``: the agent replaces marks of failures.
     """
     known = list(listeners)
     passing = any(listener.protocol == "TLS" for listener in known)
@@ -128,17 +132,18 @@ def connection_log_conf(
     enabled = simple_directive("access_log", _OUTPUT[0], _FORMAT, *_OUTPUT[1:])
     style = edge.access_log.style if edge.access_log is not None else "json"
     fields = _fields(gateway, sni, "$realip_remote_addr" if proxied else "$remote_addr")
+    fields["reason"] = _reason(marks=marks)
     pieces = log_lines.line(fields, style)
     log_format = simple_directive("log_format", _FORMAT, "escape=json", *pieces)
     return format_directives([_time_map(), _endpoint_map(), log_format, enabled])
 
 
-def shared_conf(listeners: Iterable[LoggedListener]) -> str:
+def shared_conf(listeners: Iterable[LoggedListener], *, marks: bool) -> str:
     """Write the file with the maps of all logs of connections, and the format of the log for
     metrics, which the agent enables."""
     values = {
         "host": "$gh_log_host",
-        "reason": "$gh_log_reason",
+        "reason": _reason(marks=marks),
         "protocol": "$protocol",
         "duration": "$session_time",
         "received": "$bytes_received",
@@ -153,7 +158,13 @@ def shared_conf(listeners: Iterable[LoggedListener]) -> str:
     log_format = simple_directive(
         "log_format", connection_counts.NGINX_CONNECTION_FORMAT, "escape=none", f"'{line}'"
     )
-    return format_directives([*_listener_maps(listeners), _reason_map(), log_format])
+    mark_map = block("map", ("$status", _MARK), [simple_directive("502", f'"{CONNECTION_MARK}"')])
+    marked = [mark_map] if marks else []
+    return format_directives([*_listener_maps(listeners), _reason_map(), *marked, log_format])
+
+
+def _reason(*, marks: bool) -> str:
+    return "$gh_log_reason" + (_MARK if marks else "")
 
 
 def _fields(gateway: str, sni: str, peer: str) -> dict[str, str]:
@@ -172,7 +183,7 @@ def _fields(gateway: str, sni: str, peer: str) -> dict[str, str]:
         "route": "$gh_log_route",
         "backend": "$gh_log_backend",
         "endpoint": "$gh_log_endpoint",
-        "reason": "$gh_log_reason",
+        "reason": "",
     }
 
 

@@ -75,7 +75,8 @@ def connection_log_files(ask: Ask, gateway: GatewaySource) -> tuple[File, ...]:
     Listeners that cannot be generated have no variable, which the file must not use.
     """
     edge = gateway_configuration(ask, gateway).settings
-    if not capabilities(ask, gateway).access_log:
+    able = capabilities(ask, gateway)
+    if not able.access_log:
         return ()
     listeners = ask(l4_listeners, gateway)
     served = [key for key, fragment in ask(l4_files, gateway).items() if fragment.items]
@@ -91,10 +92,12 @@ def connection_log_files(ask: Ask, gateway: GatewaySource) -> tuple[File, ...]:
     ]
     if not logged:
         return ()
-    shared = File.make(names.CONNECTION_LOG, connection_log.shared_conf(logged))
+    shared = File.make(
+        names.CONNECTION_LOG, connection_log.shared_conf(logged, marks=able.failure_causes)
+    )
     if edge.access_log is None:
         return (shared,)
-    text = connection_log.connection_log_conf(logged, edge, gateway.name)
+    text = connection_log.connection_log_conf(logged, edge, gateway.name, marks=able.failure_causes)
     return (shared, File.make(names.STREAM_ACCESS_LOG, text))
 
 

@@ -17,7 +17,7 @@ from gatehouse.compiler.backends.nginx.directives import (
 )
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.dataplane import request_log
-from gatehouse.dataplane.failed_attempts import MARK_FORMAT
+from gatehouse.dataplane.failed_attempts import REQUEST_MARK
 from gatehouse.dataplane.file_set import File
 
 _VALUES = {
@@ -59,6 +59,6 @@ def _mark_map() -> Directive:
     own = f"{access_log.REASON_VARIABLE}$status"
     failure = LocalReason.CONNECTION_FAILURE
     # A gRPC call has the status 200.
-    rows = [simple_directive(key, f'"{MARK_FORMAT}"') for key in
+    rows = [simple_directive(key, f'"{REQUEST_MARK}"') for key in
             ("502", f"{failure}502", f"{failure}200")]  # fmt: skip
     return block("map", (f'"{own}"', access_log.MARK_VARIABLE), rows)

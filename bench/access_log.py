@@ -130,7 +130,7 @@ def gateway(variant: Variant) -> ir_gateway.GatewayConfiguration:
 
 
 def _nginx_files(variant: Variant) -> dict[str, bytes]:
-    capabilities = nginx.NginxCapabilities.parse("1.31.3", access_log=True)
+    capabilities = nginx.NginxCapabilities.parse("1.31.3", access_log=True, failure_causes=True)
     generated = nginx.NginxGenerator(capabilities).generate(gateway(variant))
     return {path: file.content for path, file in generated.file_set.files.items()}
 

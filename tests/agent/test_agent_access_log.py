@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography import x509
 
@@ -91,10 +92,12 @@ def _gateway(port: int, status: int) -> ir_gateway.GatewayConfiguration:
     return ir_gateway.GatewayConfiguration("ns/gw", bind_address="127.0.0.1", listeners=(listener,))
 
 
-def _untrusted(directory: Path, backend: int, port: int) -> ir_gateway.GatewayConfiguration:
+def _untrusted(
+    directory: Path, backend: int, port: int, *names: ir.SubjectName
+) -> ir_gateway.GatewayConfiguration:
     """Return a gateway with a backend whose certificate is of an unknown CA."""
     trust = ir_gateway.TrustBundle("trust", Authority(directory).pem)
-    tls = ir.BackendTls("app.internal", "trust")
+    tls = ir.BackendTls("app.internal", "trust", names)
     cluster = ir.Cluster(
         "app", (ir.Endpoint("127.0.0.1", backend),), "http", tls,
         origin=Origin("Service", "shop", "app"),
@@ -107,11 +110,14 @@ def _untrusted(directory: Path, backend: int, port: int) -> ir_gateway.GatewayCo
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("names", [(), (ir.SubjectName("dns", "other.internal"),)])
 async def test_rejected_certificate_is_named_while_an_agent_runs_and_by_the_next_one(
-    control_plane: ControlPlane, tmp_path: Path
+    control_plane: ControlPlane, tmp_path: Path, names: tuple[ir.SubjectName, ...]
 ) -> None:
+    """NGINX verifies the name that it sends, and a TLS connector other names."""
     port, log = free_port(), tmp_path / "output"
     environment = control_plane.environment(tmp_path)
+    able = msgspec.structs.replace(ABLE, connectors=True)
     (tmp_path / "other").mkdir()
     chain, key = Authority(tmp_path / "other").issue("app", x509.DNSName("app.internal"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -128,10 +134,10 @@ async def test_rejected_certificate_is_named_while_an_agent_runs_and_by_the_next
 
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
     async with server:
-        gateway = _untrusted(tmp_path, server.sockets[0].getsockname()[1], port)
+        gateway = _untrusted(tmp_path, server.sockets[0].getsockname()[1], port, *names)
         async with agent_command.agent(environment, log) as process:
             await control_plane.until(lambda report: bool(report.instances))
-            await control_plane.programmed(NginxGenerator(ABLE).generate(gateway).file_set)
+            await control_plane.programmed(NginxGenerator(able).generate(gateway).file_set)
             assert (await get(port, "/first"))[0] == 502
             await is_named("/first")
             process.kill()

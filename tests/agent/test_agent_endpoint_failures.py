@@ -29,7 +29,7 @@ def counted(*lines: str) -> dict[tuple[str, str], float]:
         ("upstream timed out (110: Connection timed out) while SSL handshaking to", "timeout"),
         ("SSL_do_handshake() failed (SSL: wrong version number) while SSL handshaking to",
          "backend_tls"),
-        ("peer closed connection in SSL handshake while SSL handshaking to", "backend_tls"),
+        ("peer closed connection in SSL handshake while SSL handshaking to", "connection_failure"),
         ("upstream SSL certificate verify error: (10:certificate has expired) while SSL "
          "handshaking to", "backend_certificate"),
         ('upstream SSL certificate does not match "a.example" while SSL handshaking to',

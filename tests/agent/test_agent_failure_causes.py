@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from gatehouse.agent.access_log import LogForwarder
 from gatehouse.agent.nginx import failure_causes
 from gatehouse.agent.nginx.failed_attempts import REQUEST_START, failed_attempts
 from gatehouse.agent.nginx.failure_causes import FailureCauses
+from gatehouse.sidecars.tls_connector.last_handshake import LastHandshake, UntrustedError
 
 CERTIFICATE = "upstream SSL certificate verify error: (10:certificate has expired) while SSL "
 EXPIRED, REFUSED = f"{CERTIFICATE}handshaking to", "connect() failed (111: x) while connecting to"
@@ -23,8 +25,8 @@ ENDPOINT = "10.0.0.1:8443"
 class Reader:
     """Error log of an NGINX that has written lines."""
 
-    def __init__(self, *lines: str) -> None:
-        self.causes = FailureCauses(self.read)
+    def __init__(self, *lines: str, run: Path = Path("missing")) -> None:
+        self.causes = FailureCauses(self.read, run)
         self.lines, self.reads = lines, 0
 
     def read(self) -> None:
@@ -179,6 +181,31 @@ def test_text_of_clients_and_backends_is_no_cause_for_other_requests(forged: str
     for connection in (2, 3):
         for endpoint in (ENDPOINT, "10.0.0.66:80"):
             assert reader.reason(mark(endpoint, connection=connection)) == "connection_failure"
+
+
+def test_cause_of_a_connector_is_that_of_its_last_handshake(tmp_path: Path) -> None:
+    (tmp_path / "connectors").mkdir()
+    last = LastHandshake(tmp_path / "connectors" / "0ab9.sock")
+    reader = Reader(run=tmp_path)
+    marks = ("*4 unix:connectors/0ab9.sock", mark("10.0.0.1:1, unix:connectors/0ab9.sock"))
+    results = {
+        ConnectionRefusedError(): "connection_failure",
+        UntrustedError(): "backend_certificate",
+        ssl.SSLCertVerificationError(): "backend_certificate",
+        ssl.SSLError(): "backend_tls",
+        None: "connection_failure",
+    }
+    for error, reason in results.items():
+        last.record(error)
+        assert [reader.reason(text) for text in marks] == [reason, reason]
+    last.record(UntrustedError())
+    assert reader.reason("*4 unix:connectors/../0ab9.sock") == "connection_failure"
+    assert reader.reason("*4 unix:connectors/0ab8.sock") == "connection_failure"
+    (tmp_path / "connectors" / "0ab9.cause").write_bytes(b"no_route")
+    assert reader.reason(marks[0]) == "connection_failure"
+    # The file of an earlier process is removed.
+    LastHandshake(tmp_path / "connectors" / "0ab9.sock")
+    assert [*(tmp_path / "connectors").iterdir()] == []
 
 
 def test_number_of_remembered_causes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

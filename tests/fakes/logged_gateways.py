@@ -106,7 +106,7 @@ async def logged(proxy: str, gateway: GatewayConfiguration) -> AsyncIterator[Log
         bound = msgspec.structs.replace(gateway, bind_address=address)
         file = directory / request_log.FILE
         error_log = ErrorLog(directory / "error.log")
-        causes = FailureCauses(error_log.read)
+        causes = FailureCauses(error_log.read, directory)
         error_log.observe = lambda lines: causes.remember(failed_attempts(lines))
         error_log.read()
         async with (

@@ -13,7 +13,7 @@ from gatehouse.agent.counted_log import CountedLog
 from gatehouse.agent.histogram import Histogram
 from gatehouse.agent.request_families import CONNECTION_DURATION_BOUNDS, OTHER, Family
 from gatehouse.dataplane.connection_counts import CONNECTION_NUMBERS
-from gatehouse.dataplane.failed_attempts import MARK
+from gatehouse.dataplane.failed_attempts import MARK_START
 from gatehouse.runtime.prometheus import Sample
 
 _PROTOCOLS = {b"TCP": "TCP", b"UDP": "UDP"}
@@ -52,7 +52,7 @@ class ConnectionFormat(NamedTuple):
 def _nginx_head(text: bytes) -> ConnectionHead:
     host, reason, protocol = text.split(b"\t")
     route, backend, _ = host.split(b" ")
-    own, _, cause = reason.partition(MARK.encode())
+    own, _, cause = reason.partition(MARK_START.encode())
     return _head(route, backend, cause or own, protocol)
 
 

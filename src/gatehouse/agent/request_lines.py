@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gatehouse.agent.request_families import METHODS, NO_STATUS, OTHER, STATUS_CLASSES
 from gatehouse.dataplane.backend_failures import BACKEND_FAILURES, RESET
-from gatehouse.dataplane.failed_attempts import MARK
+from gatehouse.dataplane.failed_attempts import MARK_START
 from gatehouse.dataplane.request_log import NGINX_NUMBERS
 
 _MISSING = (b"-", b"")
@@ -122,7 +122,7 @@ class Batch:
 
 def _nginx_head(text: bytes) -> Head:
     route, backend, reason, status, method = text.split(b"\t", 4)
-    reason, _, cause = reason.partition(MARK.encode())
+    reason, _, cause = reason.partition(MARK_START.encode())
     status_class = _CLASSES.get(status[:1], NO_STATUS)
     return Head(
         _present(route),

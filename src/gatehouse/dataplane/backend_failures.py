@@ -25,6 +25,7 @@ TLS_ERROR = "TLS_error"
 BACKEND_FAILURES = (
     # Before other words: the details may quote names of the endpoint's certificate.
     BackendFailure("backend_certificate", (TLS_ERROR, "CERTIFICATE_VERIFY_FAILED")),
+    BackendFailure("connection_failure", (TLS_ERROR, "Connection", "reset")),
     BackendFailure("backend_tls", (TLS_ERROR,)),
     BackendFailure("backend_protocol", ("{protocol_error",)),
     BackendFailure("timeout", ("timeout",), reset=False),

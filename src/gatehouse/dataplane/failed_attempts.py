@@ -8,10 +8,10 @@ cause in the logs for metrics.
 
 from __future__ import annotations
 
-MARK = "*"
+MARK_START = "*"
 """Start of a mark. No reason contains it. Numbers of connections in the error log start with it."""
 
-CONNECTION_MARK = f"{MARK}$connection $upstream_addr"
+CONNECTION_MARK = f"{MARK_START}$connection $upstream_addr"
 """Mark of an L4 connection, with NGINX variables."""
 
 REQUEST_MARK = f"{CONNECTION_MARK} $request"

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import datetime
 import re
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,8 @@ CASES = {
     "refused": Case("nothing", CONNECTION),
     "refused TLS": Case("nothing", CONNECTION, tls=TLS),
     "closed": Case("closing", CONNECTION),
+    "closed in the handshake": Case("hanging up", CONNECTION, tls=TLS),
+    "reset in the handshake": Case("resetting", CONNECTION, tls=TLS),
     "unknown authority": Case("other authority", CERTIFICATE, tls=TLS),
     "other name": Case("tls", CERTIFICATE, tls=ir.BackendTls("x.internal", "trust")),
     "expired": Case("expired", CERTIFICATE, tls=TLS),
@@ -90,6 +94,13 @@ async def _serve(kind: str, reader: asyncio.StreamReader, writer: asyncio.Stream
             # The alert of a TLS server about a request that is no handshake.
             await reader.readuntil(b"\r\n\r\n")
             writer.write(bytes.fromhex("15030100020246"))
+        elif kind in ("hanging up", "resetting"):
+            await reader.read(1 << 16)
+            if kind == "resetting":
+                # The end of the connection is a reset.
+                linger = struct.pack("ii", 1, 0)
+                own = writer.get_extra_info("socket")
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         elif kind == "closing":
             await reader.readuntil(b"\r\n\r\n")
         elif kind == "http2":
@@ -283,6 +294,7 @@ async def test_reason_names_the_failure_between_the_data_plane_and_the_backend(
 CONNECTIONS = {
     9000: ("nothing", CONNECTION), 9001: ("other authority", CERTIFICATE),
     9002: ("expired", CERTIFICATE), 9003: ("plain", HANDSHAKE), 9004: ("tls", ""),
+    9005: ("hanging up", CONNECTION), 9006: ("resetting", CONNECTION),
 }  # fmt: skip
 """Backend and reason of connections to each port."""
 

@@ -14,7 +14,8 @@ from cryptography import x509
 from fakes.authority import Authority
 from fakes.tls_connector_process import connector_to
 from gatehouse.sidecars.base.failure_log import FailureLog
-from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, RelayTarget, UntrustedError
+from gatehouse.sidecars.tls_connector.last_handshake import UntrustedError
+from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, RelayTarget
 
 ANSWER = b"HTTP/1.1 200 OK\r\n\r\n"
 

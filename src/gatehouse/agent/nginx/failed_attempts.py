@@ -30,6 +30,8 @@ used, since the rest could be their text, too."""
 _CERTIFICATE = "upstream SSL certificate "
 _PROTOCOL = "upstream sent "
 _TIMEOUT = "upstream timed out"
+_CLOSED = "peer closed connection"
+"""Text about an endpoint that closes the connection in place of an answer to the handshake."""
 
 
 class FailedAttempt(NamedTuple):
@@ -60,6 +62,6 @@ def _reason(text: str, stage: str) -> str:
         return "timeout"
     if _CERTIFICATE in text:
         return "backend_certificate"
-    if stage.startswith("SSL"):
+    if stage.startswith("SSL") and _CLOSED not in text:
         return "backend_tls"
     return "backend_protocol" if _PROTOCOL in text else "connection_failure"

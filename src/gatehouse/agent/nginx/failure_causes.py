@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from gatehouse.agent.nginx.failed_attempts import REQUEST_START, FailedAttempt
-from gatehouse.dataplane.failed_attempts import MARK
+from gatehouse.dataplane.failed_attempts import MARK_START
+from gatehouse.sidecars.tls_connector.config import CONNECTOR_SOCKETS
 
 MAX_CAUSES = 20_000
 """Maximum number of attempts whose causes are remembered, in about 5 MB. They are those of 2 s,
@@ -20,7 +22,7 @@ before which logs are read, if 10,000 attempts per second fail."""
 _REPLACED = b"connection_failure"
 """Reason of NGINX that is replaced by the cause. Others are exact."""
 
-_MARK = MARK.encode()
+_MARK = MARK_START.encode()
 
 _ACCESS_MARK = re.compile(
     rb'reason(?:":|=)"(?P<reason>[a-z_]*)'
@@ -31,15 +33,21 @@ _ACCESS_MARK = re.compile(
 _COUNTED_MARK = re.compile(rb"^((?:[^\t\n]*\t){1,2}[a-z_-]*)\*(\d+) ([^\t\n]*)(?=\t)", re.MULTILINE)
 """Mark in a line of a log for metrics. No value has a tab."""
 
+_CONNECTOR = re.compile(rf"unix:{CONNECTOR_SOCKETS}/([0-9A-Za-z-]+)\.sock")
+"""Socket of a TLS connector, in place of an endpoint."""
+
 _NAMED = ("backend_certificate", "backend_tls", "backend_protocol")
 """Causes that NGINX does not tell from connection failures. It tells others itself."""
 
 
 class FailureCauses:
-    """Causes of the last failed attempts. `read` reads what is new in the error log."""
+    """Causes of the last failed attempts. `read` reads what is new in the error log.
 
-    def __init__(self, read: Callable[[], None]) -> None:
-        self._read = read
+    `run`: working directory of NGINX, with the sockets of TLS connectors.
+    """
+
+    def __init__(self, read: Callable[[], None], run: Path) -> None:
+        self._read, self._run = read, run
         self._causes: dict[tuple[int, str, int], str] = {}
         """Causes by connection, endpoint and hash of the start of the request line."""
 
@@ -96,10 +104,20 @@ class FailureCauses:
         if not (words and words[-1].startswith("HTTP/")):
             # A connection. Its last endpoint may follow others.
             endpoints, words = words[-1] if words else endpoints, []
-        request = " ".join(words)
-        cause = self._causes.get(_key(int(connection), endpoints.rpartition(" ")[2], request))
+        endpoint, request = endpoints.rpartition(" ")[2], " ".join(words)
+        if match := _CONNECTOR.fullmatch(endpoint):
+            return self._connector_cause(match[1])
+        cause = self._causes.get(_key(int(connection), endpoint, request))
         if cause is None and len(request) > REQUEST_START:
             cause = self._causes.get(_key(int(connection), "", request))
+        return cause if cause in _NAMED else ""
+
+    def _connector_cause(self, name: str) -> str:
+        """Return the cause if the last handshake of a TLS connector failed; otherwise empty."""
+        try:
+            cause = (self._run / CONNECTOR_SOCKETS / f"{name}.cause").read_text(encoding="ascii")
+        except (OSError, ValueError):
+            return ""
         return cause if cause in _NAMED else ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
@@ -103,18 +103,20 @@ class NginxAgent:
             lambda: self.applier.confirmed or "", self.revisions.certificate_chains
         )
         labels = options.metric_labels
-        completed = self.supervisor.causes.counted_lines
-        self.requests = RouteMetrics(
-            self.paths.request_log, request_lines.NGINX_LINES, labels, completed=completed
-        )
-        self.connections = ConnectionMetrics(
-            self.paths.connection_log, NGINX_CONNECTIONS, labels, completed
-        )
+        self.requests, self.connections = self._counted_logs(labels)
         status = self.paths.version_socket if STATUS in binary.modules else None
         self.metrics = AgentMetrics(labels, self.samples, status, self._more_samples)
         self.applier.steps.observe = self.metrics.observe
         not_live = self.liveness.not_live
         self.health = HealthServer(self.not_ready, self._page, not_live=not_live)
+
+    def _counted_logs(self, labels: Mapping[str, str]) -> tuple[RouteMetrics, ConnectionMetrics]:
+        run, completed = self.paths, self.supervisor.causes.counted_lines
+        lines = request_lines.NGINX_LINES
+        return (
+            RouteMetrics(run.request_log, lines, labels, completed=completed),
+            ConnectionMetrics(run.connection_log, NGINX_CONNECTIONS, labels, completed),
+        )
 
     def _stager(self, binary: binaries.NginxBinary, options: AgentOptions) -> Stager:
         return Stager(

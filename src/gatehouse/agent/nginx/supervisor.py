@@ -55,7 +55,7 @@ class NginxSupervisor(SupervisedProcess):
         self.error_log = ErrorLog(paths.error_log)
         self.failures = EndpointFailures()
         self.error_log.observe = self._observe
-        self.causes = FailureCauses(self.error_log.read)
+        self.causes = FailureCauses(self.error_log.read, paths.run)
         self.access_log = LogForwarder(paths.access_log, pieces=self.causes.access_entries)
         self._binary = binary
         self._paths = paths

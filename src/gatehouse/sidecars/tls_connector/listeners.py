@@ -13,6 +13,7 @@ from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
 from gatehouse.sidecars.tls_connector import config
 from gatehouse.sidecars.tls_connector.config import Connector
+from gatehouse.sidecars.tls_connector.last_handshake import LastHandshake
 from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, RelayTarget
 
 _BACKLOG = 4096
@@ -24,8 +25,9 @@ POLL_SECONDS = 30.0
 class _Socket:
     """A listening socket. Its endpoint never changes; the content of its files may."""
 
-    def __init__(self, target: RelayTarget) -> None:
+    def __init__(self, target: RelayTarget, path: Path) -> None:
         self.target = target
+        self.handshake = LastHandshake(path)
         self.server: asyncio.Server | None = None
         self.close_timer: asyncio.TimerHandle | None = None
 
@@ -74,8 +76,8 @@ class Listeners:
         self._update_idle()
 
     async def _open(self, name: str, target: RelayTarget) -> None:
-        socket = _Socket(target)
         path = self._directory / name
+        socket = _Socket(target, path)
         path.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         socket.server = await loop.create_unix_server(
@@ -84,7 +86,9 @@ class Listeners:
         self._sockets[name] = socket
 
     def _accept(self, socket: _Socket) -> DownstreamConnection:
-        relay = DownstreamConnection(socket.target, self._failures, self._remove)
+        relay = DownstreamConnection(
+            socket.target, self._failures, self._remove, socket.handshake.record
+        )
         self._relays.add(relay)
         self.idle.clear()
         return relay
@@ -99,6 +103,7 @@ class Listeners:
         if socket.server is not None:
             socket.server.close()
         (self._directory / name).unlink(missing_ok=True)
+        socket.handshake.record(None)
         self._update_idle()
 
     @staticmethod

@@ -18,6 +18,7 @@ import msgspec
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector import san_match
 from gatehouse.sidecars.tls_connector.config import Connector
+from gatehouse.sidecars.tls_connector.last_handshake import UntrustedError
 
 CONNECT_SECONDS = 5.0
 """Timeout in seconds for connecting and the handshake, the same as for NGINX's own connections."""
@@ -33,19 +34,18 @@ class RelayTarget(msgspec.Struct, frozen=True):
     context: ssl.SSLContext
 
 
-class UntrustedError(Exception):
-    """The endpoint's certificate does not have an accepted name."""
-
-
 class DownstreamConnection(asyncio.Protocol):
-    """NGINX's side of a connection. ``on_end`` is called when both sides are closed."""
+    """NGINX's side of a connection. ``on_end`` is called when both sides are closed, and
+    ``on_handshake`` with the result of the handshake, before NGINX learns it."""
 
     def __init__(
         self,
         target: RelayTarget,
         failures: FailureLog,
         on_end: Callable[[DownstreamConnection], None] = lambda _: None,
+        on_handshake: Callable[[Exception | None], None] = lambda _: None,
     ) -> None:
+        self._on_handshake = on_handshake
         self._target = target
         self._failures = failures
         self._on_end = on_end
@@ -69,11 +69,14 @@ class DownstreamConnection(asyncio.Protocol):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await loop.create_connection(lambda: self._upstream, target.address, target.port)
                 await self._upstream.proven
-        except TimeoutError:
+        except TimeoutError as error:
+            self._on_handshake(error)
             self.fail(f"no connection within {CONNECT_SECONDS:g} s")
         except (OSError, UntrustedError) as error:
+            self._on_handshake(error)
             self.fail(error_text(error))
         else:
+            self._on_handshake(None)
             self._start_relaying()
 
     def _start_relaying(self) -> None:

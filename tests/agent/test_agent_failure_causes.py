@@ -161,9 +161,15 @@ FORGED = [
 
 @pytest.mark.parametrize("agent", FORGED)
 def test_text_of_clients_in_an_entry_is_no_mark(agent: str) -> None:
-    entry = json.dumps({"host": agent, "reason": "", "user_agent": agent}, separators=(",", ":"))
-    data = f"{entry}\n".encode()
-    assert Reader(error_line(EXPIRED)).entries(data) == data
+    fields = {"time": "t", "host": agent, "reason": "", "user_agent": agent}
+    entry = f"{json.dumps(fields, separators=(',', ':'))}\n".encode()
+    assert Reader(error_line(EXPIRED)).entries(entry) == entry
+    own_format = f"502 {agent}\n".encode()
+    assert Reader(error_line(EXPIRED)).entries(own_format * 2) == own_format * 2
+    real = f'{{"time":"t","reason":"connection_failure{mark()}"}}\n'.encode()
+    both = Reader(error_line(EXPIRED)).entries(own_format + real + own_format)
+    named = b'{"time":"t","reason":"backend_certificate"}\n'
+    assert both == own_format + named + own_format
 
 
 @pytest.mark.parametrize(
@@ -218,12 +224,12 @@ def test_number_of_remembered_causes_is_limited(monkeypatch: pytest.MonkeyPatch)
 
 def test_error_log_is_read_only_for_blocks_with_marks() -> None:
     reader = Reader()
-    good = b'{"reason":"","user_agent":"*1 x"}\n' * 3
+    good = b'{"time":"","reason":"","user_agent":"*1 x"}\n' * 3
     assert reader.entries(good) == good
     assert reader.causes.counted_lines(b"a\tb\t\t200\tGET|1\n") == b"a\tb\t\t200\tGET|1\n"
     assert reader.reads == 0
     assert list(reader.causes.access_entries(b"")) == []
-    marked = f'{{"reason":"connection_failure{mark()}"}}\n'.encode()
+    marked = f'{{"time":"","reason":"connection_failure{mark()}"}}\n'.encode()
     pieces = list(reader.causes.access_entries(good + marked + marked + good))
     assert [part for part, _ in pieces] == [good, marked, marked, good]
     assert reader.reads == 1
@@ -231,7 +237,7 @@ def test_error_log_is_read_only_for_blocks_with_marks() -> None:
 
 async def test_entries_with_causes_continue_after_the_output_was_blocked(tmp_path: Path) -> None:
     reader = Reader(error_line(EXPIRED))
-    marked = f'{{"pad":"{"x" * 5000}","reason":"connection_failure{mark()}"}}\n'
+    marked = f'{{"time":"{"x" * 5000}","reason":"connection_failure{mark()}"}}\n'
     plain = f'{{"pad":"{"y" * 3000}","reason":""}}\n'
     text = (marked + plain) * 20
     source, target = os.pipe()

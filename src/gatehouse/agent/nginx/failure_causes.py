@@ -30,6 +30,9 @@ _ACCESS_MARK = re.compile(
 )
 """Mark in an entry of the access log. Values have no quotation mark that is not escaped."""
 
+_STARTS = (b'{"time":"', b'time="')
+"""Starts of entries. A format of a user has no marks, but may contain any text of clients."""
+
 _COUNTED_MARK = re.compile(rb"^((?:[^\t\n]*\t){1,2}[a-z_-]*)\*(\d+) ([^\t\n]*)(?=\t)", re.MULTILINE)
 """Mark in a line of a log for metrics. No value has a tab."""
 
@@ -65,19 +68,22 @@ class FailureCauses:
 
         An entry with a mark is yielded alone.
         """
-        end = 0
+        end = done = 0
         while match := _ACCESS_MARK.search(data, end):
-            if not end:
-                self._read()
             start = data.rfind(b"\n", end, match.start()) + 1 or end
-            if start > end:
-                yield data[end:start], data[end:start]
             end = data.find(b"\n", match.end()) + 1 or len(data)
+            if not data.startswith(_STARTS, start):
+                continue
+            if not done:
+                self._read()
+            if start > done:
+                yield data[done:start], data[done:start]
+            done = end
             reason = self._access_reason(match)
             entry = data[start : match.start("reason")] + reason + data[match.end("mark") : end]
             yield data[start:end], entry
-        if end < len(data):
-            yield data[end:], data[end:]
+        if done < len(data):
+            yield data[done:], data[done:]
 
     def _access_reason(self, match: re.Match[bytes]) -> bytes:
         if match["reason"] != _REPLACED:

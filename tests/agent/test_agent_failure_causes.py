@@ -11,6 +11,7 @@ import pytest
 
 from fakes.nginx_error_lines import VICTIM, error_line
 from gatehouse.agent.access_log import LogForwarder
+from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.nginx import failure_causes
 from gatehouse.agent.nginx.failed_attempts import REQUEST_START, failed_attempts
 from gatehouse.agent.nginx.failure_causes import FailureCauses
@@ -84,6 +85,7 @@ def test_exact_reasons_lose_only_the_mark(reason: str) -> None:
         "*1 ",
         "*1  GET / HTTP/1.1",
         "*1 a b",
+        f"*{'9' * 19} {ENDPOINT} GET / HTTP/1.1",
     ],
 )
 def test_cause_of_another_request_or_attempt_is_none(other: str) -> None:
@@ -156,6 +158,7 @@ FORGED = [
     '\\"reason\\":\\"connection_failure*1 10.0.0.1:8443 GET / HTTP/1.1\\"',
     "connection_failure*1 10.0.0.1:8443 GET / HTTP/1.1",
     "\n*1 10.0.0.1:8443 GET / HTTP/1.1",
+    f'"reason":"*{"9" * 5000} x"',
 ]
 
 
@@ -233,6 +236,25 @@ def test_error_log_is_read_only_for_blocks_with_marks() -> None:
     pieces = list(reader.causes.access_entries(good + marked + marked + good))
     assert [part for part, _ in pieces] == [good, marked, marked, good]
     assert reader.reads == 1
+
+
+def test_lines_of_the_error_log_are_observed_once_and_the_last_ones_are_known_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    log, observed = ErrorLog(tmp_path / "error.log"), list[str]()
+    log.observe = observed.extend
+    with (tmp_path / "error.log").open("a", encoding="utf-8", buffering=1) as nginx:
+        nginx.write("before\n")
+        log.read()
+        assert observed == []
+        nginx.write("one\ntw")
+        log.read()
+        log.read()
+        assert observed == ["one"]
+        nginx.write("o\n")
+        log.read()
+    assert observed == ["one", "two"]
+    assert ErrorLog(tmp_path / "error.log").last_lines() == ["before", "one", "two"]
 
 
 async def test_entries_with_causes_continue_after_the_output_was_blocked(tmp_path: Path) -> None:

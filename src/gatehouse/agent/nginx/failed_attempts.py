@@ -16,7 +16,7 @@ REQUEST_START = 1000
 _ADDRESS = r"[0-9a-f.:\[\]]{3,45}:\d{1,5}"
 
 _LINE = re.compile(
-    r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+: \*(?P<connection>\d+) "
+    r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+: \*(?P<connection>\d{1,19}) "
     r'(?P<text>[^"]*?(?:does not match "[^"\s]*")?)'
     r" while (?P<stage>connecting to|SSL handshaking to|reading [\w ]{1,32} from) upstream, "
     r'client: [^",]*, server: [^"]*, (?:'

@@ -26,14 +26,16 @@ _MARK = MARK_START.encode()
 
 _ACCESS_MARK = re.compile(
     rb'reason(?:":|=)"(?P<reason>[a-z_]*)'
-    rb'(?P<mark>\*(?P<connection>\d+) (?P<text>(?:[^"\\\n]|\\.)*))"'
+    rb'(?P<mark>\*(?P<connection>\d{1,19}) (?P<text>(?:[^"\\\n]|\\.)*))"'
 )
 """Mark in an entry of the access log. Values have no quotation mark that is not escaped."""
 
 _STARTS = (b'{"time":"', b'time="')
 """Starts of entries. A format of a user has no marks, but may contain any text of clients."""
 
-_COUNTED_MARK = re.compile(rb"^((?:[^\t\n]*\t){1,2}[a-z_-]*)\*(\d+) ([^\t\n]*)(?=\t)", re.MULTILINE)
+_COUNTED_MARK = re.compile(
+    rb"^((?:[^\t\n]*\t){1,2}[a-z_-]*)\*(\d{1,19}) ([^\t\n]*)(?=\t)", re.MULTILINE
+)
 """Mark in a line of a log for metrics. No value has a tab."""
 
 _CONNECTOR = re.compile(rf"unix:{CONNECTOR_SOCKETS}/([0-9A-Za-z-]+)\.sock")

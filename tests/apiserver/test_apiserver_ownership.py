@@ -73,6 +73,20 @@ def test_conflict_names_manager_and_field() -> None:
     assert causes[0] == ("FieldManagerConflict", 'conflict with "one"', ".spec.replicas")
 
 
+def test_owner_reference_is_owned_as_a_whole() -> None:
+    def owned_by(kind: str) -> Object:
+        owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "1"}
+        obj = deployment()
+        return obj | {"metadata": {**obj["metadata"], "ownerReferences": [owner]}}
+
+    applied = apply(None, owned_by("ConfigMap"), "one")
+    assert owned(applied, "one")["f:metadata"] == {"f:ownerReferences": {'k:{"uid":"1"}': {}}}
+    with pytest.raises(fields.ConflictsError) as caught:
+        apply(applied, owned_by("Secret"), "two")
+    (conflict,) = caught.value.conflicts
+    assert conflict.field == '.metadata.ownerReferences[uid="1"]'
+
+
 def test_forced_apply_takes_ownership_of_conflicting_field() -> None:
     applied = apply(None, deployment(replicas=2, paused=True), "one")
     after = apply(applied, deployment(replicas=3), "two", force=True)

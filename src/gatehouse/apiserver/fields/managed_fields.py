@@ -37,6 +37,7 @@ _METADATA: Schema = {
             "type": "array",
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["uid"],
+            "items": {"type": "object", "x-kubernetes-map-type": "atomic"},
         },
     },
 }

@@ -5,15 +5,18 @@ from __future__ import annotations
 from gatehouse.apiserver.objects.served_resource import ServedResource
 
 _CHANGEABLE = ("annotations", "finalizers", "labels", "ownerReferences")
-_ONLY_STATUS = ("validatingadmissionpolicies",)
-"""Built-in kinds of which such a write changes the status only, as of custom resources."""
+_UNCHANGED = {
+    "apiservices": _CHANGEABLE,
+    "deployments": ("labels",),
+    "pods": ("ownerReferences",),
+    "validatingadmissionpolicies": _CHANGEABLE,
+}
+"""Fields that such a write does not change, by built-in kind, as in kube-apiserver."""
 
 
 def written_with_status(served: ServedResource) -> tuple[str, ...]:
     """Return the names of the fields of metadata that a write of the status may change."""
-    plural = served.resource.plural
-    if not served.builtin or plural in _ONLY_STATUS:
+    if not served.builtin:
         return ()
-    if plural == "deployments":
-        return tuple(name for name in _CHANGEABLE if name != "labels")
-    return _CHANGEABLE
+    unchanged = _UNCHANGED.get(served.resource.plural, ())
+    return tuple(name for name in _CHANGEABLE if name not in unchanged)

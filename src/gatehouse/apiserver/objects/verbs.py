@@ -303,7 +303,8 @@ def _part_owned(call: WriteRequest, obj: Object) -> Object:
 def _part_applied(call: WriteRequest, applied: Object) -> Object:
     """Return the part of an applied object that the request may change."""
     if call.subresource == "status":
-        head = ("name", "namespace", "uid", "resourceVersion", "managedFields")
+        written = written_with_status(call.served)
+        head = ("name", "namespace", "uid", "resourceVersion", "managedFields", *written)
         metadata = {key: item for key, item in applied["metadata"].items() if key in head}
         part: Object = {
             key: applied[key] for key in ("apiVersion", "kind", "status") if key in applied

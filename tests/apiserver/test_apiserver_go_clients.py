@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from fakes.custom_kinds import CRDS, with_kind
@@ -181,17 +179,6 @@ async def test_strict_apply_names_fields_that_the_schema_lacks(server: Server) -
     ):
         message = (await response.json())["message"]
     assert (response.status, ".odd: field not declared in schema" in message) == (400, True)
-
-
-async def test_only_the_first_initial_row_of_a_watch_has_columns(server: Server) -> None:
-    path = "/api/v1/namespaces"
-    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
-    headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-    async with server.raw() as http, http.get(f"{path}?{query}", headers=headers) as response:
-        events = [json.loads(line) for line in (await response.text()).splitlines()]
-    sizes = [len(one["object"]["columnDefinitions"]) for one in events if one["type"] == "ADDED"]
-    assert len(sizes) > 1
-    assert sizes == [3] + [0] * (len(sizes) - 1)
 
 
 async def test_openapi_v3_has_no_empty_lists(server: Server) -> None:

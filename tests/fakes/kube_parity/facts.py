@@ -80,7 +80,8 @@ def _content(text: str, content_type: str) -> Facts:
         }
     if "items" in value:
         names = sorted(item["metadata"]["name"] for item in value["items"])
-        return head | {"items": names}
+        kinds = {f"{item.get('apiVersion')} {item.get('kind')}" for item in value["items"]}
+        return head | {"items": names, "items.kind": sorted(kinds)}
     return head | _object(value)
 
 

@@ -16,6 +16,7 @@ _WILD = (JSON, "application/*", "*/*", YAML)
 _ROWS_WITH = ("Metadata", "Object", "None")
 """Objects that the rows of a Table may contain."""
 
+_TYPE = ("apiVersion", "kind")
 _TRANSFORMED = ("Table", "PartialObjectMetadata")
 _GROUPS = (None, "meta.k8s.io")
 """Groups of the kinds in which a response may be requested. Kubernetes' is the default."""
@@ -92,10 +93,28 @@ class Representation(msgspec.Struct, frozen=True):
         return entry.data
 
     def encode_item(self, entry: StoredEntry) -> bytes:
-        """Encode one object of a list: for a Table, its row."""
+        """Encode one object of a list: for a Table, its row.
+
+        Objects of built-in kinds have no kind and no apiVersion in lists, as in kube-apiserver.
+        """
         if self.kind == "Table":
             return msgspec.json.encode(tables.row(self.served, entry.value, self.rows_with))
-        return self.encode(entry)
+        encoded = self.encode(entry)
+        if self.kind or not self.served.builtin:
+            return encoded
+        head = self._head
+        if encoded.startswith(head):
+            return b"{" + encoded[len(head) :]
+        value: Object = msgspec.json.decode(encoded)
+        return msgspec.json.encode({key: value[key] for key in value if key not in _TYPE})
+
+    @property
+    def _head(self) -> bytes:
+        """The first bytes of most objects."""
+        return b'{"apiVersion":"%s","kind":"%s",' % (
+            self.api_version.encode(),
+            self.served.resource.kind.encode(),
+        )
 
     def join(self, items: list[bytes], metadata: Object) -> bytes:
         """Join encoded objects to a list."""

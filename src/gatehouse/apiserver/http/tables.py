@@ -24,7 +24,7 @@ def build_table(served: ServedResource, metadata: Object, *, headed: bool = True
         "kind": "Table",
         "apiVersion": _META,
         "metadata": metadata,
-        "columnDefinitions": columns if headed else [],
+        "columnDefinitions": columns if headed else None,
     }
 
 

@@ -79,18 +79,20 @@ class Encoded:
         self._bytes = 0
         self.budget = WriteBudget()
 
-    def line(
-        self, kind: str, form: Representation, entry: StoredEntry, *, headed: bool = True
-    ) -> bytes:
+    def line(self, kind: str, form: Representation, entry: StoredEntry, *, headed: bool) -> bytes:
         """Return the watch line with an event of type `kind` for `entry`.
 
         A Table includes its column definitions if `headed` is set.
         """
         return self._line(kind, form, entry.revision, lambda: entry, headed=headed)
 
-    def deleted(self, form: Representation, before: StoredEntry, revision: int) -> bytes:
+    def deleted(
+        self, form: Representation, before: StoredEntry, revision: int, *, headed: bool
+    ) -> bytes:
         """Return the watch line for an object that was removed, or left the selection."""
-        return self._line("DELETED", form, revision, lambda: removed(before, revision))
+        return self._line(
+            "DELETED", form, revision, lambda: removed(before, revision), headed=headed
+        )
 
     def _line(
         self,
@@ -99,7 +101,7 @@ class Encoded:
         revision: int,
         build: Callable[[], StoredEntry],
         *,
-        headed: bool = True,
+        headed: bool,
     ) -> bytes:
         key = (revision, kind, form.kind, form.rows_with, form.api_version, headed)
         encoded = self._lines.get(key)
@@ -114,13 +116,15 @@ class Encoded:
         return encoded
 
 
-class WatchView(msgspec.Struct, frozen=True):
+class WatchView(msgspec.Struct):
     """Selection and representation of one watcher."""
 
     form: Representation
     selects: Callable[[Object], bool]
     bookmarks: bool
     encoded: Encoded
+    headed: bool = True
+    """True until a Table has been sent: only the first one has column definitions."""
 
     async def start(self, entries: list[StoredEntry], end: int) -> bytes:
         """Return the lines for existing objects, with a bookmark of revision `end` unless 0."""
@@ -128,8 +132,7 @@ class WatchView(msgspec.Struct, frozen=True):
 
         def add(entry: StoredEntry) -> None:
             if self.selects(entry.value):
-                # Only the first row of a Table has column definitions, as in kube-apiserver.
-                lines.append(self.encoded.line("ADDED", self.form, entry, headed=not lines))
+                lines.append(self._line("ADDED", entry))
 
         await slices.for_each(entries, add)
         if end:
@@ -145,9 +148,10 @@ class WatchView(msgspec.Struct, frozen=True):
             before = event.before is not None and self.selects(event.before.value)
             now = event.now is not None and self.selects(event.now.value)
             if now and event.now is not None:
-                yield self.encoded.line("MODIFIED" if before else "ADDED", self.form, event.now)
+                yield self._line("MODIFIED" if before else "ADDED", event.now)
             elif before and event.before is not None:
-                yield self.encoded.deleted(self.form, event.before, event.revision)
+                headed = self._take_headed()
+                yield self.encoded.deleted(self.form, event.before, event.revision, headed=headed)
 
     def bookmark(self, revision: int, annotations: dict[str, str]) -> bytes:
         """Return a bookmark line. All changes up to `revision` have been sent."""
@@ -155,12 +159,22 @@ class WatchView(msgspec.Struct, frozen=True):
         if annotations:
             metadata["annotations"] = annotations
         kind, version = self.form.served.resource.kind, self.form.api_version
-        if self.form.kind:
-            kind, version = self.form.kind, "meta.k8s.io/v1"
         obj: Object = {"kind": kind, "apiVersion": version, "metadata": metadata}
-        if self.form.kind == "Table":
-            obj |= {"columnDefinitions": [], "rows": []}
-        return b'{"type":"BOOKMARK","object":' + msgspec.json.encode(obj) + b"}\n"
+        data = msgspec.json.encode(obj)
+        if self.form.kind:
+            form, entry = self.form, StoredEntry(revision, obj, data)
+            if annotations and form.rows_with == "None":
+                form = msgspec.structs.replace(form, rows_with="Metadata")
+            data = form.encode(entry, headed=self._take_headed())
+        return b'{"type":"BOOKMARK","object":' + data + b"}\n"
+
+    def _line(self, kind: str, entry: StoredEntry) -> bytes:
+        return self.encoded.line(kind, self.form, entry, headed=self._take_headed())
+
+    def _take_headed(self) -> bool:
+        """Return whether the next event has column definitions, for Tables only."""
+        headed, self.headed = self.headed, self.form.kind != "Table"
+        return headed
 
 
 async def watch_objects(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -115,12 +115,9 @@ def undecodable(resource: Resource, why: str, kind: str = "") -> StatusError:
     )
 
 
-def strict_decoding(fields: Mapping[str, Iterable[str]]) -> str:
-    """Return why a body is refused that is decoded strictly. `fields`: by their problem."""
-    listing = ", ".join(
-        f'{problem} field "{field}"' for problem, paths in fields.items() for field in paths
-    )
-    return f"strict decoding error: {listing}"
+def strict_decoding(problems: Iterable[str]) -> str:
+    """Return why a body is refused that is decoded strictly."""
+    return f"strict decoding error: {', '.join(problems)}"
 
 
 def expired(message: str) -> StatusError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections import Counter
@@ -14,11 +15,9 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin import protobuf
 from gatehouse.apiserver.errors import StatusError, bad_request
 from gatehouse.apiserver.http import depth, yaml_bodies
+from gatehouse.apiserver.http.yaml_bodies import MAX_DUPLICATES
 
 APPLY_PATCH = "application/apply-patch+yaml"
-
-MAX_DUPLICATES = 10
-"""Duplicate fields that an error message names."""
 
 _MAX_PATH_LENGTH = 1024
 """Characters of the path of a duplicate field. Keys may be as long as the body."""
@@ -27,23 +26,52 @@ _Place = tuple["_Place | None", str]
 """An object in a document: the place of the object or list around it, and its key or index."""
 
 
-def decode_body(data: bytes, content_type: str) -> Any:
-    """Decode a body. Raises ApiError 400, or 415 for a kind that protobuf does not cover."""
+class DecodedBody(msgspec.Struct, frozen=True):
+    """A document. The last value of a duplicate field counts."""
+
+    value: Any
+    duplicates: tuple[str, ...] = ()
+    """Warnings of duplicate fields, if they were looked for."""
+    is_yaml: bool = False
+
+    def duplicate_errors(self) -> tuple[str, ...]:
+        """Return the errors of strict decoding. All duplicates of a YAML document are one."""
+        if not self.duplicates or not self.is_yaml:
+            return self.duplicates
+        return ("\n  ".join(("yaml: unmarshal errors:", *self.duplicates)),)
+
+
+def decode_body(data: bytes, content_type: str, *, duplicates: bool = False) -> DecodedBody:
+    """Decode a body, and look for duplicate fields on request.
+
+    Raises ApiError 400, or 415 for a kind that protobuf does not cover.
+    """
     if content_type == protobuf.PROTOBUF_TYPE:
         # A map entry has three fields: itself, its key and its value.
         decoder = functools.partial(protobuf.decode_protobuf, max_fields=2 * depth.MAX_NODES)
-        return _limited(decoder, data, "protobuf")
+        return DecodedBody(_limited(decoder, data, "protobuf"))
     is_yaml = content_type in ("application/yaml", APPLY_PATCH)
     if is_yaml and data[:1] != b"{":
-        return yaml_bodies.decode_yaml(data)
+        return _decode_yaml(data)
     check_json_size(data)
     try:
-        return _limited(msgspec.json.decode, data, "JSON")
+        value = _limited(msgspec.json.decode, data, "JSON")
     except StatusError as error:
         if is_yaml and isinstance(error.__cause__, msgspec.DecodeError):
             # YAML allows what JSON does not, such as a comma after the last field.
-            return yaml_bodies.decode_yaml(data)
+            return _decode_yaml(data)
         raise
+    fields = duplicate_fields(data) if duplicates else []
+    if fields and is_yaml:
+        # The text may have escapes of JSON that YAML does not have.
+        with contextlib.suppress(StatusError):
+            return msgspec.structs.replace(_decode_yaml(data), value=value)
+    return DecodedBody(value, tuple(f'duplicate field "{field}"' for field in fields))
+
+
+def _decode_yaml(data: bytes) -> DecodedBody:
+    document = yaml_bodies.decode_yaml(data)
+    return DecodedBody(document.value, document.duplicates, is_yaml=True)
 
 
 def check_json_size(data: bytes) -> None:
@@ -88,7 +116,7 @@ def _limited(decoder: Callable[[bytes], Any], data: bytes, name: str) -> Any:
 def duplicate_fields(data: bytes) -> list[str]:
     """Return the paths of duplicate fields of a JSON text, at most `MAX_DUPLICATES`.
 
-    The last value would win, so that strict decoding refuses them. YAML that is no JSON has none.
+    The last value would win, so that strict decoding refuses them. A text that is no JSON has none.
     """
     repeated: dict[int, list[str]] = {}
     """Keys by the identity of their object, which lives until the end of the call."""

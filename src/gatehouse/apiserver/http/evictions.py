@@ -99,7 +99,8 @@ class Evictions:
 
 async def _eviction(request: web.BaseRequest, target: RequestTarget) -> Object:
     """Return the Eviction of a request. Raises StatusError 400."""
-    body: Any = await requests.object_body(request, target)
+    decoded = await requests.object_body(request, target, requests.IGNORE_UNKNOWN)
+    body: Any = decoded.value
     kind, version = body.get("kind", "Eviction"), body.get("apiVersion", EVICTION_VERSIONS[0])
     if kind != "Eviction" or version not in EVICTION_VERSIONS:
         raise errors.bad_request(f"the object provided is {kind} of {version}: must be an Eviction")

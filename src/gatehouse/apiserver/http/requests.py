@@ -11,7 +11,6 @@ import msgspec
 from aiohttp import web
 
 from gatehouse.apis import request_info
-from gatehouse.apis.objects import Object
 from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apiserver import offload
 from gatehouse.apiserver.builtin.protobuf import PROTOBUF_TYPE
@@ -173,10 +172,13 @@ def reject_encoding(request: web.BaseRequest) -> None:
             raise error
 
 
+IGNORE_UNKNOWN = WriteOptions(validation="Ignore")
 _BODY_TYPES = ("application/json", "application/yaml", PROTOBUF_TYPE)
 
 
-async def object_body(request: web.BaseRequest, target: RequestTarget) -> Object:
+async def object_body(
+    request: web.BaseRequest, target: RequestTarget, options: WriteOptions
+) -> bodies.DecodedBody:
     """Decode the body of a create or an update. Raises ApiError 400, 415."""
     if "Content-Type" in request.headers and request.content_type not in _BODY_TYPES:
         message = (
@@ -184,8 +186,8 @@ async def object_body(request: web.BaseRequest, target: RequestTarget) -> Object
             f"{', '.join(_BODY_TYPES)}"
         )
         raise StatusError(415, "UnsupportedMediaType", message)
-    decoded = await body(request)
-    if not isinstance(decoded, dict) or not await request.read():
+    decoded = await decoded_body(request, options)
+    if not isinstance(decoded.value, dict) or not await request.read():
         kind = target.requested.resource.kind
         raise bad_request(f"the object provided is unrecognized (must be of type {kind})")
     return decoded
@@ -193,10 +195,18 @@ async def object_body(request: web.BaseRequest, target: RequestTarget) -> Object
 
 async def body(request: web.BaseRequest) -> Any:
     """Decode the body: JSON, YAML or protobuf. Raises ApiError."""
+    return (await decoded_body(request)).value
+
+
+async def decoded_body(
+    request: web.BaseRequest, options: WriteOptions = IGNORE_UNKNOWN
+) -> bodies.DecodedBody:
+    """Decode the body. Duplicate fields are not looked for if the options ignore them."""
     data = await _read(request)
     if not data:
-        return {}
-    decode = functools.partial(bodies.decode_body, data, request.content_type)
+        return bodies.DecodedBody({})
+    strict = options.validation != "Ignore"
+    decode = functools.partial(bodies.decode_body, data, request.content_type, duplicates=strict)
     return await offload.run_offloaded(decode, len(data))
 
 

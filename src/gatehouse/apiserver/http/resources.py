@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import re
 from typing import Any
 
@@ -13,7 +12,7 @@ from aiohttp import web
 from gatehouse.apis.objects import Object, copy_value
 from gatehouse.apis.patches import json as json_patches
 from gatehouse.apis.patches import strategic
-from gatehouse.apiserver import errors, offload
+from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.http import (
     bodies,
@@ -31,7 +30,6 @@ from gatehouse.apiserver.http.requests import APPLY, RequestTarget
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects.admission import check_location
 from gatehouse.apiserver.objects.deletion import Deletion
-from gatehouse.apiserver.objects.metadata import prune_metadata
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.storage.entries import StoredEntry
@@ -88,13 +86,11 @@ class Resources:
         self, request: web.BaseRequest, target: RequestTarget, user: User
     ) -> web.Response:
         """Answer a POST to a collection."""
-        body = await requests.object_body(request, target)
         options = requests.options(request)
-        _check_kind(body, target)
-        await _check_duplicates(request, target, options.validation, body)
-        body = _decoded(body, target, options.validation)
-        size = len(await requests._read(request))
-        call = WriteRequest(target.served, target.namespace, "", "", options, user, size)
+        decoded = await requests.object_body(request, target, options)
+        _check_kind(decoded.value, target)
+        body = _decoded(decoded.value, target, options.validation)
+        call = await self._call(request, target, options, user, decoded)
         written = await self._verbs.create(call, body)
         return responses.write_response(written, form_of(request, target.requested), 201)
 
@@ -102,14 +98,14 @@ class Resources:
         self, request: web.BaseRequest, target: RequestTarget, user: User
     ) -> web.Response:
         """Answer a PUT of an object."""
-        body = await requests.object_body(request, target)
         options = requests.options(request)
+        decoded = await requests.object_body(request, target, options)
+        body = decoded.value
         _check_kind(body, target)
-        await _check_duplicates(request, target, options.validation, body)
         metadata = body.get("metadata")
         if not isinstance(metadata, dict) or not metadata.get("name"):
             raise errors.bad_request("metadata.name: Required value: name must be provided")
-        call = await self._call(request, target, options, user)
+        call = await self._call(request, target, options, user, decoded)
         check_location(call, metadata)
         if not (target.served.builtin or metadata.get("resourceVersion") or metadata.get("uid")):
             if self._store.latest(target.key) is None:
@@ -125,14 +121,18 @@ class Resources:
     ) -> web.Response:
         """Answer a PATCH of an object. `may_create` raises ApiError if apply may not create it."""
         kind, options = request.content_type, requests.options(request)
-        body = await requests.body(request)
-        call = await self._call(request, target, options, user)
+        decoded = await requests.decoded_body(request, options)
+        body = decoded.value
+        call = await self._call(request, target, options, user, decoded)
         if kind == APPLY:
             if not request.query.get("fieldManager"):
                 raise _manager_required()
             if not isinstance(body, dict):
                 raise errors.bad_request("the object provided is not an object")
             _check_kind(body, target, required=True)
+            if call.duplicates and options.validation == "Strict":
+                why = f"error converting YAML to JSON: {', '.join(call.duplicates)}"
+                raise errors.bad_request(f"error strict decoding YAML: {why}")
             if self._store.latest(target.key) is None:
                 may_create()
             written = await self._verbs.apply(call, _decoded(body, target, options.validation))
@@ -200,11 +200,26 @@ class Resources:
 
     @staticmethod
     async def _call(
-        request: web.BaseRequest, target: RequestTarget, options: WriteOptions, user: User
+        request: web.BaseRequest,
+        target: RequestTarget,
+        options: WriteOptions,
+        user: User,
+        decoded: bodies.DecodedBody,
     ) -> WriteRequest:
-        size = len(await requests._read(request))
+        strict = options.validation == "Strict"
+        duplicates = decoded.duplicate_errors() if strict else decoded.duplicates
+        if request.content_type == JSON_PATCH:
+            duplicates = tuple(f"json patch {duplicate}" for duplicate in duplicates)
         return WriteRequest(
-            target.served, target.namespace, target.name, target.subresource, options, user, size
+            target.served,
+            target.namespace,
+            target.name,
+            target.subresource,
+            options,
+            user,
+            len(await requests._read(request)),
+            duplicates,
+            decoded.is_yaml,
         )
 
 
@@ -215,7 +230,7 @@ def _decoded(body: Object, target: RequestTarget, validation: str) -> Object:
     if validation == "Strict":
         unknown = target.requested.compiled.prune(copy_value(body))
         if unknown:
-            why = errors.strict_decoding({"unknown": unknown})
+            why = errors.strict_decoding(f'unknown field "{field}"' for field in unknown)
             raise errors.undecodable(target.requested.resource, why)
     return _to_stored(body, target)
 
@@ -280,33 +295,6 @@ def _check_kind(body: Object, target: RequestTarget, *, required: bool = False) 
         f"({resource.api_version})"
     )
     raise errors.bad_request(message)
-
-
-async def _check_duplicates(
-    request: web.BaseRequest, target: RequestTarget, validation: str, body: Object
-) -> None:
-    if validation != "Strict":
-        return
-    data = await request.read()
-    if data[:1] != b"{":
-        return
-    duplicates = await offload.run_offloaded(
-        functools.partial(bodies.duplicate_fields, data), len(data)
-    )
-    if duplicates:
-        unknown = _unknown_fields(body, target)
-        fields = {"unknown": unknown, "duplicate": duplicates}
-        if not target.served.builtin:
-            fields = dict(reversed(fields.items()))
-        raise errors.undecodable(target.served.resource, errors.strict_decoding(fields))
-
-
-def _unknown_fields(body: Object, target: RequestTarget) -> list[str]:
-    """Return the paths of the fields that the requested version lacks."""
-    copied = copy_value(body)
-    metadata = copied.get("metadata")
-    unknown = prune_metadata(metadata) if isinstance(metadata, dict) else []
-    return unknown + target.requested.compiled.prune(copied)
 
 
 async def _delete_options(request: web.BaseRequest) -> Object:

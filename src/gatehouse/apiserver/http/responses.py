@@ -126,8 +126,9 @@ def write_response(result: WriteResult, form: Representation, code: int) -> web.
 
 
 def add_warning(response: web.StreamResponse, warning: str) -> None:
-    """Add a warning that kubectl prints."""
-    text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    """Add a warning that kubectl prints. A name in it may have characters that no header may."""
+    text = warning.replace("\\", "\\\\").replace('"', '\\"')
+    text = "".join(character if character.isprintable() else " " for character in text)
     response.headers.add("Warning", f'299 - "{text}"')
 
 

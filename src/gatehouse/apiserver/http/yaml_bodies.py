@@ -21,9 +21,13 @@ import yaml
 from gatehouse.apis.objects import copy_value
 from gatehouse.apiserver.errors import StatusError, bad_request
 from gatehouse.apiserver.http import depth
+from gatehouse.apiserver.structural.formatting import quote_go
 
 MAX_ALIASED_BYTES = 3 * 1024 * 1024
 """Text that aliases may stand for, in bytes: as much as a body may have without aliases."""
+
+MAX_DUPLICATES = 10
+"""Duplicate fields that an error message names."""
 
 MAX_DIRECTIVES = 100
 """Lines that begin with ``%``. The parser compares each TAG directive with all others at once."""
@@ -63,8 +67,8 @@ class _Anchored(msgspec.Struct, frozen=True):
 class _Open:
     """A mapping or list under construction."""
 
-    def __init__(self, value: dict[str, Any] | list[Any], anchor: str | None) -> None:
-        self.value, self.anchor = value, anchor
+    def __init__(self, value: dict[str, Any] | list[Any], anchor: str | None, line: int) -> None:
+        self.value, self.anchor, self.line = value, anchor, line
         self.key: str | None = None
         """Key of a mapping that waits for its value."""
         self.nodes, self.size, self.height = 1, 2, 1
@@ -74,8 +78,19 @@ class _Open:
         return isinstance(self.value, dict) and self.key is None
 
 
-def decode_yaml(data: bytes) -> Any:
-    """Decode a document; None for an empty one. Raises ApiError 400."""
+class YamlDocument(msgspec.Struct, frozen=True):
+    """A document of a stream."""
+
+    value: Any
+    """None for an empty document."""
+    repeated_keys: tuple[str, ...] = ()
+    """Keys that a mapping has more than once. The last value counts."""
+    duplicates: tuple[str, ...] = ()
+    """The same keys with their lines, in the wording of Go, at most `MAX_DUPLICATES`."""
+
+
+def decode_yaml(data: bytes) -> YamlDocument:
+    """Decode a single document. Raises ApiError 400."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -88,16 +103,7 @@ def decode_yaml(data: bytes) -> Any:
             builder.take(event)
     except yaml.YAMLError as error:
         raise bad_request(f"error parsing YAML: {error}") from error
-    return builder.document
-
-
-class YamlDocument(msgspec.Struct, frozen=True):
-    """A document of a stream."""
-
-    value: Any
-    """None for an empty document."""
-    repeated_keys: tuple[str, ...] = ()
-    """Keys that a mapping has more than once. The last value counts."""
+    return builder.result()
 
 
 def decode_yaml_documents(text: str) -> Iterator[YamlDocument]:
@@ -111,7 +117,7 @@ def decode_yaml_documents(text: str) -> Iterator[YamlDocument]:
                 builder = _Builder()
             builder.take(event)
             if isinstance(event, yaml.DocumentEndEvent):
-                yield YamlDocument(builder.document, tuple(builder.repeated_keys))
+                yield builder.result()
     except yaml.YAMLError as error:
         raise bad_request(f"error parsing YAML: {error}") from error
 
@@ -120,12 +126,22 @@ class _Builder:
     """Builds a document from the events of the parser."""
 
     def __init__(self) -> None:
-        self.document: Any = None
-        self.repeated_keys: list[str] = []
+        self._document: Any = None
+        self._repeated: list[tuple[int, str]] = []
+        """Keys that a mapping has already, with the line of their value."""
         self._documents = 0
         self._open: list[_Open] = []
         self._anchors: dict[str, _Anchored] = {}
         self._nodes = self._aliased = 0
+
+    def result(self) -> YamlDocument:
+        """Return the document, when all events have been taken."""
+        duplicates = (
+            f"line {line}: key {quote_go(key)} already set in map"
+            for line, key in self._repeated[:MAX_DUPLICATES]
+        )
+        keys = tuple(key for _, key in self._repeated)
+        return YamlDocument(self._document, keys, tuple(duplicates))
 
     def take(self, event: yaml.Event) -> None:
         """Process a parser event. Raises ApiError 400."""
@@ -154,7 +170,7 @@ class _Builder:
                 self._anchors[event.anchor] = _Anchored(key, 1, len(key) + 2, 0)
             return
         scalar = _Anchored(_scalar(event), 1, len(event.value) + 2, 0)
-        self._add(scalar, event.anchor)
+        self._add(scalar, event.anchor, _line(event))
 
     def _start(self, event: yaml.CollectionStartEvent, value: Any, kind: str) -> None:
         self._count(1)
@@ -167,12 +183,12 @@ class _Builder:
         if event.anchor:
             # An alias of an incomplete node is one of itself.
             self._anchors.pop(event.anchor, None)
-        self._open.append(_Open(value, event.anchor))
+        self._open.append(_Open(value, event.anchor, _line(event)))
 
     def _end(self) -> None:
         ended = self._open.pop()
         node = _Anchored(ended.value, ended.nodes, ended.size, ended.height)
-        self._add(node, ended.anchor)
+        self._add(node, ended.anchor, ended.line)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         anchored = self._anchors.get(event.anchor or "")
@@ -191,21 +207,22 @@ class _Builder:
             self._grow(1, anchored.size, 0)
             return
         # Nodes have at most `depth.MAX_DEPTH` levels.
-        self._add(msgspec.structs.replace(anchored, value=copy_value(anchored.value)), None)
+        copied = msgspec.structs.replace(anchored, value=copy_value(anchored.value))
+        self._add(copied, None, _line(event))
 
-    def _add(self, node: _Anchored, anchor: str | None) -> None:
-        """Add a complete node to its parent."""
+    def _add(self, node: _Anchored, anchor: str | None, line: int) -> None:
+        """Add a complete node, which begins at a line, to its parent."""
         if anchor:
             self._anchors[anchor] = node
         if not self._open:
-            self.document = node.value
+            self._document = node.value
             return
         outer = self._open[-1]
         if isinstance(outer.value, list):
             outer.value.append(node.value)
         elif outer.key is not None:
             if outer.key in outer.value:
-                self.repeated_keys.append(outer.key)
+                self._repeated.append((line, outer.key))
             outer.value[outer.key] = node.value
             outer.key = None
         self._grow(node.nodes, node.size, node.height)
@@ -290,6 +307,10 @@ def _integer(match: re.Match[str]) -> int | None:
     if match["sign"] == "-":
         value = -value
     return value if -(2**63) <= value < 2**64 else None
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 0
 
 
 def _error(event: yaml.Event, message: str) -> StatusError:

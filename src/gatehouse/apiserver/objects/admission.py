@@ -120,12 +120,12 @@ class Admission:
         if unknown and call.options.validation == "Strict" and not defaults:
             undeclared = "; ".join(f".{field}: field not declared in schema" for field in unknown)
             raise _undecodable(call, f"failed to create typed patch object: {undeclared}")
-        if unknown and call.options.validation == "Strict":
-            raise _undecodable(call, errors.strict_decoding({"unknown": unknown}))
-        warnings: list[str] = []
-        if call.options.validation == "Warn":
-            warnings += [f'unknown field "{field}"' for field in unknown]
-        return tuple(warnings)
+        problems = (*call.duplicates, *(f'unknown field "{field}"' for field in unknown))
+        if served.builtin and not call.is_yaml:
+            problems = problems[len(call.duplicates) :] + call.duplicates
+        if problems and call.options.validation == "Strict":
+            raise _undecodable(call, errors.strict_decoding(problems))
+        return problems if call.options.validation == "Warn" else ()
 
     def _namespace(self, call: WriteRequest) -> None:
         """Check that the namespace exists and is not being deleted. Raises ApiError."""

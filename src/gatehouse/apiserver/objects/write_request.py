@@ -15,7 +15,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """Options of a write, from the query."""
 
     validation: str = "Warn"
-    """Unknown fields cause an error (Strict), a warning (Warn), or nothing (Ignore)."""
+    """Unknown and duplicate fields are errors (Strict) or warnings (Warn), or ignored (Ignore)."""
     dry_run: bool = False
     manager: str = "gatehouse"
     """Field manager that owns the written fields."""
@@ -38,6 +38,10 @@ class WriteRequest:
     user: User = SYSTEM
     size: int = 0
     """Size of the request body in bytes. Large objects are processed in a thread."""
+    duplicates: tuple[str, ...] = ()
+    """Errors or warnings of the duplicate fields of the body, by the validation of the options."""
+    is_yaml: bool = False
+    """True if the body is YAML, of which duplicates are found before it is decoded."""
     patched: bool = False
     """True for a patch other than an apply. Its result is decoded, and not the body."""
     checked: bool = False

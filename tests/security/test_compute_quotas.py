@@ -204,6 +204,80 @@ async def test_scopes_select_the_pods_that_count(
     assert (await create(admin, PODS, "another", other))[0] == 201
 
 
+def volume_quota(operator: str, *classes: str) -> dict[str, Any]:
+    """Return the selector of a quota by VolumeAttributesClass."""
+    requirement: dict[str, Any] = {"scopeName": "VolumeAttributesClass", "operator": operator}
+    if classes:
+        requirement |= {"values": list(classes)}
+    return {"matchExpressions": [requirement]}
+
+
+def volume(class_name: str | None = None) -> dict[str, Any]:
+    """Return a PersistentVolumeClaim of 1Gi."""
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    spec["resources"] = {"requests": {"storage": "1Gi"}}
+    return {"spec": spec | ({"volumeAttributesClassName": class_name} if class_name else {})}
+
+
+@pytest.mark.parametrize(
+    ("selector", "counted", "other"),
+    [
+        (volume_quota("In", "gold"), "gold", "silver"),
+        (volume_quota("NotIn", "gold"), "silver", "gold"),
+        (volume_quota("NotIn", "gold"), None, "gold"),
+        (volume_quota("Exists"), "gold", None),
+        (volume_quota("DoesNotExist"), None, "gold"),
+    ],
+)
+async def test_quota_counts_volume_claims_of_a_class(
+    admin: aiohttp.ClientSession, selector: Any, counted: str | None, other: str | None
+) -> None:
+    hard = {"persistentvolumeclaims": "1", "requests.storage": "5Gi"}
+    await set_quota(admin, "q", hard, scopeSelector=selector)
+    assert (await create(admin, CLAIMS, "other", volume(other)))[0] == 201
+    await use(admin, "q", {"persistentvolumeclaims": "0", "requests.storage": "0"})
+    assert (await create(admin, CLAIMS, "one", volume(counted)))[0] == 201
+    await use(admin, "q", {"persistentvolumeclaims": "1", "requests.storage": "1Gi"})
+    status, message = await create(admin, CLAIMS, "two", volume(counted))
+    assert (status, "exceeded quota: q" in message) == (403, True)
+    async with admin.delete(f"{CLAIMS}/one") as response:
+        assert response.status == 200
+    await use(admin, "q", {"persistentvolumeclaims": "0", "requests.storage": "0"})
+
+
+async def test_volume_claim_counts_for_its_requested_and_its_current_class(
+    admin: aiohttp.ClientSession,
+) -> None:
+    for name in ("gold", "silver"):
+        hard = {"persistentvolumeclaims": "1"}
+        await set_quota(admin, name, hard, scopeSelector=volume_quota("In", name))
+    assert (await create(admin, CLAIMS, "one", volume("gold")))[0] == 201
+    await use(admin, "silver", {"persistentvolumeclaims": "0"})
+
+    async def change(path: str, body: dict[str, Any]) -> None:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        async with admin.patch(f"{CLAIMS}/{path}", json=body, headers=headers) as response:
+            assert response.status == 200, await response.text()
+
+    await change("one/status", {"status": {"currentVolumeAttributesClassName": "gold"}})
+    await change("one", {"spec": {"volumeAttributesClassName": "silver"}})
+    await use(admin, "silver", {"persistentvolumeclaims": "1"})
+    await use(admin, "gold", {"persistentvolumeclaims": "1"})
+    await change("one/status", {"status": {"currentVolumeAttributesClassName": "silver"}})
+    await use(admin, "gold", {"persistentvolumeclaims": "0"})
+    await use(admin, "silver", {"persistentvolumeclaims": "1"})
+
+
+async def test_quota_without_a_scope_counts_claims_of_all_classes(
+    admin: aiohttp.ClientSession,
+) -> None:
+    await set_quota(admin, "q", {"persistentvolumeclaims": "2"})
+    for name, class_name in (("one", "gold"), ("two", None)):
+        assert (await create(admin, CLAIMS, name, volume(class_name)))[0] == 201
+    await use(admin, "q", {"persistentvolumeclaims": "2"})
+    assert (await create(admin, CLAIMS, "three", volume("gold")))[0] == 403
+
+
 async def test_scopes_of_a_quota_cannot_change(admin: aiohttp.ClientSession) -> None:
     await set_quota(admin, "q", {"pods": "1"}, scopes=["Terminating"])
     headers = {"Content-Type": "application/merge-patch+json"}

@@ -9,7 +9,12 @@ from typing import Any
 
 from gatehouse.apis.objects import Object
 from gatehouse.apis.quantities import quantity
-from gatehouse.apiserver.builtin.quota_scopes import PodScope, is_in_scope, scope_of
+from gatehouse.apiserver.builtin.quota_scopes import (
+    QuotaScope,
+    is_in_scope,
+    pod_scope_of,
+    volume_scope_of,
+)
 from gatehouse.apiserver.builtin.resource_quotas import CORE
 
 Amounts = Counter[str]
@@ -27,9 +32,12 @@ class QuotaClaim:
 
     def __init__(self, key: str, obj: Mapping[str, Any] | None) -> None:
         """Calculate the claim of the object with this store key, or the empty one of None."""
-        is_pod = key.startswith("/core/pods/")
         self.amounts: Amounts = claims(key, obj) if obj is not None else Counter()
-        self.scope: PodScope | None = scope_of(obj) if is_pod and obj is not None else None
+        self.scope: QuotaScope = None
+        if obj is not None and key.startswith("/core/pods/"):
+            self.scope = pod_scope_of(obj)
+        elif obj is not None and key.startswith("/core/persistentvolumeclaims/"):
+            self.scope = volume_scope_of(obj)
 
     def within(self, quota: Mapping[str, Any]) -> Amounts:
         """Return the amounts that a quota counts."""

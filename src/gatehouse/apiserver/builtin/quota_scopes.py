@@ -1,4 +1,4 @@
-"""Scopes of ResourceQuotas: the Pods that a quota counts.
+"""Scopes of ResourceQuotas: the Pods or PersistentVolumeClaims that a quota counts.
 
 https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
 """
@@ -14,7 +14,8 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin.validation import invalid_cause, required
 from gatehouse.apiserver.errors import Cause
 
-_PRIORITY = "PriorityClass"
+_VOLUME_CLASS = "VolumeAttributesClass"
+_CLASSES = ("PriorityClass", _VOLUME_CLASS)
 _PLAIN = (
     "Terminating",
     "NotTerminating",
@@ -34,7 +35,9 @@ _OF_PODS = frozenset(
         "requests.memory",
     }
 )
-"""Standard names that a quota with scopes may limit."""
+"""Standard names that a quota with scopes of Pods may limit."""
+_OF_VOLUMES = frozenset({"persistentvolumeclaims", "requests.storage"})
+"""Standard names that a quota with the scope of volumes may limit."""
 
 
 class PodScope(msgspec.Struct, frozen=True):
@@ -49,7 +52,29 @@ class PodScope(msgspec.Struct, frozen=True):
     priority_class: str
 
 
-def scope_of(pod: Mapping[str, Any]) -> PodScope:
+class VolumeScope(msgspec.Struct, frozen=True):
+    """Properties of a PersistentVolumeClaim that scopes select."""
+
+    classes: frozenset[str]
+    """VolumeAttributesClasses: the requested one, the current one, and that of a change."""
+
+
+QuotaScope = PodScope | VolumeScope | None
+"""Properties that scopes select; None for objects of other kinds."""
+
+
+def volume_scope_of(claim: Mapping[str, Any]) -> VolumeScope:
+    """Return the properties of a PersistentVolumeClaim that scopes select."""
+    status = claim.get("status") or {}
+    classes = (
+        (claim.get("spec") or {}).get("volumeAttributesClassName"),
+        status.get("currentVolumeAttributesClassName"),
+        (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName"),
+    )
+    return VolumeScope(frozenset(filter(None, classes)))
+
+
+def pod_scope_of(pod: Mapping[str, Any]) -> PodScope:
     """Return the properties of a Pod that scopes select."""
     spec = pod.get("spec") or {}
     return PodScope(
@@ -60,12 +85,9 @@ def scope_of(pod: Mapping[str, Any]) -> PodScope:
     )
 
 
-def is_in_scope(quota: Mapping[str, Any], scope: PodScope | None) -> bool:
-    """Return whether a quota counts an object. `scope` is None for objects other than Pods."""
-    requirements = _requirements(quota)
-    if scope is None:
-        return not requirements
-    return all(_matches(requirement, scope) for requirement in requirements)
+def is_in_scope(quota: Mapping[str, Any], scope: QuotaScope) -> bool:
+    """Return whether a quota counts an object."""
+    return all(_matches(requirement, scope) for requirement in _requirements(quota))
 
 
 def check_scopes(spec: Object, standard: frozenset[str]) -> Iterator[Cause]:
@@ -80,7 +102,7 @@ def check_scopes(spec: Object, standard: frozenset[str]) -> Iterator[Cause]:
     requirements = selector.get("matchExpressions") or ()
     for requirement in requirements:
         scope = requirement.get("scopeName")
-        if scope not in (*_PLAIN, _PRIORITY):
+        if scope not in (*_PLAIN, *_CLASSES):
             yield invalid_cause(f"{field}.scopeName", scope, "unsupported scope")
         else:
             yield from _check_scope(field, scope, selector, hard)
@@ -89,9 +111,11 @@ def check_scopes(spec: Object, standard: frozenset[str]) -> Iterator[Cause]:
 
 
 def _check_scope(field: str, scope: str, value: Any, hard: list[str]) -> Iterator[Cause]:
-    if scope not in (*_PLAIN, _PRIORITY):
+    if scope not in (*_PLAIN, *_CLASSES):
         yield invalid_cause(field, value, "unsupported scope")
-    allowed = {"pods"} if scope == "BestEffort" else _OF_PODS
+    allowed = _OF_VOLUMES if scope == _VOLUME_CLASS else _OF_PODS
+    if scope == "BestEffort":
+        allowed = frozenset({"pods"})
     for _ in sorted(set(hard) - allowed):
         yield invalid_cause(field, value, "unsupported scope applied to resource")
 
@@ -122,8 +146,13 @@ def _requirements(quota: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return scopes + list((spec.get("scopeSelector") or {}).get("matchExpressions") or ())
 
 
-def _matches(requirement: Mapping[str, Any], scope: PodScope) -> bool:
-    match requirement.get("scopeName"):
+def _matches(requirement: Mapping[str, Any], scope: QuotaScope) -> bool:
+    name = requirement.get("scopeName")
+    if isinstance(scope, VolumeScope):
+        return name == _VOLUME_CLASS and _selects(requirement, scope.classes)
+    if scope is None or name == _VOLUME_CLASS:
+        return False
+    match name:
         case "Terminating":
             return scope.terminating
         case "NotTerminating":
@@ -134,15 +163,20 @@ def _matches(requirement: Mapping[str, Any], scope: PodScope) -> bool:
             return not scope.best_effort
         case "CrossNamespacePodAffinity":
             return scope.cross_namespace
-    values = requirement.get("values") or ()
+    return _selects(requirement, frozenset(filter(None, (scope.priority_class,))))
+
+
+def _selects(requirement: Mapping[str, Any], classes: frozenset[str]) -> bool:
+    """Return whether a requirement selects one of the classes of an object, or their absence."""
+    values = frozenset(requirement.get("values") or ())
     match requirement.get("operator"):
         case "In":
-            return scope.priority_class in values
+            return bool(classes & values)
         case "NotIn":
-            return scope.priority_class not in values
+            return not classes or bool(classes - values)
         case "DoesNotExist":
-            return not scope.priority_class
-    return bool(scope.priority_class)
+            return not classes
+    return bool(classes)
 
 
 def _is_best_effort(spec: Mapping[str, Any]) -> bool:

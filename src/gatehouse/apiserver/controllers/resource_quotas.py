@@ -19,7 +19,7 @@ from typing import Any
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.builtin.quota_claims import Amounts, QuotaClaim, missing_amounts
-from gatehouse.apiserver.builtin.quota_scopes import PodScope, is_in_scope
+from gatehouse.apiserver.builtin.quota_scopes import QuotaScope, is_in_scope
 from gatehouse.apiserver.builtin.resource_quotas import (
     COUNT,
     format_amount,
@@ -42,6 +42,9 @@ _PODS = "/core/pods/"
 _BY_VALUE = (_PODS, "/core/services/", "/core/persistentvolumeclaims/")
 """Prefixes of resources whose objects claim different amounts, which updates can change."""
 
+_SCOPED = ("persistentvolumeclaims", "pods")
+"""Names of numbers of objects that scopes select."""
+
 
 class _Reservation:
     """Change of the use of a namespace by a write in progress."""
@@ -59,8 +62,8 @@ class ResourceQuotas:
 
     def __init__(self, store: ObjectStore, admission: Admission) -> None:
         self._store = store
-        self._valued: dict[str, dict[PodScope | None, Amounts]] = {}
-        """Claims of visible objects that claim by value, by namespace and scope of the Pod."""
+        self._valued: dict[str, dict[QuotaScope, Amounts]] = {}
+        """Claims of visible objects that claim by value, by namespace and scope."""
         self._reservations: dict[str, list[_Reservation]] = {}
         for prefix in _BY_VALUE:
             for key, entry in store.list(prefix):
@@ -71,7 +74,7 @@ class ResourceQuotas:
     def used(self, namespace: str, quota: Mapping[str, Any], name: str) -> Decimal:
         """Return the use of a quota that readers see."""
         if (matched := COUNT.fullmatch(name)) is None:
-            if is_sum(name) or name.startswith("services.") or name == "pods":
+            if is_sum(name) or name.startswith("services.") or name in _SCOPED:
                 return self._sum(namespace, quota, name)
             return Decimal(self._store.count(f"/core/{name}/{namespace}/"))
         plural, group = matched[1], matched[2] or "core"

@@ -40,6 +40,7 @@ from gatehouse.dataplane.xds.resources import (
     ENDPOINTS_TYPE_URL,
     LISTENER_TYPE_URL,
     SCOPE_TYPE_URL,
+    SECRET_TYPE_URL,
     ResourceSet,
     XdsResource,
 )
@@ -77,6 +78,10 @@ class FakeEnvoy(AdminClient):
             self.relay.receive(ask)
         names = [f"c{number}" for number in range(3)]
         self.relay.receive(Ask(type_url=ENDPOINTS_TYPE_URL, resource_names_subscribe=names))
+        self.secrets: dict[str, str] = {}
+        """Versions by name."""
+        secrets = Ask(type_url=SECRET_TYPE_URL, resource_names_subscribe=["present", "absent"])
+        self.relay.receive(secrets)
 
     def publish(self, *resources: XdsResource, gone: tuple[str, ...] = ()) -> None:
         """Send a response of the control plane."""
@@ -101,6 +106,8 @@ class FakeEnvoy(AdminClient):
         for resource in reply.resources:
             if reply.type_url == CLUSTER_TYPE_URL:
                 self.clusters[resource.name] = resource.version
+            elif reply.type_url == SECRET_TYPE_URL:
+                self.secrets[resource.name] = resource.version
             elif reply.type_url == SCOPE_TYPE_URL:
                 message = scoped_route_pb2.ScopedRouteConfiguration()
                 resource.resource.Unpack(message)
@@ -126,6 +133,12 @@ class FakeEnvoy(AdminClient):
             configs = [
                 {"endpoint_config": {"@type": "type.googleapis.com/any", "odd": 1, **value}}
                 for name, value in self.endpoints.items()
+                if _names(pattern, name)
+            ]
+        elif kind == "dynamic_active_secrets":
+            configs = [
+                {"name": name, "version_info": version}
+                for name, version in self.secrets.items()
                 if _names(pattern, name)
             ]
         elif kind == "dynamic_active_clusters":
@@ -218,6 +231,27 @@ async def test_resource_left_after_a_rejection_is_removed(envoy: FakeEnvoy) -> N
     await envoy.check.check(at_random=False)
     assert envoy.reports[1:] == [""]
     assert not any(envoy.relay.cache.open.values())
+
+
+async def test_rejected_secret_that_a_draining_listener_keeps_is_no_difference(
+    envoy: FakeEnvoy,
+) -> None:
+    present, absent = (
+        make_resource(SECRET_TYPE_URL, name, "one") for name in ("present", "absent")
+    )
+    envoy.publish(present)
+    await envoy.check.check(at_random=False)
+    response = Response(SECRET_TYPE_URL, "n", (absent,), ())
+    envoy.relay.on_message(Reply.FromString(delta.encode_delta_response(response, "v")))
+    envoy.exchange("Failed to load certificate chain")
+    envoy.secrets["absent"] = absent.version
+    envoy.publish(present, gone=("absent",))
+    await envoy.check.check(at_random=True)
+    assert any("absent" in query for query in envoy.queries), "it is compared"
+    assert envoy.reports == []
+    envoy.secrets["present"] = "another"
+    await envoy.check.check(at_random=True)
+    assert envoy.reports == ["it has other versions than confirmed: Secret present"]
 
 
 async def test_query_names_a_limited_number_of_resources(envoy: FakeEnvoy) -> None:

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from fakes.rejected_objects import secret
 from fakes.rejected_parts import reject_part
 from fakes.upstream_worlds import authority
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.unsupported import Suspect
+from gatehouse.controller.quarantine import Quarantine
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
@@ -126,9 +129,18 @@ class World:
         assert merged is not None
         return merged
 
-    def reject(self, gateway: Key, suspect: Suspect, among: Sequence[Origin] = ()) -> None:
+    def reject(self, gateway: Key, suspect: Suspect, among: Sequence[Origin] = ()) -> Quarantine:
         """Let the proxy of a Gateway reject a part."""
-        reject_part(self.engine, gateway, self.compiled(gateway), suspect, "bad", among)
+        return reject_part(self.engine, gateway, self.compiled(gateway), suspect, "bad", among)
+
+    def try_again(self, gateway: Key, quarantine: Quarantine) -> None:
+        """Let the proxy of a Gateway test again what it rejected."""
+        before = quarantine.inputs
+        quarantine.verdicts.hurry(0.0)
+        quarantine.published("without it", self.compiled(gateway))
+        assert quarantine.confirmed(["without it"])
+        assert quarantine.retrying
+        self.engine.commit({**dict.fromkeys(before), **quarantine.inputs})
 
 
 def conditions(entries: list[Object], **which: str) -> list[Object]:
@@ -250,11 +262,11 @@ def test_rejected_secret_is_left_out_of_one_gateway_only(named: bool) -> None:
     key, spec = FILTERS["AuthenticationFilter"]
     world = World([key])
     world.put(key, spec)
-    (secret,) = world.compiled(A).secrets
-    assert secret.origin == Origin("Secret", "n", "users")
+    (users,) = world.compiled(A).secrets
+    assert users.origin == Origin("Secret", "n", "users")
     of_b = world.compiled(B)
-    suspect = Suspect(secret.origin, credential=secret.name)
-    world.reject(A, suspect, secret.origins if named else ())
+    suspect = Suspect(users.origin, credential=users.name)
+    world.reject(A, suspect, users.origins if named else ())
     assert world.compiled(A).secrets == ()
     assert world.compiled(B) == of_b
     rejected = "Secret n/users: rejected by proxy/1: bad"
@@ -263,6 +275,59 @@ def test_rejected_secret_is_left_out_of_one_gateway_only(named: bool) -> None:
     route = world.status(ROUTE)["parents"]
     assert rejected in refused(conditions(route, name="a"))
     assert refused(conditions(route, name="b")) == ""
+
+
+def test_route_reports_a_filter_or_its_secret_that_is_tried_again() -> None:
+    for kind, (key, spec) in FILTERS.items():
+        world = World([key])
+        world.put(key, spec)
+        before = world.compiled(A)
+        suspects = [Suspect(origin_of(key))]
+        suspects += [Suspect(entry.origin, credential=entry.name) for entry in before.secrets]
+        for suspect in suspects:
+            world = World([key])
+            world.put(key, spec)
+            quarantine = world.reject(A, suspect)
+            reported = conditions(world.status(ROUTE)["parents"], name="a")
+            assert "rejected by proxy/1: bad" in refused(reported), kind
+            world.try_again(A, quarantine)
+            assert world.compiled(A) == before, "the filter is used again"
+            assert conditions(world.status(ROUTE)["parents"], name="a") == reported
+
+
+def test_policy_reports_ca_certificates_that_are_tried_again() -> None:
+    world, policy = World(), ("BackendTLSPolicy", "n", "p")
+    world.put(policy, TLS)
+    before = world.compiled(A)
+    (bundle,) = before.trust_bundles
+    quarantine = world.reject(A, Suspect(bundle.origins[0], credential=bundle.name))
+    message = "ConfigMap n/ca: rejected by proxy/1: bad"
+    assert message in refused(conditions(world.status(policy)["ancestors"], name="a"))
+    world.try_again(A, quarantine)
+    assert world.compiled(A) == before, "the CA certificates are used again"
+    assert message in refused(conditions(world.status(policy)["ancestors"], name="a"))
+
+
+def test_listener_reports_its_certificate_and_client_ca_that_are_tried_again() -> None:
+    tls = {"certificateRefs": [{"name": "tls"}]}
+    clients = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]}
+    spec = {
+        "gatewayClassName": "c",
+        "listeners": [{"name": "l", "port": 443, "protocol": "HTTPS", "tls": tls}],
+        "tls": {"frontend": {"default": {"validation": clients}}},
+    }
+    for number in range(2):
+        world = World()
+        world.store(("Secret", "n", "tls"), {"data": secret("tls", ec.SECP256R1())["data"]})
+        world.put(A, spec)
+        before = world.compiled(A)
+        entry = before.credentials[number]
+        quarantine = world.reject(A, Suspect(entry.origins[0], credential=entry.name))
+        message = f"{entry.origins[0]}: rejected by proxy/1: bad"
+        assert message in refused(conditions(world.status(A)["listeners"]))
+        world.try_again(A, quarantine)
+        assert world.compiled(A) == before, "it is used again"
+        assert message in refused(conditions(world.status(A)["listeners"]))
 
 
 def test_route_whose_resource_an_envoy_rejects_is_left_out_of_one_gateway_only() -> None:

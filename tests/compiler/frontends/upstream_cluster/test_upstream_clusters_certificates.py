@@ -134,10 +134,25 @@ def test_rejected_token_is_left_out_and_reported(world: World) -> None:
     assert "spec.clientConfig: bearer token rejected by envoy/1: bad token" in message
 
 
-def reject(world: World, name: str, message: str) -> None:
-    """Let the Gateway's proxy reject a credential."""
+def test_credentials_that_are_tried_again_are_used_and_reported(world: World) -> None:
+    config = {**issued("gateway.example"), "caData": ca()}
+    serving = {**issued("a.example"), "clientCAData": b64(2 * authority().pem)}
+    key = world.cluster("a.example", servers=HTTPS, clientConfig=config, secureServing=serving)
+    served, compiled = world.served(), world.compiled()
+    for credential in compiled.credentials:
+        reject(world, credential.name, "bad", tried=True)
+    assert world.served() == served
+    message = world.condition(key, "ResolvedRefs")[2]
+    for section in ("clientConfig", "secureServing"):
+        for kind in ("certificate", "CA certificates"):
+            assert f"spec.{section}: {kind} rejected by envoy/1: bad" in message
+
+
+def reject(world: World, name: str, message: str, *, tried: bool = False) -> None:
+    """Let the Gateway's proxy reject a credential; ``tried``: and test it again."""
     rejected = gateway_api.RejectedCredential(name, f"rejected by envoy/1: {message}")
-    world.engine.commit({gateway_api.rejected_credential_key(GATEWAY, name): rejected})
+    key = gateway_api.rejected_credential_key(GATEWAY, name, tried=tried)
+    world.engine.commit({key: rejected})
 
 
 def test_certificate_is_valid_through_its_last_second(world: World) -> None:

@@ -30,7 +30,8 @@ class Filters(msgspec.Struct, frozen=True):
     clusters: tuple[ClusterKey, ...] = ()
     """Clusters that ``mirrors`` and ``external_auth`` refer to."""
     notes: tuple[Finding, ...] = ()
-    """Findings about invalid mirrors; requests are served without them."""
+    """Findings about invalid mirrors, without which requests are served, and about filters that
+    a proxy rejected and tests again."""
     findings: tuple[Finding, ...] = ()
     """Findings about invalid filters. The rule or backend then answers 500."""
 

@@ -223,9 +223,11 @@ def credentials_at(ask: Ask, gateway: Key, key: Key) -> tuple[TLSCredentials, TL
 
     What the Gateway's proxy rejected is left out.
     """
-    servers = _accepted(ask, gateway, ask(server_credentials, key))
+    every = ask(server_credentials, key)
+    servers = _accepted(ask, gateway, every)
     clients = _accepted(ask, gateway, ask(client_credentials, key))
-    if servers.rejected and servers.tls is not None:
+    left_out = any(getattr(servers, field) is not getattr(every, field) for field in _KINDS)
+    if left_out and servers.tls is not None:
         certificate = servers.certificate.name if servers.certificate is not None else ""
         tls = msgspec.structs.replace(servers.tls, certificate=certificate)
         refusal = servers.refusal
@@ -243,15 +245,18 @@ _KINDS = {"certificate": "certificate", "trust": "CA certificates", "token": "be
 
 def _accepted(ask: Ask, gateway: Key, credentials: TLSCredentials) -> TLSCredentials:
     held = {field: getattr(credentials, field) for field in _KINDS}
+    names = {field: credential.name for field, credential in held.items() if credential is not None}
     rejected = {
         field: why
-        for field, credential in held.items()
-        if credential is not None and (why := rejected_credential(ask, gateway, credential.name))
+        for field, name in names.items()
+        if (why := rejected_credential(ask, gateway, name, tried=True))
     }
     if not rejected:
         return credentials
+    # What the proxy tests again is used.
+    left_out = [field for field in rejected if rejected_credential(ask, gateway, names[field])]
     named = tuple((_KINDS[field], why) for field, why in rejected.items())
-    return msgspec.structs.replace(credentials, **dict.fromkeys(rejected), rejected=named)
+    return msgspec.structs.replace(credentials, **dict.fromkeys(left_out), rejected=named)
 
 
 def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:

@@ -57,10 +57,9 @@ def exporter_credentials(ask: Ask, key: Key, owner: Key) -> ExporterCredentials:
     problems += [finding.message for finding in findings]
     if trust is not None:
         where = f"spec.{TLS}.caCertificateRefs"
-        rejected = ca_certificates.rejection(ask, key, trust, where)
-        if rejected is not None:
-            trust = None
-            problems.append(rejected.message)
+        rejected, left_out = ca_certificates.rejection(ask, key, trust, where)
+        trust = None if left_out else trust
+        problems += [rejected.message] if rejected is not None else []
     certificate: Certificate | Finding | None = None
     if tls.client_certificate_ref is not None:
         certificate = resolve_certificate(ask, key, owner, tls.client_certificate_ref, group)

@@ -124,12 +124,17 @@ def _kind_problem(ask: Ask, reference: gateway.ObjectReference) -> str:
     return f"kind {reference.kind} is not available: {why}" if why else ""
 
 
-def rejection(ask: Ask, gateway_key: Key, bundle: TrustBundle, where: str) -> Finding | None:
-    """Return a finding if a Gateway's proxy rejected a trust bundle; else None.
+def rejection(
+    ask: Ask, gateway_key: Key, bundle: TrustBundle, where: str
+) -> tuple[Finding | None, bool]:
+    """Return a finding if a Gateway's proxy rejected a trust bundle, and whether it is left out.
 
-    The proxy gets all CA certificates as one, so that those of several objects are left out
-    together.
+    It is not while the proxy tests it again. The proxy gets all CA certificates as one, so that
+    those of several objects are left out together.
     """
-    why = rejected_credential(ask, gateway_key, bundle.name)
+    why = rejected_credential(ask, gateway_key, bundle.name, tried=True)
+    if not why:
+        return None, False
     holders = ", ".join(map(str, bundle.origins))
-    return Finding(Reason.INVALID_CA_REF, f"{where}: {holders}: {why}") if why else None
+    finding = Finding(Reason.INVALID_CA_REF, f"{where}: {holders}: {why}")
+    return finding, bool(rejected_credential(ask, gateway_key, bundle.name))

@@ -105,10 +105,11 @@ def listener_certificates(
         findings.append(Finding(Reason.INVALID_CERTIFICATE_REF, f"{place}: must not be empty"))
     for index, reference in enumerate(references):
         where = f"{place}[{index}]"
-        result = resolve_certificate(ask, key, owner, reference)
+        result: Certificate | Finding | None = resolve_certificate(ask, key, owner, reference)
         if isinstance(result, Certificate):
             by_name[result.name] = result
-        else:
+            result = rejection_of(ask, key, result, tried=True)
+        if result is not None:
             findings.append(Finding(result.reason, f"{where}: {result.message}"))
     return tuple(by_name.values()), findings
 
@@ -134,7 +135,16 @@ def resolve_certificate(
     result = ask(key_pair_of_secret, target)
     if isinstance(result, str):
         return Finding(Reason.INVALID_CERTIFICATE_REF, result)
-    if rejection := rejected_credential(ask, key, result.name):
-        message = f"Secret {target[0]}/{target[1]}: {rejection}"
-        return Finding(Reason.INVALID_CERTIFICATE_REF, message)
-    return result
+    return rejection_of(ask, key, result) or result
+
+
+def rejection_of(
+    ask: Ask, key: Key, certificate: Certificate, *, tried: bool = False
+) -> Finding | None:
+    """Return a finding if the proxy of Gateway ``key`` rejected a certificate, which is left out.
+
+    ``tried``: also while the proxy tests it again.
+    """
+    why = rejected_credential(ask, key, certificate.name, tried=tried)
+    message = f"{certificate.origin}: {why}"
+    return Finding(Reason.INVALID_CERTIFICATE_REF, message) if why else None

@@ -32,8 +32,11 @@ def client_trust_of_port(
     bundle, findings = ca_certificates.trust_bundle(
         ask, key, gateway.GATEWAY_API_GROUP, validation.ca_certificate_refs, where
     )
-    rejected = ca_certificates.rejection(ask, key, bundle, where) if bundle else None
-    return (None, (*findings, rejected)) if rejected is not None else (bundle, findings)
+    if bundle is None:
+        return None, findings
+    rejected, left_out = ca_certificates.rejection(ask, key, bundle, where)
+    every = (*findings, rejected) if rejected is not None else findings
+    return None if left_out else bundle, every
 
 
 def validation_findings(

@@ -48,12 +48,13 @@ def backend_tls_at(ask: Ask, gateway: Key, key: Key) -> ResolvedBackendTls:
     """Return the translation of a policy at a Gateway, whose proxy may have rejected the CA
     certificates."""
     resolved = ask(resolve_backend_tls, key)
-    rejected = (
-        ca_certificates.rejection(ask, gateway, resolved.trust, _REFERENCES)
-        if resolved.trust
-        else None
-    )
-    return _invalid(*resolved.findings, rejected) if rejected is not None else resolved
+    if resolved.trust is None:
+        return resolved
+    rejected, left_out = ca_certificates.rejection(ask, gateway, resolved.trust, _REFERENCES)
+    if rejected is None:
+        return resolved
+    findings = (*resolved.findings, rejected)
+    return _invalid(*findings) if left_out else msgspec.structs.replace(resolved, findings=findings)
 
 
 def _invalid(*findings: Finding) -> ResolvedBackendTls:

@@ -13,6 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import (
     EXTENSION_FILTERS,
     filter_at,
+    filter_rejection,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
@@ -209,21 +210,27 @@ def _with_extension(
 ) -> Filters:
     """Add a filter of the group ``gateway.nginx.org``, or a finding."""
 
+    def finding(message: str) -> Finding:
+        return Finding(Reason.INVALID_FILTER, f"{place}: {message}")
+
     def refused(message: str) -> Filters:
-        finding = Finding(Reason.INVALID_FILTER, f"{place}: {message}")
-        return _replace(result, findings=(*result.findings, finding))
+        return _replace(result, findings=(*result.findings, finding(message)))
 
     gateway, (_, namespace, _) = at
     kind, key = reference.kind, (reference.kind, namespace, reference.name)
+    name = f"{kind} {namespace}/{reference.name}"
     if reference.group != nginx_gateway.NGINX_GATEWAY_GROUP or kind not in EXTENSION_FILTERS:
         return refused(f"{reference.group}/{kind} is not supported")
     if ask.read(key) is None:
-        return refused(f"{kind} {namespace}/{reference.name} not found")
+        return refused(f"{name} not found")
     translated = ask(filter_at, gateway, key)
     if isinstance(translated, str):
-        return refused(f"{kind} {namespace}/{reference.name}: {translated}")
+        return refused(f"{name}: {translated}")
     merged = result.merge(translated)
-    return merged or refused(f"a rule must not have more than one {kind}")
+    if merged is None:
+        return refused(f"a rule must not have more than one {kind}")
+    why = filter_rejection(ask, gateway, key, tried=True)
+    return _replace(merged, notes=(*merged.notes, finding(f"{name}: {why}"))) if why else merged
 
 
 def _redirect(redirect: routes.RequestRedirect, port: int, protocol: str) -> ir.Redirect:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.new_controller import FILTER, GATEWAY, NewController, match
+from gatehouse.controller.assumed_good import MAX_FEW, MAX_TOGETHER
 from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory, StoredRejection
@@ -65,6 +68,40 @@ def test_object_that_was_rejected_and_edited_is_suspected_before_edited_ones() -
     others = {*(f"{name}/0/0" for name in GOOD), "edited/0/0"}
     assert all(served >= others for served in controller.confirmed)
     assert controller.confirmed[-1] == others
+
+
+SERVED = tuple(f"r{number:02}" for number in range(12))
+
+
+@given(
+    st.sets(st.sampled_from(SERVED[-MAX_FEW:]), min_size=1, max_size=2),
+    st.sets(st.sampled_from(SERVED)),
+)
+def test_one_or_two_causes_among_served_objects_are_found_without_trials(
+    bad: set[str], of_match: set[str]
+) -> None:
+    """Nothing else is taken away from data planes that test a version by serving it."""
+    controller = NewController(*map(match, SERVED))
+    controller.times = {
+        ("HTTPRoute", "ns", name): f"2026-01-{number + 1:02}T00:00:00Z"
+        for number, name in enumerate(SERVED)
+    }
+    controller.bad = {f"{name}/0/0" for name in bad - of_match}
+    controller.bad_matches = tuple({f"{name}/0/0"} for name in bad & of_match)
+    assert controller.settle()
+    assert {item.name for item in controller.quarantine.left_out} == bad
+    good = {f"{name}/0/0" for name in SERVED if name not in bad}
+    assert all(served == good for served in controller.confirmed)
+    assert len(controller.published) <= 2 * (MAX_FEW + math.comb(MAX_FEW, MAX_TOGETHER)) + 8
+
+
+def test_three_causes_among_served_objects_end_the_search_without_trials() -> None:
+    controller = NewController(*map(match, SERVED))
+    controller.times = dict.fromkeys((("HTTPRoute", "ns", name) for name in SERVED), "2026")
+    controller.bad = {"r09/0/0", "r10/0/0", "r11/0/0"}
+    assert not controller.settle()
+    assert controller.confirmed == []
+    assert controller.quarantine.inputs == {}
 
 
 @pytest.mark.parametrize("history", [StatusHistory.REJECTED, StatusHistory.CHANGED])

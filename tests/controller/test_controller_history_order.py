@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from fakes.new_controller import FILTER, NewController, match
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir.unsupported import Suspect
-from gatehouse.controller.history_order import MAX_YOUNGEST, last_change
+from gatehouse.controller.assumed_good import MAX_FEW
+from gatehouse.controller.history_order import last_change
 from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.origin import object_of
 
@@ -107,7 +108,7 @@ def test_served_objects_are_tried_each_alone_without_trials() -> None:
 
 
 def test_data_planes_stay_unchanged_when_the_cause_is_none_of_the_youngest_objects() -> None:
-    names = [f"r{number:02}" for number in range(MAX_YOUNGEST + 1)]
+    names = [f"r{number:02}" for number in range(MAX_FEW + 1)]
     controller = NewController(*map(match, names))
     controller.bad_matches = ({f"{names[0]}/0/0"},)
     controller.times = {
@@ -199,7 +200,7 @@ def test_search_without_trials_serves_no_less_than_before(
     objects: list[Object], orders: Any
 ) -> None:
     """Only the object that is left out is served no longer."""
-    population = Population(objects[:MAX_YOUNGEST], orders)
+    population = Population(objects[:MAX_FEW], orders)
     controller = population.controller
     pair = tuple(orders.sample(list(population.routes), 2))
     expected = population.reject([pair], orders)

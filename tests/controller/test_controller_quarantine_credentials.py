@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.credential_world import GATEWAY, KINDS, CredentialWorld, credential
+from fakes.instance_reports import data_plane_report, instance_report
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
@@ -18,6 +19,7 @@ from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.tracing import TraceExport
 from gatehouse.compiler.ir.unsupported import Suspect
+from gatehouse.controller.assumed_good import MAX_FEW
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import (
     HeldBack,
@@ -25,12 +27,12 @@ from gatehouse.controller.held_back import (
     held_back_key,
     without_held_back,
 )
-from gatehouse.controller.history_order import MAX_YOUNGEST
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.reduced_gateways import gateway_without_credentials
 from gatehouse.controller.stored_verdicts import StatusHistory
-from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
+from gatehouse.controller.verdicts import RETRY
+from gatehouse.dataplane.delivery import Rejection
 from gatehouse.dataplane.origin import Origin, port_origin
 
 MESSAGES: dict[str, Callable[[frozenset[str], frozenset[str]], list[Suspect]]] = {
@@ -100,20 +102,35 @@ def test_message_about_a_good_credential_costs_it_nothing(
     assert world.left_out == ({f"Secret {tenant}" for tenant in bad} if settled else set())
 
 
-@pytest.mark.parametrize("place", range(MAX_YOUNGEST + 1))
+@pytest.mark.parametrize("place", range(MAX_FEW + 1))
 @pytest.mark.parametrize("kind", KINDS)
 def test_credential_that_changed_last_is_found_without_trials(kind: str, place: int) -> None:
     """No message names it. Instances keep what they serve if they reject a step."""
-    tenants = [f"t{number}" for number in range(MAX_YOUNGEST + 4)]
+    tenants = [f"t{number}" for number in range(MAX_FEW + 4)]
     bad = tenants[-1 - place]
     world = CredentialWorld(*tenants, bad=[bad], kinds=dict.fromkeys(tenants, kind))
     world.serving = True
     for number, tenant in enumerate(tenants):
         world.times["Secret", tenant, "tls"] = f"2026-01-{number + 1:02}T00:00:00Z"
     settled = world.settle()
-    assert settled is (place < MAX_YOUNGEST)
+    assert settled is (place < MAX_FEW)
     assert world.left_out == ({f"Secret {bad}"} if settled else set())
     assert set(world.served) <= {world.good, world.good - {bad}}
+
+
+@pytest.mark.parametrize("bad", ["ab", "bd", "cd"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_of_several_named_credentials_cost_the_others_nothing_without_trials(
+    kind: str, bad: str
+) -> None:
+    """Instances serve an accepted step, so that all named ones must not be away at once."""
+    world = CredentialWorld(*"abcdef", bad=bad, kinds=dict.fromkeys("abcdef", kind))
+    world.serving = True
+    world.named = lambda tenants: [credential(tenant) for tenant in "abcd" if tenant in tenants]
+    assert world.settle()
+    assert world.left_out == {f"Secret {tenant}" for tenant in bad}
+    assert all(served >= world.good - set(bad) for served in world.served)
+    assert world.served[-1] == world.good
 
 
 @pytest.mark.parametrize("messages", MESSAGES)
@@ -148,6 +165,64 @@ def test_rejected_certificate_and_route_of_two_tenants_cost_nothing_else(trials:
     assert world.settle()
     assert world.left_out == {"Secret b", "HTTPRoute c"}
     assert world.served[-1] == frozenset("ad")
+
+
+@pytest.mark.parametrize("cause", ["HTTPRoute", "Secret"])
+@pytest.mark.parametrize("messages", MESSAGES)
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "backend CA of TCP"])
+def test_new_route_is_left_out_and_not_the_credential_that_other_new_routes_need(
+    kind: str, known: bool, messages: str, cause: str
+) -> None:
+    """No test has the route without its credential."""
+    world = CredentialWorld("old", kinds=dict.fromkeys(("old", *"abcde"), kind))
+    if known:
+        assert world.settle()
+    world.tenants += "abcde"
+    world.owners = dict.fromkeys("abcde", "a")
+    if cause == "HTTPRoute":
+        world.bad_routes = frozenset("c")
+    else:
+        world.bad = frozenset("a")
+    world.named = lambda tenants: MESSAGES[messages](tenants, frozenset("a"))
+    assert world.settle()
+    if cause == "HTTPRoute":
+        # Its filter is tried after it, and no other route has this filter.
+        assert world.left_out in ({"HTTPRoute c"}, {"AuthenticationFilter c"})
+        assert world.served[-1] == {"old", *"abde"}
+    else:
+        assert world.left_out == {"Secret a"}
+        assert world.served[-1] == world.good
+
+
+@pytest.mark.parametrize("bad", ["b", "bg", "bdg"])
+@pytest.mark.parametrize("kind", ["certificate", "backend CA", "client certificate"])
+def test_several_bad_routes_of_one_credential_cost_its_other_routes_nothing(
+    kind: str, bad: str
+) -> None:
+    world = CredentialWorld("old", kinds=dict.fromkeys(("old", *TENANTS), kind))
+    assert world.settle()
+    world.tenants += TENANTS
+    world.owners, world.bad_routes = dict.fromkeys(TENANTS, "a"), frozenset(bad)
+    assert world.settle()
+    assert world.left_out == {f"HTTPRoute {tenant}" for tenant in bad}
+    assert world.served[-1] == {"old", *TENANTS} - frozenset(bad)
+
+
+def test_route_is_left_out_and_its_credential_is_not_once_another_route_needs_it() -> None:
+    """Before, the only route that needs it answers 500 in both cases."""
+    world = CredentialWorld("old", "a", kinds=dict.fromkeys(("old", "a", "b"), "backend CA"))
+    world.bad_routes = frozenset("a")
+    assert world.settle()
+    assert world.left_out == {"Secret a"}
+    world.tenants.append("b")
+    world.owners["b"] = "a"
+    assert world.settle()
+    world.now += RETRY.maximum
+    assert world.quarantine.retry()
+    assert world.settle()
+    assert world.left_out == {"HTTPRoute a"}
+    assert world.served[-1] == {"old", "b"}
 
 
 def test_rejected_certificate_among_many_is_found_with_few_tests() -> None:
@@ -252,15 +327,8 @@ def test_new_controller_finds_rejected_ca_certificates_of_clients(bad: str, tria
             continue
         clients = [entry.client_validation for entry in gateway.listeners]
         rejected = any(entry is not None and entry.trust == bad for entry in clients)
-        report = InstanceReport(
-            "i",
-            desired=str(number),
-            confirmed="" if rejected else str(number),
-            proxy="nginx/1",
-            rejected_version=str(number) if rejected else "",
-            takes_trials=trials,
-        )
-        if not process_report(quarantine, DataPlaneReport("ns/gw", str(number), (report,))):
+        report = instance_report(str(number), rejected=rejected, trials=trials)
+        if not process_report(quarantine, data_plane_report(report)):
             break
     assert not rejected
     expected = {Origin("ConfigMap", "ns", "clients")} if bad == "ca-bad" else set()

@@ -9,6 +9,7 @@ import pytest
 
 from fakes.quarantine_model import Model, Served, honest, lying
 from gatehouse.compiler.ir.unsupported import Suspect
+from gatehouse.controller.assumed_good import MAX_FEW, MAX_TOGETHER
 from gatehouse.controller.verdicts import RETRY
 from gatehouse.dataplane.origin import port_origin
 
@@ -71,6 +72,35 @@ def check_order(seed: int, messages: str) -> None:
         assert before <= {name for name, _ in content}, "a step serves less than before"
     causes = len(bad) + bool(pair)
     assert tests <= 4 + 5 * causes * (1 + math.log2(1 + len(changed))), (tests, causes)
+
+
+@pytest.mark.parametrize("causes", [1, 2, 3])
+@pytest.mark.parametrize("messages", ["none", "honest", "lying"])
+@pytest.mark.parametrize("seed", range(8))
+def test_search_among_served_objects_ends_without_trials(
+    seed: int, messages: str, causes: int
+) -> None:
+    """After a restart, with an agent that can only serve a version to test it."""
+    orders = random.Random(f"{seed} {messages} {causes}")
+    names = [f"r{number:02}" for number in range(12)]
+    bad = set(orders.sample(names[-MAX_FEW:], causes))
+    model = Model(
+        lambda content: bool({f"{n}/0" for n in bad} & {n for n, _ in content}), restarted=True
+    )
+    if messages != "none":
+        model.named = honest(model, bad) if messages == "honest" else lying(model, orders, names)
+    for name in names:
+        model.put(name, "first")
+    tests = model.settle(orders)
+    good = {(f"{name}/0", "first") for name in names if name not in bad}
+    left_out = {origin.name for origin in model.quarantine.left_out}
+    if causes <= MAX_TOGETHER:
+        assert left_out == bad
+        assert model.serving == good
+    if messages != "lying":
+        # All objects that messages name are held back once none and no two of them are the cause.
+        assert all(content >= good for content in model.history)
+    assert tests <= 3 * (MAX_FEW + math.comb(MAX_FEW, MAX_TOGETHER)) + 16
 
 
 @pytest.mark.parametrize("messages", ["none", "honest", "lying"])

@@ -8,7 +8,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fakes.installation import (
-    HTTPS_PORT,
     Installation,
     address,
     answers_https,
@@ -21,22 +20,11 @@ from fakes.installation import (
     traffic,
 )
 from fakes.patience import until
-from fakes.rejected_objects import WEAK, secret
+from fakes.rejected_objects import WEAK, listener, secret
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
-
-
-def listener(name: str) -> dict[str, Any]:
-    """Return an HTTPS listener for ``<name>.example`` with the certificate in Secret ``name``."""
-    return {
-        "name": name,
-        "hostname": f"{name}.example",
-        "port": HTTPS_PORT,
-        "protocol": "HTTPS",
-        "tls": {"certificateRefs": [{"name": name}]},
-    }
 
 
 async def resolved(client: kube.Client, name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from fakes.instance_reports import data_plane_report, instance_report
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
@@ -20,7 +21,7 @@ from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantined_routes import configured_routes
 from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory
-from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
+from gatehouse.dataplane.delivery import InstanceReport, Rejection
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
 
@@ -54,6 +55,8 @@ class CredentialWorld:
         """``kinds``: use of a tenant's credential; that of a hostname by default."""
         self.tenants, self.bad, self.envoy = list(tenants), frozenset(bad), envoy
         self.kinds = dict(kinds or {})
+        self.owners: dict[str, str] = {}
+        """The tenant whose credential a tenant uses, if it is not its own."""
         self.contents: dict[str, str] = {}
         """Distinguishes the contents of a tenant's credential."""
         self.rejected_listener: Rejection | None = None
@@ -91,7 +94,11 @@ class CredentialWorld:
         return frozenset(one for one in self.tenants if self._name(one) in used)
 
     def _name(self, tenant: str) -> str:
-        return credential(tenant, self.contents.get(tenant, "")).credential
+        owner = self._owner(tenant)
+        return credential(owner, self.contents.get(owner, "")).credential
+
+    def _owner(self, tenant: str) -> str:
+        return self.owners.get(tenant, tenant)
 
     def compile(self) -> ir.GatewayConfiguration:
         """Compile as the front end does: a route fails without its passwords, or the CA of its
@@ -164,43 +171,34 @@ class CredentialWorld:
         self, gateway: ir.GatewayConfiguration, tenant: str
     ) -> ir.GatewayConfiguration:
         name, kind, content = self._name(tenant), self._kind(tenant), ir.SecretBytes(b"")
-        if name not in _used(gateway):
+        known = {entry.name for entry in gateway.credentials}
+        if name in known or name not in _used(gateway):
             return gateway
+        origin = secret(self._owner(tenant))
         if kind.startswith("backend"):
-            bundle = ir.TrustBundle(name, b"", (secret(tenant),))
+            bundle = ir.TrustBundle(name, b"", (origin,))
             return msgspec.structs.replace(gateway, trust_bundles=(*gateway.trust_bundles, bundle))
         if kind == "passwords":
-            users = ir.SecretFile(name, content, secret(tenant))
+            users = ir.SecretFile(name, content, origin)
             return msgspec.structs.replace(gateway, secrets=(*gateway.secrets, users))
-        certificate = ir.Certificate(name, b"", content, secret(tenant))
+        certificate = ir.Certificate(name, b"", content, origin)
         return msgspec.structs.replace(gateway, certificates=(*gateway.certificates, certificate))
 
     def report(self, gateway: ir.GatewayConfiguration, version: str) -> InstanceReport:
         rejected = self.tenants_of(gateway) & self.bad | self.bad_routes.intersection(
             _answering(gateway)
         )
+        resources: tuple[Rejection, ...] = ()
         if self.envoy:
-            rejections = tuple(Rejection((secret(one),), "bad") for one in sorted(rejected))
-            if rejected and self.rejected_listener is not None:
-                rejections = (self.rejected_listener,)
-            return InstanceReport(
-                "e",
-                version,
-                version,
-                proxy="envoy/1",
-                rejected=rejections,
-                serving=self.serving,
-                takes_trials=self.trials,
-            )
-        return InstanceReport(
-            "i",
-            desired=version,
-            confirmed="" if rejected else version,
-            proxy="nginx/1",
-            rejected_version=version if rejected else "",
-            rejection="bad" if rejected else "",
+            resources = tuple(Rejection((secret(one),), "bad") for one in sorted(rejected))
+        if resources and self.rejected_listener is not None:
+            resources = (self.rejected_listener,)
+        return instance_report(
+            version,
+            rejected=bool(rejected) and not self.envoy,
+            resources=resources,
             serving=self.serving,
-            takes_trials=self.trials,
+            trials=self.trials,
         )
 
     def settle(self) -> bool:
@@ -218,7 +216,7 @@ class CredentialWorld:
             if not rejected and not (held is not None and held.trial):
                 self.served.append(frozenset(_answering(gateway)))
                 self._check_verified(gateway)
-            if not process_report(self.quarantine, DataPlaneReport("ns/gw", version, (report,))):
+            if not process_report(self.quarantine, data_plane_report(report)):
                 return not rejected
         raise AssertionError("the quarantine does not settle")
 
@@ -241,7 +239,7 @@ class CredentialWorld:
         return frozenset(
             tenant
             for tenant in self.tenants
-            if tenant not in self.bad or self._kind(tenant) == "client certificate"
+            if self._owner(tenant) not in self.bad or self._kind(tenant) == "client certificate"
         )
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from fakes.instance_reports import data_plane_report, instance_report
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
@@ -16,7 +17,7 @@ from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory
-from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
+from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Key
 
@@ -71,17 +72,9 @@ class NewController:
         )
 
     def report(self, version: str, *, rejected: bool) -> DataPlaneReport:
-        instance = InstanceReport(
-            "i",
-            desired=version,
-            confirmed="" if rejected else version,
-            proxy="nginx/1.31.3",
-            rejected_version=version if rejected else "",
-            rejection="bad" if rejected else "",
-            serving=self.serving,
-            takes_trials=self.trials,
+        return data_plane_report(
+            instance_report(version, rejected=rejected, serving=self.serving, trials=self.trials)
         )
-        return DataPlaneReport("ns/gw", version, (instance,))
 
     def edited(self, *names: str, history: StatusHistory = StatusHistory.CHANGED) -> None:
         """Let routes have a history."""
@@ -89,7 +82,7 @@ class NewController:
 
     def settle(self) -> bool:
         """Publish until nothing changes. Return whether the last version is accepted."""
-        for _ in range(100):
+        for _ in range(300):
             compiled = self.compile()
             held = self.quarantine.inputs.get(held_back_key(GATEWAY))
             gateway = compiled if held is None else without_held_back(held, compiled)

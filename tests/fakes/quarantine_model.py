@@ -12,6 +12,7 @@ from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
+from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.origin import Origin
 
 GATEWAY = ("Gateway", "ns", "gw")
@@ -38,7 +39,8 @@ def served(gateway: ir.GatewayConfiguration) -> Served:
 class Model:
     """A controller in small, and an agent that tests the newest version when it has time."""
 
-    def __init__(self, rejects: Callable[[Served], bool]) -> None:
+    def __init__(self, rejects: Callable[[Served], bool], *, restarted: bool = False) -> None:
+        """``restarted``: statuses tell a new controller that the agent serves all routes."""
         self.rejects = rejects
         self.routes: dict[str, list[http.Route]] = {}
         self.named: Callable[[Served], Iterable[Suspect]] = lambda _: ()
@@ -50,8 +52,11 @@ class Model:
             lambda _: None,
             lambda _: True,
             self.changes,
+            history=lambda _: StatusHistory.SERVED if restarted else StatusHistory.NEW,
             clock=lambda: self.now,
+            changed_at=lambda key: f"{self.changes.last(key):09}",
         )
+        self.quarantine.connected(("nginx/1",), serving=restarted)
         self.tests: list[Served] = []
         """Every content that the agent tested."""
         self.serving: Served = frozenset()

@@ -12,11 +12,22 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fakes.installation import route
+from fakes.installation import HTTPS_PORT, route
 from fakes.strict_nginx import REFUSED_ORGANIZATION
 
 WEAK = ec.SECP192R1()
 """A curve that Gatehouse parses and that both proxies reject."""
+
+
+def listener(name: str, port: int = HTTPS_PORT) -> dict[str, Any]:
+    """Return a listener for ``<name>.example`` with the certificate in Secret ``name``."""
+    return {
+        "name": name,
+        "hostname": f"{name}.example",
+        "port": port,
+        "protocol": "HTTPS",
+        "tls": {"certificateRefs": [{"name": name}]},
+    }
 
 
 def secret(name: str, curve: ec.EllipticCurve) -> dict[str, Any]:

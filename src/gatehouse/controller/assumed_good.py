@@ -15,6 +15,7 @@ a rejected one. No I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
 
 import msgspec
 
@@ -32,6 +33,12 @@ from gatehouse.controller.reduced_gateways import (
 from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
+
+MAX_FEW = 8
+"""Maximum number of objects and credentials of which few are tried without trials."""
+
+MAX_TOGETHER = 2
+"""Maximum number of these that are tried together."""
 
 _View = Callable[[ir.GatewayConfiguration], ir.GatewayConfiguration]
 _History = Callable[[Key], StatusHistory]
@@ -80,20 +87,19 @@ def _suspect_scopes(rejected: ir.GatewayConfiguration, history: _History) -> Ite
     yield from _distinct_scopes(rejected, [suspects(limit) for limit in limits], history)
 
 
-def single_scopes(
-    rejected: ir.GatewayConfiguration, parts: Iterable[Suspect], history: _History
+def small_scopes(
+    rejected: ir.GatewayConfiguration, parts: Sequence[Suspect], history: _History
 ) -> Iterator[SearchScope]:
-    """Yield the scopes of each object or credential alone."""
+    """Yield the scopes of each of the first objects or credentials alone, then of each two.
 
-    def suspects(part: Suspect) -> _Suspected:
-        return lambda origin: origin.whole == part.origin.whole
-
-    for part in parts:
-        if part.credential:
-            yield named_scope(rejected, (part,), history)
-            continue
-        for scope in _distinct_scopes(rejected, (suspects(part),), history):
-            yield msgspec.structs.replace(scope, precise=False)
+    Instances serve an accepted step. It is the first one without the causes, so that all of it are
+    causes.
+    """
+    for size in range(1, MAX_TOGETHER + 1):
+        for group in combinations(parts[:MAX_FEW], size):
+            scopes = (named_scope(rejected, group, history, drops=drops) for drops in (False, True))
+            for scope in _distinct(rejected, scopes):
+                yield msgspec.structs.replace(scope, precise=False)
 
 
 def _distinct_scopes(
@@ -101,36 +107,53 @@ def _distinct_scopes(
 ) -> Iterator[SearchScope]:
     """Yield the scopes of several sets of objects. The last ones lack routes that fail in the first
     ones: a match may itself be the cause, and then no answer can be given."""
+    scopes = (
+        _scope_of(rejected, suspects, history, drops=drops)
+        for drops in (False, True)
+        for suspects in suspected
+    )
+    return _distinct(rejected, scopes)
+
+
+def _distinct(
+    rejected: ir.GatewayConfiguration, scopes: Iterable[SearchScope]
+) -> Iterator[SearchScope]:
+    """Yield the scopes whose configurations differ from the rejected one and from each other."""
     tried = [rejected]
-    for drops in (False, True):
-        for suspects in suspected:
-            scope = _scope_of(rejected, suspects, history, drops=drops)
-            if scope.good not in tried:
-                yield scope
-            tried.append(scope.good)
+    for scope in scopes:
+        if scope.good not in tried:
+            yield scope
+        tried.append(scope.good)
 
 
 def credential_scopes(
-    rejected: ir.GatewayConfiguration, named: Iterable[Suspect], history: _History, *, trials: bool
+    rejected: ir.GatewayConfiguration, named: Iterable[Suspect], history: _History, *, alone: bool
 ) -> Iterator[SearchScope]:
-    """Yield the scopes of the credentials that a proxy names: each alone, and all together.
+    """Yield the scopes of the credentials that a proxy names, which are all together.
 
-    ``trials``: the steps are trials. Then none is tried alone.
+    ``alone``: before that, each alone and each two, since instances serve an accepted step.
     """
     credentials = tuple(part for part in named if part.credential)
-    if not trials and len(credentials) > 1:
-        yield from single_scopes(rejected, credentials, history)
+    if alone and len(credentials) > 1:
+        yield from small_scopes(rejected, credentials, history)
     yield named_scope(rejected, credentials, history)
 
 
 def named_scope(
-    rejected: ir.GatewayConfiguration, named: Iterable[Suspect], history: _History
+    rejected: ir.GatewayConfiguration,
+    named: Iterable[Suspect],
+    history: _History,
+    *,
+    drops: bool = False,
 ) -> SearchScope:
-    """Return the scope of the objects and credentials that a proxy names. It has no ports."""
+    """Return the scope of the objects and credentials that a proxy names. It has no ports.
+
+    ``drops``: routes of HTTP are absent, in place of failing.
+    """
     parts = tuple(part for part in named if part.origin.kind)
     objects = {part.origin.whole for part in parts if not part.credential}
     credentials = tuple(part for part in parts if part.credential)
-    scope = _scope_of(rejected, lambda origin: origin.whole in objects, history)
+    scope = _scope_of(rejected, lambda origin: origin.whole in objects, history, drops=drops)
     if not credentials:
         return scope
     good = gateway_without_credentials(scope.good, credentials, _is_new(history))

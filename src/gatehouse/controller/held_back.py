@@ -4,7 +4,8 @@ A part is a route, another object, or a credential. The search for the cause of 
 parts back. Whatever differs from the good configuration because of such a part stays as it is in
 the good configuration, so that a search never serves less than data planes serve already. A new
 hostname is held back with its certificate, and a new route with the credentials that it, or a new
-cluster of it, needs. So nothing is served without them.
+cluster of it, needs. So nothing is served without them. A new port without the CA certificates of
+its clients only has its certificates, so that a test tells which of them are rejected.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gatehouse.compiler.ir.settings import Settings
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.mixed_entries import mixed_entries, united_credentials
 from gatehouse.controller.quarantined_routes import bare_route, objects_of_route
+from gatehouse.controller.used_credentials import NOWHERE, certificate_port, with_used_credentials
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.incremental.query import Key
 
@@ -51,8 +53,11 @@ def without_held_back(held: HeldBack, now: ir.GatewayConfiguration) -> ir.Gatewa
 
     Changes of other objects since the rejection are in it.
     """
-    differences = _Differences(held.good, held.view(now))
-    return differences.mixed(lambda parts: not parts.isdisjoint(held.parts))
+    new, good = held.view(now), {entry.name for entry in held.good.credentials}
+    mixed = _Differences(held.good, new).mixed(lambda parts: not parts.isdisjoint(held.parts))
+    # An accepted step must not show a new credential to be good that the proxy does not read.
+    unproven = any(entry.name not in good for entry in new.credentials)
+    return with_used_credentials(mixed, good) if unproven else mixed
 
 
 def changed_parts(
@@ -135,6 +140,8 @@ class _Differences:
         self._changed: Callable[[Origin], bool] | None = None
         self._restored: set[str] = set()
         """Names of the clusters of what is as in the good configuration."""
+        self._added: list[ir.L4Listener] = []
+        """Ports that only have certificates."""
         self._released: set[str] = set()
         """Names of the clusters of what is new."""
 
@@ -148,7 +155,7 @@ class _Differences:
         objects contribute.
         """
         self._holds, self._changed = holds, changed
-        self._restored, self._released = set(), set()
+        self._restored, self._released, self._added = set(), set(), []
         good, new = self._good, self._new
         listeners, l4_listeners = tuple(self._listeners()), tuple(self._l4_listeners())
         held = {part.credential for part in self._credentials.values() if holds(frozenset({part}))}
@@ -156,7 +163,7 @@ class _Differences:
         return msgspec.structs.replace(
             new,
             listeners=listeners,
-            l4_listeners=l4_listeners,
+            l4_listeners=(*l4_listeners, *self._added),
             api_listeners=tuple(self._api_listeners()),
             clusters=self._mixed_clusters(),
             certificates=united_credentials(good.certificates, new.certificates, held),
@@ -178,7 +185,10 @@ class _Differences:
                 if clients is None:
                     # Nothing new may be served without the validation that it has now.
                     self._restored.update(*(r.clusters for host in hosts for r in host.routes))
-                    yield from (old,) if old is not None else ()
+                    if old is not None:
+                        yield old
+                    elif all(listener.port != entry.port for entry in self._new.l4_listeners):
+                        self._added += certificate_port(listener, self._holds_credentials)
                     continue
             hosts = mixed_entries(hosts, listener.virtual_hosts, _hostname, self._host)
             yield msgspec.structs.replace(listener, virtual_hosts=hosts, client_validation=clients)
@@ -339,6 +349,7 @@ class _Differences:
         restored = [
             self._clusters[name] for name in sorted(self._restored & self._clusters.keys() - names)
         ]
+        restored += [NOWHERE] if self._added and NOWHERE.name not in names else []
         if not unused and not restored:
             return clusters
         remaining = [entry for entry in clusters if entry.name not in unused]

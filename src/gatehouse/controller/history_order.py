@@ -8,6 +8,7 @@ one is left out that data planes do not serve; if they serve both, the one that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,18 +22,19 @@ from gatehouse.controller.assumed_good import (
     assumed_scopes,
     credential_scopes,
     named_scope,
-    single_scopes,
+    small_scopes,
 )
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import is_route
-from gatehouse.controller.part_order import Parts, parts_in_order
+from gatehouse.controller.part_order import (
+    Parts,
+    client_authorities,
+    parts_in_order,
+    read_together,
+)
 from gatehouse.controller.reduced_gateways import empty_gateway
 from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.incremental.query import Key
-
-MAX_YOUNGEST = 8
-"""Maximum number of objects and credentials that are tried each alone if no instance takes
-trials."""
 
 
 def last_change(raw: Mapping[str, Any] | None) -> str:
@@ -82,17 +84,20 @@ class HistoryOrder:
         instance serves a configuration, takes trials. ``whole``: it rejected all of it, so that it
         also goes on serving everything if it rejects a step.
         """
-        for scope in credential_scopes(rejected, named, self._history, trials=trials):
-            yield msgspec.structs.replace(self._sorted(scope), trial=trials)
+        in_order = partial(self._sorted, rejected)
+        alone = serving and not trials
+        together = named if alone else read_together(rejected, named)
+        for scope in credential_scopes(rejected, together, self._history, alone=alone):
+            yield msgspec.structs.replace(in_order(scope), trial=trials)
         suspects = self._with_younger(rejected, named, served=trials or not serving)
-        scope = self._sorted(named_scope(rejected, suspects, self._history))
+        scope = in_order(named_scope(rejected, suspects, self._history))
         yield msgspec.structs.replace(scope, parts=(*scope.parts, *ports), trial=trials)
         scopes = assumed_scopes(rejected, self._history, serving=serving, trials=trials)
-        yield from map(self._sorted, scopes)
+        yield from map(in_order, scopes)
         if serving:
-            # Alone, none takes another one away that is served.
+            # So few take no other one away that is served.
             youngest = self._youngest(rejected, credentials=whole)
-            yield from single_scopes(rejected, youngest, self._history)
+            yield from small_scopes(rejected, youngest, self._history)
 
     def after(
         self, then: int, scope: SearchScope, new: ir.GatewayConfiguration, parts: Parts
@@ -101,11 +106,12 @@ class HistoryOrder:
 
         ``then``: number of changes before the search. Objects that changed since are among them.
         """
-        last = max(map(self._place, parts))
+        place = self._place_in(new)
+        last = max(map(place, parts))
         changed = parts_in_order(self._changes, scope.good, scope.view(new), then)
         late = (part for part in changed if self._changes.changed_since(_key(part), then))
-        every = sorted(dict.fromkeys((*scope.parts, *late)), key=self._place)
-        return tuple(part for part in every if self._place(part) > last)
+        every = sorted(dict.fromkeys((*scope.parts, *late)), key=place)
+        return tuple(part for part in every if place(part) > last)
 
     def _with_younger(
         self, gateway: ir.GatewayConfiguration, named: Parts, *, served: bool
@@ -117,11 +123,12 @@ class HistoryOrder:
         objects = tuple(part for part in named if part.origin.kind and not part.credential)
         if not objects:
             return ()
-        first = min(map(self._place, objects))
+        place = self._place_in(gateway)
+        first = min(map(place, objects))
         younger = (
             part
             for part in all_parts(empty_gateway(gateway), gateway)
-            if self._place(part) > first and (served or not self._is_served(part))
+            if place(part) > first and (served or not self._is_served(part))
         )
         return (*named, *younger)
 
@@ -136,10 +143,11 @@ class HistoryOrder:
         )
         times = {part: self._time(part) for part in served}
         known = [part for part, (changed_at, _) in times.items() if changed_at]
-        return sorted(known, key=times.__getitem__, reverse=True)[:MAX_YOUNGEST]
+        return sorted(known, key=times.__getitem__, reverse=True)
 
-    def _sorted(self, scope: SearchScope) -> SearchScope:
-        return msgspec.structs.replace(scope, parts=tuple(sorted(scope.parts, key=self._place)))
+    def _sorted(self, gateway: ir.GatewayConfiguration, scope: SearchScope) -> SearchScope:
+        parts = tuple(sorted(scope.parts, key=self._place_in(gateway)))
+        return msgspec.structs.replace(scope, parts=parts)
 
     def _is_served(self, part: Suspect) -> bool:
         return self._history(_key(part)) is StatusHistory.SERVED
@@ -147,8 +155,17 @@ class HistoryOrder:
     def _time(self, part: Suspect) -> tuple[str, int]:
         return self._changed_at(_key(part)), self._changes.last(_key(part))
 
-    def _place(self, part: Suspect) -> tuple[bool, int, str, int]:
-        return not is_route(part), -self._history(_key(part)), *self._time(part)
+    def _place_in(
+        self, gateway: ir.GatewayConfiguration
+    ) -> Callable[[Suspect], tuple[bool, bool, int, str, int]]:
+        """Return the function that returns the place of a part of a configuration."""
+        authorities = client_authorities(gateway)
+
+        def place(part: Suspect) -> tuple[bool, bool, int, str, int]:
+            last = part.credential in authorities
+            return not is_route(part), last, -self._history(_key(part)), *self._time(part)
+
+        return place
 
 
 def _key(part: Suspect) -> Key:

@@ -67,13 +67,12 @@ class PublishedVersions:
             return None
         return min(known, key=lambda version: version.number)
 
-    def confirm(self, version: Version) -> bool:
-        """Store that all instances have confirmed a version. Return whether none was good yet."""
+    def confirm(self, version: Version) -> None:
+        """Store that all instances have confirmed a version."""
         if version.trial or (self.good is not None and version.number <= self.good.number):
-            return False
-        first, self.good = self.good is None, version
+            return
+        self.good = version
         self._forget()
-        return first
 
     def _forget(self) -> None:
         oldest = self.good.number if self.good is not None else 0

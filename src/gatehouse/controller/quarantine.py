@@ -30,7 +30,7 @@ from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.held_back import held_back_key, is_route
 from gatehouse.controller.history_order import HistoryOrder
 from gatehouse.controller.named_parts import named_parts
-from gatehouse.controller.part_order import parts_after, parts_in_order
+from gatehouse.controller.part_order import parts_after, parts_in_order, read_together
 from gatehouse.controller.published_versions import MAX_VERSIONS, PublishedVersions, Version
 from gatehouse.controller.quarantine_search import Rejected, Search, Younger
 from gatehouse.controller.quarantined_routes import configured_routes
@@ -185,12 +185,14 @@ class Quarantine:
         oldest = self.versions.oldest(versions)
         if oldest is None or any(map(self._concerns, rejected)):
             return False
-        if not rejected and self.versions.confirm(oldest):
-            self._retry_unsure()
+        if not rejected:
+            self.versions.confirm(oldest)
         if self._since is None or oldest.number < self._since:
             return False
         if self._search is not None:
             return self._after_step(self._search, self._search.accept(oldest))
+        if self.versions.good is not None:
+            self._retry_unsure()
         return self.retry()
 
     def _retry_unsure(self) -> None:
@@ -216,7 +218,7 @@ class Quarantine:
         parts = self.verdicts.due() if good.number == newest.number else ()
         if not parts:
             return False
-        self._search, self._since = Search.retry(good, parts), None
+        self._search, self._since = Search.retry(good, parts, self._younger(good)), None
         self.verdicts.suspend(parts)
         for part in parts:
             # They differ from the version that is good.
@@ -244,6 +246,8 @@ class Quarantine:
         named = tuple(named_parts(known.gateway, among, lambda now: self._trace(now, message)))
         rejected = Rejected((), known, reason, named)
         if search is None:
+            together = read_together(known.gateway, named) if among else ()
+            among = tuple(dict.fromkeys((*among, *(part.origin for part in together))))
             return self._start_search(version, rejected, among)
         late = parts_in_order(self._changes, search.new, known.compiled, search.changes)
         if search.hopeless and search.held.issuperset(late):
@@ -275,7 +279,7 @@ class Quarantine:
 
     def _start_search(self, version: str, rejected: Rejected, among: tuple[Origin, ...]) -> bool:
         self._search = Search.start(
-            version, rejected, self._scopes(rejected, among), among, self._younger(rejected)
+            version, rejected, self._scopes(rejected, among), among, self._younger(rejected.version)
         )
         if self._search is None:
             self._abandoned.append(version)
@@ -293,7 +297,7 @@ class Quarantine:
         if good is not None:
             parts = parts_in_order(self._changes, good.gateway, version.gateway, good.changes)
             yield SearchScope(good.gateway, (*parts, *named))
-            yield from credential_scopes(now, rejected.named, _served, trials=False)
+            yield from credential_scopes(now, rejected.named, _served, alone=True)
             scope = named_scope(now, rejected.named, _served)
             yield msgspec.structs.replace(scope, parts=(*scope.parts, *named))
             return
@@ -303,11 +307,11 @@ class Quarantine:
             now, rejected.named, named, serving=serving, trials=trials, whole=not among
         )
 
-    def _younger(self, rejected: Rejected) -> Younger:
+    def _younger(self, version: Version) -> Younger:
         """Return the function that returns what changed after parts of a search."""
         good = self.versions.good
         if good is None:
-            return partial(self._order.after, rejected.version.changes)
+            return partial(self._order.after, version.changes)
         return lambda _, new, parts: parts_after(self._changes, good, new, parts)
 
     def _widen(self, search: Search, version: str, rejected: Rejected) -> bool:

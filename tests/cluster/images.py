@@ -17,13 +17,12 @@ from gatehouse.agent.nginx import binary as nginx_binary
 DEBIAN = layout.HOME / "debian"
 LAYERS = layout.HOME / "layers"
 COREDNS_IMAGE = "gatehouse.test/coredns:1"
-ECHO_IMAGES = tuple(
-    f"registry.k8s.io/gateway-api/echo-basic:{tag}"
-    for tag in ("v1.5.1", "v1.6.0-dev.2", "v1.6.0-dev.3")
+ECHO_IMAGES = (
+    "registry.k8s.io/gateway-api/echo-basic:v1.5.1",
+    "registry.k8s.io/gateway-api/conformance/echo-basic:v0.1.0",
+    "registry.k8s.io/gateway-api/conformance/echo-basic:v0.2.0",
 )
-"""Backend of the example and of the conformance suite, whose manifests have several tags."""
-WHOAMI_IMAGE = "registry.k8s.io/coredns/coredns:v1.12.2"
-"""Name server of the conformance suite; DNS of the cluster has :data:`COREDNS_IMAGE`."""
+"""Backend of the example, and of the conformance suite, whose manifests have two tags."""
 NOT_IN_BASE = (
     *("./opt", "./src", "./proc/*", "./sys/*", "./var/cache/*", "./var/lib/apt/lists"),
     # Debian's slim images lack manuals and translations; only the stage `build` has python3-venv.
@@ -63,8 +62,6 @@ def build(tags: Mapping[str, Path]) -> Path:
     images = [
         Image(nodes.PAUSE_IMAGE, (base,), {"Entrypoint": ["/bin/sleep", "infinity"]}),
         _static("coredns", COREDNS_IMAGE, layout.BINARIES / "coredns"),
-        # Only root may use a port below 1024 with the capability that the suite's Pod adds.
-        _static("whoami", WHOAMI_IMAGE, layout.BINARIES / "whoami", user="0:0"),
         *(_static("echo", name, layout.BINARIES / "echo-basic") for name in ECHO_IMAGES),
     ]
     for tag, sources in tags.items():
@@ -171,11 +168,11 @@ def _gatehouse(variant: Variant, tag: str, layers: tuple[Path, ...]) -> list[Ima
     return [Image(f"{name}/{variant.repository}:{tag}", layers, config) for name in registries]
 
 
-def _static(name: str, image: str, binary: Path, user: str = "65532:65532") -> Image:
+def _static(name: str, image: str, binary: Path) -> Image:
     """Return an image that has one static program only."""
     layer = LAYERS / f"{name}.tar"
     _tar(layer, binary.parent, binary.name)
-    return Image(image, (layer,), {"Entrypoint": [f"/{binary.name}"], "User": user})
+    return Image(image, (layer,), {"Entrypoint": [f"/{binary.name}"], "User": "65532:65532"})
 
 
 def _tar(path: Path, directory: Path, *names: str, exclude: Iterable[str] = ()) -> None:

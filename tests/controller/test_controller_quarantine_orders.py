@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import random
 
+import msgspec
 import pytest
 
-from fakes.quarantine_model import Model, Served, honest, lying
+from fakes.proxy_output import output
+from fakes.quarantine_model import Model, Served, honest, lying, served
+from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.assumed_good import MAX_FEW, MAX_TOGETHER
 from gatehouse.controller.verdicts import RETRY
@@ -72,6 +75,59 @@ def check_order(seed: int, messages: str) -> None:
         assert before <= {name for name, _ in content}, "a step serves less than before"
     causes = len(bad) + bool(pair)
     assert tests <= 4 + 5 * causes * (1 + math.log2(1 + len(changed))), (tests, causes)
+
+
+def without(gateway: ir.GatewayConfiguration, names: set[str]) -> ir.GatewayConfiguration:
+    """Return a configuration without the routes of some objects."""
+    listeners = []
+    for listener in gateway.listeners:
+        hosts = []
+        for host in listener.virtual_hosts:
+            routes = tuple(item for item in host.routes if item.origin.name not in names)
+            hosts += [msgspec.structs.replace(host, routes=routes)] if routes else []
+        listeners.append(msgspec.structs.replace(listener, virtual_hosts=tuple(hosts)))
+    return msgspec.structs.replace(gateway, listeners=tuple(listeners))
+
+
+@pytest.mark.parametrize("messages", ["none", "honest", "lying"])
+@pytest.mark.parametrize("shared", [False, True], ids=["own-hosts", "one-host"])
+@pytest.mark.parametrize("seed", range(5))
+def test_output_of_good_objects_is_that_without_bad_ones_at_every_moment(
+    seed: int, shared: bool, messages: str
+) -> None:
+    """On both proxies, from the first confirmation on. A change is live or not, and not in part."""
+    orders = random.Random(f"{seed} {shared} {messages}")
+    old, new = ([f"{age}{number}" for number in range(6)] for age in ("old", "new"))
+    changed = [*new, *old[:3]]
+    bad = set(orders.sample(changed, 3))
+    names = [name for name in (*old, *new) if name not in bad]
+    model, alone = (
+        Model(lambda content: any(t == "bad" for _, t in content)),
+        Model(lambda _: False),
+    )
+    if shared:
+        model.hostname = alone.hostname = lambda _: "shared"
+    for name in old:
+        model.put(name, "first", matches=2)
+    model.settle(orders)
+    if messages != "none":
+        model.named = honest(model, bad) if messages == "honest" else lying(model, orders, names)
+    for name in changed:
+        model.put(name, "bad" if name in bad else "second", matches=2)
+    model.settle(orders)
+    for configuration in model.configurations:
+        texts = {name.rpartition("/")[0]: text for name, text in served(configuration)}
+        assert texts.keys() >= {name for name in old if name in names}, "less than before"
+        alone.routes.clear()
+        for name in names:
+            if name in texts:
+                alone.put(name, texts[name], matches=2)
+        expected = output(alone.compile())
+        mixed = output(without(configuration, bad) if shared else configuration)
+        assert {key: mixed.get(key) for key in expected} == expected
+    assert {name: texts[name] for name in names} == {
+        name: "second" if name in changed else "first" for name in names
+    }
 
 
 @pytest.mark.parametrize("causes", [1, 2, 3])

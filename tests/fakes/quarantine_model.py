@@ -62,6 +62,10 @@ class Model:
         self.serving: Served = frozenset()
         self.history: list[Served] = []
         """Everything that the agent served, in this order."""
+        self.configurations: list[ir.GatewayConfiguration] = []
+        """The configurations of :attr:`history`, and those that differ from them elsewhere."""
+        self.hostname: Callable[[str], str] = lambda name: name
+        """Returns the hostname of a route."""
         self.answered: dict[str, bool] = {}
         self.newest, self.content = "", ir.GatewayConfiguration("ns/gw")
 
@@ -71,17 +75,17 @@ class Model:
         self.changes.record(("HTTPRoute", namespace, name))
 
     def compile(self) -> ir.GatewayConfiguration:
-        inputs, hosts = self.quarantine.inputs, []
+        inputs, hosts = self.quarantine.inputs, dict[str, list[http.Route]]()
         for name, items in self.routes.items():
-            chosen: list[http.Route] = []
+            chosen = hosts.setdefault(self.hostname(name), [])
             for item in items:
                 replacement = inputs.get(gateway_api.replacement_key(GATEWAY, item.origin))
                 replaced = dict(replacement.routes) if replacement is not None else {}
                 substitute = replaced.get(item, item)
                 chosen += [substitute] if substitute is not None else []
-            hosts.append(http.VirtualHost(name, tuple(chosen)))
         ports = inputs.get(gateway_api.rejected_ports_key(GATEWAY), ())
-        listeners = () if 80 in ports else (ir.Listener(80, "HTTP", tuple(hosts)),)
+        virtual = tuple(http.VirtualHost(name, tuple(items)) for name, items in hosts.items())
+        listeners = () if 80 in ports else (ir.Listener(80, "HTTP", virtual),)
         return ir.GatewayConfiguration("ns/gw", listeners=listeners)
 
     def publish(self) -> None:
@@ -101,6 +105,8 @@ class Model:
         self.tests.append(content)
         accepted = not self.rejects(content)
         self.answered[self.newest] = accepted
+        if accepted:
+            self.configurations.append(self.content)
         if accepted and self.serving != content:
             self.serving = content
             self.history.append(content)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.one_route import BACKEND, GATEWAY, engine
-from gatehouse.compiler.backends import envoy, nginx
+from fakes.proxy_output import output
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
@@ -83,21 +83,6 @@ def compiled(rules: dict[str, Object], hostname: str = "") -> ir.GatewayConfigur
         gateway = ask(gateway_api.compile_gateway, GATEWAY)
     assert gateway is not None
     return gateway
-
-
-def output(gateway: ir.GatewayConfiguration) -> dict[tuple[str, ...], bytes]:
-    """Return the files of NGINX and the resources of Envoy, except files shared by all hosts."""
-    files = (
-        nginx.NginxGenerator(nginx.NginxCapabilities.parse("1.31.3"))
-        .generate(gateway)
-        .file_set.files
-    )
-    resources = envoy.EnvoyGenerator(envoy.EnvoyCapabilities()).generate(gateway).resources
-    return {("nginx", path): file.content for path, file in files.items()} | {
-        ("envoy", kind, name): resource.body
-        for kind, named in resources.by_type.items()
-        for name, resource in named.items()
-    }
 
 
 @given(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -392,10 +392,17 @@ class Shared:
             for pod in await self._pods()
         }
 
-    async def delete_pods(self) -> None:
-        """Delete the Pods. They are replaced."""
+    async def replace_pods(self) -> None:
+        """Delete the Pods, and wait until another one is ready."""
+        before = await self.pods()
         for pod in await self._pods():
             await self.client.delete(resources.PODS, pod["metadata"]["name"], "default")
+
+        async def is_replaced() -> bool:
+            now = await self.pods()
+            return len(now) == 1 and all(now.values()) and now.keys().isdisjoint(before)
+
+        await until(is_replaced)
 
     def agent(self) -> process_records.ProcessRecord:
         """Return the agent's process."""
@@ -420,15 +427,19 @@ async def shared(
     return result
 
 
+GAP = {"ClientConnectorError", "ClientOSError", "ServerDisconnectedError"}
+"""Errors of requests without an answer: two Pods cannot have one address on one machine."""
+
+
 @contextlib.asynccontextmanager
-async def unharmed(shared: Shared) -> AsyncIterator[None]:
-    """Send requests of good routes. None may fail."""
+async def unharmed(shared: Shared, allowed: Set[str] = frozenset()) -> AsyncIterator[None]:
+    """Send requests of good routes. None may fail, except with ``allowed`` errors."""
     async with (
         traffic(shared.where, "/good-0", HOST) as first,
         traffic(shared.where, f"/good-{GOOD_ROUTES - 1}", HOST) as last,
     ):
         yield
-    assert set(first + last) == {"200"}, first + last
+    assert set(first + last) - allowed == {"200"}, first + last
 
 
 @contextlib.asynccontextmanager
@@ -498,9 +509,26 @@ async def test_killed_controller_and_agent_fail_no_request_beside_rejected_objec
             await shared.client.delete(resources.HTTP_ROUTES, f"after-{fault}", GOOD)
 
 
-@pytest.mark.long
+REPLACED = [("unnamed", "nginx"), ("one of many", "envoy")]
+"""Cases of replaced Pods that need little time."""
+
+
+@pytest.mark.parametrize(("name", "proxy"), REPLACED)
+async def test_replaced_data_plane_answers_no_request_wrong_beside_rejected_objects(
+    shared: Shared, name: str
+) -> None:
+    attack = ATTACKS[name]
+    async with unharmed(shared, GAP), attacked(shared, attack) as since:
+        await shared.replace_pods()
+        async with unharmed(shared):
+            await shared.add("after-replacement")
+            assert await shared.left_out(attack, attack.culprits) == since
+        await shared.client.delete(resources.HTTP_ROUTES, "after-replacement", GOOD)
+
+
 @pytest.mark.parametrize(
-    ("name", "proxy"), [case for case in CASES if "beside many routes" in str(case.values[0])]
+    ("name", "proxy"),
+    REPLACED + [case for case in CASES if "beside many routes" in str(case.values[0])],
 )
 async def test_new_data_plane_serves_all_good_routes_at_once_beside_a_rejected_object(
     shared: Shared, name: str
@@ -508,17 +536,13 @@ async def test_new_data_plane_serves_all_good_routes_at_once_beside_a_rejected_o
     """The controller is killed, too, so that no version is known to be good."""
     attack, client = ATTACKS[name], shared.client
     paths = [f"/good-{number}" for number in range(GOOD_ROUTES)]
-    paths += [f"/many-{number}" for number in range(MANY_ROUTES)]
-    async with attacked(shared, attack):
-        before = await shared.pods()
+    metadata = [item["metadata"] for item in (*attack.before, *attack.bad)]
+    paths += [f"/{item['name']}" for item in metadata if item["namespace"] == GOOD]
+    # Until the Pod is ready, Envoy answers without the scope of which it rejects a route.
+    allowed = GAP if shared.proxy == "nginx" else GAP | {"404"}
+    async with attacked(shared, attack), unharmed(shared, allowed):
         kill_controller(shared)
-        await shared.delete_pods()
-
-        async def is_replaced() -> bool:
-            now = await shared.pods()
-            return len(now) == 1 and all(now.values()) and now.keys().isdisjoint(before)
-
-        await until(is_replaced)
+        await shared.replace_pods()
         async with unharmed(shared):
             assert {await shared.status(path) for path in paths} == {200}
             await shared.add("after-replacement")

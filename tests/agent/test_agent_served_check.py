@@ -15,6 +15,8 @@ from envoy.config.route.v3 import scoped_route_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import json_format
 
+from fakes import patience
+from fakes.agent_control_plane import write_certificate
 from fakes.envoy_model import make_resource
 from fakes.envoy_running import (
     EnvoyControlPlane,
@@ -32,6 +34,7 @@ from gatehouse.agent.envoy.main import run_envoy_agent
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.envoy.served_check import ServedCheck
 from gatehouse.agent.options import options_from_environment
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_messages import Response
 from gatehouse.dataplane.xds.distinct_scopes import DistinctScopes
@@ -385,6 +388,42 @@ async def test_listener_that_a_real_envoy_lacks_is_reported_and_served(
         assert await get(more) == (200, "one")
         stop.set()
         await agent
+
+
+@pytest.mark.process
+async def test_rejected_secret_that_a_real_envoy_keeps_while_draining_is_no_difference(
+    plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_check, "DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr(served_check, "RANDOM_SECONDS", (0.0, 0.0))
+    secrets, query = [set[str]()], ServedCheck._query
+
+    async def recorded(self: ServedCheck, kind: str, names: list[str]) -> dict[str, set[str]]:
+        result = await query(self, kind, names)
+        secrets.append(set(result) if kind == SECRET_TYPE_URL else set())
+        return result
+
+    monkeypatch.setattr(ServedCheck, "_query", recorded)
+    port, secure = free_port(), free_port()
+    _, foreign = write_certificate(tmp_path)
+    cert, key = plane.cert.read_bytes(), plane.key.read_bytes()
+    bad = secret("bad", cert, foreign.read_bytes(), origins=(Origin("Secret", "shop", "bad"),))
+    stop = asyncio.Event()
+    agent = asyncio.create_task(
+        run_envoy_agent(options_from_environment(plane.environment(tmp_path)), stop)
+    )
+    async with backend("one") as one:
+        tls = listener("secure", secure, "http", "bad")
+        report = await plane.served(website(port, one, tls, bad))
+        assert report.instances[0].rejected
+        good = listener("secure", secure, "http", "pair"), secret("pair", cert, key)
+        await plane.served(website(port, one, *good))
+        secrets.clear()
+        await patience.until(lambda: sum(names >= {"bad", "pair"} for names in secrets) >= 3)
+        report = plane.report()
+        stop.set()
+        await agent
+    assert (report.programmed, report.unhealthy, plane.incidents) == (True, "", [])
 
 
 @pytest.mark.process

@@ -66,10 +66,9 @@ async def test_command_shows_versions_and_traffic(
 
         async def served() -> Any:
             planes = await read(session, "data-planes")
-            return [plane for plane in planes if plane["confirmedVersion"]]
+            return [plane for plane in planes if plane["confirmedVersion"] and plane["ready"]]
 
-        [plane] = await until(served)
-        assert plane["ready"]
+        assert len(await until(served)) == 1
         await read(session, "traffic")
 
         async def counted() -> Any:

@@ -78,7 +78,7 @@ def test_metrics_in_document_exist(document: Path) -> None:
 @parametrize
 def test_variables_in_document_exist(document: Path) -> None:
     known = {*KEYS.values(), *VARIABLES, "GATEHOUSE_REDIS", "GATEHOUSE_LOG_LEVEL"}
-    of_tests = {"GATEHOUSE_PEERS", "GATEHOUSE_TEST_NGINX"}
+    of_tests = {"GATEHOUSE_KUBERNETES", "GATEHOUSE_PEERS", "GATEHOUSE_TEST_NGINX"}
     for name in re.findall(r"\b(?:GATEHOUSE|NGINX_AGENT)_[A-Z_]*[A-Z]\b", joined(document)):
         # NGINX Agent v2 has variables of its own.
         if document.name != "agent-v2.md":

@@ -10,6 +10,8 @@ import contextlib
 import ssl
 from pathlib import Path
 
+from gatehouse.runtime.private_files import replace_private_file
+
 
 class UntrustedError(Exception):
     """The endpoint's certificate does not have an accepted name."""
@@ -30,9 +32,7 @@ class LastHandshake:
             return
         with contextlib.suppress(OSError):
             if cause:
-                written = self._file.with_suffix(".new")
-                written.write_text(cause, encoding="ascii")
-                written.replace(self._file)
+                replace_private_file(self._file, cause.encode())
             else:
                 self._file.unlink(missing_ok=True)
             self._cause = cause

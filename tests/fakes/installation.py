@@ -19,7 +19,7 @@ import yaml
 from fakes import patience
 from fakes.durations import pace
 from fakes.kinds import resource_of
-from fakes.loopback import loopback_network
+from fakes.loopback import free_port, loopback_network
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
@@ -50,16 +50,18 @@ class Installation:
         """None: the tests' own."""
         self.output = state / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
+        options = ("--api-address", "--agent-address", "--health-bind-address")
+        # Ports that `gatehouse up` chooses could be taken by another test before it listens.
+        self._addresses = [f"{option}=127.0.0.1:{free_port()}" for option in options]
 
     @property
     def kubeconfig(self) -> Path:
         return self.state / "kubeconfig"
 
     def start(self) -> None:
-        arguments = ("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0")
         command = (
             *(*self.command, "up", "--state-dir", str(self.state)),
-            *arguments,
+            *self._addresses,
             *("--address-pool", f"{HOST_NET}.0/25", "--snippets", "--log-format", "json"),
             *self._more,
         )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gatehouse.standalone import free_ports
-from gatehouse.standalone.state_directory import State
+from gatehouse.standalone.process_records import ProcessRecord, start_time
+from gatehouse.standalone.state_directory import State, split_address
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0"])
@@ -41,6 +44,30 @@ def test_installation_keeps_its_ports(tmp_path: Path) -> None:
     assert first.agent.startswith("[::1]:")
     assert State(tmp_path).addresses("127.0.0.1:0", "[::1]:0") == first
     assert State(tmp_path).addresses("127.0.0.1:1234", "[::1]:0").api == "127.0.0.1:1234"
+
+
+def test_installation_leaves_a_port_that_another_program_uses(tmp_path: Path) -> None:
+    first = State(tmp_path).addresses("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
+    with socket.create_server(split_address(first.agent)):
+        second = State(tmp_path).addresses("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
+    assert (second.api, second.health) == (first.api, first.health)
+    assert second.agent != first.agent
+    assert State(tmp_path).addresses("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0") == second
+
+
+def test_installation_keeps_a_port_that_its_own_process_uses(tmp_path: Path) -> None:
+    """A supervisor that was killed leaves its processes behind, and the next one ends them."""
+    state = State(tmp_path)
+    state.acquire()
+    first = state.addresses("127.0.0.1:0", "127.0.0.1:0")
+    record = state.run / "controller.json"
+    record.write_bytes(
+        msgspec.json.encode(ProcessRecord(os.getpid(), start_time(os.getpid()) or 0))
+    )
+    with socket.create_server(split_address(first.agent)):
+        assert state.addresses("127.0.0.1:0", "127.0.0.1:0") == first
+        record.unlink()
+        assert state.addresses("127.0.0.1:0", "127.0.0.1:0").agent != first.agent
 
 
 def test_installation_keeps_the_port_of_metrics(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Container, Mapping
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import structlog
 import yaml
 
 from gatehouse.runtime import private_files
-from gatehouse.standalone import pki
-from gatehouse.standalone.free_ports import free_port
+from gatehouse.standalone import pki, process_records
+from gatehouse.standalone.free_ports import free_port, is_free
 
 log = structlog.get_logger("gatehouse.up")
 
@@ -105,12 +106,18 @@ class State:
         return msgspec.json.decode(self.addresses_file.read_bytes(), type=Addresses)
 
     def addresses(self, api: str, agent: str, health: str = "") -> Addresses:
-        """Return the addresses to use. For port 0 the first start selects a port and keeps it."""
+        """Return the addresses to use.
+
+        For port 0 the first start selects a port. Later ones keep it unless another program uses
+        it. Processes of this installation that still run are no other program.
+        """
         stored = self.stored_addresses()
+        own = any(map(process_records.recorded, self.run.glob("*.json")))
+        with_port = functools.partial(_with_port, own=own)
         addresses = Addresses(
-            api=_with_port("--api-address", api, stored.api),
-            agent=_with_port("--agent-address", agent, stored.agent),
-            health=_with_port("--health-bind-address", health, stored.health) if health else "",
+            api=with_port("--api-address", api, stored.api),
+            agent=with_port("--agent-address", agent, stored.agent),
+            health=with_port("--health-bind-address", health, stored.health) if health else "",
         )
         private_files.replace_private_file(self.addresses_file, msgspec.json.encode(addresses))
         return addresses
@@ -150,14 +157,19 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _with_port(option: str, requested: str, stored: str) -> str:
-    """Return an address with a port. Raises StateError."""
+def _with_port(option: str, requested: str, stored: str, own: bool) -> str:
+    """Return an address with a port. Raises StateError.
+
+    ``own``: processes of this installation may listen on the stored address.
+    """
     try:
         host, port = split_address(requested)
         if port:
             return requested
-        if stored and split_address(stored)[0] == host:
-            return stored
+        if stored:
+            last_host, last_port = split_address(stored)
+            if last_host == host and (own or is_free(host, last_port)):
+                return stored
         return f"{requested.rpartition(':')[0]}:{free_port(host)}"
     except StateError as error:
         raise StateError(f"{option}: {error}") from error

@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from cluster.conformance import ClusterInstallation  # noqa: E402
 from fakes import patience  # noqa: E402
-from fakes.loopback import loopback_network  # noqa: E402
+from fakes.loopback import free_port, loopback_network  # noqa: E402
 from fakes.workloads.command import ImageTable, Workloads  # noqa: E402
 
 CACHE = ROOT / ".cache" / "conformance"
@@ -84,7 +84,8 @@ class Installation:
         self.usable = f"{net}.250"
         self._command = (
             *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(directory)),
-            *("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0"),
+            *("--api-address", f"127.0.0.1:{free_port()}"),
+            *("--agent-address", f"127.0.0.1:{free_port()}"),
             *("--address-pool", f"{net}.0/24"),
         )
         self._workloads = Workloads(self.kubeconfig, directory / "node", images())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -100,22 +102,30 @@ def listed(about: int, group: tuple[int, str], keys: tuple[str, ...]) -> str:
     return f"{about} {group}: {','.join(keys)}"
 
 
+def grouped(
+    last: Grouping[str, int, tuple[int, str], str] | None, table: Table[str, int], about: int
+) -> Grouping[str, int, tuple[int, str], str]:
+    return group_by(last, table, partial(halves, about), partial(listed, about), about)
+
+
 @given(EDITS, st.lists(st.integers(1, 2), min_size=6, max_size=6))
 def test_incremental_group_by_equals_full_group_by(
     edits: list[dict[str, int | None]], abouts: list[int]
 ) -> None:
     table = Table[str, int]()
-    last: Grouping[int, str, int, tuple[int, str], str] | None = None
+    last: Grouping[str, int, tuple[int, str], str] | None = None
     for edit, about in zip(edits, abouts, strict=False):
         table = edited(table, edit)
-        last = group_by(last, table, halves, listed, about)
-        assert last == group_by(None, table, halves, listed, about)
+        last = grouped(last, table, about)
+        assert last == grouped(None, table, about)
+        members = group_by(None, table, partial(halves, about), None, about).members
+        assert members == last.members
 
 
 def test_unchanged_group_keeps_identity() -> None:
     table = Table({f"k{number:03}": number % 3 for number in range(300)})
-    first = group_by(None, table, halves, listed, 2)
-    second = group_by(first, table.updated({"k001": 0}), halves, listed, 2)
+    first = grouped(None, table, 2)
+    second = grouped(first, table.updated({"k001": 0}), 2)
     unchanged = [old is new for _, old, new in first.groups.diff(second.groups)]
     assert len(unchanged) == 3
     assert second.groups[(2, "k0")] is first.groups[(2, "k0")]
@@ -148,10 +158,10 @@ def test_incremental_derive_equals_full_derive(
     edits: list[dict[str, int | None]], abouts: list[int]
 ) -> None:
     table = Table[str, int]()
-    last: Derived[int, str, int, int] | None = None
+    last: Derived[str, int, int] | None = None
     for edit, about in zip(edits, abouts, strict=False):
         table = edited(table, edit)
-        last = derive(last, table, doubled, about)
+        last = derive(last, table, partial(doubled, about), about)
         expected = {key: value * 2 for key, value in table.items() if value % about}
         assert dict(last.table) == expected
 
@@ -250,6 +260,70 @@ def test_queries_per_change_are_independent_of_table_size() -> None:
         ask(lengths, None)
     # The new one, its chunk (or the two that it was cut into) and the table.
     assert engine.runs - runs <= 4
+
+
+def by_value(ask: Ask, limit: int) -> Table[int, tuple[Key, ...]]:
+    """Group numbers from ``limit`` on. A negative one is an error of :func:`length`."""
+    numbers = ask(lengths, None)
+    return ask.group_by(numbers, lambda _, number: [number] if number >= limit else [])
+
+
+def with_most(ask: Ask, with_limit: bool) -> Table[Key, int]:
+    limit = ask.read(("N", "limit")) or 0
+    return ask.derive(
+        ask(lengths, None),
+        lambda _, number: number if number <= limit else None,
+        about=limit if with_limit else None,
+    )
+
+
+def derived_twice(ask: Ask, _: str) -> int:
+    numbers = ask(lengths, None)
+    return ask.total(numbers, abs) + ask.total(numbers, abs)
+
+
+def test_query_keeps_the_last_result_of_its_derivation() -> None:
+    engine, visited = world(1_000), list[int]()
+    steps: list[tuple[dict[Key, int], int]] = [({}, 999), ({("N", "00007"): 8}, 2)]
+
+    def visits(ask: Ask, limit: int) -> Table[int, tuple[Key, ...]]:
+        def groups_of(_: Key, number: int) -> list[int]:
+            visited.append(number)
+            return [number] if number >= limit else []
+
+        return ask.group_by(ask(lengths, None), groups_of)
+
+    for changes, expected in steps:
+        engine.commit(changes)
+        visited.clear()
+        with engine.compile() as ask:
+            assert ask(visits, 5) == ask(by_value, 5)
+        assert len(visited) == expected
+    with engine.compile() as ask:
+        assert ask(by_value, 5)[8] == (("N", "00007"), ("N", "00008"))
+
+
+def test_derivation_is_whole_again_after_an_error() -> None:
+    engine = world(100)
+    for number in (5, -1, 7):
+        engine.commit({("N", "00050"): number})
+        with engine.compile() as ask, contextlib.suppress(ValueError):
+            ask(by_value, 1)
+    with engine.compile() as ask:
+        assert ask(by_value, 1)[7] == (("N", "00007"), ("N", "00050"))
+
+
+def test_derivation_depends_on_what_it_is_about() -> None:
+    engine = world(100)
+    for limit in (10, 20):
+        engine.commit({("N", "limit"): limit})
+        with engine.compile() as ask:
+            assert max(ask(with_most, True).values()) == limit
+
+
+def test_query_derives_one_table() -> None:
+    with world(10).compile() as ask, pytest.raises(RuntimeError, match="one table"):
+        ask(derived_twice, "")
 
 
 def keyed(ask: Ask, _: str) -> Table[str, int]:

@@ -12,7 +12,6 @@ from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.held_back import HeldBack, held_back_key, without_held_back
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -93,14 +92,7 @@ def _findings(ask: Ask, gateway: Key) -> Table[FragmentKey, tuple[Unsupported, .
 
 
 def _fragments_by_subject(ask: Ask, gateway: Key) -> Table[Key, tuple[FragmentKey, ...]]:
-    return ask(_grouped_by_subject, gateway).members
-
-
-def _grouped_by_subject(
-    ask: Ask, gateway: Key
-) -> Grouping[Key, FragmentKey, tuple[Unsupported, ...], Key, bool]:
-    return group_by(ask.last(), ask(_findings, gateway), _subjects_of, presence, gateway)
-
-
-def _subjects_of(gateway: Key, _: FragmentKey, findings: tuple[Unsupported, ...]) -> Iterable[Key]:
-    return (subject_of(gateway, finding) for finding in findings)
+    return ask.group_by(
+        ask(_findings, gateway),
+        lambda _, findings: (subject_of(gateway, finding) for finding in findings),
+    )

@@ -1,15 +1,19 @@
 """Tables derived from other tables, updated by looking only at what changed.
 
-Each result is a value that includes its inputs, so that the cost of the next one depends on the
-difference. Computed without the previous result, it is the same. A query gets its previous result
-from :meth:`gatehouse.incremental.query.Ask.last`.
+Each derivation is a function of its last result, which includes its inputs, so that the cost of the
+next one depends on the difference. Computed without the last result, the table is the same. Queries
+use the methods of :class:`Derivations`, which keep the last results.
+
+Functions of entries must be cheap and depend on the arguments of the query only. Anything else that
+they depend on is ``about``: if it differs from the last time, all entries are computed again.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -19,31 +23,95 @@ K = TypeVar("K", bound=Any)
 V = TypeVar("V")
 G = TypeVar("G", bound=Hashable)
 M = TypeVar("M")
-About = TypeVar("About")
+S = TypeVar("S")
 
-GroupsOf = Callable[[About, K, V], Iterable[G]]
-"""Returns the groups that an entry belongs to. ``About`` is the same for all entries."""
+GroupsOf = Callable[[K, V], Iterable[G]]
+"""Returns the groups that an entry belongs to."""
 
-Make = Callable[[About, G, tuple[K, ...]], M]
+Make = Callable[[G, tuple[K, ...]], M]
 """Builds the value of a group from the group and the sorted keys of its entries."""
 
 
-class Grouping(msgspec.Struct, Generic[About, K, V, G, M], frozen=True):
+class Derivations(ABC):
+    """Derives tables for the running query. A query derives one table with these methods."""
+
+    @overload
+    def group_by(
+        self, source: Table[K, V], groups_of: GroupsOf[K, V, G], *, about: object = None
+    ) -> Table[G, tuple[K, ...]]: ...
+
+    @overload
+    def group_by(
+        self,
+        source: Table[K, V],
+        groups_of: GroupsOf[K, V, G],
+        make: Make[G, K, M],
+        *,
+        about: object = None,
+    ) -> Table[G, M]: ...
+
+    def group_by(
+        self,
+        source: Table[K, V],
+        groups_of: GroupsOf[K, V, G],
+        make: Make[G, K, Any] | None = None,
+        *,
+        about: object = None,
+    ) -> Table[G, Any]:
+        """Group the entries of a table. The value of a group is the keys of its entries, sorted, or
+        what ``make`` builds of them."""
+        grouping = self._advance(group_by, source, groups_of, make, about)
+        return grouping.members if make is None else grouping.groups
+
+    def derive(
+        self, source: Table[K, V], make: Callable[[K, V], M | None], *, about: object = None
+    ) -> Table[K, M]:
+        """Build a value for each entry of a table; entries with the value None are left out."""
+        return self._advance(derive, source, make, about).table
+
+    def merge(self, sources: tuple[Table[K, V], ...]) -> Table[K, V]:
+        """Merge tables. The first one wins for equal keys."""
+        return self._advance(merge_tables, sources).whole
+
+    def by_key(self, items: Collection[V], key_of: Callable[[V], K]) -> Table[K, V]:
+        """Return items as a table. Keys must be distinct."""
+        return self.by_name({"": items}, lambda _, item: key_of(item))
+
+    def by_name(
+        self, collections: Mapping[G, Collection[V]], key_of: Callable[[G, V], K]
+    ) -> Table[K, V]:
+        """Return the items of named collections as a table. Keys must be distinct.
+
+        ``key_of`` returns the key of an item, given the name of its collection.
+        """
+        return self._advance(by_key, collections, key_of).table
+
+    def total(self, source: Table[K, V], number: Callable[[V], int]) -> int:
+        """Add a number of each entry of a table."""
+        return self._advance(total, source, number).total
+
+    @abstractmethod
+    def _advance(self, step: Callable[..., S], *inputs: Any) -> S:
+        """Return the next result of a derivation and keep it for the next run of the query."""
+
+
+class Grouping(msgspec.Struct, Generic[K, V, G, M], frozen=True):
     """The entries of a table, grouped."""
 
     source: Table[K, V]
-    about: About
+    about: object
     members: Table[G, tuple[K, ...]]
     groups: Table[G, M]
+    """Empty if only the members are wanted."""
 
 
 def group_by(
-    last: Grouping[About, K, V, G, M] | None,
+    last: Grouping[K, V, G, M] | None,
     source: Table[K, V],
-    groups_of: GroupsOf[About, K, V, G],
-    make: Make[About, G, K, M],
-    about: About,
-) -> Grouping[About, K, V, G, M]:
+    groups_of: GroupsOf[K, V, G],
+    make: Make[G, K, M] | None,
+    about: object,
+) -> Grouping[K, V, G, M]:
     """Group the entries of a table.
 
     ``last`` is the previous result for the same functions, if there is one.
@@ -52,8 +120,8 @@ def group_by(
         last = Grouping(Table(), about, Table(), Table())
     touched: dict[G, list[K]] = {}
     for key, old, new in last.source.diff(source):
-        before = set(groups_of(about, key, old)) if old is not None else set()
-        after = set(groups_of(about, key, new)) if new is not None else set()
+        before = set(groups_of(key, old)) if old is not None else set()
+        after = set(groups_of(key, new)) if new is not None else set()
         for group in before ^ after:
             if group not in touched:
                 touched[group] = list(last.members.get(group, ()))
@@ -62,16 +130,22 @@ def group_by(
             touched[group][index : index + (group in before)] = [key] if group in after else []
     members = {group: tuple(keys) for group, keys in touched.items() if keys}
     gone = touched.keys() - members.keys()
-    values = {group: make(about, group, keys) for group, keys in members.items()}
-    values = {group: value for group, value in values.items() if last.groups.get(group) != value}
-    return Grouping(
-        source, about, last.members.updated(members, gone), last.groups.updated(values, gone)
-    )
+    groups = last.groups
+    if make is not None:
+        values = {group: make(group, keys) for group, keys in members.items()}
+        values = {group: value for group, value in values.items() if groups.get(group) != value}
+        groups = groups.updated(values, gone)
+    return Grouping(source, about, last.members.updated(members, gone), groups)
 
 
-def presence(_: object, __: object, ___: object) -> bool:
+def presence(_: object, __: object) -> bool:
     """Return True. Use as ``make`` if only the existence of a group matters."""
     return True
+
+
+def size(_: object, keys: tuple[object, ...]) -> int:
+    """Return the number of entries of a group. Use as ``make``."""
+    return len(keys)
 
 
 class Union(msgspec.Struct, Generic[K, V], frozen=True):
@@ -98,30 +172,29 @@ def merge_tables(last: Union[K, V] | None, sources: tuple[Table[K, V], ...]) -> 
     return Union(sources, last.whole.updated(new, touched - new.keys()))
 
 
-class Derived(msgspec.Struct, Generic[About, K, V, M], frozen=True):
+class Derived(msgspec.Struct, Generic[K, V, M], frozen=True):
     """A value for each entry of a table."""
 
     source: Table[K, V]
-    about: About
+    about: object
     table: Table[K, M]
 
 
 def derive(
-    last: Derived[About, K, V, M] | None,
+    last: Derived[K, V, M] | None,
     source: Table[K, V],
-    make: Callable[[About, K, V], M | None],
-    about: About,
-) -> Derived[About, K, V, M]:
+    make: Callable[[K, V], M | None],
+    about: object,
+) -> Derived[K, V, M]:
     """Build a value for each entry of a table; entries with the value None are left out.
 
-    ``make`` must be cheap: it runs again for every entry when ``about`` changes. ``last`` is the
-    previous result for the same function, if there is one.
+    ``last`` is the previous result for the same function, if there is one.
     """
     if last is None or last.about != about:
         last = Derived(Table(), about, Table())
     new, gone = {}, []
     for key, _, value in last.source.diff(source):
-        derived = make(about, key, value) if value is not None else None
+        derived = make(key, value) if value is not None else None
         if derived is None:
             gone.append(key)
         elif last.table.get(key) != derived:

@@ -41,6 +41,7 @@ class Memo:
         "height",
         "reads",
         "stale",
+        "state",
         "tables",
         "traceback",
         "value",
@@ -54,6 +55,8 @@ class Memo:
         self.height = 0
         """Greater than the height of every memo in ``calls`` and ``tables``."""
         self.value: Any = None
+        self.state: Any = None
+        """The last result of the derivation of the query, with its inputs."""
         self.error: Exception | None = None
         self.traceback: TracebackType | None = None
         self.reads: tuple[Read, ...] = ()
@@ -107,11 +110,14 @@ height_of, stale_of, value_of, error_of, callers_of = map(
 class Frame:
     """Dependencies of a running query, recorded so far."""
 
-    __slots__ = ("calls", "last", "reads", "tables")
+    __slots__ = ("calls", "derived", "last", "reads", "state", "tables")
 
-    def __init__(self, last: Any = None) -> None:
-        """``last``: the previous value of the query."""
+    def __init__(self, last: Any = None, state: Any = None) -> None:
+        """``last``: the previous value of the query. ``state``: as in :class:`Memo`."""
         self.last = last
+        self.state = state
+        self.derived: Any = None
+        """The state after this run."""
         self.reads: dict[Read, None] = {}
         self.tables: dict[Memo, None] = {}
         self.calls: dict[Memo, None] = {}

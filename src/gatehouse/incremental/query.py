@@ -9,8 +9,8 @@ for a deleted object, if its caller has not been run again yet. It must then ret
 
 Large collections are a :class:`gatehouse.incremental.table.Table`. :meth:`Ask.map` runs a query for
 every value of a table, :meth:`Ask.map_keys` for every key, :meth:`Ask.entry` reads one entry, and
-:mod:`gatehouse.incremental.grouping` derives tables from tables. Their cost depends on the size of
-the change.
+the methods of :class:`~gatehouse.incremental.grouping.Derivations` derive tables from tables. Their
+cost depends on the size of the change.
 
 The same functions on an empty :class:`Engine` are the full compile. It is the oracle of the
 property tests: incremental and full results must be equal.
@@ -28,7 +28,7 @@ from operator import is_not
 from typing import Any, TypeVar, TypeVarTuple
 
 from gatehouse.incremental.dependencies import Dependencies
-from gatehouse.incremental.grouping import Derived, derive
+from gatehouse.incremental.grouping import Derivations
 from gatehouse.incremental.memo import (
     Frame,
     Memo,
@@ -49,9 +49,10 @@ A = TypeVar("A", bound=Hashable)
 Arguments = TypeVarTuple("Arguments")
 V = TypeVar("V")
 K = TypeVar("K")
+S = TypeVar("S")
 
 
-class Ask:
+class Ask(Derivations):
     """Read access for queries; see the module's docstring."""
 
     def __init__(self, engine: Engine) -> None:
@@ -66,9 +67,16 @@ class Ask:
     def last(self) -> Any:
         """Return the previous value of the running query, or None.
 
-        Use it only to compute the same result faster: see :mod:`gatehouse.incremental.grouping`.
+        Use it only to compute the same result faster.
         """
         return self._engine._frames[-1].last
+
+    def _advance(self, step: Callable[..., S], *inputs: Any) -> S:
+        frame = self._engine._frames[-1]
+        if frame.derived is not None:
+            raise RuntimeError("a query derives one table only")
+        frame.derived = result = step(frame.state, *inputs)
+        return result
 
     def __call__(self, function: Callable[[Ask, *Arguments], V], *arguments: *Arguments) -> V:
         """Return ``function(ask, *arguments)``, from the cache if no dependency has changed.
@@ -140,7 +148,7 @@ class Ask:
 
         ``table``: query of the table. ``function`` gets ``argument`` and the key.
         """
-        return self._mapped(Ask.each_call, function, self(_calls, table, argument).table, failed)
+        return self._mapped(Ask.each_call, function, self(_calls, table, argument), failed)
 
     def _mapped(
         self, method: Callable[..., Any], function: Any, table: Table[K, Any], failed: Any
@@ -168,12 +176,8 @@ class Ask:
 
 def _calls(
     ask: Ask, table: Callable[[Ask, A], Table[Any, Any]], argument: A
-) -> Derived[Any, Any, Any, tuple[Any, Any]]:
-    return derive(ask.last(), ask(table, argument), _with_key, argument)
-
-
-def _with_key(argument: Hashable, key: Any, _: object) -> tuple[Any, Any]:
-    return argument, key
+) -> Table[Any, tuple[Any, Any]]:
+    return ask.derive(ask(table, argument), lambda key, _: (argument, key))
 
 
 def _map_chunk(
@@ -327,7 +331,7 @@ class Engine:
         if memo in self._running:
             raise QueryCycleError(f"{memo.function.__name__}{memo.arguments!r} depends on itself")
         self._running.add(memo)
-        frame = Frame(memo.value)
+        frame = Frame(memo.value, memo.state)
         self._frames.append(frame)
         value, error = None, None
         try:
@@ -340,7 +344,7 @@ class Engine:
             self._frames.pop()
             self._running.discard(memo)
         self.runs += 1
-        memo.stale = False
+        memo.stale, memo.state = False, frame.derived
         self._dependencies.replace(
             memo, tuple(frame.reads), tuple(frame.calls), tuple(frame.tables)
         )

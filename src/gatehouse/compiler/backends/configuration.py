@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -11,7 +12,6 @@ from gatehouse.compiler.backends.fragments import Output, OutputSet
 from gatehouse.compiler.backends.source import GatewaySource, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Endpoint, VirtualHost
-from gatehouse.incremental.grouping import Keyed, Sum, by_key, total
 from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
 from gatehouse.incremental.table import Table
 
@@ -57,19 +57,11 @@ def _input(ask: Ask, key: Key) -> Any:
 
 def all_virtual_hosts(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, VirtualHost]:
     """Return the virtual hosts of all ports of a gateway."""
-    return ask(_virtual_hosts, gateway).table
-
-
-def _virtual_hosts(ask: Ask, gateway: GatewaySource) -> Keyed[int, PortHostname, VirtualHost]:
     by_port = {
         listener.port: listener.virtual_hosts
         for listener in gateway_configuration(ask, gateway).listeners
     }
-    return by_key(ask.last(), by_port, _host_key)
-
-
-def _host_key(port: int, host: VirtualHost) -> PortHostname:
-    return port, host.hostname
+    return ask.by_name(by_port, lambda port, host: (port, host.hostname))
 
 
 def entries_of_port(hosts: Table[PortHostname, Any], port: int) -> Table[PortHostname, Any]:
@@ -79,28 +71,12 @@ def entries_of_port(hosts: Table[PortHostname, Any], port: int) -> Table[PortHos
 
 def all_clusters(ask: Ask, gateway: GatewaySource) -> Table[str, Cluster]:
     """Return the clusters of a gateway by name."""
-    return ask(_clusters, gateway).table
-
-
-def _clusters(ask: Ask, gateway: GatewaySource) -> Keyed[str, str, Cluster]:
-    return by_key(ask.last(), {"": gateway_configuration(ask, gateway).clusters}, _cluster_name)
-
-
-def _cluster_name(_: str, cluster: Cluster) -> str:
-    return cluster.name
+    return ask.by_key(gateway_configuration(ask, gateway).clusters, attrgetter("name"))
 
 
 def endpoint_count(ask: Ask, gateway: GatewaySource) -> int:
     """Return the number of endpoints of all clusters."""
-    return ask(_endpoint_sum, gateway).total
-
-
-def _endpoint_sum(ask: Ask, gateway: GatewaySource) -> Sum[str, Cluster]:
-    return total(ask.last(), ask(all_clusters, gateway), _endpoints_of)
-
-
-def _endpoints_of(cluster: Cluster) -> int:
-    return len(cluster.endpoints)
+    return ask.total(ask(all_clusters, gateway), lambda cluster: len(cluster.endpoints))
 
 
 class Entries(Mapping[str, V]):

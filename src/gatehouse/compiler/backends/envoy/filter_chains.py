@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from itertools import groupby
 
 import msgspec
 
 from gatehouse.compiler.backends.configuration import PortHostname, all_virtual_hosts
 from gatehouse.compiler.backends.source import GatewaySource
-from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.server_tls import ServerTls
-from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
@@ -53,24 +50,17 @@ def chains(ask: Ask, gateway: GatewaySource, port: int) -> tuple[HttpsFilterChai
 
 
 def _groups(ask: Ask, gateway: GatewaySource) -> Table[Group, tuple[bool, str]]:
-    return ask(_grouped, gateway).groups
+    return ask.derive(ask(_members, gateway), _order)
 
 
 def _members(ask: Ask, gateway: GatewaySource) -> Table[Group, tuple[PortHostname, ...]]:
-    return ask(_grouped, gateway).members
+    return ask.group_by(
+        ask(all_virtual_hosts, gateway),
+        lambda key, host: [(key[0], host.listener, host.certificates, host.tls)],
+    )
 
 
-def _grouped(
-    ask: Ask, gateway: GatewaySource
-) -> Grouping[None, PortHostname, ir.VirtualHost, Group, tuple[bool, str]]:
-    return group_by(ask.last(), ask(all_virtual_hosts, gateway), _group_of, _order, None)
-
-
-def _group_of(_: None, key: PortHostname, host: ir.VirtualHost) -> Iterable[Group]:
-    return [(key[0], host.listener, host.certificates, host.tls)]
-
-
-def _order(_: None, group: Group, keys: tuple[PortHostname, ...]) -> tuple[bool, str]:
+def _order(group: Group, keys: tuple[PortHostname, ...]) -> tuple[bool, str]:
     """Return the sort key of a group: whether it lacks the listener's own hostname, and its first
     hostname."""
     own = (group[0], group[1])

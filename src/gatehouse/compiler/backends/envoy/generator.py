@@ -45,7 +45,6 @@ from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin, gateway_origin
 from gatehouse.dataplane.xds import runtime_limits
 from gatehouse.dataplane.xds.resources import ResourceSet, XdsResource
-from gatehouse.incremental.grouping import Derived, derive
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
@@ -85,7 +84,7 @@ def generate_resources(ask: Ask, gateway: GatewaySource) -> Output[XdsResource, 
         ask(_cluster_resources, gateway),
         ask(passthrough.passthrough_resources, gateway),
         ask(http_connect.connect_scopes, gateway),
-        ask(_secret_resources, gateway).table,
+        ask(_secret_resources, gateway),
         ask(listeners.listener_resources, gateway),
         *kube_apiserver.tables(ask, gateway),
     )
@@ -210,11 +209,9 @@ def _chained_clusters(ask: Ask, gateway: GatewaySource) -> Table[str, str]:
     )
 
 
-def _secret_resources(
-    ask: Ask, gateway: GatewaySource
-) -> Derived[None, SecretKey, ir.Certificate | ir.TrustBundle, Fragment[XdsResource]]:
+def _secret_resources(ask: Ask, gateway: GatewaySource) -> Table[SecretKey, Fragment[XdsResource]]:
     """Return the certificates and CA certificates of listeners, under the names they refer to."""
-    return derive(ask.last(), ask(_listener_secrets, gateway), _secret, None)
+    return ask.derive(ask(_listener_secrets, gateway), _secret)
 
 
 def _listener_secrets(
@@ -240,9 +237,7 @@ def _listener_secrets(
     return Table(sources)
 
 
-def _secret(
-    _: None, key: SecretKey, source: ir.Certificate | ir.TrustBundle
-) -> Fragment[XdsResource]:
+def _secret(key: SecretKey, source: ir.Certificate | ir.TrustBundle) -> Fragment[XdsResource]:
     name, optional = key
     if isinstance(source, ir.Certificate):
         return Fragment((secrets.certificate_secret(name, source),))

@@ -7,8 +7,6 @@ among the destinations of its port. All other requests are rejected with 404.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 from envoy.config.core.v3 import extension_pb2, protocol_pb2
 from envoy.config.listener.v3 import listener_components_pb2 as components
@@ -41,7 +39,7 @@ from gatehouse.compiler.backends.source import GatewaySource, gateway_configurat
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.access_log import object_rule_text
 from gatehouse.dataplane.xds.resources import SCOPE_TYPE_URL, XdsResource
-from gatehouse.incremental.grouping import Grouping, Keyed, by_key, group_by, presence
+from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
@@ -64,31 +62,16 @@ def connect_destinations(
     ask: Ask, gateway: GatewaySource
 ) -> Table[_PortName, ir.ConnectDestination]:
     """Return the destinations of all ports."""
-    return ask(_destinations, gateway).table
-
-
-def _destinations(ask: Ask, gateway: GatewaySource) -> Keyed[int, _PortName, ir.ConnectDestination]:
     ports = gateway_configuration(ask, gateway).http_connect_listeners
-    return by_key(ask.last(), {port.port: port.destinations for port in ports}, _port_name)
-
-
-def _port_name(port: int, destination: ir.ConnectDestination) -> _PortName:
-    return port, destination.name
+    by_port = {port.port: port.destinations for port in ports}
+    return ask.by_name(by_port, lambda port, destination: (port, destination.name))
 
 
 def connect_clusters(ask: Ask, gateway: GatewaySource) -> Table[str, bool]:
     """Return the names of the clusters of all destinations."""
-    return ask(_clusters, gateway).groups
-
-
-def _clusters(
-    ask: Ask, gateway: GatewaySource
-) -> Grouping[None, _PortName, ir.ConnectDestination, str, bool]:
-    return group_by(ask.last(), ask(connect_destinations, gateway), _cluster_of, presence, None)
-
-
-def _cluster_of(_: None, __: _PortName, destination: ir.ConnectDestination) -> Iterable[str]:
-    return [destination.cluster]
+    return ask.group_by(
+        ask(connect_destinations, gateway), lambda _, destination: [destination.cluster], presence
+    )
 
 
 def connect_scopes(ask: Ask, gateway: GatewaySource) -> Table[_PortName, Fragment[XdsResource]]:

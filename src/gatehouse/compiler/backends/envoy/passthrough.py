@@ -6,7 +6,8 @@ Envoy selects chains first. A hostname that a chain with a wildcard covers needs
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from operator import attrgetter
 
 from gatehouse.compiler.backends.configuration import Clusters
 from gatehouse.compiler.backends.envoy import clusters, names, proxy_protocol, quoting
@@ -18,17 +19,6 @@ from gatehouse.compiler.backends.source import GatewaySource, capabilities, gate
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.access_log import object_rule_text
 from gatehouse.dataplane.xds.resources import XdsResource
-from gatehouse.incremental.grouping import (
-    Derived,
-    Grouping,
-    Keyed,
-    Union,
-    by_key,
-    derive,
-    group_by,
-    merge_tables,
-    presence,
-)
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
@@ -40,72 +30,48 @@ Wildcards = frozenset[str]
 
 def hosts(ask: Ask, gateway: GatewaySource, port: int) -> Table[str, ir.L4Host]:
     """Return the L4 hosts of a TLS port by hostname."""
-    return ask(_hosts, gateway, port).table
-
-
-def _hosts(ask: Ask, gateway: GatewaySource, port: int) -> Keyed[int, str, ir.L4Host]:
     streams = gateway_configuration(ask, gateway).l4_listeners
-    host = next(
+    own = next(
         (stream.hosts for stream in streams if (stream.port, stream.protocol) == (port, "TLS")), ()
     )
-    return by_key(ask.last(), {port: host}, _hostname)
-
-
-def _hostname(_: int, host: ir.L4Host) -> str:
-    return host.hostname
+    return ask.by_key(own, attrgetter("hostname"))
 
 
 def chained_hosts(ask: Ask, gateway: GatewaySource, port: int) -> tuple[ir.L4Host, ...]:
     """Return the hosts of a TLS port that have a chain, sorted by hostname."""
-    return tuple(ask(_chained, gateway, port).table.values())
+    return tuple(ask(_chained, gateway, port).values())
 
 
-def _chained(
-    ask: Ask, gateway: GatewaySource, port: int
-) -> Derived[Wildcards, str, ir.L4Host, ir.L4Host]:
-    return derive(
-        ask.last(), ask(hosts, gateway, port), _if_chained, ask(_wildcards, gateway, port)
-    )
+def _chained(ask: Ask, gateway: GatewaySource, port: int) -> Table[str, ir.L4Host]:
+    wildcards = ask(_wildcards, gateway, port)
 
+    def if_chained(hostname: str, host: ir.L4Host) -> ir.L4Host | None:
+        return host if needs_chain(host) or _covered(hostname, wildcards) else None
 
-def _if_chained(wildcards: Wildcards, hostname: str, host: ir.L4Host) -> ir.L4Host | None:
-    chained = needs_chain(host) or _covered(hostname, wildcards)
-    return host if chained else None
+    return ask.derive(ask(hosts, gateway, port), if_chained, about=wildcards)
 
 
 def passes(ask: Ask, gateway: GatewaySource, port: int) -> bool:
     """Return whether TLS passes through a port for any hostname."""
-    return bool(ask(_by_termination, gateway, port).groups)
+    without_certificates = ask.total(
+        ask(hosts, gateway, port), lambda host: 0 if host.certificates else 1
+    )
+    return without_certificates > 0
 
 
-def _by_termination(
-    ask: Ask, gateway: GatewaySource, port: int
-) -> Grouping[None, str, ir.L4Host, bool, bool]:
-    return group_by(ask.last(), ask(hosts, gateway, port), _passes, presence, None)
+def _clusters_of_hosts(ask: Ask, gateway: GatewaySource, port: int) -> Table[str, DynamicCluster]:
+    wildcards = ask(_wildcards, gateway, port)
 
+    def cluster_of(hostname: str, host: ir.L4Host) -> DynamicCluster | None:
+        if needs_chain(host) or _covered(hostname, wildcards):
+            return None
+        route = object_rule_text(host.origin, host.rule)
+        cluster = host.backends[0].cluster if host.backends else ""
+        if not cluster and not route:
+            return None
+        return DynamicCluster(names.by_name(port) + hostname, cluster, route)
 
-def _passes(_: None, __: str, host: ir.L4Host) -> Iterable[bool]:
-    return [] if host.certificates else [True]
-
-
-def _clusters_of_hosts(
-    ask: Ask, gateway: GatewaySource, port: int
-) -> Derived[tuple[Wildcards, int], str, ir.L4Host, DynamicCluster]:
-    about = (ask(_wildcards, gateway, port), port)
-    return derive(ask.last(), ask(hosts, gateway, port), _cluster_of_host, about)
-
-
-def _cluster_of_host(
-    about: tuple[Wildcards, int], hostname: str, host: ir.L4Host
-) -> DynamicCluster | None:
-    wildcards, port = about
-    if needs_chain(host) or _covered(hostname, wildcards):
-        return None
-    route = object_rule_text(host.origin, host.rule)
-    cluster = host.backends[0].cluster if host.backends else ""
-    if not cluster and not route:
-        return None
-    return DynamicCluster(names.by_name(port) + hostname, cluster, route)
+    return ask.derive(ask(hosts, gateway, port), cluster_of, about=wildcards)
 
 
 def _wildcards(ask: Ask, gateway: GatewaySource, port: int) -> Wildcards:
@@ -113,18 +79,15 @@ def _wildcards(ask: Ask, gateway: GatewaySource, port: int) -> Wildcards:
     https = (
         name for chain in ask(chains, gateway, port) if chain.certificates for name in chain.names
     )
-    own = ask(_chained_wildcards, gateway, port).groups
+    own = ask(_chained_wildcards, gateway, port)
     return frozenset((*own, *filter(_is_wildcard, https)))
 
 
-def _chained_wildcards(
-    ask: Ask, gateway: GatewaySource, port: int
-) -> Grouping[None, str, ir.L4Host, str, bool]:
-    return group_by(ask.last(), ask(hosts, gateway, port), _chained_wildcard, presence, None)
-
-
-def _chained_wildcard(_: None, hostname: str, host: ir.L4Host) -> Iterable[str]:
-    return [hostname] if _is_wildcard(hostname) and needs_chain(host) else []
+def _chained_wildcards(ask: Ask, gateway: GatewaySource, port: int) -> Table[str, bool]:
+    return ask.derive(
+        ask(hosts, gateway, port),
+        lambda hostname, host: True if _is_wildcard(hostname) and needs_chain(host) else None,
+    )
 
 
 def _is_wildcard(hostname: str) -> bool:
@@ -142,16 +105,16 @@ def _covered(hostname: str, wildcards: Wildcards) -> bool:
 
 def dynamic_clusters(ask: Ask, gateway: GatewaySource) -> Table[str, DynamicCluster]:
     """Return the dynamic clusters of all ports by name."""
-    return ask(_dynamic_clusters, gateway).whole
-
-
-def _dynamic_clusters(ask: Ask, gateway: GatewaySource) -> Union[str, DynamicCluster]:
     tls_ports, proxy_protocol_ports = ask(_ports, gateway)
-    tables = (
-        *(ask(_named_clusters_of_hosts, gateway, port) for port in tls_ports),
-        *(ask(_named_clusters_of_destinations, gateway, port) for port in proxy_protocol_ports),
+    return ask.merge(
+        (
+            *(ask(_named, _clusters_of_hosts, gateway, port) for port in tls_ports),
+            *(
+                ask(_named, proxy_protocol.clusters_of_destinations, gateway, port)
+                for port in proxy_protocol_ports
+            ),
+        )
     )
-    return merge_tables(ask.last(), tuple(table.table for table in tables))
 
 
 def _ports(ask: Ask, gateway: GatewaySource) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -167,22 +130,14 @@ def _ports(ask: Ask, gateway: GatewaySource) -> tuple[tuple[int, ...], tuple[int
     )
 
 
-def _named_clusters_of_hosts(
-    ask: Ask, gateway: GatewaySource, port: int
-) -> Keyed[str, str, DynamicCluster]:
-    targets = ask(_clusters_of_hosts, gateway, port).table.values()
-    return by_key(ask.last(), {"": targets}, _name)
-
-
-def _named_clusters_of_destinations(
-    ask: Ask, gateway: GatewaySource, port: int
-) -> Keyed[str, str, DynamicCluster]:
-    targets = ask(proxy_protocol.clusters_of_destinations, gateway, port).table.values()
-    return by_key(ask.last(), {"": targets}, _name)
-
-
-def _name(_: str, dynamic: DynamicCluster) -> str:
-    return dynamic.name
+def _named(
+    ask: Ask,
+    clusters_of: Callable[[Ask, GatewaySource, int], Table[str, DynamicCluster]],
+    gateway: GatewaySource,
+    port: int,
+) -> Table[str, DynamicCluster]:
+    """Return the dynamic clusters of a port by their own names."""
+    return ask.by_key(ask(clusters_of, gateway, port).values(), attrgetter("name"))
 
 
 def passthrough_resources(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[XdsResource]]:

@@ -38,12 +38,6 @@ from gatehouse.dataplane import ip_addresses
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, LISTENER_TYPE_URL, XdsResource
 from gatehouse.incremental.grouping import (
-    Derived,
-    Grouping,
-    Keyed,
-    by_key,
-    derive,
-    group_by,
     presence,
 )
 from gatehouse.incremental.query import Ask
@@ -74,19 +68,13 @@ class ProxyProtocolInputs(msgspec.Struct, frozen=True):
 
 def destinations(ask: Ask, gateway: GatewaySource, port: int) -> Table[str, ir.Destination]:
     """Return the destinations of a port by address."""
-    return ask(_destinations, gateway, port).table
-
-
-def _destinations(ask: Ask, gateway: GatewaySource, port: int) -> Keyed[int, str, ir.Destination]:
     tunnels = gateway_configuration(ask, gateway).proxy_protocol_listeners
     destinations_of_port = next(
         (tunnel.destinations for tunnel in tunnels if tunnel.port == port), ()
     )
-    return by_key(ask.last(), {port: destinations_of_port}, _key)
-
-
-def _key(_: int, destination: ir.Destination) -> str:
-    return f"{destination.address} {destination.port}"
+    return ask.by_key(
+        destinations_of_port, lambda destination: f"{destination.address} {destination.port}"
+    )
 
 
 def inputs(ask: Ask, gateway: GatewaySource, port: int) -> ProxyProtocolInputs:
@@ -95,16 +83,14 @@ def inputs(ask: Ask, gateway: GatewaySource, port: int) -> ProxyProtocolInputs:
     proxies = next((tunnel.proxies for tunnel in tunnels if tunnel.port == port), ())
     client = gateway_configuration(ask, gateway).settings.client_address
     balancers = client.trusted if client and client.source == "proxy-protocol" else ()
-    return ProxyProtocolInputs(proxies, tuple(ask(_restricted, gateway, port).groups), balancers)
+    return ProxyProtocolInputs(proxies, tuple(ask(_restricted, gateway, port)), balancers)
 
 
-def _restricted(
-    ask: Ask, gateway: GatewaySource, port: int
-) -> Grouping[None, str, ir.Destination, RestrictedAddress, bool]:
-    return group_by(ask.last(), ask(destinations, gateway, port), _restriction, presence, None)
+def _restricted(ask: Ask, gateway: GatewaySource, port: int) -> Table[RestrictedAddress, bool]:
+    return ask.group_by(ask(destinations, gateway, port), _restriction, presence)
 
 
-def _restriction(_: None, __: str, served_address: ir.Destination) -> Iterable[RestrictedAddress]:
+def _restriction(_: str, served_address: ir.Destination) -> Iterable[RestrictedAddress]:
     return (
         [RestrictedAddress(served_address.address, served_address.sources)]
         if served_address.sources
@@ -114,19 +100,17 @@ def _restriction(_: None, __: str, served_address: ir.Destination) -> Iterable[R
 
 def clusters_of_destinations(
     ask: Ask, gateway: GatewaySource, port: int
-) -> Derived[int, str, ir.Destination, dynamic_clusters.DynamicCluster]:
+) -> Table[str, dynamic_clusters.DynamicCluster]:
     """Return the dynamic clusters of a port's destinations."""
-    return derive(ask.last(), ask(destinations, gateway, port), _dynamic_cluster, port)
 
+    def cluster_of(_: str, target: ir.Destination) -> dynamic_clusters.DynamicCluster | None:
+        try:
+            return destination(port, target)
+        except InvalidValueError:
+            # An invalid address cannot be a destination.
+            return None
 
-def _dynamic_cluster(
-    port: int, _: str, target: ir.Destination
-) -> dynamic_clusters.DynamicCluster | None:
-    try:
-        return destination(port, target)
-    except InvalidValueError:
-        # An invalid address cannot be a destination.
-        return None
+    return ask.derive(ask(destinations, gateway, port), cluster_of)
 
 
 def destination(port: int, source: ir.Destination) -> dynamic_clusters.DynamicCluster:

@@ -3,7 +3,7 @@ listener."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -23,12 +23,9 @@ from gatehouse.compiler.backends.source import GatewaySource, capabilities, gate
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import XdsResource
-from gatehouse.incremental.grouping import Grouping, group_by, presence
+from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
-
-Hosts = Grouping[frozenset[int], PortHostname, ir.VirtualHost, PortHostname, bool]
-"""Virtual hosts by port and listener; the listener is empty on ports that do not separate them."""
 
 
 class HttpPort(msgspec.Struct, frozen=True):
@@ -94,13 +91,14 @@ def _wide_scope(
 
 
 def _listeners(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, bool]:
-    """Return the listeners that have virtual hosts, by port and hostname."""
-    return ask(_by_listener, gateway).groups
+    """Return the listeners that have virtual hosts, by port and hostname.
 
-
-def _by_listener(ask: Ask, gateway: GatewaySource) -> Hosts:
+    The hostname is empty on ports that do not separate those of their listeners.
+    """
     ports = ask(_separated_ports, gateway)
-    return group_by(ask.last(), ask(all_virtual_hosts, gateway), _listener_of, presence, ports)
+    return ask.group_by(
+        ask(all_virtual_hosts, gateway), partial(_listener_of, ports), presence, about=ports
+    )
 
 
 def _listeners_of_port(ask: Ask, gateway: GatewaySource, port: int) -> tuple[str, ...]:
@@ -111,14 +109,9 @@ def _inexact_hostnames(
     ask: Ask, gateway: GatewaySource
 ) -> Table[PortHostname, tuple[PortHostname, ...]]:
     """Return the virtual hosts without an exact hostname, by port and listener."""
-    return ask(_inexact_by_listener, gateway).members
-
-
-def _inexact_by_listener(ask: Ask, gateway: GatewaySource) -> Hosts:
     ports = ask(_separated_ports, gateway)
-    return group_by(
-        ask.last(), ask(all_virtual_hosts, gateway), _inexact_listener_of, presence, ports
-    )
+    hosts = ask(all_virtual_hosts, gateway)
+    return ask.group_by(hosts, partial(_inexact_listener_of, ports), about=ports)
 
 
 def _separated_ports(ask: Ask, gateway: GatewaySource) -> frozenset[int]:
@@ -158,36 +151,22 @@ def _fragment(
 
 def needed_filters(ask: Ask, gateway: GatewaySource) -> Table[Need, bool]:
     """Return the filters that need an authenticator, each with an object that uses it."""
-    exact, wide = ask(_needs_of_exact, gateway), ask(_needs_of_wide, gateway)
-    return exact.groups.updated(wide.groups)
+    exact, wide = ask(_needs_of, exact_scopes, gateway), ask(_needs_of, wide_scopes, gateway)
+    return exact.updated(wide)
 
 
-def _needs_of_exact(
-    ask: Ask, gateway: GatewaySource
-) -> Grouping[None, PortHostname, Fragment[XdsResource], Need, bool]:
-    return group_by(ask.last(), ask(exact_scopes, gateway), _needs_of, presence, None)
-
-
-def _needs_of_wide(
-    ask: Ask, gateway: GatewaySource
-) -> Grouping[None, PortHostname, Fragment[XdsResource], Need, bool]:
-    return group_by(ask.last(), ask(wide_scopes, gateway), _needs_of, presence, None)
-
-
-def _needs_of(_: None, __: PortHostname, fragment: Fragment[XdsResource]) -> Iterable[Need]:
-    return fragment.needs
+def _needs_of(
+    ask: Ask,
+    scopes: Callable[[Ask, GatewaySource], Table[PortHostname, Fragment[XdsResource]]],
+    gateway: GatewaySource,
+) -> Table[Need, bool]:
+    return ask.group_by(ask(scopes, gateway), lambda _, fragment: fragment.needs, presence)
 
 
 def snippet_origins(ask: Ask, gateway: GatewaySource) -> Table[Origin, bool]:
     """Return the origins of the snippets of all virtual hosts."""
-    return ask(_by_snippet, gateway).groups
-
-
-def _by_snippet(
-    ask: Ask, gateway: GatewaySource
-) -> Grouping[None, PortHostname, ir.VirtualHost, Origin, bool]:
-    return group_by(ask.last(), ask(all_virtual_hosts, gateway), _snippets_of, presence, None)
-
-
-def _snippets_of(_: None, __: PortHostname, host: ir.VirtualHost) -> Iterable[Origin]:
-    return (snippet.origin for snippet in host.snippets)
+    return ask.group_by(
+        ask(all_virtual_hosts, gateway),
+        lambda _, host: (snippet.origin for snippet in host.snippets),
+        presence,
+    )

@@ -45,15 +45,6 @@ from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.dataplane.origin import gateway_origin, port_origin
-from gatehouse.incremental.grouping import (
-    Derived,
-    Grouping,
-    Keyed,
-    by_key,
-    derive,
-    group_by,
-    presence,
-)
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
@@ -114,27 +105,17 @@ def _cluster_files(ask: Ask, gateway: GatewaySource, name: str) -> Fragment[File
 
 def credential_files(ask: Ask, gateway: GatewaySource) -> Table[tuple[str, str], Fragment[File]]:
     """Return the files of certificates, CA certificates and secrets, by kind and name."""
-    return ask(_credential_files, gateway).table
+    return ask.derive(ask(_credentials, gateway), _files_of_credential)
 
 
-def _credential_files(
-    ask: Ask, gateway: GatewaySource
-) -> Derived[None, tuple[str, str], ir.Credential, Fragment[File]]:
-    return derive(ask.last(), ask(_credentials, gateway).table, _files_of_credential, None)
-
-
-def _credentials(ask: Ask, gateway: GatewaySource) -> Keyed[str, tuple[str, str], ir.Credential]:
+def _credentials(ask: Ask, gateway: GatewaySource) -> Table[tuple[str, str], ir.Credential]:
     configuration = gateway_configuration(ask, gateway)
     by_kind: dict[str, Collection[ir.Credential]] = {
         "certificate": configuration.certificates,
         "secret": configuration.secrets,
         "trust": configuration.trust_bundles,
     }
-    return by_key(ask.last(), by_kind, _credential_key)
-
-
-def _credential_key(kind: str, credential: ir.Credential) -> tuple[str, str]:
-    return kind, credential.name
+    return ask.by_name(by_kind, lambda kind, credential: (kind, credential.name))
 
 
 def common_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[File]]:
@@ -237,16 +218,14 @@ def _connectors(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
 
 def _connected_clusters(ask: Ask, gateway: GatewaySource) -> tuple[str, ...]:
     """Return the names of the clusters that are reached through a TLS connector."""
-    return ask(_by_connection, gateway).members.get(True, ())
+    return ask(_by_connection, gateway).get(True, ())
 
 
-def _by_connection(
-    ask: Ask, gateway: GatewaySource
-) -> Grouping[None, str, http.Cluster, bool, bool]:
-    return group_by(ask.last(), ask(all_clusters, gateway), _is_connected, presence, None)
+def _by_connection(ask: Ask, gateway: GatewaySource) -> Table[bool, tuple[str, ...]]:
+    return ask.group_by(ask(all_clusters, gateway), _is_connected)
 
 
-def _is_connected(_: None, __: str, cluster: http.Cluster) -> list[bool]:
+def _is_connected(_: str, cluster: http.Cluster) -> list[bool]:
     return [True] if tls_connectors.needs_connector(cluster) else []
 
 
@@ -261,7 +240,7 @@ def _authenticator(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     return Fragment(tuple(auth_request.authenticator_files(parties)))
 
 
-def _files_of_credential(_: None, __: object, credential: ir.Credential) -> Fragment[File]:
+def _files_of_credential(_: object, credential: ir.Credential) -> Fragment[File]:
     name = credential.name
     match credential:
         case ir.TrustBundle():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -16,7 +17,6 @@ from gatehouse.compiler.backends.nginx import names
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.backends.source import GatewaySource, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.incremental.grouping import Keyed, by_key
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
@@ -55,16 +55,7 @@ def servers_of_host(
 
 def certificates_by_name(ask: Ask, gateway: GatewaySource) -> Table[str, ir.Certificate]:
     """Return the certificates of a gateway by name."""
-    return ask(_certificates, gateway).table
-
-
-def _certificates(ask: Ask, gateway: GatewaySource) -> Keyed[str, str, ir.Certificate]:
-    configuration = gateway_configuration(ask, gateway)
-    return by_key(ask.last(), {"": configuration.certificates}, _certificate_name)
-
-
-def _certificate_name(_: str, certificate: ir.Certificate) -> str:
-    return certificate.name
+    return ask.by_key(gateway_configuration(ask, gateway).certificates, attrgetter("name"))
 
 
 def _selected(offered: Iterable[ir.Certificate], hostname: str) -> tuple[str, ...]:

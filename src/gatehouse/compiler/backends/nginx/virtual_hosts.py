@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -43,7 +43,7 @@ from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.origin import gateway_origin
-from gatehouse.incremental.grouping import Grouping, group_by, presence
+from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
@@ -142,7 +142,7 @@ def _default_file(ask: Ask, gateway: GatewaySource, number: int) -> Fragment[Fil
 
 def names_by_sni_of_ports(ask: Ask, gateway: GatewaySource) -> tuple[Directive, ...]:
     """Return, for each HTTPS port, the map from SNI to the listener that it belongs to."""
-    listeners = ask(_listeners, gateway).groups
+    listeners = ask(_listeners, gateway)
     return tuple(
         names_by_sni(port, (name for _, name in entries_of_port(listeners, port.number)))
         for port in ask(_ports, gateway).values()
@@ -150,30 +150,16 @@ def names_by_sni_of_ports(ask: Ask, gateway: GatewaySource) -> tuple[Directive, 
     )
 
 
-def _listeners(
-    ask: Ask, gateway: GatewaySource
-) -> Grouping[None, PortHostname, ir.VirtualHost, PortHostname, bool]:
-    """Group the virtual hosts by port and hostname of their listener."""
-    return group_by(ask.last(), ask(all_virtual_hosts, gateway), _listener_of, presence, None)
-
-
-def _listener_of(_: None, key: PortHostname, host: ir.VirtualHost) -> Iterable[PortHostname]:
-    return [(key[0], host.listener)]
+def _listeners(ask: Ask, gateway: GatewaySource) -> Table[PortHostname, bool]:
+    """Return the listeners that have virtual hosts, by port and hostname."""
+    return ask.group_by(
+        ask(all_virtual_hosts, gateway), lambda key, host: [(key[0], host.listener)], presence
+    )
 
 
 def needs(ask: Ask, gateway: GatewaySource) -> Table[Need, bool]:
     """Return what virtual hosts need beside their own files."""
-    return ask(_grouped_needs, gateway).groups
-
-
-def _grouped_needs(
-    ask: Ask, gateway: GatewaySource
-) -> Grouping[None, PortHostname, Fragment[File], Need, bool]:
-    return group_by(ask.last(), ask(server_files, gateway), _needs_of, presence, None)
-
-
-def _needs_of(_: None, __: PortHostname, fragment: Fragment[File]) -> Iterable[Need]:
-    return fragment.needs
+    return ask.group_by(ask(server_files, gateway), lambda _, fragment: fragment.needs, presence)
 
 
 def needs_of_kind(ask: Ask, gateway: GatewaySource, kind: str) -> Table[Need, bool]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import parent_results
@@ -22,7 +20,7 @@ from gatehouse.compiler.frontends.gateway_api.routes import l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.rules import translate
 from gatehouse.compiler.ir.gateway import SecretFile
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
-from gatehouse.incremental.grouping import Grouping, Union, group_by, merge_tables, presence
+from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -40,12 +38,8 @@ class Needs(msgspec.Struct, frozen=True):
 
 def gateway_needs(ask: Ask, key: Key) -> Table[HostnameKey, Needs]:
     """Return the dependencies of each hostname of a Gateway."""
-    return ask(_needs, key).whole
-
-
-def _needs(ask: Ask, key: Key) -> Union[HostnameKey, Needs]:
     hosts = ask.map(host_needs, ask(gateway_virtual_hosts, key))
-    return merge_tables(ask.last(), (hosts, ask.map(stream_needs, ask(stream_hosts, key))))
+    return ask.merge((hosts, ask.map(stream_needs, ask(stream_hosts, key))))
 
 
 def host_needs(ask: Ask, host: VirtualHostKey) -> Needs:
@@ -83,37 +77,16 @@ def clusters_of_gateway(
     ask: Ask, key: Key
 ) -> Table[tuple[str, ClusterKey], tuple[Key, ClusterKey]]:
     """Return the clusters of a Gateway by name, each with the Gateway's key."""
-    return ask(_clusters, key).groups
-
-
-_Named = tuple[str, ClusterKey]
-
-
-def _clusters(
-    ask: Ask, key: Key
-) -> Grouping[Key, HostnameKey, Needs, _Named, tuple[Key, ClusterKey]]:
-    return group_by(ask.last(), ask(gateway_needs, key), _clusters_of, _of_gateway, key)
-
-
-def _clusters_of(_: Key, __: HostnameKey, needs: Needs) -> Iterable[_Named]:
-    return ((cluster.name, cluster) for cluster in needs.clusters)
-
-
-def _of_gateway(gateway: Key, named: _Named, _: object) -> tuple[Key, ClusterKey]:
-    return gateway, named[1]
+    return ask.group_by(
+        ask(gateway_needs, key),
+        lambda _, needs: ((cluster.name, cluster) for cluster in needs.clusters),
+        lambda named, _: (key, named[1]),
+    )
 
 
 def services(ask: Ask, key: Key) -> Table[tuple[str, str], bool]:
     """Return the Services that a Gateway's routes refer to, as the keys of a table."""
-    return ask(_services, key).groups
-
-
-def _services(ask: Ask, key: Key) -> Grouping[None, HostnameKey, Needs, tuple[str, str], bool]:
-    return group_by(ask.last(), ask(gateway_needs, key), _services_of, presence, None)
-
-
-def _services_of(_: None, __: HostnameKey, needs: Needs) -> Iterable[tuple[str, str]]:
-    return needs.services
+    return ask.group_by(ask(gateway_needs, key), lambda _, needs: needs.services, presence)
 
 
 def gateways_using(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
@@ -127,32 +100,27 @@ def gateways_using(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
 
 def secrets(ask: Ask, key: Key) -> tuple[SecretFile, ...]:
     """Return the secrets of a Gateway's routes, sorted by name, without duplicates."""
-    needs = ask(gateway_needs, key)
     by_name = {
         secret.name: secret
-        for name in ask(_with_secrets_or_snippets, key).groups
-        for secret in needs[name].secrets
+        for needs in ask(_with_secrets_or_snippets, key).values()
+        for secret in needs.secrets
     }
     return tuple(by_name[name] for name in sorted(by_name))
 
 
 def route_snippets(ask: Ask, key: Key) -> tuple[NginxSnippet, ...]:
     """Return the ``main`` and ``http`` snippets of routes, in their order, without duplicates."""
-    needs = ask(gateway_needs, key)
     snippets = (
         snippet
-        for name in ask(_with_secrets_or_snippets, key).groups
-        for snippet in needs[name].snippets
+        for needs in ask(_with_secrets_or_snippets, key).values()
+        for snippet in needs.snippets
     )
     return tuple(dict.fromkeys(snippets))
 
 
-def _with_secrets_or_snippets(
-    ask: Ask, key: Key
-) -> Grouping[None, HostnameKey, Needs, HostnameKey, bool]:
-    """Return the hostnames that have secrets or snippets. They are few."""
-    return group_by(ask.last(), ask(gateway_needs, key), _if_secrets_or_snippets, presence, None)
-
-
-def _if_secrets_or_snippets(_: None, name: HostnameKey, needs: Needs) -> Iterable[HostnameKey]:
-    return [name] if needs.secrets or needs.snippets else []
+def _with_secrets_or_snippets(ask: Ask, key: Key) -> Table[HostnameKey, Needs]:
+    """Return the dependencies of the hostnames that have secrets or snippets. They are few."""
+    return ask.derive(
+        ask(gateway_needs, key),
+        lambda _, needs: needs if needs.secrets or needs.snippets else None,
+    )

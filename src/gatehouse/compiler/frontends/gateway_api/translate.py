@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -55,7 +55,7 @@ from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUpstreamSettings
 from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.dataplane.origin import NO_ORIGIN, object_of
-from gatehouse.incremental.grouping import Grouping, group_by, presence
+from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -221,12 +221,12 @@ def gateway_cluster(ask: Ask, cluster: GatewayCluster) -> Cluster:
     return result
 
 
-def cluster_credentials(ask: Ask, key: Key) -> Grouping[None, Any, Cluster, tuple[str, str], bool]:
+def cluster_credentials(ask: Ask, key: Key) -> Table[tuple[str, str], bool]:
     """Return the (certificate, trust bundle) names that clusters use."""
-    return group_by(ask.last(), ask(gateway_clusters, key), _credentials_of, presence, None)
+    return ask.group_by(ask(gateway_clusters, key), _credentials_of, presence)
 
 
-def _credentials_of(_: None, __: object, cluster: Cluster) -> Iterable[tuple[str, str]]:
+def _credentials_of(_: object, cluster: Cluster) -> Iterable[tuple[str, str]]:
     return [(cluster.tls.certificate, cluster.tls.trust)] if cluster.tls is not None else []
 
 
@@ -251,9 +251,7 @@ def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
         for certificate in state.certificates
     }
     own = ask(client_certificate, key)
-    if isinstance(own, ir.Certificate) and any(
-        name for name, _ in ask(cluster_credentials, key).groups
-    ):
+    if isinstance(own, ir.Certificate) and any(name for name, _ in ask(cluster_credentials, key)):
         by_name[own.name] = own
     collector = ask(parameters.collector_credentials, key).certificate
     if collector is not None:
@@ -269,8 +267,8 @@ def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
             bundle, _ = ask(frontend_tls.client_trust_of_port, key, port)
             if bundle is not None:
                 result[bundle.name] = bundle
-    needed = {name for _, name in ask(cluster_credentials, key).groups}
-    for policy in ask(gateway_policies, key).groups if needed else ():
+    needed = {name for _, name in ask(cluster_credentials, key)}
+    for policy in ask(gateway_policies, key) if needed else ():
         trusted = ask(backend_tls.backend_tls_at, key, policy).trust
         if trusted is not None and trusted.name in needed:
             result[trusted.name] = trusted
@@ -286,15 +284,11 @@ def shared_snippets(ask: Ask, key: Key) -> tuple[NginxSnippet, ...]:
     return tuple(dict.fromkeys((*own, *ask(dependencies.route_snippets, key))))
 
 
-def gateway_policies(ask: Ask, key: Key) -> Grouping[None, Any, Key, Key, bool]:
+def gateway_policies(ask: Ask, key: Key) -> Table[Key, bool]:
     """Return the effective BackendTLSPolicies of a Gateway's clusters."""
     policies = ask.map(_policy, ask(dependencies.clusters_of_gateway, key))
-    return group_by(ask.last(), policies, _identity, presence, None)
+    return ask.group_by(policies, lambda _, policy: (policy,), presence)
 
 
 def _policy(ask: Ask, cluster: GatewayCluster) -> Key | None:
     return ask(backend_tls_policy, cluster[1])
-
-
-def _identity(_: None, __: object, policy: Key) -> Iterable[Key]:
-    return [policy]

@@ -43,7 +43,7 @@ from gatehouse.compiler.frontends.hosted_apiserver.inputs import hosted_of_gatew
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster
 from gatehouse.dataplane.origin import object_of
-from gatehouse.incremental.grouping import Grouping, Union, group_by, merge_tables
+from gatehouse.incremental.grouping import size
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -53,8 +53,8 @@ _Named = tuple[str, Key]
 _Address = tuple[int, str]
 """A port, and the advertised address or CONNECT destination that it serves."""
 
-_Kind = tuple[Key, Callable[[ListenerAttachment], str]]
-"""A Gateway, and the field of its attachments that has the address; empty: not of this kind."""
+_AddressOf = Callable[[ListenerAttachment], str]
+"""Returns the address of an attachment; empty: not of this kind."""
 
 _ADVERTISED: Callable[[ListenerAttachment], str] = attrgetter("address")
 _CONNECT: Callable[[ListenerAttachment], str] = attrgetter("destination")
@@ -74,7 +74,7 @@ def with_hosted_apiservers(
     return msgspec.structs.replace(
         gateway,
         l4_listeners=ask(_streams, key),
-        clusters=ask(_clusters, key).whole.values(),
+        clusters=ask(_clusters, key).values(),
     )
 
 
@@ -88,21 +88,17 @@ def hosted_contribution(ask: Ask, key: Key) -> Contribution:
 
 def attached_hosted(ask: Ask, key: Key) -> dict[ListenerKey, int]:
     """Return the number of objects attached to each listener of a Gateway."""
-    return dict(ask(_counts, key).groups)
+    return dict(ask(_counts, key))
 
 
-def _counts(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, ListenerKey, int]:
-    return group_by(ask.last(), ask(_hosted_attachments, key), _listeners_of, _count, key)
+def _counts(ask: Ask, key: Key) -> Table[ListenerKey, int]:
 
+    def listeners_of(_: Key, hosted: HostedAttachment) -> Iterable[ListenerKey]:
+        return (
+            attachment.listener for attachment in hosted.attachments if attachment.gateway == key
+        )
 
-def _listeners_of(gateway: Key, _: Key, hosted: HostedAttachment) -> Iterable[ListenerKey]:
-    return (
-        attachment.listener for attachment in hosted.attachments if attachment.gateway == gateway
-    )
-
-
-def _count(_: Key, __: ListenerKey, owners: tuple[Key, ...]) -> int:
-    return len(owners)
+    return ask.group_by(ask(_hosted_attachments, key), listeners_of, size)
 
 
 def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.ProxyProtocolListener, ...]:
@@ -113,7 +109,7 @@ def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.ProxyProtocolListener, ...]:
     proxies = ask(trusted, key)
     if isinstance(proxies, str) or not ports:
         return ()
-    destinations = ask.map(_destination, ask(_addresses, key).groups)
+    destinations = ask.map(_destination, ask(_addresses, key, _ADVERTISED))
     return tuple(
         ir.ProxyProtocolListener(
             port, destinations.between((port, ""), (port + 1, "")).values(), proxies
@@ -128,7 +124,7 @@ def gateway_connect_listeners(ask: Ask, key: Key) -> tuple[ir.HttpConnectListene
     proxies = ask(trusted, key)
     if isinstance(proxies, str) or not ports:
         return ()
-    destinations = ask.map(_connect_destination, ask(_connect_names, key).groups)
+    destinations = ask.map(_connect_destination, ask(_connect_names, key))
     return tuple(
         ir.HttpConnectListener(
             port, destinations.between((port, ""), (port + 1, "")).values(), proxies
@@ -142,7 +138,7 @@ def _hosted_attachments(ask: Ask, key: Key) -> Table[Key, HostedAttachment]:
 
 
 def _streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
-    hosts = ask(_hosts, key).whole
+    hosts = ask(_hosts, key)
     return tuple(
         ir.L4Listener(port, protocol, entries_of_protocol(hosts, port, protocol).values())
         for port, protocol in (
@@ -152,23 +148,20 @@ def _streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
     )
 
 
-def _hosts(ask: Ask, key: Key) -> Union[HostnameKey, ir.L4Host]:
-    own = ask.map(_host, ask(_names, key).groups)
-    return merge_tables(ask.last(), (own, ask(gateway_stream_hosts, key)))
+def _hosts(ask: Ask, key: Key) -> Table[HostnameKey, ir.L4Host]:
+    return ask.merge((ask.map(_host, ask(_names, key)), ask(gateway_stream_hosts, key)))
 
 
-def _names(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, HostnameKey, _Named]:
-    return group_by(ask.last(), ask(_hosted_attachments, key), _names_of, _named, key)
+def _names(ask: Ask, key: Key) -> Table[HostnameKey, _Named]:
 
+    def names_of(_: Key, hosted: HostedAttachment) -> Iterable[HostnameKey]:
+        for attachment in hosted.attachments:
+            if attachment.gateway == key and attachment.host:
+                yield (attachment.port, "TLS", attachment.host, attachment.listener)
 
-def _names_of(gateway: Key, _: Key, hosted: HostedAttachment) -> Iterable[HostnameKey]:
-    for attachment in hosted.attachments:
-        if attachment.gateway == gateway and attachment.host:
-            yield (attachment.port, "TLS", attachment.host, attachment.listener)
-
-
-def _named(_: Key, name: HostnameKey, owners: tuple[Key, ...]) -> _Named:
-    return name[2], owners[0]
+    return ask.group_by(
+        ask(_hosted_attachments, key), names_of, lambda name, owners: (name[2], owners[0])
+    )
 
 
 def _host(ask: Ask, named: _Named) -> ir.L4Host:
@@ -179,21 +172,16 @@ def _host(ask: Ask, named: _Named) -> ir.L4Host:
     return ir.L4Host(host, backends, sources=sources, origin=object_of(owner))
 
 
-def _addresses(ask: Ask, key: Key) -> Grouping[_Kind, Key, HostedAttachment, _Address, Key]:
-    attachments = ask(_hosted_attachments, key)
-    return group_by(ask.last(), attachments, _addresses_of, _first_owner, (key, _ADVERTISED))
+def _addresses(ask: Ask, key: Key, address_of: _AddressOf) -> Table[_Address, Key]:
+    """Return the first HostedAPIServer with each address of one kind."""
 
+    def addresses_of(_: Key, hosted: HostedAttachment) -> Iterable[_Address]:
+        for attachment in hosted.attachments:
+            address = address_of(attachment)
+            if attachment.gateway == key and address:
+                yield (attachment.port, address)
 
-def _addresses_of(kind: _Kind, _: Key, hosted: HostedAttachment) -> Iterable[_Address]:
-    gateway, address_of = kind
-    for attachment in hosted.attachments:
-        address = address_of(attachment)
-        if attachment.gateway == gateway and address:
-            yield (attachment.port, address)
-
-
-def _first_owner(_: object, __: _Address, owners: tuple[Key, ...]) -> Key:
-    return owners[0]
+    return ask.group_by(ask(_hosted_attachments, key), addresses_of, lambda _, owners: owners[0])
 
 
 def _destination(ask: Ask, owner: Key) -> ir.Destination | None:
@@ -204,13 +192,8 @@ def _destination(ask: Ask, owner: Key) -> ir.Destination | None:
     return ir.Destination(hosted.address, hosted.port, name, hosted.sources, object_of(owner))
 
 
-def _connect_names(ask: Ask, key: Key) -> Grouping[_Kind, Key, HostedAttachment, _Address, _Named]:
-    attachments = ask(_hosted_attachments, key)
-    return group_by(ask.last(), attachments, _addresses_of, _connected, (key, _CONNECT))
-
-
-def _connected(_: object, name: _Address, owners: tuple[Key, ...]) -> _Named:
-    return name[1], owners[0]
+def _connect_names(ask: Ask, key: Key) -> Table[_Address, _Named]:
+    return ask.derive(ask(_addresses, key, _CONNECT), lambda address, owner: (address[1], owner))
 
 
 def _connect_destination(ask: Ask, named: _Named) -> ir.ConnectDestination | None:
@@ -222,26 +205,22 @@ def _connect_destination(ask: Ask, named: _Named) -> ir.ConnectDestination | Non
     return ir.ConnectDestination(name, cluster_name(cluster), sources, object_of(owner))
 
 
-def _clusters(ask: Ask, key: Key) -> Union[_Cluster, Cluster]:
-    own = ask.map(passthrough_cluster, ask(_clusters_in_use, key).groups)
-    return merge_tables(ask.last(), (own, ask(gateway_clusters, key)))
+def _clusters(ask: Ask, key: Key) -> Table[_Cluster, Cluster]:
+    own = ask.map(passthrough_cluster, ask(_clusters_in_use, key))
+    return ask.merge((own, ask(gateway_clusters, key)))
 
 
-def _clusters_in_use(
-    ask: Ask, key: Key
-) -> Grouping[Key, Key, HostedAttachment, _Cluster, GatewayCluster]:
-    return group_by(ask.last(), ask(_hosted_attachments, key), _clusters_of, _cluster_of, key)
+def _clusters_in_use(ask: Ask, key: Key) -> Table[_Cluster, GatewayCluster]:
 
+    def clusters_of(_: Key, hosted: HostedAttachment) -> Iterable[_Cluster]:
+        if hosted.cluster is not None and any(
+            attachment.gateway == key for attachment in hosted.attachments
+        ):
+            yield (cluster_name(hosted.cluster), hosted.cluster)
 
-def _clusters_of(gateway: Key, _: Key, hosted: HostedAttachment) -> Iterable[_Cluster]:
-    if hosted.cluster is not None and any(
-        attachment.gateway == gateway for attachment in hosted.attachments
-    ):
-        yield (cluster_name(hosted.cluster), hosted.cluster)
-
-
-def _cluster_of(gateway: Key, named: _Cluster, _: object) -> GatewayCluster:
-    return gateway, named[1]
+    return ask.group_by(
+        ask(_hosted_attachments, key), clusters_of, lambda named, _: (key, named[1])
+    )
 
 
 def cluster_name(key: ClusterKey) -> str:

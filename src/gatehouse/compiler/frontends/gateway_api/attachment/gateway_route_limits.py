@@ -19,7 +19,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.route_limits import (
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import gateway_limits
 from gatehouse.compiler.frontends.gateway_api.fair_shares import Age, fair_numbers
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listener_specs
-from gatehouse.incremental.grouping import Grouping, group_by, presence
+from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -51,7 +51,7 @@ def _youngest_routes(ask: Ask, gateway: Key) -> Table[str, Age]:
     their namespace.
     """
     ages: dict[str, list[Age]] = {}
-    for namespace, group in groupby(ask(_places, gateway).groups, itemgetter(0)):
+    for namespace, group in groupby(ask(_places, gateway), itemgetter(0)):
         if _is_admitted(ask, gateway, namespace):
             youngest, own = ask(youngest_route, namespace), [age for _, age in group]
             ages[namespace] = own if youngest is None else own[: bisect_right(own, youngest)]
@@ -68,11 +68,7 @@ def _is_admitted(ask: Ask, gateway: Key, namespace: str) -> bool:
     return any(admits(ask, spec.namespaces, namespace, spec.owner[1]) for spec in specs)
 
 
-def _places(ask: Ask, gateway: Key) -> Grouping[None, Key, Age, _Place, bool]:
+def _places(ask: Ask, gateway: Key) -> Table[_Place, bool]:
     """Return the routes of a Gateway, ordered by namespace and age."""
     ages = ask.map(route_age, ask(routes_of, gateway))
-    return group_by(ask.last(), ages, _place_of, presence, None)
-
-
-def _place_of(_: None, key: Key, age: Age) -> tuple[_Place]:
-    return ((key[1], age),)
+    return ask.group_by(ages, lambda route, age: ((route[1], age),), presence)

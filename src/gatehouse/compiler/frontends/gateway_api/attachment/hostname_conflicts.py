@@ -7,6 +7,7 @@ one is accepted: the oldest, then the first by ``namespace/name``, then by kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.attachment.named_routes import routes_of
@@ -17,7 +18,6 @@ from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import (
     parent_results,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -61,7 +61,7 @@ def _conflicting(ask: Ask, gateway: Key) -> set[Key]:
     if not all(kinds.values()):
         return set()
     other, rarer = sorted(_KINDS, key=lambda kind: -len(kinds[kind]))
-    requests = ask(_requests, gateway).groups
+    requests = ask(_requests, gateway)
     conflicting = set(kinds[rarer])
     for key in kinds[rarer]:
         for listener, names in _requested_hostnames(ask, key, gateway).items():
@@ -79,12 +79,10 @@ HostnameRequest = tuple[str, ListenerKey, str, str]
 """
 
 
-def _requests(
-    ask: Ask, gateway: Key
-) -> Grouping[Key, Key, tuple[Attachment, ...], HostnameRequest, tuple[Key, ...]]:
+def _requests(ask: Ask, gateway: Key) -> Table[HostnameRequest, tuple[Key, ...]]:
     """Return the routes that request each hostname of a Gateway's listeners."""
     routes = ask.map(parent_results, ask(routes_of, gateway))
-    return group_by(ask.last(), routes, _requests_of, _identity, gateway)
+    return ask.group_by(routes, partial(_requests_of, gateway))
 
 
 def _requests_of(
@@ -94,10 +92,6 @@ def _requests_of(
         yield (key[0], place.listener, place.hostname, EXACT)
         for name in (place.hostname, *hostnames.wider(place.hostname)):
             yield (key[0], place.listener, name, WITHIN)
-
-
-def _identity(_: Key, __: HostnameRequest, routes: tuple[Key, ...]) -> tuple[Key, ...]:
-    return routes
 
 
 def _requested_hostnames(ask: Ask, key: Key, gateway: Key) -> dict[ListenerKey, set[str]]:

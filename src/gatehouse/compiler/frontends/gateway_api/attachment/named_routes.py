@@ -10,7 +10,6 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     routes_with_expressions,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import listener_owners
-from gatehouse.incremental.grouping import Union, merge_tables
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -24,22 +23,13 @@ def parents_of_routes(ask: Ask, key: Key) -> tuple[Key, ...]:
 
 def routes_of(ask: Ask, key: Key) -> Table[Key, Key]:
     """Return the routes that may attach to a Gateway or one of its ListenerSets."""
-    if ask(parents_of_routes, key) == (key,):
-        routes: Table[Key, Key] = ask.read(routes_by_parent(key))
-        return routes
-    return ask(_routes_of, key).whole
-
-
-def _routes_of(ask: Ask, key: Key) -> Union[Key, Key]:
-    named = tuple(ask.read(routes_by_parent(owner)) for owner in ask(parents_of_routes, key))
-    return merge_tables(ask.last(), named)
+    return ask.merge(
+        tuple(ask.read(routes_by_parent(owner)) for owner in ask(parents_of_routes, key))
+    )
 
 
 def expression_routes_of(ask: Ask, key: Key) -> Table[Key, Key]:
     """Return the same routes as far as their matches have regular expressions."""
-    return ask(_expression_routes_of, key).whole
-
-
-def _expression_routes_of(ask: Ask, key: Key) -> Union[Key, Key]:
-    named = tuple(ask.read(routes_with_expressions(owner)) for owner in ask(parents_of_routes, key))
-    return merge_tables(ask.last(), named)
+    return ask.merge(
+        tuple(ask.read(routes_with_expressions(owner)) for owner in ask(parents_of_routes, key))
+    )

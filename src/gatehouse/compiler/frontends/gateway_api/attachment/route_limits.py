@@ -12,7 +12,7 @@ from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.fair_shares import Age
 from gatehouse.compiler.frontends.gateway_api.inputs import routes_by_namespace
-from gatehouse.incremental.grouping import Grouping, group_by
+from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -35,7 +35,7 @@ def youngest_route(ask: Ask, namespace: str) -> Age | None:
     limit = settings(ask).limits.of(_LIMIT)
     if len(ask.read(routes_by_namespace(namespace))) <= limit:
         return None
-    ages = ask(_by_age, namespace).groups
+    ages = ask(_by_age, namespace)
     return next(islice(ages, limit - 1, None)) if limit else ("", ())
 
 
@@ -46,14 +46,6 @@ def route_age(ask: Ask, key: Key) -> Age:
     return (created, key)
 
 
-def _by_age(ask: Ask, namespace: str) -> Grouping[None, Key, Age, Age, Age]:
+def _by_age(ask: Ask, namespace: str) -> Table[Age, bool]:
     members: Table[Key, Key] = ask.read(routes_by_namespace(namespace))
-    return group_by(ask.last(), ask.map(route_age, members), _age_of, _identity, None)
-
-
-def _age_of(_: None, __: Key, age_of_route: Age) -> tuple[Age]:
-    return (age_of_route,)
-
-
-def _identity(_: None, age_of_group: Age, __: tuple[Key, ...]) -> Age:
-    return age_of_group
+    return ask.group_by(ask.map(route_age, members), lambda _, age: (age,), presence)

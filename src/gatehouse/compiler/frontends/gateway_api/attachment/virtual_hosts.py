@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +15,6 @@ from gatehouse.compiler.frontends.gateway_api.attachment.named_routes import rou
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, ListenerKey
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.compiler.ir.server_tls import ServerTls
-from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -110,36 +110,24 @@ def entries_of_protocol(
 def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> Table[HostnameKey, VirtualHostKey]:
     """Return the hosts of all ports; the hostname of each listener is always one."""
     specs = ask(served, key, protocols)
-    hosts = ask(_named, key, frozenset(spec.key for spec in specs)).groups
+    hosts = ask(_named, key, frozenset(spec.key for spec in specs))
     own = [(spec.port, spec.protocol, spec.hostname, spec.key) for spec in specs]
     return hosts.updated({name: _host(key, name, ()) for name in own if name not in hosts})
 
 
-_Named = Grouping[
-    tuple[Key, frozenset[ListenerKey]], Key, tuple[Attachment, ...], HostnameKey, VirtualHostKey
-]
-
-
-def _named(ask: Ask, key: Key, listeners: frozenset[ListenerKey]) -> _Named:
+def _named(
+    ask: Ask, key: Key, listeners: frozenset[ListenerKey]
+) -> Table[HostnameKey, VirtualHostKey]:
     """Return the hosts that routes have on some listeners of a Gateway."""
-    return group_by(ask.last(), ask(route_attachments, key), _names, _host_of, (key, listeners))
 
+    def names(_: Key, results: Iterable[Attachment]) -> Iterator[HostnameKey]:
+        for attachment in results:
+            if attachment.gateway == key:
+                for place in attachment.listener_hostnames:
+                    if place.listener in listeners:
+                        yield (place.port, place.protocol, place.hostname, place.listener)
 
-def _names(
-    about: tuple[Key, frozenset[ListenerKey]], _: Key, results: Iterable[Attachment]
-) -> Iterator[HostnameKey]:
-    gateway, listeners = about
-    for attachment in results:
-        if attachment.gateway == gateway:
-            for place in attachment.listener_hostnames:
-                if place.listener in listeners:
-                    yield (place.port, place.protocol, place.hostname, place.listener)
-
-
-def _host_of(
-    about: tuple[Key, object], name: HostnameKey, routes: tuple[Key, ...]
-) -> VirtualHostKey:
-    return _host(about[0], name, routes)
+    return ask.group_by(ask(route_attachments, key), names, partial(_host, key))
 
 
 def _host(gateway: Key, name: HostnameKey, routes: tuple[Key, ...]) -> VirtualHostKey:

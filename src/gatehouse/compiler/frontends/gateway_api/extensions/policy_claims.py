@@ -28,7 +28,6 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
 )
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
 from gatehouse.compiler.ir import settings as ir
-from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -118,20 +117,7 @@ def gateway_excess(ask: Ask, gateway: Key) -> Mapping[Key, tuple[str, ...]]:
 
 def _policies_by_gateway(ask: Ask) -> Table[Key, tuple[Key, ...]]:
     """Return the policies with claims that each Gateway serves."""
-    return ask(_grouped_by_gateway).groups
-
-
-def _grouped_by_gateway(ask: Ask) -> Grouping[None, Key, tuple[Key, ...], Key, tuple[Key, ...]]:
-    gateways = ask.map(_gateways_of, ask.read(CLAIMS_KEY))
-    return group_by(ask.last(), gateways, _each, _policies, None)
-
-
-def _each(_: None, __: Key, gateways: tuple[Key, ...]) -> tuple[Key, ...]:
-    return gateways
-
-
-def _policies(_: None, __: Key, policies: tuple[Key, ...]) -> tuple[Key, ...]:
-    return policies
+    return ask.group_by(ask.map(_gateways_of, ask.read(CLAIMS_KEY)), lambda _, gateways: gateways)
 
 
 def _gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:

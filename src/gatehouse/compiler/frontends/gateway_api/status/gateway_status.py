@@ -39,7 +39,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
 from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
 from gatehouse.compiler.frontends.gateway_api.translate import client_certificate
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.incremental.grouping import Grouping, group_by
+from gatehouse.incremental.grouping import size
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -259,23 +259,13 @@ def _unsupported_settings(ask: Ask, key: Key) -> tuple[str, ...]:
 
 def attached_routes(ask: Ask, key: Key) -> Table[ListenerKey, int]:
     """Return the number of routes attached to each listener of a Gateway and its ListenerSets."""
-    return ask(_attached_routes, key).groups
 
+    def listeners_of(_: Key, attachments: Iterable[Attachment]) -> Iterable[ListenerKey]:
+        return (
+            place
+            for attachment in attachments
+            if attachment.gateway == key
+            for place in attachment.listeners
+        )
 
-def _attached_routes(
-    ask: Ask, key: Key
-) -> Grouping[Key, Key, tuple[Attachment, ...], ListenerKey, int]:
-    return group_by(ask.last(), ask(route_attachments, key), _listeners_of, _count, key)
-
-
-def _listeners_of(gateway: Key, _: Key, attachments: Iterable[Attachment]) -> Iterable[ListenerKey]:
-    return (
-        place
-        for attachment in attachments
-        if attachment.gateway == gateway
-        for place in attachment.listeners
-    )
-
-
-def _count(_: Key, __: ListenerKey, routes: tuple[Key, ...]) -> int:
-    return len(routes)
+    return ask.group_by(ask(route_attachments, key), listeners_of, size)

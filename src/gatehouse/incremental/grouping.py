@@ -143,7 +143,7 @@ def presence(_: object, __: object) -> bool:
     return True
 
 
-def size(_: object, keys: tuple[object, ...]) -> int:
+def entry_count(_: object, keys: tuple[object, ...]) -> int:
     """Return the number of entries of a group. Use as ``make``."""
     return len(keys)
 

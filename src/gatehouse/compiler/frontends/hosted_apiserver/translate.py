@@ -43,7 +43,7 @@ from gatehouse.compiler.frontends.hosted_apiserver.inputs import hosted_of_gatew
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster
 from gatehouse.dataplane.origin import object_of
-from gatehouse.incremental.grouping import size
+from gatehouse.incremental.grouping import entry_count
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -98,7 +98,7 @@ def _counts(ask: Ask, key: Key) -> Table[ListenerKey, int]:
             attachment.listener for attachment in hosted.attachments if attachment.gateway == key
         )
 
-    return ask.group_by(ask(_hosted_attachments, key), listeners_of, size)
+    return ask.group_by(ask(_hosted_attachments, key), listeners_of, entry_count)
 
 
 def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.ProxyProtocolListener, ...]:

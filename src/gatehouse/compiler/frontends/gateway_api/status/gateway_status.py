@@ -39,7 +39,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
 from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
 from gatehouse.compiler.frontends.gateway_api.translate import client_certificate
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.incremental.grouping import size
+from gatehouse.incremental.grouping import entry_count
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -268,4 +268,4 @@ def attached_routes(ask: Ask, key: Key) -> Table[ListenerKey, int]:
             for place in attachment.listeners
         )
 
-    return ask.group_by(ask(route_attachments, key), listeners_of, size)
+    return ask.group_by(ask(route_attachments, key), listeners_of, entry_count)

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,13 +146,31 @@ class Agent:
         # The process loads its modules first.
         time.sleep(4)
 
-    def stop(self) -> int:
-        """End it. Return the number of requests or connections that it has counted."""
+    def counted(self) -> int:
+        """Let it end. Return the number of requests or connections that it has counted."""
         # The last lines arrive late.
         time.sleep(2)
         self._process.terminate()
         self._process.wait()
         return int(self._total.read_text())
+
+    def stop(self) -> None:
+        """End it, if it has not ended. It would keep the output open."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def reading(variant: Variant, directory: Path, logs: Path) -> Iterator[Agent | None]:
+    """Run the process that reads the logs of a proxy, if it has any."""
+    if not variant.metrics and not variant.access_log:
+        yield None
+        return
+    agent = Agent(directory, variant.proxy, logs)
+    try:
+        yield agent
+    finally:
+        agent.stop()
 
 
 @contextlib.asynccontextmanager
@@ -191,17 +209,16 @@ async def measure(variant: Variant, seconds: int) -> Measured:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         async with serving(variant, directory) as (address, pid, logs):
-            reads = variant.metrics or variant.access_log
-            agent = Agent(directory, variant.proxy, logs) if reads else None
-            agents = [agent.pid] if agent else []
-            sent = await asyncio.to_thread(_load, variant, 1, address)
-            before, agent_before = _cpu_seconds([pid, *agents]), _cpu_seconds(agents)
-            load = await asyncio.to_thread(_load, variant, seconds, address)
-            # Includes the lines that the agent reads after the load.
-            await asyncio.sleep(2)
-            cpu = _cpu_seconds([pid, *agents]) - before
-            own = _cpu_seconds(agents) - agent_before
-            counted = agent.stop() if agent else 0
+            with reading(variant, directory, logs) as agent:
+                agents = [agent.pid] if agent else []
+                sent = await asyncio.to_thread(_load, variant, 1, address)
+                before, agent_before = _cpu_seconds([pid, *agents]), _cpu_seconds(agents)
+                load = await asyncio.to_thread(_load, variant, seconds, address)
+                # Includes the lines that the agent reads after the load.
+                await asyncio.sleep(2)
+                cpu = _cpu_seconds([pid, *agents]) - before
+                own = _cpu_seconds(agents) - agent_before
+                counted = agent.counted() if agent else 0
             number = sent.requests + load.requests
             uncounted = 1 - counted / number if variant.metrics else 0.0
             return Measured(

@@ -20,6 +20,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -212,12 +213,15 @@ class Nginx:
             (directory / path).write_bytes(content)
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         temp = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
-        has_log = "gatehouse/access_log.conf" in files
-        log = "include gatehouse/access_log.conf;" if has_log else ""
+        logs = []
+        if "gatehouse/access_log.conf" in files:
+            logs += ["include gatehouse/access_log.conf;"]
         if counts and "gatehouse/request_log.conf" in files:
-            log += "include gatehouse/request_log.conf;"
-            log += main_conf.request_log_directive(directory / request_log.FILE)
-        log = log or "access_log off;"
+            logs += [main_conf.request_log_directive(directory / request_log.FILE)]
+        logs = logs or ["access_log off;"]
+        if "gatehouse/request_log.conf" in files:
+            # It defines a variable of the access log, too.
+            logs = ["include gatehouse/request_log.conf;", *logs]
         # By default workers of a root master run as another user, which cannot enter the directory.
         user = "user root; " if os.geteuid() == 0 else ""
         stream = ""
@@ -232,7 +236,7 @@ class Nginx:
             f"{user}worker_processes 1; daemon off; pid {directory}/pid; "
             f"working_directory {directory}; error_log {directory}/error.log; "
             "events { worker_connections 1024; } "
-            f"http {{ {temp} resolver {ADDRESS_OF_NAMES}; {http} {log} }} {stream}"
+            f"http {{ {temp} resolver {ADDRESS_OF_NAMES}; {http} {' '.join(logs)} }} {stream}"
         )
         binary = str(nginx_binary.find_nginx_binary(None))
         self._process = subprocess.Popen(
@@ -241,10 +245,13 @@ class Nginx:
         )
         self._companion: subprocess.Popen[bytes] | None = None
         if connecting.CONNECTORS_FILE in files:
-            self._accompany("connector", directory, connecting.CONNECTOR_SOCKETS)
+            self._accompany("tls_connector", directory, connecting.CONNECTOR_SOCKETS)
         if authenticating.AUTHENTICATORS_FILE in files:
             self._accompany("authenticator", directory, authenticating.AUTHENTICATOR_SOCKETS)
-        time.sleep(0.5)
+        while not (directory / "pid").exists():
+            if self._process.poll() is not None:
+                self._fail("NGINX does not start")
+            time.sleep(0.05)
 
     @property
     def pid(self) -> int:
@@ -254,12 +261,19 @@ class Nginx:
     def _accompany(self, companion: str, directory: Path, where: str) -> None:
         sockets = directory / where
         sockets.mkdir()
-        program = [sys.executable, "-P", "-m", f"gatehouse.{companion}", str(sockets), "60"]
+        program = [sys.executable, "-P", "-m", "gatehouse.sidecars", companion, str(sockets), "60"]
         self._companion = subprocess.Popen(program)
         while control.pid(sockets) is None:
+            if self._companion.poll() is not None:
+                self._fail(f"the {companion} does not start")
             time.sleep(0.05)
         if error := asyncio.run(control.send_request(sockets, [directory])):
-            sys.exit(error)
+            self._fail(error)
+
+    def _fail(self, reason: str) -> NoReturn:
+        """End it, so that no process keeps the output open, and then the benchmark."""
+        self.stop()
+        sys.exit(reason)
 
     def stop(self) -> None:
         """End it."""

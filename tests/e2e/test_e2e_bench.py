@@ -174,3 +174,15 @@ def test_access_log_benchmark_counts_requests_and_connections(proxy: str) -> Non
     assert all(float(row[-1].removesuffix("%")) < 1 for row in rows)
     agents = {row[0].rpartition(", ")[2]: float(row[5].removesuffix(" µs")) for row in rows}
     assert agents["neither"] == 0 < agents["metrics and access log"]
+
+
+@pytest.mark.parametrize(("part", "titles"), [
+    ("users", ["for everybody", "for a user with a session"]),
+    ("names", [f"{size} answers over TLS, by {who}"
+               for size in ("small", "large") for who in ("NGINX", "a connector")]),
+])  # fmt: skip
+def test_throughput_benchmark_measures_what_sidecars_cost(part: str, titles: list[str]) -> None:
+    output = measured("throughput", "--part", part, "--seconds", "1", "--rounds", "1")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in output.splitlines()[2:]]
+    assert [row[0] for row in rows] == titles
+    assert all(float(row[1].replace(",", "")) > 0 for row in rows)

@@ -189,6 +189,16 @@ def probe_connections(directory: Path) -> int:
     return sum(path.startswith(f"{directory}/") and path.endswith(PROBES) for path in connected)
 
 
+async def current_workers(directory: Path, number: int) -> list[int]:
+    """Wait until NGINX has only its configured number of workers. Return them.
+
+    A worker that a reload replaces ends seconds later.
+    """
+    master = master_pid(directory)
+    await until(lambda: len(procfs.children(master)) == number)
+    return sorted(procfs.children(master))
+
+
 HANG = {
     "GATEHOUSE_AGENT_PROBE_PERIOD_SECONDS": "0.5",
     "GATEHOUSE_AGENT_HANG_KILL_SECONDS": f"{6 * patience.FACTOR:g}",
@@ -203,7 +213,7 @@ async def test_stopped_nginx_is_reported_and_replaced(
         await healthy(health)
         master = master_pid(tmp_path)
         await until(lambda: probe_connections(tmp_path) >= 2)
-        workers = sorted(procfs.children(master))
+        workers = await current_workers(tmp_path, 2)
         pids = {
             "master": [master],
             "worker": workers[:1],
@@ -324,8 +334,11 @@ async def test_paused_agent_kills_no_proxy(
                     plane.server.publish(GATEWAY, answering(port, "ok"))
                 await answers(port)
                 await until(lambda: probe_connections(tmp_path))
-                pid = envoys(tmp_path)[0] if proxy == "envoy" else master_pid(tmp_path)
-                proxies = [pid, *procfs.children(pid)]
+                if proxy == "envoy":
+                    [pid], workers = envoys(tmp_path), []
+                else:
+                    pid, workers = master_pid(tmp_path), await current_workers(tmp_path, 1)
+                proxies = [pid, *workers]
                 for process_id in (agent.pid, *proxies):
                     os.kill(process_id, signal.SIGSTOP)
                 await last(8 * patience.FACTOR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -10,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fakes import patience
+from fakes import envoy_agent, patience
 from fakes.envoy_running import EnvoyControlPlane
 from gatehouse.agent.envoy.admin import AdminClient
-from gatehouse.agent.envoy.main import run_envoy_agent
 from gatehouse.agent.envoy.paths import envoy_paths
-from gatehouse.agent.options import options_from_environment
 from gatehouse.controller.pipelines import envoy_pipeline
 from gatehouse.dataplane import features
 from gatehouse.dataplane.delivery import InstanceCapabilities
@@ -35,14 +32,9 @@ KEY = "circuit_breakers.kube:a/flow/s.default.max_requests"
 
 @contextlib.asynccontextmanager
 async def running(plane: EnvoyControlPlane, root: Path) -> AsyncIterator[AdminClient]:
-    options = options_from_environment(plane.environment(root))
-    stop = asyncio.Event()
-    agent = asyncio.create_task(run_envoy_agent(options, stop))
-    try:
+    options = envoy_agent.options(plane, root)
+    async with envoy_agent.running(options):
         yield AdminClient(envoy_paths(options.root, options.run_dir).admin)
-    finally:
-        stop.set()
-        await agent
 
 
 async def until_limit(admin: AdminClient, limit: str | None) -> None:

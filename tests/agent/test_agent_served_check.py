@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -17,6 +15,7 @@ from google.protobuf import json_format
 
 from fakes import patience
 from fakes.agent_control_plane import write_certificate
+from fakes.envoy_agent import options, running
 from fakes.envoy_model import make_resource
 from fakes.envoy_running import (
     EnvoyControlPlane,
@@ -30,10 +29,8 @@ from fakes.envoy_running import (
 from fakes.loopback import free_port
 from gatehouse.agent.envoy import served_check
 from gatehouse.agent.envoy.admin import AdminClient
-from gatehouse.agent.envoy.main import run_envoy_agent
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.envoy.served_check import ServedCheck
-from gatehouse.agent.options import options_from_environment
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_messages import Response
@@ -347,15 +344,6 @@ async def test_odd_replies_change_nothing(
     assert (envoy.reports, envoy.check.mismatches) == ([], 0)
 
 
-@pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    (tmp_path / "control-plane").mkdir()
-    plane = EnvoyControlPlane(tmp_path / "control-plane")
-    await plane.start()
-    yield plane
-    await plane.server.stop(0.1)
-
-
 @pytest.mark.process
 async def test_listener_that_a_real_envoy_lacks_is_reported_and_served(
     plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -374,11 +362,7 @@ async def test_listener_that_a_real_envoy_lacks_is_reported_and_served(
     port, more, secure = free_port(), free_port(), free_port()
     pair = secret("pair", plane.cert.read_bytes(), plane.key.read_bytes())
     others = listener("secure", secure, "http", "pair"), pair
-    stop = asyncio.Event()
-    agent = asyncio.create_task(
-        run_envoy_agent(options_from_environment(plane.environment(tmp_path)), stop)
-    )
-    async with backend("one") as one:
+    async with running(options(plane, tmp_path)), backend("one") as one:
         await plane.served(website(port, one, *others))
         plane.publish(website(port, one, *others, listener("lost", more, "http")))
         report = await plane.until(lambda report: bool(report.unhealthy))
@@ -386,8 +370,6 @@ async def test_listener_that_a_real_envoy_lacks_is_reported_and_served(
         await plane.until(lambda report: report.programmed and not report.unhealthy)
         assert await get(port) == (200, "one")
         assert await get(more) == (200, "one")
-        stop.set()
-        await agent
 
 
 @pytest.mark.process
@@ -408,11 +390,7 @@ async def test_rejected_secret_that_a_real_envoy_keeps_while_draining_is_no_diff
     _, foreign = write_certificate(tmp_path)
     cert, key = plane.cert.read_bytes(), plane.key.read_bytes()
     bad = secret("bad", cert, foreign.read_bytes(), origins=(Origin("Secret", "shop", "bad"),))
-    stop = asyncio.Event()
-    agent = asyncio.create_task(
-        run_envoy_agent(options_from_environment(plane.environment(tmp_path)), stop)
-    )
-    async with backend("one") as one:
+    async with running(options(plane, tmp_path)), backend("one") as one:
         tls = listener("secure", secure, "http", "bad")
         report = await plane.served(website(port, one, tls, bad))
         assert report.instances[0].rejected
@@ -421,8 +399,6 @@ async def test_rejected_secret_that_a_real_envoy_keeps_while_draining_is_no_diff
         secrets.clear()
         await patience.until(lambda: sum(names >= {"bad", "pair"} for names in secrets) >= 3)
         report = plane.report()
-        stop.set()
-        await agent
     assert (report.programmed, report.unhealthy, plane.incidents) == (True, "", [])
 
 
@@ -435,11 +411,7 @@ async def test_endpoints_that_differ_in_a_real_envoy_are_reported_and_corrected(
     monkeypatch.setattr(served_check, "RANDOM_SECONDS", (0.0, 0.0))
     copies = DistinctScopes.copies
     port = free_port()
-    stop = asyncio.Event()
-    agent = asyncio.create_task(
-        run_envoy_agent(options_from_environment(plane.environment(tmp_path)), stop)
-    )
-    async with backend("one") as one, backend("two") as two:
+    async with running(options(plane, tmp_path)), backend("one") as one, backend("two") as two:
         await plane.served(website(port, one))
         wrong = [endpoints("web", one)]
 
@@ -457,5 +429,3 @@ async def test_endpoints_that_differ_in_a_real_envoy_are_reported_and_corrected(
         await plane.until(lambda report: report.programmed and not report.unhealthy)
         assert not wrong
         assert await get(port) == (200, "two")
-        stop.set()
-        await agent

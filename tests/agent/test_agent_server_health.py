@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ import pytest_asyncio
 from cryptography import x509
 
 from fakes import kube_upstream, patience
+from fakes.envoy_agent import options, running
 from fakes.envoy_running import EnvoyControlPlane
 from fakes.kube_serving import HOST, World, world
 from fakes.patience import until_equal
 from gatehouse.agent.envoy.admin import AdminClient
-from gatehouse.agent.envoy.main import run_envoy_agent
 from gatehouse.agent.envoy.server_health import ServerHealthMonitor, parse_ready_servers
-from gatehouse.agent.options import options_from_environment
 from gatehouse.compiler.backends.envoy.kube_apiserver import clusters
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
@@ -124,16 +122,10 @@ async def test_agent_reports_unready_servers_to_the_control_plane(
 ) -> None:
     target = ir.ApiCluster(HOST, (HOST,), (server(1),), ())
     resources = ResourceSet(clusters.cluster_resources(target, "", runtime=False))
-    options = options_from_environment(plane.environment(tmp_path))
-    stop = asyncio.Event()
-    agent = asyncio.create_task(run_envoy_agent(options, stop))
-    try:
+    async with running(options(plane, tmp_path)):
         plane.publish(resources)
         expected = {HOST: ("127.0.0.1:1: connection refused",)}
         report = await plane.until(lambda report: report.unready_servers == expected)
         assert not report.unhealthy
         plane.publish(ResourceSet([]))
         await plane.until(lambda report: not report.unready_servers)
-    finally:
-        stop.set()
-        await agent

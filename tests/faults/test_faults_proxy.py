@@ -17,16 +17,14 @@ import pytest
 from fakes import patience, seccomp
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.durations import last
-from fakes.envoy_agent import envoys
+from fakes.envoy_agent import envoys, options, running
 from fakes.envoy_running import EnvoyControlPlane, backend, website
 from fakes.killed_proxy import KILLS, answers, kill_repeatedly, nginx
 from fakes.load import Load
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid
 from fakes.patience import until
-from gatehouse.agent.envoy import main as envoy_main
 from gatehouse.agent.nginx import handover
-from gatehouse.agent.options import options_from_environment
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import wait_until_gone
@@ -40,23 +38,16 @@ async def envoy(
 ) -> AsyncIterator[tuple[int, int]]:
     """Run an agent with Envoy. Yield the port that answers "ok" and the port of the health page."""
     port, health = free_port(), free_port()
-    environ = plane.environment(directory) | {
-        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}",
-        "GATEHOUSE_AGENT_PROXY": "envoy",
-        **more,
-    }
-    stop = asyncio.Event()
+    agent = options(
+        plane, directory, GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS=f"127.0.0.1:{health}", **more
+    )
     async with backend("ok") as address:
-        task = asyncio.create_task(
-            envoy_main.run_envoy_agent(options_from_environment(environ), stop)
-        )
         try:
-            await plane.served(website(port, address))
-            await healthy(health)
-            yield port, health
+            async with running(agent):
+                await plane.served(website(port, address))
+                await healthy(health)
+                yield port, health
         finally:
-            stop.set()
-            await task
             for pid in envoys(directory):
                 os.kill(pid, signal.SIGKILL)
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.new_controller import FILTER, GATEWAY, NewController, match
+from fakes.new_controller import FILTER, NewController, match
+from fakes.quarantine_loop import GATEWAY
 from gatehouse.controller.assumed_good import MAX_FEW, MAX_TOGETHER
 from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantines import process_report

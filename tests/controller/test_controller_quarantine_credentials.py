@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.credential_world import GATEWAY, KINDS, CredentialWorld, credential
+from fakes.credential_world import KINDS, CredentialWorld, credential
 from fakes.instance_reports import data_plane_report, instance_report
+from fakes.quarantine_loop import GATEWAY
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
 
+from fakes.quarantine_loop import GATEWAY, to_publish
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
@@ -21,14 +21,12 @@ from gatehouse.compiler.ir.settings import (
 )
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.change_log import ChangeLog
-from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import process_report
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
 from gatehouse.dataplane.origin import Origin, object_of, port_origin
 from gatehouse.incremental.query import Key
 
-GATEWAY = ("Gateway", "ns", "gw")
 BAD = "BAD"
 """Text that the proxy rejects wherever it is."""
 
@@ -159,8 +157,7 @@ class World:
             if self.arriving and self.quarantine.searching:
                 self.arriving.pop()()
             compiled = self.compile()
-            held = self.quarantine.inputs.get(held_back_key(GATEWAY))
-            gateway = compiled if held is None else without_held_back(held, compiled)
+            gateway = to_publish(self.quarantine, compiled)
             version = repr(gateway)
             changed = self.quarantine.published(version, gateway, compiled)
             if changed:
@@ -309,8 +306,7 @@ def test_rejection_without_a_cause_ends_with_the_newest_configuration() -> None:
     rejection = ""
     for _ in range(20):
         compiled = world.compile()
-        held = quarantine.inputs.get(held_back_key(GATEWAY))
-        gateway = compiled if held is None else without_held_back(held, compiled)
+        gateway = to_publish(quarantine, compiled)
         quarantine.published(repr(gateway), gateway, compiled)
         # An instance still reports the last rejection when the next version is published.
         changed = quarantine.rejected(rejection, "disk full", "nginx/1") if rejection else False
@@ -372,8 +368,7 @@ def test_endpoints_change_during_a_search() -> None:
     world.quarantine.published(repr(compiled), compiled)
     assert world.quarantine.rejected(repr(compiled), "bad", "nginx/1")
     world.endpoints = (http.Endpoint("10.0.0.1", 80),)
-    held: Any = world.quarantine.inputs[held_back_key(GATEWAY)]
-    published = without_held_back(held, world.compile())
+    published = to_publish(world.quarantine, world.compile())
     assert served(published) == {"old"}
     assert next(iter(published.clusters)).endpoints == world.endpoints
 
@@ -413,8 +408,7 @@ def test_object_that_one_of_three_instances_rejects_is_left_out_everywhere(order
     def settle() -> None:
         for _ in range(50):
             compiled = world.compile()
-            held = world.quarantine.inputs.get(held_back_key(GATEWAY))
-            world.serving = compiled if held is None else without_held_back(held, compiled)
+            world.serving = to_publish(world.quarantine, compiled)
             version = repr(world.serving)
             versions.append(version)
             changed = world.quarantine.published(version, world.serving, compiled)
@@ -450,8 +444,7 @@ class Envoy:
         world = self.world
         for _ in range(50):
             compiled = world.compile()
-            held = world.quarantine.inputs.get(held_back_key(GATEWAY))
-            world.serving = compiled if held is None else without_held_back(held, compiled)
+            world.serving = to_publish(world.quarantine, compiled)
             version = repr(world.serving)
             changed = world.quarantine.published(version, world.serving, compiled)
             if not changed:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fakes.new_controller import FILTER, GATEWAY, NewController, match
+from fakes.new_controller import FILTER, NewController, match
+from fakes.quarantine_loop import GATEWAY
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import http
 from gatehouse.controller.programmed_condition import Incomplete

@@ -9,21 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from fakes.instance_reports import data_plane_report, instance_report
+from fakes.instance_reports import instance_report
+from fakes.quarantine_loop import GATEWAY, settle
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.change_log import ChangeLog
-from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
-from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory
-from gatehouse.dataplane.delivery import Rejection
+from gatehouse.dataplane.delivery import InstanceReport, Rejection
 from gatehouse.dataplane.origin import Origin
-from gatehouse.incremental.query import Key
-
-GATEWAY: Key = ("Gateway", "ns", "gw")
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -112,28 +108,22 @@ class ClientPorts:
 
     def settle(self) -> bool:
         """Publish until nothing changes. Return whether the last version is accepted."""
-        for _ in range(300):
-            compiled = self.compile()
-            held = self.quarantine.inputs.get(held_back_key(GATEWAY))
-            gateway = compiled if held is None else without_held_back(held, compiled)
-            version = repr(gateway)
-            if self.quarantine.published(version, gateway, compiled):
-                continue
-            self.tests += 1
-            rejected = any(self._rejected_hosts(gateway))
-            names = self._names(gateway) if self.envoy else ()
-            report = instance_report(
-                version,
-                rejected=rejected and not self.envoy,
-                resources=tuple(Rejection((suspect(name).origin,), "bad") for name in names),
-                serving=self.serving,
-                trials=self.trials,
-            )
-            if not rejected and not (held is not None and held.trial):
-                self.served.append(frozenset(_served(gateway)))
-            if not process_report(self.quarantine, data_plane_report(report)):
-                return not rejected
-        raise AssertionError("the quarantine does not settle")
+        return settle(self.quarantine, self.compile, self._test)
+
+    def _test(self, gateway: ir.GatewayConfiguration, version: str) -> InstanceReport:
+        self.tests += 1
+        rejected = any(self._rejected_hosts(gateway))
+        names = self._names(gateway) if self.envoy else []
+        assert bool(names) == (rejected and self.envoy), "an Envoy names what it rejects"
+        if not rejected and not self.quarantine.trial:
+            self.served.append(frozenset(_served(gateway)))
+        return instance_report(
+            version,
+            rejected=rejected and not self.envoy,
+            resources=tuple(Rejection((suspect(name).origin,), "bad") for name in names),
+            serving=self.serving,
+            trials=self.trials,
+        )
 
     @property
     def left_out(self) -> set[str]:

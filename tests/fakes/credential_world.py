@@ -9,23 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from fakes.instance_reports import data_plane_report, instance_report
+from fakes.instance_reports import instance_report
+from fakes.quarantine_loop import GATEWAY, settle
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.authentication import Basic
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.change_log import ChangeLog
-from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantined_routes import configured_routes
-from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.delivery import InstanceReport, Rejection
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
-
-GATEWAY: Key = ("Gateway", "ns", "gw")
 
 KINDS = ("certificate", "backend CA", "client certificate", "passwords", "backend CA of TCP")
 """Uses of the credential of a tenant."""
@@ -203,22 +200,16 @@ class CredentialWorld:
 
     def settle(self) -> bool:
         """Publish until nothing changes. Return whether the last version is accepted."""
-        for _ in range(200):
-            compiled = self.compile()
-            held = self.quarantine.inputs.get(held_back_key(GATEWAY))
-            gateway = compiled if held is None else without_held_back(held, compiled)
-            version = repr(gateway)
-            if self.quarantine.published(version, gateway, compiled):
-                continue
-            self.tests += 1
-            report = self.report(gateway, version)
-            rejected = bool(report.rejected_version or report.rejected)
-            if not rejected and not (held is not None and held.trial):
-                self.served.append(frozenset(_answering(gateway)))
-                self._check_verified(gateway)
-            if not process_report(self.quarantine, data_plane_report(report)):
-                return not rejected
-        raise AssertionError("the quarantine does not settle")
+        return settle(self.quarantine, self.compile, self._test)
+
+    def _test(self, gateway: ir.GatewayConfiguration, version: str) -> InstanceReport:
+        self.tests += 1
+        report = self.report(gateway, version)
+        rejected = bool(report.rejected_version or report.rejected)
+        if not rejected and not self.quarantine.trial:
+            self.served.append(frozenset(_answering(gateway)))
+            self._check_verified(gateway)
+        return report
 
     def _check_verified(self, gateway: ir.GatewayConfiguration) -> None:
         """Check that passwords are read, and that the backends of CA certificates are verified."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fakes.instance_reports import data_plane_report, instance_report
+from fakes.quarantine_loop import GATEWAY, to_publish
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.compiler.ir.unsupported import Suspect
-from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.quarantines import process_report
 from gatehouse.controller.stored_verdicts import StatusHistory
@@ -21,7 +21,6 @@ from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Key
 
-GATEWAY: Key = ("Gateway", "ns", "gw")
 FILTER: Key = ("SnippetsFilter", "ns", "f")
 
 
@@ -84,8 +83,7 @@ class NewController:
         """Publish until nothing changes. Return whether the last version is accepted."""
         for _ in range(300):
             compiled = self.compile()
-            held = self.quarantine.inputs.get(held_back_key(GATEWAY))
-            gateway = compiled if held is None else without_held_back(held, compiled)
+            gateway = to_publish(self.quarantine, compiled)
             (host,) = gateway.listeners[0].virtual_hosts or (http.VirtualHost("", ()),)
             served = {
                 item.name for item in host.routes if not isinstance(item.action, http.Respond)
@@ -95,7 +93,7 @@ class NewController:
             if self.quarantine.published(repr(gateway), gateway, compiled):
                 continue
             bad = bool(self.bad & served) or "bad" in repr(gateway.snippets)
-            trial = held is not None and held.trial
+            trial = self.quarantine.trial
             bad |= not trial and bool(self.bad_in_service & served)
             bad |= any(names <= {item.name for item in host.routes} for names in self.bad_matches)
             bad |= any(names <= served for names in self.bad_actions)

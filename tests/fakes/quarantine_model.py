@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+from fakes.quarantine_loop import GATEWAY, to_publish
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.change_log import ChangeLog
-from gatehouse.controller.held_back import held_back_key, without_held_back
 from gatehouse.controller.quarantine import Quarantine
 from gatehouse.controller.stored_verdicts import StatusHistory
 from gatehouse.dataplane.origin import Origin
 
-GATEWAY = ("Gateway", "ns", "gw")
 Served = frozenset[tuple[str, str]]
 """Name and text of each route that forwards requests."""
 
@@ -92,8 +91,7 @@ class Model:
         """Publish until the quarantine is content with what was published."""
         for _ in range(50):
             compiled = self.compile()
-            held = self.quarantine.inputs.get(held_back_key(GATEWAY))
-            self.content = compiled if held is None else without_held_back(held, compiled)
+            self.content = to_publish(self.quarantine, compiled)
             self.newest = repr(self.content)
             if not self.quarantine.published(self.newest, self.content, compiled):
                 return

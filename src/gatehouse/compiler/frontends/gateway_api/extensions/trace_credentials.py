@@ -51,15 +51,14 @@ def exporter_credentials(ask: Ask, key: Key, owner: Key) -> ExporterCredentials:
     if tls is None:
         return ExporterCredentials()
     group, problems = _GROUPS[owner[0]], list[str]()
+    where = f"spec.{TLS}.caCertificateRefs"
     trust, findings = ca_certificates.trust_bundle(
-        ask, owner, group, tls.ca_certificate_refs, f"spec.{TLS}.caCertificateRefs"
+        ask, owner, group, tls.ca_certificate_refs, where
     )
-    problems += [finding.message for finding in findings]
     if trust is not None:
-        where = f"spec.{TLS}.caCertificateRefs"
-        rejected, left_out = ca_certificates.rejection(ask, key, trust, where)
-        trust = None if left_out else trust
-        problems += [rejected.message] if rejected is not None else []
+        served = ca_certificates.served_trust(ask, key, trust, where)
+        trust, findings = served.bundle, (*findings, *served.findings)
+    problems += [finding.message for finding in findings]
     certificate: Certificate | Finding | None = None
     if tls.client_certificate_ref is not None:
         certificate = resolve_certificate(ask, key, owner, tls.client_certificate_ref, group)

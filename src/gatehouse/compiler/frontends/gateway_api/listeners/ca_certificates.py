@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
+import msgspec
+
 from gatehouse.apis import core, gateway, resources
 from gatehouse.compiler.frontends import pem
 from gatehouse.compiler.frontends.certificate_validity import Validity, validities_of
@@ -23,6 +25,15 @@ CA_CERTIFICATE_KINDS = (resources.CONFIG_MAPS, resources.SECRETS, resources.CLUS
 
 _ENTRY = "data[ca.crt]"
 _GROUP_KINDS = {(resource.group, resource.kind) for resource in CA_CERTIFICATE_KINDS}
+
+
+class ServedTrust(msgspec.Struct, frozen=True):
+    """A trust bundle as a Gateway serves it."""
+
+    bundle: TrustBundle | None
+    """None: it is left out. It is not while the proxy tests it again."""
+    findings: tuple[Finding, ...] = ()
+    """The rejection by the proxy, if there is one."""
 
 
 def authorities(ask: Ask, key: Key) -> bytes | str:
@@ -83,35 +94,43 @@ def trust_bundle(
     invalid_kind: Reason = Reason.INVALID_CA_KIND,
 ) -> tuple[TrustBundle | None, tuple[Finding, ...]]:
     """Return the trust bundle that an object refers to, and a finding per unusable reference."""
-    parts: list[bytes] = []
-    origins: list[Origin] = []
-    findings: list[Finding] = []
-    for index, reference in enumerate(references):
-        place = f"{where}[{index}]"
-        if problem := _kind_problem(ask, reference):
-            findings.append(Finding(invalid_kind, f"{place}: {problem}"))
-            continue
-        cluster_scoped = reference.kind == resources.CLUSTER_TRUST_BUNDLES.kind
-        if cluster_scoped and reference.namespace:
-            message = f"{place}.namespace: must not be set, as {reference.kind} is cluster-scoped"
-            findings.append(Finding(Reason.INVALID_CA_REF, message))
-            continue
-        namespace = "" if cluster_scoped else reference.namespace or owner[1]
-        target = (reference.kind, namespace, reference.name)
-        requested = Reference(group, owner[0], owner[1], reference.group, *target)
-        if not cluster_scoped and not ask(permitted, requested):
-            message = f"{Origin(*target)} not allowed by any ReferenceGrant"
-            findings.append(Finding(Reason.REF_NOT_PERMITTED, f"{place}: {message}"))
-            continue
-        part = ask(authorities, target)
-        if isinstance(part, str):
-            findings.append(Finding(Reason.INVALID_CA_REF, f"{place}: {part}"))
-        else:
-            parts.append(part)
-            origins.append(Origin(*target))
+    results = [
+        _part(ask, owner, group, reference, f"{where}[{index}]", invalid_kind)
+        for index, reference in enumerate(references)
+    ]
+    findings = tuple(result for result in results if isinstance(result, Finding))
+    parts = [result for result in results if not isinstance(result, Finding)]
     if not parts:
-        return None, tuple(findings)
-    return _named(b"".join(parts), tuple(origins)), tuple(findings)
+        return None, findings
+    contents, origins = zip(*parts, strict=True)
+    return _named(b"".join(contents), origins), findings
+
+
+def _part(
+    ask: Ask,
+    owner: Key,
+    group: str,
+    reference: gateway.ObjectReference,
+    place: str,
+    invalid_kind: Reason,
+) -> tuple[bytes, Origin] | Finding:
+    """Return the PEM certificates that a reference selects and their origin, or the finding."""
+    if problem := _kind_problem(ask, reference):
+        return Finding(invalid_kind, f"{place}: {problem}")
+    cluster_scoped = reference.kind == resources.CLUSTER_TRUST_BUNDLES.kind
+    if cluster_scoped and reference.namespace:
+        message = f"{place}.namespace: must not be set, as {reference.kind} is cluster-scoped"
+        return Finding(Reason.INVALID_CA_REF, message)
+    namespace = "" if cluster_scoped else reference.namespace or owner[1]
+    target = (reference.kind, namespace, reference.name)
+    requested = Reference(group, owner[0], owner[1], reference.group, *target)
+    if not cluster_scoped and not ask(permitted, requested):
+        message = f"{place}: {Origin(*target)} not allowed by any ReferenceGrant"
+        return Finding(Reason.REF_NOT_PERMITTED, message)
+    content = ask(authorities, target)
+    if isinstance(content, str):
+        return Finding(Reason.INVALID_CA_REF, f"{place}: {content}")
+    return content, Origin(*target)
 
 
 def _kind_problem(ask: Ask, reference: gateway.ObjectReference) -> str:
@@ -124,17 +143,16 @@ def _kind_problem(ask: Ask, reference: gateway.ObjectReference) -> str:
     return f"kind {reference.kind} is not available: {why}" if why else ""
 
 
-def rejection(
-    ask: Ask, gateway_key: Key, bundle: TrustBundle, where: str
-) -> tuple[Finding | None, bool]:
-    """Return a finding if a Gateway's proxy rejected a trust bundle, and whether it is left out.
+def served_trust(ask: Ask, gateway_key: Key, bundle: TrustBundle, where: str) -> ServedTrust:
+    """Return what a Gateway serves of a trust bundle that its proxy may have rejected.
 
-    It is not while the proxy tests it again. The proxy gets all CA certificates as one, so that
-    those of several objects are left out together.
+    The proxy gets all CA certificates as one, so that those of several objects are left out
+    together.
     """
     why = rejected_credential(ask, gateway_key, bundle.name, tried=True)
     if not why:
-        return None, False
+        return ServedTrust(bundle)
     holders = ", ".join(map(str, bundle.origins))
     finding = Finding(Reason.INVALID_CA_REF, f"{where}: {holders}: {why}")
-    return finding, bool(rejected_credential(ask, gateway_key, bundle.name))
+    left_out = rejected_credential(ask, gateway_key, bundle.name)
+    return ServedTrust(None if left_out else bundle, (finding,))

@@ -34,9 +34,8 @@ def client_trust_of_port(
     )
     if bundle is None:
         return None, findings
-    rejected, left_out = ca_certificates.rejection(ask, key, bundle, where)
-    every = (*findings, rejected) if rejected is not None else findings
-    return None if left_out else bundle, every
+    served = ca_certificates.served_trust(ask, key, bundle, where)
+    return served.bundle, (*findings, *served.findings)
 
 
 def validation_findings(

@@ -50,11 +50,13 @@ def backend_tls_at(ask: Ask, gateway: Key, key: Key) -> ResolvedBackendTls:
     resolved = ask(resolve_backend_tls, key)
     if resolved.trust is None:
         return resolved
-    rejected, left_out = ca_certificates.rejection(ask, gateway, resolved.trust, _REFERENCES)
-    if rejected is None:
+    served = ca_certificates.served_trust(ask, gateway, resolved.trust, _REFERENCES)
+    if not served.findings:
         return resolved
-    findings = (*resolved.findings, rejected)
-    return _invalid(*findings) if left_out else msgspec.structs.replace(resolved, findings=findings)
+    findings = (*resolved.findings, *served.findings)
+    if served.bundle is None:
+        return _invalid(*findings)
+    return msgspec.structs.replace(resolved, findings=findings)
 
 
 def _invalid(*findings: Finding) -> ResolvedBackendTls:

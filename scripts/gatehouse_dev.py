@@ -11,21 +11,20 @@ from pathlib import Path
 
 import descriptions
 from descriptions import described
-from nginx_gateway import (
+from nginx_gateway import LOGGING, SPECS
+from openapi_schemas import (
     BOOLEAN,
     COUNT,
-    LOGGING,
     LOOSE,
     NAME,
-    SPECS,
     STRING,
     TIME,
-    WORKLOAD,
     Schema,
     fields,
     one_of,
     several,
 )
+from workload_schema import WORKLOAD
 
 SELECTOR = fields(
     matchLabels={"type": "object", "additionalProperties": STRING},

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import taken_over_descriptions as texts
 from descriptions import described, top_level
-from nginx_gateway import BOOLEAN, COUNT, LOOSE, NAME, STRING, Schema, fields, one_of, several
+from openapi_schemas import BOOLEAN, COUNT, LOOSE, NAME, STRING, Schema, fields, one_of, several
 
 GROUP = "proxy.kubegateway.io"
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from nginx_gateway import SPECS, Schema
+from nginx_gateway import SPECS
+from openapi_schemas import Schema
 
 GROUP = "gateway.nginx.org"
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "compatibility-ngf.md"

@@ -7,109 +7,34 @@ or have no schema below them if the status of the Gateway names them.
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import descriptions
 from descriptions import described
+from openapi_schemas import (
+    BOOLEAN,
+    COUNT,
+    LOOSE,
+    NAME,
+    SECURE_URL,
+    SIZE,
+    STRING,
+    TIME,
+    Schema,
+    fields,
+    one_of,
+    several,
+)
 from taken_over_descriptions import NGF, NGF_STATUS
+from target_references import REFERENCE, object_reference, target, targets
+from workload_schema import WORKLOAD, with_unserved
 
 from gatehouse.apis.resource_limits import PARAMETER_LIMITS
 
-Schema = dict[str, Any]
-
-GATEWAY_API = "gateway.networking.k8s.io"
-
-STRING: Schema = {"type": "string"}
-BOOLEAN: Schema = {"type": "boolean"}
-SIZE: Schema = {"type": "string", "pattern": r"^\d{1,4}(k|m|g)?$"}
-TIME: Schema = {"type": "string", "pattern": r"^[0-9]{1,4}(ms|s|m|h)?$"}
-COUNT: Schema = {"type": "integer", "format": "int32", "minimum": 0}
-SECURE_URL: Schema = {"type": "string", "pattern": "^https://"}
-NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 253}
-
-
-def fields(needed: str = "", /, *rules: tuple[str, str], **properties: Schema) -> Schema:
-    """Return the schema of an object; ``needed`` names the required fields."""
-    # kube-apiserver stores no empty object. An apply would conflict with its owner each time.
-    result: Schema = {"type": "object", **({"properties": properties} if properties else {})}
-    if needed:
-        result["required"] = needed.split()
-    if rules:
-        result["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
-    return result
-
-
-def checked(rule: str, message: str) -> Schema:
-    """Return a validation rule."""
-    return {"rule": rule, "message": message}
-
-
-def several(items: Schema, *rules: tuple[str, str], least: int = 0, most: int = 0) -> Schema:
-    """Return the schema of a list."""
-    result: Schema = {"type": "array", "items": items}
-    result |= {"minItems": least} if least else {}
-    result |= {"maxItems": most} if most else {}
-    if rules:
-        result["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
-    return result
-
-
-def one_of(*values: str) -> Schema:
-    """Return the schema of an enum."""
-    return {"type": "string", "enum": list(values)}
-
-
-TARGET = fields("group kind name", group={"type": "string", "maxLength": 253}, kind=NAME, name=NAME)
 _TRAFFIC = ("Gateway", "HTTPRoute", "GRPCRoute")
-
-
-def targets(*kinds: str, groups: tuple[str, ...] = (GATEWAY_API,)) -> Schema:
-    """Return the schema of ``targetRefs``."""
-    listed = ", ".join(f"'{kind}'" for kind in kinds)
-    group_list = ", ".join(f"'{group}'" for group in groups)
-    names = " or ".join(group or "empty" for group in groups)
-    return several(
-        TARGET,
-        (f"self.all(t, t.kind in [{listed}])", f"kind must be one of {', '.join(kinds)}"),
-        (f"self.all(t, t.group in [{group_list}])", f"group must be {names}"),
-        (
-            "self.all(a, self.exists_one(b, a.kind == b.kind && a.name == b.name))",
-            "an object may be named once",
-        ),
-        least=1,
-        most=16,
-    )
-
-
-def target(*kinds: str) -> Schema:
-    """Return the schema of ``targetRef``."""
-    listed = ", ".join(f"'{kind}'" for kind in kinds)
-    return TARGET | {
-        "x-kubernetes-validations": [
-            checked(f"self.kind in [{listed}]", f"kind must be one of {', '.join(kinds)}"),
-            checked(f"self.group == '{GATEWAY_API}'", f"group must be {GATEWAY_API}"),
-        ]
-    }
-
-
-REFERENCE = fields("name", name=NAME)
-
-
-def object_reference(*kinds: str) -> Schema:
-    """Return the schema of a reference to an object of the core group, in any namespace."""
-    return fields(
-        "kind name",
-        group={"type": "string", "enum": [""]},
-        kind=one_of(*kinds),
-        name=NAME,
-        namespace={"type": "string", "minLength": 1, "maxLength": 63},
-    )
-
-
+_CEILING: Schema = {"type": "integer", "format": "int64", "minimum": 0}
 SNIPPETS = several(
     fields(
         "context value",
@@ -142,116 +67,6 @@ AUTHORIZATION = fields(
         fields("claims", require=REQUIRE, claims=several(CLAIM, least=1, most=32)), most=32
     ),
 )
-_CEILING: Schema = {"type": "integer", "format": "int64", "minimum": 0}
-LOOSE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_PORT = COUNT | {"minimum": 1, "maximum": 65535}
-_PERCENT = COUNT | {"minimum": 1, "maximum": 100}
-_SHARE: Schema = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, STRING]}
-_PATCHES = several(
-    # No rule checks `value`: a field without a type does not exist in CEL. The front end does.
-    fields(
-        "value",
-        type=one_of("StrategicMerge", "Merge", "JSONPatch") | {"default": "StrategicMerge"},
-        value={"x-kubernetes-preserve-unknown-fields": True},
-    ),
-    most=16,
-)
-_POD = fields(
-    terminationGracePeriodSeconds=COUNT,
-    affinity=LOOSE,
-    nodeSelector={"type": "object", "additionalProperties": STRING},
-    tolerations=several(LOOSE, most=64),
-    volumes=several(LOOSE, most=64),
-    topologySpreadConstraints=several(LOOSE, most=16),
-)
-_CONTAINER = fields(
-    image=fields(
-        repository=STRING,
-        tag=STRING,
-        pullPolicy=one_of("Always", "Never", "IfNotPresent"),
-    ),
-    resources=LOOSE,
-    lifecycle=LOOSE,
-    readinessProbe=fields(initialDelaySeconds=COUNT, periodSeconds=COUNT | {"minimum": 1}),
-    hostPorts=several(fields("port containerPort", port=_PORT, containerPort=_PORT), most=64),
-    volumeMounts=several(LOOSE, most=64),
-)
-WORKLOAD = fields(
-    "",
-    (
-        "!has(self.deployment) || !has(self.daemonSet)",
-        "deployment and daemonSet exclude each other",
-    ),
-    deployment=fields(
-        replicas=COUNT,
-        autoscaling=fields(
-            "enable maxReplicas",
-            (
-                "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",
-                "minReplicas must not be more than maxReplicas",
-            ),
-            enable=BOOLEAN,
-            minReplicas=COUNT | {"minimum": 1},
-            maxReplicas=COUNT | {"minimum": 1},
-            targetCPUUtilizationPercentage=_PERCENT,
-            targetMemoryUtilizationPercentage=_PERCENT,
-            metrics=several(LOOSE, most=16),
-            behavior=LOOSE,
-        ),
-        podDisruptionBudget=fields(
-            "",
-            (
-                "has(self.minAvailable) != has(self.maxUnavailable)",
-                "needs one of minAvailable and maxUnavailable",
-            ),
-            minAvailable=_SHARE,
-            maxUnavailable=_SHARE,
-            unhealthyPodEvictionPolicy=one_of("IfHealthyBudget", "AlwaysAllow"),
-        ),
-        pod=_POD,
-        container=_CONTAINER,
-        patches=_PATCHES,
-    ),
-    daemonSet=fields(pod=_POD, container=_CONTAINER, patches=_PATCHES),
-    service=fields(
-        type=one_of("LoadBalancer", "ClusterIP", "NodePort"),
-        externalTrafficPolicy=one_of("Cluster", "Local"),
-        loadBalancerIP=STRING,
-        loadBalancerClass=STRING,
-        loadBalancerSourceRanges=several(STRING, most=64),
-        nodePorts=several(
-            fields("port listenerPort", port=_PORT, listenerPort=_PORT),
-            ("self.all(a, self.exists_one(b, a.port == b.port))", "a port may be named once"),
-            most=64,
-        ),
-        patches=_PATCHES,
-    ),
-    networkPolicy=fields(
-        enable=BOOLEAN,
-        metricsFrom=several(LOOSE, most=64),
-        egressTo=several(LOOSE, most=64),
-        patches=_PATCHES,
-    ),
-)
-"""Schema of the Kubernetes objects of a data plane."""
-
-
-def _with_unserved(workload: Schema) -> Schema:
-    """Add fields of NginxProxy that no data plane serves, so that its condition names them."""
-    result = copy.deepcopy(workload)
-    for kind in ("deployment", "daemonSet"):
-        properties = result["properties"][kind]["properties"]
-        properties["wafContainers"] = LOOSE
-        container = properties["container"] = copy.deepcopy(properties["container"])
-        container["properties"]["debug"] = BOOLEAN
-        container["properties"]["readinessProbe"]["properties"] |= {
-            "port": _PORT,
-            "path": {"type": "string", "pattern": r"^/[a-zA-Z0-9/_\-\.~]*$"},
-            "expose": BOOLEAN,
-        }
-    return result
-
-
 SPAN_ATTRIBUTES = several(
     fields(
         "key value",
@@ -451,7 +266,7 @@ SPECS: dict[str, Schema] = {
         resourceLimits=fields(**dict.fromkeys(PARAMETER_LIMITS, _CEILING)),
         waf=LOOSE,
         nginxPlus=LOOSE,
-        kubernetes=_with_unserved(WORKLOAD),
+        kubernetes=with_unserved(WORKLOAD),
     ),
     "SnippetsFilter": fields("snippets", snippets=SNIPPETS),
     "SnippetsPolicy": fields(

@@ -18,7 +18,7 @@ import itertools
 import re
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -182,76 +182,92 @@ async def counting() -> AsyncIterator[tuple[Counter, kube_serving.World]]:
             envoys.ENVOY = binary
 
 
+class Measurement:
+    """An Envoy that is counted, and its clients."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        counter: Counter,
+        world: kube_serving.World,
+        server: ir.KubeApiServer,
+    ) -> None:
+        self._options, self._counter, self._world, self._server = options, counter, world, server
+        self._process = world.served.running.process.pid
+        self._targets = world.directory / "targets"
+        self._numbers = itertools.count(100)
+
+    async def serve(self, row: Row) -> None:
+        """Let Envoy serve what a row needs."""
+        world = self._world
+        manifest = world.cluster(*bench.policies(row.policies), servers=(self._server,))
+        await world.serve(manifest)
+        resources = world.served.generated.resources
+        if row.plain:
+            resources = bench.plain(resources)
+        if row.change is not None:
+            resources = changed(resources, row.change)
+        world.served.running.ads.publish(resources)
+        await world.served.running.ads.settled()
+        await asyncio.sleep(2)
+
+    async def start(self) -> None:
+        """Count from now on."""
+        await self._counter.start(self._process)
+
+    async def instructions(self, row: Row, protocol: str) -> float:
+        """Return the instructions of one request."""
+        http2 = protocol == "h2"
+        spoken = ("-m", str(self._options.streams)) if http2 else ("--h1", "-m", "1")
+        # Every client of h2load begins with the first target.
+        more = [*spoken, "-i", str(self._targets), *(("-c", "1") if row.fresh else ())]
+        if row.certificate:
+            async with bench.showing(self._world, http2=http2) as port:
+                await asyncio.sleep(0.5)
+                more += ["--connect-to", f"127.0.0.1:{port}"]
+                return await self._count(row, "http", more)
+        more += ["-H", f"authorization: Bearer {bench.TOKEN}"]
+        more += ["--connect-to", f"{self._world.served.address}:{bench.PORT}"]
+        return await self._count(row, "https", more)
+
+    async def _count(self, row: Row, scheme: str, arguments: list[str]) -> float:
+        most: int = self._options.requests
+        # Where an Envoy in Valgrind is slow, its servers look silent to it for a while.
+        for _ in range(ATTEMPTS):
+            good, spent = await self._send(row, scheme, most, arguments), []
+            for requests in (most // 4, most):
+                await self._counter.spent(self._process)
+                good = await self._send(row, scheme, requests, arguments) and good
+                spent.append(await self._counter.spent(self._process))
+            if good:
+                return (spent[1] - spent[0]) / (most - most // 4)
+        raise SystemExit("the machine is too busy: not all requests were answered well")
+
+    async def _send(self, row: Row, scheme: str, requests: int, arguments: list[str]) -> bool:
+        pods = [next(self._numbers) if row.fresh else n for n in range(100)]
+        if row.fresh:
+            pods += [next(self._numbers) for _ in range(requests - len(pods))]
+        base = f"{scheme}://{bench.HOST}/api/v1/namespaces"
+        paths = [f"{base}/ns-{n % 10}/pods/pod-{n}\n" for n in pods]
+        self._targets.write_text("".join(paths))
+        return await load(self._options.h2load, requests, *arguments)
+
+
 async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
     """Return the instructions of one request, by protocol and row."""
     result: dict[tuple[str, str], float] = {}
+    rows = [row for row in ROWS if any(fnmatch.fnmatch(row.name, one) for one in options.rows)]
     async with counting() as (counter, world), bench.answering(world) as nginx:
-        process = world.served.running.process.pid
         world.reviewer.users[bench.TOKEN] = {"x-user": "alice", "x-groups": "dev,ops"}
         server = ir.KubeApiServer("https://nginx", "127.0.0.1", nginx)
-        targets = world.directory / "targets"
-
-        async def settle(row: Row) -> None:
-            manifest = world.cluster(*bench.policies(row.policies), servers=(server,))
-            await world.serve(manifest)
-            resources = world.served.generated.resources
-            if row.plain:
-                resources = bench.plain(resources)
-            if row.change is not None:
-                resources = changed(resources, row.change)
-            world.served.running.ads.publish(resources)
-            await world.served.running.ads.settled()
-            await asyncio.sleep(2)
-
-        async def count(send: Callable[[int], Awaitable[bool]]) -> float:
-            most: int = options.requests
-            # Where an Envoy in Valgrind is slow, its servers look silent to it for a while.
-            for _ in range(ATTEMPTS):
-                good, spent = await send(most), []
-                for requests in (most // 4, most):
-                    await counter.spent(process)
-                    good = await send(requests) and good
-                    spent.append(await counter.spent(process))
-                if good:
-                    return (spent[1] - spent[0]) / (most - most // 4)
-            raise SystemExit("the machine is too busy: not all requests were answered well")
-
-        started, numbers = False, itertools.count(100)
-        for row in ROWS:
-            if not any(fnmatch.fnmatch(row.name, pattern) for pattern in options.rows):
-                continue
-            await settle(row)
-            if not started:
-                await counter.start(process)
-                started = True
+        measurement = Measurement(options, counter, world, server)
+        for number, row in enumerate(rows):
+            await measurement.serve(row)
+            if not number:
+                await measurement.start()
             for protocol in options.protocols:
-                spoken = ("--h1", "-m", "1") if protocol == "h1" else ("-m", str(options.streams))
-                async with contextlib.AsyncExitStack() as stack:
-                    if row.certificate:
-                        front = bench.showing(world, http2=protocol == "h2")
-                        port = await stack.enter_async_context(front)
-                        where, scheme, more = "127.0.0.1", "http", []
-                        await asyncio.sleep(0.5)
-                    else:
-                        where, scheme, port = world.served.address, "https", bench.PORT
-                        more = ["-H", f"authorization: Bearer {bench.TOKEN}"]
-                    more += [*spoken, "--connect-to", f"{where}:{port}", "-i", str(targets)]
-                    # Every client of h2load begins with the first target.
-                    more += ["-c", "1"] if row.fresh else []
-                    base = f"{scheme}://{bench.HOST}/api/v1/namespaces"
-
-                    async def asked(
-                        requests: int, arguments: list[str] = more, row: Row = row, base: str = base
-                    ) -> bool:
-                        names = [next(numbers) if row.fresh else n for n in range(100)]
-                        if row.fresh:
-                            names += [next(numbers) for _ in range(requests - len(names))]
-                        paths = [f"{base}/ns-{n % 10}/pods/pod-{n}\n" for n in names]
-                        targets.write_text("".join(paths))
-                        return await load(options.h2load, requests, *arguments)
-
-                    result[protocol, row.name] = await count(asked)
-                print(f"{protocol} {row.name:28}{result[protocol, row.name]:12.0f}", flush=True)
+                count = result[protocol, row.name] = await measurement.instructions(row, protocol)
+                print(f"{protocol} {row.name:28}{count:12.0f}", flush=True)
     return result
 
 

@@ -51,23 +51,20 @@ def policy(name: str, route: str, size: str) -> Object:
     }  # fmt: skip
 
 
-def breakages(gateway: str) -> list[Breakage]:
-    """Return breakages of routes at a Gateway, and of other objects."""
+def route(gateway: str, name: str, rule: Object, parent: Object | None = None) -> Object:
+    return http_route(name, rule, parentRefs=[parent or {"name": gateway}])
 
-    def route(name: str, rule: Object, parent: Object | None = None) -> Object:
-        return http_route(name, rule, parentRefs=[parent or {"name": gateway}])
 
-    def filtered(name: str, entry: Object) -> Object:
-        return route(name, {**to("app"), "filters": [entry]})
+def filtered(gateway: str, name: str, entry: Object) -> Object:
+    return route(gateway, name, {**to("app"), "filters": [entry]})
 
+
+def backend_breakages(gateway: str) -> list[Breakage]:
+    """Return breakages of the backends of routes."""
     misnamed = service("misnamed")
     misnamed["spec"]["ports"][0]["name"] = "web"
     empty = {**endpoints("idle"), "endpoints": []}
     zero = {"backendRefs": [{"name": "app", "port": 80, "weight": 0}]}
-    reference = {"group": "gateway.nginx.org", "kind": "AuthenticationFilter", "name": "nowhere"}
-    missing_filter = {"type": "ExtensionRef", "extensionRef": reference}
-    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "no", "port": 80}}}
-    pattern = {"path": {"type": "RegularExpression", "value": "/a(b"}}
     external = service("external")
     external["spec"] |= {"type": "ExternalName", "externalName": "elsewhere.example"}
     authorities = [{"group": "", "kind": "ConfigMap", "name": "absent"}]
@@ -78,62 +75,87 @@ def breakages(gateway: str) -> list[Breakage]:
             "validation": {"hostname": "a.example", "caCertificateRefs": authorities},
         },
     }  # fmt: skip
-    unmanaged = {
-        "kind": "Gateway", "metadata": {"name": "foreign", "namespace": "default"},
-        "spec": {"gatewayClassName": "elsewhere", "listeners": []},
-    }  # fmt: skip
     at = f"at {gateway}: ResolvedRefs is False: rules[0]"
     return [
-        Breakage("gone", [route("gone", to("gone"))],
+        Breakage("gone", [route(gateway, "gone", to("gone"))],
                  f"HTTPRoute default/gone {at}.backendRefs[0]: Service default/gone not found",
                  "500: rules[0].backendRefs[0]: Service default/gone not found"),
-        Breakage("port", [route("port", to("app", 81))],
+        Breakage("port", [route(gateway, "port", to("app", 81))],
                  f"default/port {at}.backendRefs[0]: TCP port 81 not found in Service default/app",
                  "500: rules[0].backendRefs[0]: TCP port 81 not found in Service default/app"),
         Breakage("idle", [of_kind("Service", service("idle")), of_kind("EndpointSlice", empty),
-                          route("idle", to("idle"))],
+                          route(gateway, "idle", to("idle"))],
                  "HTTPRoute default/idle: Service default/idle: 0 of 0 endpoints ready",
                  "503: Service default/idle has 0 of 0 ready endpoints"),
         Breakage("misnamed", [of_kind("Service", misnamed),
                               of_kind("EndpointSlice", endpoints("misnamed", "10.0.0.1")),
-                              route("misnamed", to("misnamed"))],
+                              route(gateway, "misnamed", to("misnamed"))],
                  "Service default/misnamed port 80: no EndpointSlice of the Service has the port",
                  "503: Service default/misnamed port 80: no EndpointSlice of the Service has the"),
-        Breakage("zero", [route("zero", zero)],
+        Breakage("zero", [route(gateway, "zero", zero)],
                  "the route is accepted; rules[0].backendRefs: all weights are 0",
                  "500: HTTPRoute default/zero: the weights of all backendRefs are 0"),
-        Breakage("grant", [route("grant", to("app", namespace="other"))],
+        Breakage("grant", [route(gateway, "grant", to("app", namespace="other"))],
                  f"default/grant {at}.backendRefs[0]: Service other/app not allowed by any Ref",
                  "500: rules[0].backendRefs[0]: Service other/app not allowed by any Reference"),
-        Breakage("orphan", [route("orphan", to("app"), {"name": "wbe"})],
-                 "HTTPRoute default/orphan: parentRefs[0]: Gateway default/wbe not found",
-                 "404: HTTPRoute default/orphan is not served here: parentRefs[0]: Gateway def"),
-        Breakage("section", [route("section", to("app"), {"name": gateway, "sectionName": "no"})],
-                 "Accepted is False: parentRefs[0]: listener with sectionName no not found in",
-                 "404: HTTPRoute default/section is not served here: parentRefs[0]: listener"),
-        Breakage("filter", [filtered("filter", missing_filter)],
-                 f"default/filter {at}.filters[0]: AuthenticationFilter default/nowhere not found",
-                 "500: rules[0].filters[0]: AuthenticationFilter default/nowhere not found"),
-        Breakage("mirror", [filtered("mirror", mirror)],
-                 f"{at}.filters[0].requestMirror.backendRef: Service default/no not found",
-                 "rules[0].filters[0].requestMirror.backendRef: Service default/no not found"),
-        Breakage("pattern", [route("pattern", {**to("app"), "matches": [pattern]})],
-                 f"default/pattern at {gateway}: Accepted is False: rules[0]: path: regular exp",
-                 "404: HTTPRoute default/pattern: spec.rules[0].matches[0]: path: regular expre"),
-        Breakage("external", [of_kind("Service", external), route("external", to("external"))],
+        Breakage("external", [of_kind("Service", external),
+                              route(gateway, "external", to("external"))],
                  f"{at}.backendRefs[0]: Service default/external: spec.externalName: 'elsewhere",
                  "500: rules[0].backendRefs[0]: Service default/external: spec.externalName: "),
         Breakage("secure", [of_kind("Service", service("secure")), secure,
                             of_kind("EndpointSlice", endpoints("secure", "10.0.0.1")),
-                            route("secure", to("secure"))],
+                            route(gateway, "secure", to("secure"))],
                  "validation.caCertificateRefs[0]: ConfigMap default/absent not found",
                  "500: BackendTLSPolicy default/secure: validation.caCertificateRefs[0]: Config"),
-        Breakage("limits", [route("limits", to("app")), policy("one", "limits", "1m"),
+    ]  # fmt: skip
+
+
+def rule_breakages(gateway: str) -> list[Breakage]:
+    """Return breakages of parents, filters and matches of routes."""
+    reference = {"group": "gateway.nginx.org", "kind": "AuthenticationFilter", "name": "nowhere"}
+    missing_filter = {"type": "ExtensionRef", "extensionRef": reference}
+    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "no", "port": 80}}}
+    pattern = {"path": {"type": "RegularExpression", "value": "/a(b"}}
+    elsewhere = {"name": gateway, "sectionName": "no"}
+    at = f"at {gateway}: ResolvedRefs is False: rules[0]"
+    return [
+        Breakage("orphan", [route(gateway, "orphan", to("app"), {"name": "wbe"})],
+                 "HTTPRoute default/orphan: parentRefs[0]: Gateway default/wbe not found",
+                 "404: HTTPRoute default/orphan is not served here: parentRefs[0]: Gateway def"),
+        Breakage("section", [route(gateway, "section", to("app"), elsewhere)],
+                 "Accepted is False: parentRefs[0]: listener with sectionName no not found in",
+                 "404: HTTPRoute default/section is not served here: parentRefs[0]: listener"),
+        Breakage("filter", [filtered(gateway, "filter", missing_filter)],
+                 f"default/filter {at}.filters[0]: AuthenticationFilter default/nowhere not found",
+                 "500: rules[0].filters[0]: AuthenticationFilter default/nowhere not found"),
+        Breakage("mirror", [filtered(gateway, "mirror", mirror)],
+                 f"{at}.filters[0].requestMirror.backendRef: Service default/no not found",
+                 "rules[0].filters[0].requestMirror.backendRef: Service default/no not found"),
+        Breakage("pattern", [route(gateway, "pattern", {**to("app"), "matches": [pattern]})],
+                 f"default/pattern at {gateway}: Accepted is False: rules[0]: path: regular exp",
+                 "404: HTTPRoute default/pattern: spec.rules[0].matches[0]: path: regular expre"),
+    ]  # fmt: skip
+
+
+def object_breakages(gateway: str) -> list[Breakage]:
+    """Return breakages of other objects."""
+    unmanaged = {
+        "kind": "Gateway", "metadata": {"name": "foreign", "namespace": "default"},
+        "spec": {"gatewayClassName": "elsewhere", "listeners": []},
+    }  # fmt: skip
+    return [
+        Breakage("limits", [route(gateway, "limits", to("app")), policy("one", "limits", "1m"),
                             policy("two", "limits", "2m")],
                  "ClientSettingsPolicy default/two at limits: Accepted is False: spec: body.max"),
         Breakage("foreign", [unmanaged],
                  "Gateway default/foreign: no status yet: no controller manages elsewhere"),
     ]  # fmt: skip
+
+
+def breakages(gateway: str) -> list[Breakage]:
+    """Return breakages of routes at a Gateway, and of other objects."""
+    parts = (backend_breakages, rule_breakages, object_breakages)
+    return [breakage for part in parts for breakage in part(gateway)]
 
 
 class World:

@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from fakes import patience
 from fakes.durations import pace
 from fakes.envoy_running import get
 from fakes.quarantined_envoy import BAD, KEY, Controller, controller_with_envoy, route
@@ -54,31 +55,87 @@ async def test_route_that_envoy_rejects_is_left_out(controller: Controller, shar
     assert controller.quarantines.findings(KEY) == ()
 
 
+GOOD = tuple(f"/good-{number}" for number in range(6))
+
+
+async def status(controller: Controller, path: str) -> int:
+    """Return the status of a response; 0 without a connection."""
+    with contextlib.suppress(aiohttp.ClientConnectorError):
+        return (await get(controller.port, "a.example", path))[0]
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def asked(controller: Controller) -> AsyncIterator[list[tuple[bool, set[int]]]]:
+    """Ask for the good routes all the time, at least until they are served.
+
+    Yield whether the agent was ready before each round, and the statuses of the round.
+    """
+    rounds: list[tuple[bool, set[int]]] = []
+    stop = asyncio.Event()
+
+    async def ask() -> None:
+        while not (stop.is_set() and rounds and rounds[-1] == (True, {200})):
+            ready = await _is_ready(controller.health)
+            rounds.append((ready, {await status(controller, path) for path in GOOD}))
+            await pace(0.005)
+
+    async with patience.limit(), asyncio.TaskGroup() as group:
+        group.create_task(ask())
+        yield rounds
+        stop.set()
+
+
+def with_bad_route(controller: Controller, *, shared: bool) -> str:
+    """Set good routes, and one that Envoy rejects. Return the hostname of this one."""
+    bad = "a.example" if shared else "bad.example"
+    controller.hosts["a.example"] = tuple(route(path.removeprefix("/")) for path in GOOD)
+    controller.hosts[bad] = (*controller.hosts.get(bad, ()), route("bad", BAD))
+    return bad
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
 @pytest.mark.parametrize("shared", [False, True], ids=["own hostname", "shared hostname"])
-async def test_new_envoy_is_ready_with_all_good_routes_or_not_at_all(
+async def test_new_envoy_serves_all_good_routes_or_accepts_no_connection(
     controller: Controller, shared: bool, late: bool
 ) -> None:
     """It has nothing, and no version is known to be good. A late rejection names no resource."""
     controller.rejects_late = late
-    bad = "a.example" if shared else "bad.example"
-    controller.hosts["a.example"] = tuple(route(f"good-{number}") for number in range(6))
-    controller.hosts[bad] = (*controller.hosts.get(bad, ()), route("bad", BAD))
-    statuses: list[set[int]] = []
-
-    async def watch() -> None:
-        while len(statuses) < 20:
-            if await _is_ready(controller.health):
-                paths = (f"/good-{number}" for number in range(6))
-                answers = [await get(controller.port, "a.example", path) for path in paths]
-                statuses.append({status for status, _ in answers})
-            await pace(0.005)
-
-    watching = asyncio.create_task(watch())
-    await controller.settle()
-    await watching
-    assert statuses == [{200}] * len(statuses)
+    bad = with_bad_route(controller, shared=shared)
+    async with asked(controller) as rounds:
+        await controller.settle()
+    assert set().union(*(statuses for _, statuses in rounds)) == {0, 200}
+    assert all(statuses == {200} for ready, statuses in rounds if ready)
     assert (await get(controller.port, bad, "/bad"))[0] == 500
+    assert controller.trials
+
+
+async def test_agent_killed_during_the_first_search_starts_envoy_after_it(
+    controller: Controller,
+) -> None:
+    """The new agent adopts an Envoy that still waits."""
+    with_bad_route(controller, shared=True)
+    async with asked(controller) as rounds:
+        await controller.settle(trials=2)
+        await controller.kill_agent()
+        controller.start_agent()
+        await controller.plane.until(lambda report: bool(report.instances))
+        assert set().union(*(statuses for _, statuses in rounds)) == {0}
+        await controller.settle()
+    assert set().union(*(statuses for _, statuses in rounds)) == {0, 200}
+
+
+async def test_restarted_agent_is_ready_at_once_beside_an_envoy_that_serves(
+    controller: Controller,
+) -> None:
+    with_bad_route(controller, shared=True)
+    async with asked(controller):
+        await controller.settle()
+    async with asked(controller) as rounds:
+        await controller.kill_agent()
+        controller.start_agent()
+        await controller.plane.until(lambda report: bool(report.instances))
+    assert set().union(*(statuses for _, statuses in rounds)) == {200}
 
 
 async def _is_ready(port: int) -> bool:

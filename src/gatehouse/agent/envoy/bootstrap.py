@@ -13,10 +13,16 @@ _RELAY = "gatehouse-relay"
 """The only static cluster of Envoy."""
 
 PROBE = "gatehouse-probe"
-"""The only static listener of Envoy."""
+"""Static listener for the agent's probes."""
+
+START = "gatehouse-start"
+"""Static listener without a port, and its route configuration. Envoy accepts no connections before
+it has received that (:mod:`~gatehouse.agent.envoy.start_gate`)."""
 
 _TYPES = "type.googleapis.com/"
 _PROTOCOLS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+_ROUTER = "envoy.extensions.filters.http.router.v3.Router"
 _ECHO = "envoy.extensions.filters.network.echo.v3.Echo"
 _CONNECTIONS = "envoy.resource_monitors.global_downstream_max_connections"
 _CONNECTIONS_CONFIG = (
@@ -40,7 +46,10 @@ def bootstrap_config(
                 "client_features": [features.RUNTIME_LIMITS],
             },
             "admin": {"address": _private(admin), "ignore_global_conn_limit": True},
-            "static_resources": {"clusters": [_relay(relay)], "listeners": [_probe(probe)]},
+            "static_resources": {
+                "clusters": [_relay(relay)],
+                "listeners": [_probe(probe), _start()],
+            },
             "dynamic_resources": _dynamic(),
             "layered_runtime": runtime_layers(),
             # A third of the memory of idle clusters is unused statistics.
@@ -76,6 +85,29 @@ def _probe(path: Path) -> dict[str, object]:
     }
 
 
+def _start() -> dict[str, object]:
+    """Return the listener whose routes Envoy waits for."""
+    source = {
+        "resource_api_version": "V3",
+        "initial_fetch_timeout": "0s",
+        "api_config_source": _delta_service(),
+    }
+    router = {"name": "router", "typed_config": {"@type": f"{_TYPES}{_ROUTER}"}}
+    manager = {
+        "@type": f"{_TYPES}{_MANAGER}",
+        "stat_prefix": START,
+        "rds": {"route_config_name": START, "config_source": source},
+        "http_filters": [router],
+    }
+    return {
+        "name": START,
+        "stat_prefix": START,
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+        "bind_to_port": False,
+        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+    }
+
+
 def _relay(path: Path) -> dict[str, object]:
     endpoint = {"endpoint": {"address": {"pipe": {"path": str(path)}}}}
     http2: dict[str, object] = {"explicit_http_config": {"http2_protocol_options": {}}}
@@ -96,17 +128,17 @@ def _relay(path: Path) -> dict[str, object]:
 def _dynamic() -> dict[str, object]:
     # Envoy is not ready before it has received a configuration, however long that takes.
     source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
+    return {"ads_config": _delta_service(), "cds_config": source, "lds_config": source}
+
+
+def _delta_service() -> dict[str, object]:
     # The relay is local, and unavailable only while the agent restarts.
     pauses = {"base_interval": "0.05s", "max_interval": "0.5s"}
     service = {"cluster_name": _RELAY, "retry_policy": {"retry_back_off": pauses}}
     return {
-        "ads_config": {
-            "api_type": "DELTA_GRPC",
-            "transport_api_version": "V3",
-            "grpc_services": [{"envoy_grpc": service}],
-        },
-        "cds_config": source,
-        "lds_config": source,
+        "api_type": "DELTA_GRPC",
+        "transport_api_version": "V3",
+        "grpc_services": [{"envoy_grpc": service}],
     }
 
 

@@ -52,9 +52,16 @@ class ResourceSource(Protocol):
 class Downstream:
     """ADS server for one Envoy. `flush` is called when there may be requests or changes to send."""
 
-    def __init__(self, relay: ResourceSource, flush: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        relay: ResourceSource,
+        flush: Callable[[], None],
+        *more: grpc.GenericRpcHandler,
+    ) -> None:
+        """`more`: handlers of other services for the same Envoy."""
         self._relay = relay
         self._flush = flush
+        self._more = more
         self._woken = asyncio.Event()
         self._server: grpc.aio.Server | None = None
 
@@ -75,7 +82,7 @@ class Downstream:
             request_deserializer=discovery_pb2.DeltaDiscoveryRequest.FromString,
         )
         handler = grpc.method_handlers_generic_handler(_SERVICE, {delta.DELTA_METHOD: method})
-        server.add_generic_rpc_handlers((handler,))
+        server.add_generic_rpc_handlers((handler, *self._more))
         try:
             server.add_insecure_port(f"unix:{path}")
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""First configuration of an Envoy: what is missing in it before the agent becomes ready. No I/O."""
+"""First configuration of an Envoy: what is missing in it before Envoy may start. No I/O."""
 
 from __future__ import annotations
 
@@ -6,35 +6,27 @@ from gatehouse.agent.envoy.rejection_reasons import has_certain_state, is_answer
 from gatehouse.dataplane.xds.ads_session import AdsSession
 
 REJECTION_SECONDS = 10.0
-"""Maximum time in seconds that a resource which Envoy rejects delays the first readiness. The
+"""Maximum time in seconds that a resource which Envoy rejects delays the start. The
 control plane leaves out the object that causes it, or finds none."""
 
 
 class FirstConfiguration:
-    """The first configuration that an agent serves, possibly without a part that Envoy rejects."""
+    """The first configuration of an Envoy, possibly without a part that Envoy rejects."""
 
-    def __init__(self, *, complete: bool) -> None:
-        """``complete``: an earlier process of this agent was ready with a configuration."""
-        self._complete = complete
+    def __init__(self) -> None:
         self._rejecting_since: float | None = None
 
-    def complete(self) -> None:
-        """Store that the agent is ready."""
-        self._complete = True
-
-    def missing(self, envoy: AdsSession | None, now: float, *, trial: bool) -> str:
-        """Return what Envoy lacks of its good part; empty if it has that, or if it was ready.
+    def missing(self, envoy: AdsSession, now: float, *, trial: bool) -> str:
+        """Return what Envoy lacks of its good part; empty if it has that.
 
         ``trial``: what Envoy has is a trial of the control plane. Envoy answers scopes that it
         rejected together one by one. So it has all that it does not reject when it has answered.
         """
-        if self._complete:
-            return ""
         if trial:
             # The result is another configuration, which Envoy may reject in part, too.
             self._rejecting_since = None
             return "the control plane searches for rejected objects"
-        if envoy is None or has_certain_state(envoy):
+        if has_certain_state(envoy):
             self._rejecting_since = None
             return ""
         if self._rejecting_since is None:

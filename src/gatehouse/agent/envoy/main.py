@@ -38,6 +38,7 @@ from gatehouse.agent.envoy.resource_store import ResourceStore
 from gatehouse.agent.envoy.served_check import ServedCheck
 from gatehouse.agent.envoy.server_health import ServerHealthMonitor
 from gatehouse.agent.envoy.sidecar_manager import SidecarManager
+from gatehouse.agent.envoy.start_gate import StartGate
 from gatehouse.agent.envoy.supervisor import EnvoySupervisor
 from gatehouse.agent.envoy.upstream import ControlPlaneStream
 from gatehouse.agent.liveness import LivenessMonitor
@@ -110,7 +111,8 @@ class EnvoyAgent:
         self.upstream = ControlPlaneStream(options, self.relay, self._wake)
         processes = sidecars.create(sidecars.ENVOY_SIDECARS, self.paths.run, drain)
         self.sidecar_manager = SidecarManager(processes, self.paths, self.relay, self._flush)
-        self.downstream = Downstream(self.relay, self._flush)
+        self.gate = StartGate(self._flush)
+        self.downstream = Downstream(self.relay, self._flush, self.gate.handler())
         self.server_health = ServerHealthMonitor(
             self.admin, lambda: self.relay.held, self._report_servers
         )
@@ -139,8 +141,7 @@ class EnvoyAgent:
         """Last reasons written for the reviewer; None before the first."""
         self._changed, self._write_lock = asyncio.Event(), asyncio.Lock()
         self._readiness = "Envoy has not been checked yet"
-        complete = bool(self.relay.cache.accepted) and not self.relay.trial
-        self._first = FirstConfiguration(complete=complete)
+        self._first = FirstConfiguration()
 
     def write_bootstrap(self) -> None:
         """Write the bootstrap configuration for the next Envoy. Raises OSError."""
@@ -168,7 +169,11 @@ class EnvoyAgent:
         self.sidecar_manager.wake()
 
     def _flush(self) -> None:
-        self.upstream.flush()
+        if self.gate.closed and not self._missing():
+            self.gate.open()
+        if not self.gate.opening:
+            # The control plane learns what Envoy accepted last when Envoy serves it.
+            self.upstream.flush()
         if self.relay.changed:
             self._changed.set()
 
@@ -210,22 +215,24 @@ class EnvoyAgent:
         """Poll Envoy's readiness until cancelled."""
         while True:
             self._readiness = await self.admin.ready()
-            if not self.not_ready():
-                self._first.complete()
+            # The time that a rejected resource delays the start may be over.
+            self._flush()
             await asyncio.sleep(_POLL_SECONDS)
 
     def not_ready(self) -> str:
         """Return why the agent should get no traffic. Empty if it is ready."""
         if not self.supervisor.running:
             return "Envoy is not running"
-        if not self.relay.serving:
-            return "no configuration is confirmed to be served"
-        return self.liveness.unhealthy or self._readiness or self._missing()
+        missing = "" if self.relay.serving and not self.gate.closed else self._missing()
+        return missing or self.liveness.unhealthy or self._readiness
 
     def _missing(self) -> str:
+        """Return what Envoy lacks before it may start."""
         stream = self.relay.stream
-        envoy = stream.conversation if stream is not None else None
-        return self._first.missing(envoy, time.monotonic(), trial=self.relay.trial)
+        if stream is None or not self.relay.serving:
+            return "no configuration is confirmed to be served"
+        now = time.monotonic()
+        return self._first.missing(stream.conversation, now, trial=self.relay.trial)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the current metrics of this agent."""

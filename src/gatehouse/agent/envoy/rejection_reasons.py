@@ -7,8 +7,13 @@ from collections.abc import Mapping
 import msgspec
 
 from gatehouse.dataplane.xds.ads_session import AdsSession
-from gatehouse.dataplane.xds.nacks import Nack
-from gatehouse.dataplane.xds.resources import ADD_ORDER, SCOPE_TYPE_URL, XdsResource
+from gatehouse.dataplane.xds.nacks import Nack, is_bind_error
+from gatehouse.dataplane.xds.resources import (
+    ADD_ORDER,
+    ROUTES_TYPE_URL,
+    SCOPE_TYPE_URL,
+    XdsResource,
+)
 from gatehouse.dataplane.xds.subscription import Subscription
 
 MAX_NACK_REASONS = 100
@@ -35,18 +40,24 @@ def rejection_reason(state: Subscription, held: XdsResource | None) -> str:
 def has_certain_state(envoy: AdsSession) -> bool:
     """Return whether Envoy has all that was sent, none in part, and has answered all scopes.
 
-    It may call itself ready after it has rejected its first scopes.
+    A port in use is no reason to wait: others may release it at any time.
     """
     if is_answering_scopes(envoy):
         return False
     states = [state for kind in ADD_ORDER if (state := envoy.subscription(kind)) is not None]
-    return not any(state.rejected or state.uncertain for state in states)
+    return not any(
+        state.uncertain or any(not is_bind_error(one.reason) for one in state.rejected.values())
+        for state in states
+    )
 
 
 def is_answering_scopes(envoy: AdsSession) -> bool:
-    """Return whether Envoy has scopes that it has neither accepted nor rejected."""
-    scopes = envoy.subscription(SCOPE_TYPE_URL)
-    return scopes is not None and scopes.in_flight is not None
+    """Return whether Envoy waits for scopes, or has some that it has not answered.
+
+    The same for route configurations.
+    """
+    states = (envoy.subscription(kind) for kind in (SCOPE_TYPE_URL, ROUTES_TYPE_URL))
+    return any(state is not None and not (state.sent_once and state.idle) for state in states)
 
 
 def combined_nack(reasons: Mapping[str, str]) -> Nack:

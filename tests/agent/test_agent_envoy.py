@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import signal
+import socket
 import sqlite3
 import ssl
 import subprocess
@@ -37,6 +39,7 @@ from fakes.envoy_running import (
 )
 from fakes.loopback import free_port
 from fakes.patience import until
+from gatehouse.agent.envoy import first_configuration
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.ads_messages import Response
 from gatehouse.dataplane.xds.ads_session import AdsSession
@@ -157,6 +160,34 @@ async def test_gateway_without_listeners_is_ready(plane: EnvoyControlPlane, tmp_
         async with patience.limit():
             while (await get(health, path="/readyz"))[0] != 200:
                 await patience.pause()
+
+
+async def test_new_envoy_starts_beside_a_rejected_resource_after_a_time(
+    plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_configuration, "REJECTION_SECONDS", math.inf)
+    port = free_port()
+    async with backend("one") as one, running(options(plane, tmp_path)):
+        report = await plane.served(website(port, one, bad_cluster("bad")))
+        assert report.instances[0].error
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await get(port)
+        monkeypatch.setattr(first_configuration, "REJECTION_SECONDS", 0.0)
+        await answers(port, "one")
+
+
+async def test_new_envoy_starts_at_once_beside_a_port_in_use(
+    plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_configuration, "REJECTION_SECONDS", math.inf)
+    port = free_port()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        second = listener("second", other.getsockname()[1], "http")
+        async with backend("one") as one, running(options(plane, tmp_path)):
+            await plane.served(website(port, one, second))
+            assert await get(port) == (200, "one")
 
 
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import pytest
 from fakes import patience
 from fakes.durations import pace
 from fakes.envoy_running import get
+from fakes.patience import until
 from fakes.quarantined_envoy import BAD, KEY, Controller, controller_with_envoy, route
 from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.xds.subscription import RESPONSE_BYTES
 
 pytestmark = pytest.mark.process
 
@@ -125,6 +128,29 @@ async def test_agent_killed_during_the_first_search_starts_envoy_after_it(
     assert set().union(*(statuses for _, statuses in rounds)) == {0, 200}
 
 
+async def test_controller_restarted_during_the_first_search_starts_envoy_after_the_next(
+    controller: Controller,
+) -> None:
+    with_bad_route(controller, shared=True)
+    async with asked(controller) as rounds:
+        await controller.settle(trials=2)
+        await controller.restart()
+        await controller.plane.until(lambda report: bool(report.instances))
+        await controller.settle()
+    assert set().union(*(statuses for _, statuses in rounds)) == {0, 200}
+
+
+async def test_envoy_starts_with_the_last_of_many_routes(controller: Controller) -> None:
+    """They take several responses."""
+    hosts = [f"g{number}.example" for number in range(100)]
+    large = route("x" * (3 * RESPONSE_BYTES // len(hosts)))
+    controller.hosts |= dict.fromkeys(hosts, (route("good"), large))
+    settling = asyncio.create_task(controller.settle())
+    await until(lambda: listens(controller.port))
+    assert [await get(controller.port, host, "/good") for host in hosts] == [(200, "app")] * 100
+    await settling
+
+
 async def test_restarted_agent_is_ready_at_once_beside_an_envoy_that_serves(
     controller: Controller,
 ) -> None:
@@ -136,6 +162,11 @@ async def test_restarted_agent_is_ready_at_once_beside_an_envoy_that_serves(
         controller.start_agent()
         await controller.plane.until(lambda report: bool(report.instances))
     assert set().union(*(statuses for _, statuses in rounds)) == {200}
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 async def _is_ready(port: int) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from fakes.envoy_model import make_resource
 from fakes.relay_chain import Chain, settled, versions
+from gatehouse.dataplane import features
 from gatehouse.dataplane.xds.resources import (
     CLUSTER_TYPE_URL,
     ENDPOINTS_TYPE_URL,
@@ -166,3 +167,78 @@ def test_divided_first_response_removes_no_resources() -> None:
     chain.finish()
     assert chain.envoy.has[CLUSTER_TYPE_URL] == before
     assert chain.kept == many
+
+
+MANY = ResourceSet([make_resource(CLUSTER_TYPE_URL, f"c{n}", "x" * 600_000) for n in range(4)])
+"""Resources for several responses."""
+
+
+def with_first_response(relay_restarts: bool) -> Chain:
+    """Return a chain in which the control plane is gone after the first of :data:`MANY` responses.
+
+    ``relay_restarts``: the relay was replaced, too, and Envoy has connected to the next.
+    """
+    chain = Chain()
+    chain.publish(MANY)
+    while len(chain.envoy.has[CLUSTER_TYPE_URL]) == 0:
+        assert chain.step()
+        if chain.relay.node is not None and chain.server is None:
+            chain.connect_relay()
+    chain.disconnect_relay()
+    while chain.envoy_to_relay() or chain.envoy_handles() or chain.envoy.time_out() or chain.disk():
+        pass
+    if relay_restarts:
+        chain.start_relay()
+        while chain.envoy_to_relay() or chain.envoy_handles():
+            pass
+    return chain
+
+
+def incomplete(chain: Chain) -> bool:
+    """Return whether the relay may get more."""
+    return chain.relay.incomplete
+
+
+@pytest.mark.parametrize("relay_restarts", [False, True])
+@pytest.mark.parametrize("left", [4, 1], ids=["all", "what Envoy has"])
+def test_relay_knows_whether_it_has_received_all(relay_restarts: bool, left: int) -> None:
+    """The control plane answers on the next stream, too, if it has nothing more."""
+    chain = with_first_response(relay_restarts)
+    assert len(chain.envoy.has[CLUSTER_TYPE_URL]) == 1
+    assert incomplete(chain)
+    resources = MANY.by_type[CLUSTER_TYPE_URL].values()
+    world = ResourceSet(list(resources)[:left])
+    chain.publish(world)
+    chain.connect_relay()
+    while chain.step() or chain.wait():
+        received = {name for _, name, _ in versions(chain.relay.held)}
+        assert incomplete(chain) or received == world.by_type[CLUSTER_TYPE_URL].keys()
+    assert not incomplete(chain)
+    assert chain.kept == world
+
+
+def test_new_envoy_gets_the_stored_resources_without_a_control_plane() -> None:
+    chain = settled(ResourceSet([GOOD]))
+    chain.disconnect_relay()
+    chain.start_envoy()
+    chain.start_relay()
+    chain.finish()
+    assert chain.envoy.has[CLUSTER_TYPE_URL] == {"a": (GOOD.version, "one")}
+    assert not chain.relay.incomplete
+
+
+@pytest.mark.parametrize("starting", [True, False])
+def test_envoy_that_has_not_started_does_not_serve_for_the_control_plane(starting: bool) -> None:
+    """It has resources, which an earlier control plane sent."""
+    chain = Chain()
+    chain.sidecars = (features.ENVOY_TRIALS,)
+    chain.kept = ResourceSet([GOOD])
+    chain.start_relay()
+    chain.relay.is_starting = lambda: starting
+    chain.publish(ResourceSet([BAD]))
+    while chain.relay.node is None:
+        chain.envoy_to_relay()
+    chain.connect_relay()
+    chain.finish()
+    assert chain.server is not None
+    assert chain.server.conversation.serving != starting

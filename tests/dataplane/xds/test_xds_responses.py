@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import scoped_route_pb2
 from envoy.service.discovery.v3 import discovery_pb2
@@ -282,6 +283,9 @@ def test_removed_resource_is_removed_after_its_users() -> None:
     assert client.conversation.confirmed == ResourceSet([B]).version
 
 
+IN_USE = "cannot bind '127.0.0.1:80': Address already in use"
+
+
 def _scope(text: str = "") -> XdsResource:
     proto = scoped_route_pb2.ScopedRouteConfiguration(name="s")
     proto.route_configuration.name = text
@@ -314,6 +318,50 @@ def test_relay_gets_scopes_unchanged() -> None:
     client.hears()
     assert client.last is not None
     assert client.last.resources == (_scope(),)
+
+
+@pytest.mark.parametrize(("reason", "uncertain"), [(IN_USE, set()), ("no such cipher", {"bad"})])
+def test_client_certainly_lacks_a_listener_whose_port_is_in_use(
+    reason: str, uncertain: set[str]
+) -> None:
+    client = Client(*(make_resource(LISTENER_TYPE_URL, name, "one") for name in ("good", "bad")))
+    client.ask(LISTENER_TYPE_URL)
+    client.hears()
+    client.refuse(f"Error adding/updating listener(s) bad: {reason}\n")
+    assert client.hears() == (["good"], [])
+    client.accept()
+    state = client.conversation.subscription(LISTENER_TYPE_URL)
+    assert state is not None
+    assert (set(state.rejected), state.uncertain) == ({"bad"}, uncertain)
+
+
+def test_response_says_whether_more_of_its_type_follows() -> None:
+    many = [make_resource(CLUSTER_TYPE_URL, f"c{n}", "x" * (RESPONSE_BYTES // 2)) for n in range(5)]
+    client = Client(*many)
+    client.ask(CLUSTER_TYPE_URL)
+    incomplete: list[bool] = []
+    while (response := client.conversation.next()) is not None:
+        incomplete.append(response.incomplete)
+        client.ask(CLUSTER_TYPE_URL, nonce=response.nonce)
+    assert incomplete == [True, True, False]
+
+
+def test_response_is_complete_if_the_client_has_the_rest() -> None:
+    many = [make_resource(CLUSTER_TYPE_URL, f"c{n}", "x" * (RESPONSE_BYTES // 2)) for n in range(5)]
+    client = Client(*many)
+    has = {resource.name: resource.version for resource in many[2:]}
+    client.ask(CLUSTER_TYPE_URL, versions=has)
+    response = client.conversation.next()
+    assert response is not None
+    assert (len(response.resources), response.incomplete) == (2, False)
+
+
+@pytest.mark.parametrize("incomplete", [True, False])
+def test_written_response_says_whether_it_is_incomplete(incomplete: bool) -> None:
+    response = Response(CLUSTER_TYPE_URL, "3", incomplete=incomplete)
+    written = delta.encode_delta_response(response, "version")
+    read = discovery_pb2.DeltaDiscoveryResponse.FromString(written)
+    assert delta.is_incomplete(read) == incomplete
 
 
 def test_written_response_parses_with_protobuf_library() -> None:

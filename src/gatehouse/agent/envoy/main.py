@@ -112,6 +112,7 @@ class EnvoyAgent:
         processes = sidecars.create(sidecars.ENVOY_SIDECARS, self.paths.run, drain)
         self.sidecar_manager = SidecarManager(processes, self.paths, self.relay, self._flush)
         self.gate = StartGate(self._flush)
+        self.relay.is_starting = lambda: self.gate.closed
         self.downstream = Downstream(self.relay, self._flush, self.gate.handler())
         self.server_health = ServerHealthMonitor(
             self.admin, lambda: self.relay.held, self._report_servers
@@ -231,6 +232,8 @@ class EnvoyAgent:
         stream = self.relay.stream
         if stream is None or not self.relay.serving:
             return "no configuration is confirmed to be served"
+        if self.relay.incomplete:
+            return "the control plane has not sent all of the first configuration"
         now = time.monotonic()
         return self._first.missing(stream.conversation, now, trial=self.relay.trial)
 

@@ -57,7 +57,12 @@ def is_answering_scopes(envoy: AdsSession) -> bool:
     The same for route configurations.
     """
     states = (envoy.subscription(kind) for kind in (SCOPE_TYPE_URL, ROUTES_TYPE_URL))
-    return any(state is not None and not (state.sent_once and state.idle) for state in states)
+    return any(
+        # An Envoy of an earlier agent has versions.
+        not (state.idle and (state.sent_once or state.client_versions))
+        for state in states
+        if state is not None
+    )
 
 
 def combined_nack(reasons: Mapping[str, str]) -> Nack:

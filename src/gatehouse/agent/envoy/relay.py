@@ -19,7 +19,7 @@ acknowledged when the sidecars have applied them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from envoy.config.core.v3 import base_pb2
@@ -72,6 +72,8 @@ class Relay:
         """True if the control plane believes that Envoy has what it lacks, so a new stream is
         needed.
         """
+        self.is_starting: Callable[[], bool] = lambda: False
+        """Return whether Envoy waits for its first configuration."""
         self.stream: delta.DeltaStream | None = None
         self.requests: list[DeltaRequest] = []
         """Requests to send to the control plane, in order. The caller removes them."""
@@ -121,6 +123,11 @@ class Relay:
         """Resources held for Envoy."""
         return self.cache.publication.current
 
+    @property
+    def incomplete(self) -> bool:
+        """True if the control plane has not confirmed that it has sent all for Envoy."""
+        return not self.cache.incomplete.isdisjoint(self._subscribed)
+
     def on_message(self, response: discovery_pb2.DeltaDiscoveryResponse) -> None:
         """Handle a response of the control plane."""
         type_url = response.type_url
@@ -138,7 +145,7 @@ class Relay:
         if type_url == SIDECAR_CONFIG_TYPE_URL:
             self._sidecar_resources.on_response(response.nonce, new, gone)
             return
-        self.cache.on_response(type_url, new, gone)
+        self.cache.on_response(type_url, new, gone, incomplete=delta.is_incomplete(response))
         pending = {resource.name for resource in new}.union(gone)
         self._unanswered[type_url] = UnansweredResponse(response.nonce, pending)
         self._process_reactions()
@@ -307,7 +314,7 @@ class Relay:
 
     def _versions(self, type_url: str) -> Mapping[str, str]:
         if type_url == SIDECAR_CONFIG_TYPE_URL:
-            return self._sidecar_resources.versions()
+            return self._sidecar_resources.versions(starting=self.is_starting())
         state = self._subscription(type_url)
         has = [name for name, version in state.client_versions.items() if version] if state else ()
         return self.cache.versions(type_url, self._subscribed[type_url], has)
@@ -339,7 +346,7 @@ class Relay:
                     pending.add(name)
                 elif held is None and not self.cache.unknown(type_url, name):
                     accepted.append((type_url, name))
-            elif self._has(state, name, held):
+            elif self.cache.is_held_by(state, name):
                 accepted.append((type_url, name))
             elif reason := rejection_reason(state, held):
                 reasons[name] = reason
@@ -361,14 +368,6 @@ class Relay:
         if reasons:
             request.error_detail.CopyFrom(delta.status_of(combined_nack(reasons)))
         self.requests.append(request)
-
-    def _has(self, state: Subscription, name: str, held: XdsResource | None) -> bool:
-        """Return whether Envoy has what is held for a name, which may be nothing."""
-        if held is not None:
-            return state.has(name, held.version)
-        sure = state.settled(name) and name not in state.uncertain
-        unknown = self.cache.unknown(state.type_url, name)
-        return sure and not unknown and not state.client_versions.get(name)
 
     def _drop_unsubscribed(self) -> None:
         """Drop what Envoy does not subscribe to, once it has everything that may refer to it."""

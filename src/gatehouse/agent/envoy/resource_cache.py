@@ -21,9 +21,22 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from gatehouse.agent.envoy.listener_digests import with_digests
-from gatehouse.dataplane.xds.resources import ResourceKey, ResourceSet, XdsResource
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER_TYPE_URL,
+    LISTENER_TYPE_URL,
+    SCOPE_TYPE_URL,
+    ResourceKey,
+    ResourceSet,
+    XdsResource,
+)
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
-from gatehouse.dataplane.xds.subscription import NON_WILDCARD, UNKNOWN_VERSION
+from gatehouse.dataplane.xds.subscription import NON_WILDCARD, UNKNOWN_VERSION, Subscription
+
+_WILDCARDS = frozenset({CLUSTER_TYPE_URL, LISTENER_TYPE_URL, SCOPE_TYPE_URL})
+"""Types that Envoy subscribes to by wildcard, if at all."""
+
+_REST = "gatehouse/rest"
+"""Name of no resource, for a new stream after one that ended before everything was sent."""
 
 
 class AcceptedChange(msgspec.Struct, frozen=True):
@@ -46,6 +59,8 @@ class ResourceCache:
         """Names by type."""
         self.received_types: set[str] = set()
         """Types for which the control plane has sent a response."""
+        self.incomplete: set[str] = set()
+        """Types of which the control plane may send more."""
         self.changes: list[AcceptedChange] = []
         """Changes to store, in order. The caller removes them."""
 
@@ -58,8 +73,25 @@ class ResourceCache:
         nothing = self.get(type_url, name) is None
         return nothing and not self.publication.is_absent(type_url, name)
 
-    def on_response(self, type_url: str, new: list[XdsResource], removed: list[str]) -> None:
-        """Apply a response of the control plane. Listeners get digests."""
+    def is_held_by(self, envoy: Subscription, name: str) -> bool:
+        """Return whether Envoy has what is held for a name, which may be nothing."""
+        held = self.get(envoy.type_url, name)
+        if held is not None:
+            return envoy.has(name, held.version)
+        sure = envoy.settled(name) and name not in envoy.uncertain
+        unknown = self.unknown(envoy.type_url, name)
+        return sure and not unknown and not envoy.client_versions.get(name)
+
+    def on_response(
+        self, type_url: str, new: list[XdsResource], removed: list[str], *, incomplete: bool = False
+    ) -> None:
+        """Apply a response of the control plane. Listeners get digests.
+
+        ``incomplete``: further responses have the rest of the type.
+        """
+        self.incomplete.discard(type_url)
+        if incomplete:
+            self.incomplete.add(type_url)
         left = [(type_url, name) for name in removed]
         self._hold([with_digests(resource) for resource in new], left)
         self.publication.mark_absent(
@@ -70,7 +102,11 @@ class ResourceCache:
         self.received_types.add(type_url)
 
     def invalidate(self) -> None:
-        """Drop held resources of types without a response: Envoy may have newer versions."""
+        """Drop held resources of types without a response: Envoy may have newer versions.
+
+        An earlier agent may have been replaced before it had received all of these types.
+        """
+        self.incomplete |= _WILDCARDS - self.received_types
         for type_url, named in self.publication.current.by_type.items():
             if type_url not in self.received_types:
                 self._hold((), [(type_url, name) for name in named])
@@ -164,7 +200,8 @@ class ResourceCache:
         """
         opened, accepted = self.open[type_url], self.accepted.by_type.get(type_url, {})
         wildcard = WILDCARD in subscribed
-        versions: dict[str, str] = {}
+        # The control plane answers once more if it has sent all meanwhile: this does not exist.
+        versions = {_REST: UNKNOWN_VERSION} if type_url in self.incomplete and wildcard else {}
         for name in {*accepted, *opened, *has}:
             if name in accepted and name not in opened and (wildcard or name in subscribed):
                 versions[name] = accepted[name].version

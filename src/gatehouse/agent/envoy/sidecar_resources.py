@@ -6,7 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG_TYPE_URL, ResourceKey, XdsResource
+from gatehouse.dataplane.xds.resources import (
+    SIDECAR_CONFIG_TYPE_URL,
+    TRIAL_NAME,
+    ResourceKey,
+    XdsResource,
+)
 from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
 
 
@@ -31,14 +36,18 @@ class SidecarResources:
         self._nonce = ""
         self._names: frozenset[str] = frozenset()
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions to report to the control plane, by name."""
+    def versions(self, *, starting: bool = False) -> dict[str, str]:
+        """Return the versions to report to the control plane, by name.
+
+        ``starting``: Envoy serves nothing, like one that has a trial.
+        """
         known = {
             name: resource.version
             for name, resource in self._accepted.items()
             if self.desired.get(name) == resource
         }
-        return dict.fromkeys((*self._accepted, *self.desired), UNKNOWN_VERSION) | known
+        names = (*self._accepted, *self.desired, *([TRIAL_NAME] if starting else []))
+        return dict.fromkeys(names, UNKNOWN_VERSION) | known
 
     def forget_stream(self) -> None:
         """Forget the pending response, because its stream has ended."""

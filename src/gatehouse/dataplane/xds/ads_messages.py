@@ -32,3 +32,5 @@ class Response(msgspec.Struct, frozen=True):
     nonce: str
     resources: tuple[XdsResource, ...] = ()
     removed: tuple[str, ...] = ()
+    incomplete: bool = False
+    """True if further responses have the rest of the type."""

@@ -387,14 +387,14 @@ class AdsSession:
     ) -> Response:
         self._nonce += 1
         copies = resources if self.names_rejections else self.scopes.copies(resources)
-        response = Response(state.type_url, str(self._nonce), copies, removed)
+        more = state.lacks_more(self._lookup(state.type_url))
+        response = Response(state.type_url, str(self._nonce), copies, removed, more)
         endpoints = self._types.get(ENDPOINTS_TYPE_URL)
         if state.type_url == CLUSTER_TYPE_URL and endpoints is not None:
             # Envoy warms a changed cluster like a new one but does not request its endpoints again.
             # Without them it would wait 15 s.
-            changed = (
+            endpoints.resend(
                 resource.name for resource in resources if state.client_versions.get(resource.name)
             )
-            endpoints.resend(changed)
         state.sent(response.nonce, resources, removed)
         return response

@@ -35,6 +35,8 @@ DELTA_METHOD = "DeltaAggregatedResources"
 INITIAL_RESPONSE = ("gatehouse", "welcome")
 """Initial metadata of a server that has accepted a call."""
 
+_INCOMPLETE = " incomplete"
+"""End of the version in a response that does not have all of its type. Only relays read it."""
 
 _HEALTH = f"type.googleapis.com/{features.HEALTH_TYPE}"
 """Type URL of a relay's requests that report the health of its Envoy."""
@@ -134,10 +136,16 @@ def parse_delta_request(message: discovery_pb2.DeltaDiscoveryRequest) -> AdsRequ
     )
 
 
+def is_incomplete(message: discovery_pb2.DeltaDiscoveryResponse) -> bool:
+    """Return whether further responses have the rest of the type."""
+    return message.system_version_info.endswith(_INCOMPLETE)
+
+
 def encode_delta_response(response: Response, version: str) -> bytes:
     """Serialise a response around the already serialised resources."""
+    suffix = _INCOMPLETE if response.incomplete else ""
     parts = [
-        protobuf_wire.field(1, version.encode()),
+        protobuf_wire.field(1, f"{version}{suffix}".encode()),
         protobuf_wire.field(4, response.type_url.encode()),
         protobuf_wire.field(5, response.nonce.encode()),
     ]

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Set
 import msgspec
 
 from gatehouse.dataplane.agent_limits import entry_bytes
-from gatehouse.dataplane.xds.nacks import Nack, RejectedResource, reasons_in, rejected_resource
+from gatehouse.dataplane.xds.nacks import (
+    Nack,
+    RejectedResource,
+    is_bind_error,
+    reasons_in,
+    rejected_resource,
+)
 from gatehouse.dataplane.xds.resources import (
     ENDPOINTS_TYPE_URL,
     ROUTES_TYPE_URL,
@@ -220,15 +226,25 @@ class Subscription:
         return tuple(resources), tuple(missing)
 
     def _needs_update(self, resource: XdsResource) -> bool:
-        name = resource.name
-        self._removals.pop(name, None)
-        rejection = self.rejected.get(name)
-        retrying = name in self._retrying
-        self._retrying.discard(name)
-        if self.has(name, resource.version):
-            self.rejected.pop(name, None)
+        self._removals.pop(resource.name, None)
+        lacks = self._lacks(resource)
+        self._retrying.discard(resource.name)
+        if self.has(resource.name, resource.version):
+            self.rejected.pop(resource.name, None)
+        return lacks
+
+    def _lacks(self, resource: XdsResource) -> bool:
+        """Return whether the client must be sent a resource."""
+        if self.has(resource.name, resource.version):
             return False
-        return retrying or rejection is None or rejection.resource.version != resource.version
+        rejection = self.rejected.get(resource.name)
+        rejects = rejection is not None and rejection.resource.version == resource.version
+        return not rejects or resource.name in self._retrying
+
+    def lacks_more(self, lookup: Lookup) -> bool:
+        """Return whether resources wait that did not fit into the last response."""
+        waiting = (lookup(name) for name in self._dirty if self.matches(name))
+        return any(resource is not None and self._lacks(resource) for resource in waiting)
 
     def _needs_not_found(self, name: str, publication: SnapshotCache) -> bool:
         """Return whether the client must be informed now that the resource does not exist.
@@ -290,7 +306,9 @@ class Subscription:
         if named or nack is None:
             self.uncertain -= expecting
         else:
-            self.uncertain |= expecting.intersection(names)
+            # Envoy certainly lacks a listener whose port it could not get.
+            unbound = {name for name, reason in bad.items() if is_bind_error(reason)}
+            self.uncertain |= expecting.intersection(names) - unbound
             self.doubted |= self.uncertain
         if certain or not names:
             self._set_absent(expecting.intersection(response.removed))

@@ -33,13 +33,6 @@ def shown(pair: dict[str, str], *, end: bool) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@pytest.fixture
-def world() -> World:
-    clusters = World()
-    clusters.gateway()
-    return clusters
-
-
 def test_expired_certificate_is_served_and_reported(world: World) -> None:
     pair = issued("a.example")
     key = world.cluster("a.example", secureServing=pair)

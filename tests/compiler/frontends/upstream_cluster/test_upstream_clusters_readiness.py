@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fakes.upstream_worlds import GATEWAY, World
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.upstream_cluster.status import MAX_NAMED_SERVERS
@@ -12,13 +10,6 @@ from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
 
 NAME = "a.example"
 ONE, TWO = "10.0.0.1:6443", "10.0.0.2:6443"
-
-
-@pytest.fixture
-def world() -> World:
-    result = World()
-    result.gateway()
-    return result
 
 
 def report(*unready: dict[str, dict[str, str]]) -> DataPlaneReport:

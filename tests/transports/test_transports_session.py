@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from fakes.agent_sessions import ABOUT, DEADLINE_SECONDS, session
 from gatehouse.dataplane.agent_limits import MAX_ERROR_CHARACTERS, MAX_UNMANAGED_FILES
 from gatehouse.transports.agents.session import (
     AGENT_RETRIES,
@@ -21,28 +18,14 @@ from gatehouse.transports.agents.session import (
     FileFetched,
     HasFiles,
     HasVersion,
-    Health,
     Publish,
     Reconnected,
     Register,
     Restarted,
     Send,
-    SeparateEndpoints,
     StreamClosed,
     StreamOpen,
 )
-
-DEADLINE_SECONDS = 60.0
-ABOUT = Register("id", "nginx/1.31.3", features=frozenset({"endpoints"}))
-PLUS_NAME = "nginx/1.29.3 (nginx-plus-r36)"
-FIELD = Register("id", "nginx/1.31.3", main_file="/n.conf", reports_files=True)
-STOPPED = Register("id", "nginx/1.31.3", problem="no master", reports_files=True)
-PLUS = Register("id", PLUS_NAME, features=frozenset({"api-action", "configuration"}))
-
-
-def session() -> AgentSession:
-    numbers = itertools.count(1)
-    return AgentSession(lambda: f"c{next(numbers)}", DEADLINE_SECONDS)
 
 
 def connected(version: str = "v1") -> AgentSession:
@@ -262,109 +245,6 @@ def test_nothing_is_sent_after_withdrawal() -> None:
     assert state.wake_at is None
 
 
-V1 = Publish("v1", lambda: SeparateEndpoints("f1", (("a", "a1"), ("b", "b1"))))
-V2 = Publish("v2", lambda: SeparateEndpoints("f1", (("a", "a1"), ("b", "b2"))))
-V3 = Publish("v3", lambda: SeparateEndpoints("f2", (("a", "a1"),)))
-
-
-def apart(version: Publish = V1) -> AgentSession:
-    """Return the session of an instance that has the files of ``version`` and no servers yet."""
-    state = session()
-    for event in (version, Reconnected(PLUS), StreamOpen(1)):
-        state.receive(event, 0.0)
-    assert state.receive(ApplyResponse("c1"), 0.0) == [Send(1, version.version, "c2", "a")]
-    return state
-
-
-def test_servers_are_sent_one_upstream_at_a_time_after_files() -> None:
-    state = apart()
-    assert state.receive(ApplyResponse("c2"), 1.0) == [Send(1, "v1", "c3", "b")]
-    assert state.confirmed == ""
-    assert state.receive(ApplyResponse("c3"), 1.0) == []
-    assert (state.confirmed, state.sent_version, state.wake_at) == ("v1", "v1", None)
-
-
-def test_only_changed_upstreams_are_sent_when_files_are_equal() -> None:
-    state = apart()
-    for correlation in ("c2", "c3"):
-        state.receive(ApplyResponse(correlation), 1.0)
-    assert state.receive(V2, 2.0) == [Send(1, "v2", "c4", "b")]
-    assert state.receive(V1, 3.0) == []
-    # What was on its way to the other version came between.
-    assert state.receive(ApplyResponse("c4"), 4.0) == [Send(1, "v1", "c5", "b")]
-    assert state.confirmed == ""
-    state.receive(ApplyResponse("c5"), 5.0)
-    assert state.confirmed == "v1"
-
-
-def test_all_upstreams_are_sent_after_new_files() -> None:
-    state = apart()
-    for correlation in ("c2", "c3"):
-        state.receive(ApplyResponse(correlation), 1.0)
-    assert state.receive(V3, 2.0) == [Send(1, "v3", "c4", "")]
-    assert state.receive(ApplyResponse("c4"), 3.0) == [Send(1, "v3", "c5", "a")]
-    state.receive(ApplyResponse("c5"), 4.0)
-    assert state.confirmed == "v3"
-
-
-def test_rejected_upstream_does_not_block_others() -> None:
-    state = apart()
-    assert state.receive(ApplyResponse("c2", "no such upstream"), 1.0) == [Send(1, "v1", "c3", "b")]
-    assert state.receive(ApplyResponse("c3"), 1.5) == []
-    assert (state.confirmed, state.error) == ("", "upstream a: no such upstream")
-    assert state.wake_at == 2.0
-    assert state.receive(Elapsed(), 2.0) == [Send(1, "v1", "c4", "a")]
-    state.receive(ApplyResponse("c4", "still not"), 2.0)
-    assert state.wake_at == 4.0
-    state.receive(Elapsed(), 4.0)
-    state.receive(ApplyResponse("c5"), 4.0)
-    assert (state.confirmed, state.error) == ("v1", "")
-
-
-def test_servers_are_not_sent_after_rejected_files() -> None:
-    state = session()
-    for event in (V1, Reconnected(PLUS), StreamOpen(1)):
-        state.receive(event, 0.0)
-    assert state.receive(ApplyResponse("c1", "no such directive"), 0.0) == []
-    assert state.receive(Elapsed(), 1.0) == [Send(1, "v1", "c2", "")]
-
-
-def test_servers_are_sent_when_files_are_reported() -> None:
-    state = session()
-    for event in (V1, Reconnected(PLUS), HasVersion("f1")):
-        state.receive(event, 0.0)
-    assert state.receive(StreamOpen(1), 0.0) == [Send(1, "v1", "c1", "a")]
-
-
-def test_all_servers_are_sent_on_new_connection() -> None:
-    state = apart()
-    for correlation in ("c2", "c3"):
-        state.receive(ApplyResponse(correlation), 1.0)
-    state.receive(StreamClosed(1), 2.0)
-    for event in (Reconnected(PLUS), HasVersion("f1")):
-        state.receive(event, 3.0)
-    assert state.receive(StreamOpen(2), 3.0) == [Send(2, "v1", "c4", "a")]
-    assert state.confirmed == ""
-
-
-@pytest.mark.parametrize(
-    "about",
-    [
-        ABOUT,
-        Register("id", "nginx/1.31.3", features=frozenset({"api-action"})),
-        Register("id", PLUS_NAME),
-        Register("id", PLUS_NAME, features=frozenset({"api-action", "endpoints"})),
-    ],
-)
-def test_endpoints_are_sent_as_files_without_api_actions(about: Register) -> None:
-    state = session()
-    state.receive(V1, 0.0)
-    state.receive(Reconnected(about), 0.0)
-    assert state.receive(StreamOpen(1), 0.0) == [Send(1, "v1", "c1", "")]
-    assert state.receive(ApplyResponse("c1"), 0.0) == []
-    assert state.confirmed == "v1"
-
-
 def test_unmanaged_files_are_remembered_up_to_a_limit() -> None:
     state = session()
     state.receive(HasFiles(("/etc/nginx/mime.types",)), 0.0)
@@ -387,115 +267,3 @@ def test_attempt_is_incremented_by_each_failed_file_request() -> None:
     state.receive(Elapsed(), 4.0 + DEADLINE_SECONDS)
     state.receive(Elapsed(), 5.0 + 2 * DEADLINE_SECONDS)
     assert state.attempt == 3
-
-
-ABOUTS = st.sampled_from([Register("", ""), ABOUT, PLUS, FIELD, STOPPED])
-
-EVENTS: st.SearchStrategy[AgentEvent] = st.one_of(
-    st.sampled_from([Publish(""), Publish("v4"), V1, V2, V3]),
-    st.builds(Register, st.sampled_from(["", "id"]), st.just("p")),
-    ABOUTS,
-    st.builds(Reconnected, ABOUTS),
-    st.builds(Health, st.sampled_from(["", "dead"])),
-    st.just(HasFiles(("/mime.types",))),
-    st.builds(Restarted, ABOUTS),
-    st.builds(HasVersion, st.sampled_from(["", "v1", "v2", "f1", "f2"])),
-    st.builds(StreamOpen, st.integers(1, 5)),
-    st.builds(StreamClosed, st.integers(1, 5)),
-    st.builds(
-        ApplyResponse, st.sampled_from([f"c{n}" for n in range(1, 8)]), st.sampled_from(["", "x"])
-    ),
-    st.just(Elapsed()),
-)
-
-
-@given(st.lists(st.tuples(EVENTS, st.floats(0.0, 90.0)), max_size=40))
-def test_invariants_hold_for_any_history(history: list[tuple[AgentEvent, float]]) -> None:
-    """Never two requests at once, never a stale version, and always a way to the desired one."""
-    state, now = session(), 0.0
-    sent: dict[str, str] = {}
-    for event, pause in history:
-        now += pause
-        busy = state.in_flight
-        effects = state.receive(event, now)
-        sends = [effect for effect in effects if isinstance(effect, Send)]
-        for send in sends:
-            assert send.version == state.desired
-            assert send.generation == state.generation != 0
-            assert send.correlation not in sent
-            sent[send.correlation] = send.version
-        assert len(sends) <= 1
-        if sends and busy is not None:
-            assert state.in_flight is not busy
-        assert not (state.problem and (sends or state.confirmed))
-        if state.generation and state.desired and state.confirmed != state.desired:
-            assert state.wake_at is not None or not state.about.nginx_id or state.problem
-    _converges(state, now)
-
-
-def _converges(state: AgentSession, now: float) -> None:
-    state.receive(Publish("last", lambda: SeparateEndpoints("f1", (("a", "a1"), ("c", "c1")))), now)
-    state.receive(Register("id", "p"), now)
-    state.receive(Health(""), now)
-    state.receive(HasFiles(()), now)
-    state.receive(StreamOpen(100), now)
-    for _ in range(8):
-        request = state.in_flight
-        if request is not None:
-            state.receive(ApplyResponse(request.correlation), now)
-    assert state.confirmed == "last"
-    assert state.wake_at is None
-
-
-STEPS = st.sampled_from([V1, V2, V3, "done", "refused", "lost", "wait"])
-
-
-@given(st.lists(STEPS, max_size=40))
-def test_version_is_confirmed_only_with_files_and_servers(
-    history: list[Publish | str],
-) -> None:
-    """Holds if requests are executed, rejected, or executed with a lost response."""
-    state, now, stream = session(), 0.0, 0
-    versions = {file_set.version: file_set.separate_endpoints() for file_set in (V1, V2, V3)}
-    has: dict[str, str] = {}
-
-    def carry_out(send: Send) -> None:
-        parts = versions[send.version]
-        assert parts is not None
-        if send.upstream:
-            has[send.upstream] = dict(parts.upstreams)[send.upstream]
-        else:
-            # Upstreams of other files have whatever they had.
-            has[""] = parts.files
-
-    request: Send | None = None
-    for step in ["lost", *history, *(["done", "wait"] * 8)]:
-        now += 1.0
-        events: list[AgentEvent] = []
-        if isinstance(step, Publish):
-            events = [step]
-        elif step == "wait":
-            now += AGENT_RETRIES.maximum if request is None else 0.0
-            events = [Elapsed()]
-        elif step == "lost":
-            if request is not None:
-                carry_out(request)
-            stream += 1
-            events = [StreamClosed(stream - 1), Reconnected(PLUS), StreamOpen(stream)]
-            request = None
-        elif request is not None:
-            if step == "done":
-                carry_out(request)
-            events = [ApplyResponse(request.correlation, "" if step == "done" else "no")]
-            request = None
-        for event in events:
-            for effect in state.receive(event, now):
-                if isinstance(effect, Send):
-                    assert request is None
-                    request = effect
-        if state.desired and state.confirmed == state.desired:
-            parts = versions[state.desired]
-            assert parts is not None
-            expected = {"": parts.files, **dict(parts.upstreams)}
-            assert {part: has.get(part) for part in expected} == expected
-    assert state.confirmed == state.desired

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+import pytest
 import yaml
 
 from fakes import patience
@@ -56,8 +59,21 @@ ports: [{name: http, port: 9000, protocol: TCP}]
 endpoints: [{addresses: [127.0.0.1]}]
 """
 
+ROUTE = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata:
+  {name: r, namespace: ns, generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  parentRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: gw}]
+  hostnames: [a.example]
+  rules:
+  - matches: [{path: {type: PathPrefix, value: /}}]
+    backendRefs: [{group: "", kind: Service, name: app, port: 80, weight: 1}]
+"""
 
 GATEWAY: Key = ("Gateway", "ns", "gw")
+HTTP_ROUTE: Key = ("HTTPRoute", "ns", "r")
 
 
 class Fleet:
@@ -159,3 +175,13 @@ class Story:
             looks = looks + 1 if passes == self.loop.passes else 0
             passes = self.loop.passes
             await patience.pause()
+
+
+@pytest.fixture
+async def story() -> AsyncIterator[Story]:
+    story = Story()
+    task = asyncio.create_task(story.loop.run())
+    yield story
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

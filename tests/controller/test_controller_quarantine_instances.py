@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.quarantine_loop import to_publish
+from fakes.quarantine_loop import settle, to_publish
 from fakes.search_world import BAD, World, origin, served
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.controller.quarantines import process_report
@@ -46,7 +46,7 @@ def test_object_that_one_of_three_instances_rejects_is_left_out_everywhere(order
     instances = {name: Instance(name, picky=name == "b") for name in order}
     versions: list[str] = []
 
-    def settle() -> None:
+    def settle_all() -> None:
         for _ in range(50):
             compiled = world.compile()
             world.serving = to_publish(world.quarantine, compiled)
@@ -64,9 +64,9 @@ def test_object_that_one_of_three_instances_rejects_is_left_out_everywhere(order
         raise AssertionError("the quarantine does not settle")
 
     world.routes = {"old": ("", "")}
-    settle()
+    settle_all()
     world.routes |= {"bad": (BAD, ""), "new": ("", "")}
-    settle()
+    settle_all()
     assert world.left_out == {"HTTPRoute bad"}
     assert served(world.serving) == {"old", "new"}
     assert {instance.confirmed for instance in instances.values()} == {versions[-1]}
@@ -74,38 +74,25 @@ def test_object_that_one_of_three_instances_rejects_is_left_out_everywhere(order
     assert finding.reason == "match rejected by nginx/1.31.3: bad"
 
 
-class Envoy:
-    """An instance that rejects resources and serves the rest of each version."""
+def settle_envoy(
+    world: World, rejects: Callable[[ir.GatewayConfiguration], list[Rejection]]
+) -> None:
+    """Publish to an instance that rejects resources and serves the rest of each version."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def test(gateway: ir.GatewayConfiguration, version: str) -> InstanceReport:
+        world.serving = gateway
+        rejected = tuple(rejects(gateway))
+        return InstanceReport("e", version, version, proxy="envoy/1", rejected=rejected)
 
-    def settle(self, rejects: Callable[[ir.GatewayConfiguration], list[Rejection]]) -> None:
-        """Publish until nothing changes."""
-        world = self.world
-        for _ in range(50):
-            compiled = world.compile()
-            world.serving = to_publish(world.quarantine, compiled)
-            version = repr(world.serving)
-            changed = world.quarantine.published(version, world.serving, compiled)
-            if not changed:
-                rejected = tuple(rejects(world.serving))
-                report = InstanceReport("e", version, version, proxy="envoy/1", rejected=rejected)
-                changed = process_report(
-                    world.quarantine, DataPlaneReport("ns/gw", version, (report,))
-                )
-            if not changed:
-                return
-        raise AssertionError("the quarantine does not settle")
+    settle(world.quarantine, world.compile, test)
 
 
 def test_certificate_is_left_out_again_if_only_its_listener_is_rejected() -> None:
     """Envoy names a Secret once. Later it rejects listeners that use the Secret."""
     secret, listener = origin("Secret", "tls"), port_origin("ns/gw", 80)
     world = World()
-    envoy = Envoy(world)
     world.routes = {"old": ("", "")}
-    envoy.settle(lambda _: [])
+    settle_envoy(world, lambda _: [])
     world.put("Secret", "tls", BAD)
     reported: list[Origin] = []
 
@@ -115,10 +102,10 @@ def test_certificate_is_left_out_again_if_only_its_listener_is_rejected() -> Non
         reported.append(listener if reported else secret)
         return [Rejection((reported[-1],), "Failed to load certificate chain")]
 
-    envoy.settle(rejects)
+    settle_envoy(world, rejects)
     world.quarantine.verdicts.hurry(0.0)
     assert world.quarantine.retry()
-    envoy.settle(rejects)
+    settle_envoy(world, rejects)
     assert set(reported) == {secret, listener}
     assert world.left_out == {"Secret tls"}
     assert not world.quarantine.searching
@@ -126,25 +113,23 @@ def test_certificate_is_left_out_again_if_only_its_listener_is_rejected() -> Non
 
 def test_policy_is_left_out_if_a_listener_is_rejected_because_of_it() -> None:
     world = World()
-    envoy = Envoy(world)
     world.routes = {"old": ("", "")}
-    envoy.settle(lambda _: [])
+    settle_envoy(world, lambda _: [])
     world.put("ClientSettingsPolicy", "limits", BAD)
     world.routes["new"] = ("", "")
     rejection = Rejection((port_origin("ns/gw", 80),), "body_size is negative")
-    envoy.settle(lambda gateway: [rejection] if "body_size=-1" in repr(gateway) else [])
+    settle_envoy(world, lambda gateway: [rejection] if "body_size=-1" in repr(gateway) else [])
     assert world.left_out == {"ClientSettingsPolicy limits"}
     assert served(world.serving) == {"old", "new"}
 
 
 def test_policy_is_left_out_if_a_new_controller_meets_a_listener_rejected_because_of_it() -> None:
     world = World()
-    envoy = Envoy(world)
     world.put("ClientSettingsPolicy", "limits", BAD)
     world.put("NginxProxy", "parameters", "good")
     world.routes = {"old": ("", ""), "new": ("", "")}
     rejection = Rejection((port_origin("ns/gw", 80),), "body_size is negative")
-    envoy.settle(lambda gateway: [rejection] if "body_size=-1" in repr(gateway) else [])
+    settle_envoy(world, lambda gateway: [rejection] if "body_size=-1" in repr(gateway) else [])
     assert world.left_out == {"ClientSettingsPolicy limits"}
     assert served(world.serving) == {"old", "new"}
     assert world.serving.settings.nginx.error_level == "good"
@@ -153,16 +138,15 @@ def test_policy_is_left_out_if_a_new_controller_meets_a_listener_rejected_becaus
 def test_rejected_object_is_tried_again_while_a_port_is_taken() -> None:
     """A port that another program has tells nothing about objects."""
     world = World()
-    envoy = Envoy(world)
     taken = Rejection((port_origin("ns/gw", 80),), "cannot bind", transient=True)
     bad = Rejection((origin("Secret", "tls"),), "Failed to load certificate chain")
     world.routes = {"old": ("", "")}
-    envoy.settle(lambda _: [taken])
+    settle_envoy(world, lambda _: [taken])
     world.put("Secret", "tls", BAD)
-    envoy.settle(lambda gateway: [bad, taken] if gateway.certificates else [taken])
+    settle_envoy(world, lambda gateway: [bad, taken] if gateway.certificates else [taken])
     assert world.left_out == {"Secret tls"}
     world.quarantine.verdicts.hurry(0.0)
     assert world.quarantine.retry()
-    envoy.settle(lambda _: [taken])
+    settle_envoy(world, lambda _: [taken])
     assert world.left_out == set()
     assert not world.quarantine.searching

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from fakes import patience
 from fakes.durations import pace
+from fakes.envoy_agent import envoys
 from fakes.envoy_running import get
 from fakes.patience import until
 from fakes.quarantined_envoy import BAD, KEY, Controller, controller_with_envoy, route
@@ -136,6 +139,19 @@ async def test_controller_restarted_during_the_first_search_starts_envoy_after_t
         await controller.settle(trials=2)
         await controller.restart()
         await controller.plane.until(lambda report: bool(report.instances))
+        await controller.settle()
+    assert set().union(*(statuses for _, statuses in rounds)) == {0, 200}
+
+
+async def test_envoy_killed_during_the_first_search_waits_again(
+    controller: Controller, tmp_path: Path
+) -> None:
+    with_bad_route(controller, shared=True)
+    async with asked(controller) as rounds:
+        await controller.settle(trials=2)
+        (envoy,) = envoys(tmp_path)
+        os.kill(envoy, signal.SIGKILL)
+        await until(lambda: envoys(tmp_path) not in ([], [envoy]))
         await controller.settle()
     assert set().union(*(statuses for _, statuses in rounds)) == {0, 200}
 

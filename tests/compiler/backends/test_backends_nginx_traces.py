@@ -158,8 +158,8 @@ FORWARD = ir.Forward((ir.Backend("c"),))
     [
         (FORWARD, None, 1),
         (FORWARD, Basic("realm", "users"), 1),
-        # The first attempt and two retries.
-        (msgspec.structs.replace(FORWARD, retry=ir.Retry(2, codes=(502,))), None, 3),
+        # The first attempt, those that another one follows, the last one, and both failures.
+        (msgspec.structs.replace(FORWARD, retry=ir.Retry(2, codes=(502,))), None, 5),
         # The check of the credentials, and the response after it.
         (ir.Redirect(), Basic("realm", "users"), 2),
     ],

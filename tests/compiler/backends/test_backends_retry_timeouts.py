@@ -18,7 +18,7 @@ from fakes.authorized_traffic import served
 from fakes.durations import be_slow
 from fakes.one_route import BACKEND
 from gatehouse.compiler.backends.nginx.directives import Directive
-from gatehouse.compiler.backends.nginx.retry_deadlines import RetryDeadline, at_least
+from gatehouse.compiler.backends.nginx.retry_selection import RetrySelection, at_least
 
 RUNNERS = [
     pytest.param(
@@ -116,14 +116,21 @@ def test_pattern_matches_times_that_are_not_less(least: int, time: int) -> None:
 def test_only_timeouts_below_that_of_an_attempt_have_a_location(
     attempt_seconds: float, steps: tuple[int, ...]
 ) -> None:
-    assert RetryDeadline("s", "@r", 8.0, attempt_seconds, 2).steps == steps
+    assert RetrySelection("@r", 8.0, attempt_seconds, 2).steps == steps
 
 
-def paused(deadline: RetryDeadline, time: str) -> float:
+def onward_of(following: Directive) -> str:
+    """Return the value for requests that are sent again."""
+    rows = [row for row in following.block or () if isinstance(row, Directive) and row.arguments]
+    return rows[0].arguments[0]
+
+
+def paused(deadline: RetrySelection, time: str) -> float:
     """Return the pause after a failure at this time of a request, in seconds."""
-    _, _, pause = deadline.maps()
+    following, *_, pause = deadline.maps()
     assert pause.arguments[0] == "$request_time"
-    assert deadline.after_failure == f'"@r_${{{pause.arguments[1].removeprefix("$")}}}"'
+    assert deadline.after_failure == f'"@r_${{{following.arguments[1].removeprefix("$")}}}"'
+    assert onward_of(following) == f'"${{{pause.arguments[1].removeprefix("$")}}}"'
     _volatile, *rows = (row for row in pause.block or () if isinstance(row, Directive))
     for row in rows:
         pattern = row.name.strip('"').removeprefix("~").replace("\\\\", "\\")
@@ -145,7 +152,7 @@ def paused(deadline: RetryDeadline, time: str) -> float:
 def test_pause_is_no_longer_than_the_parts_of_the_timeout_that_are_left(
     backoff: float, pauses: dict[str, float]
 ) -> None:
-    deadline = RetryDeadline("s", "@r", 8.0, 0.0, 2, backoff)
+    deadline = RetrySelection("@r", 8.0, 0.0, 2, backoff)
     assert {time: paused(deadline, time) for time in pauses} == pauses
 
 
@@ -156,7 +163,8 @@ def test_pause_is_no_longer_than_the_parts_of_the_timeout_that_are_left(
 def test_only_pauses_that_can_exceed_what_is_left_have_a_location_for_each_part(
     backoff: float, parts: list[int]
 ) -> None:
-    deadline = RetryDeadline("s", "@r", 8.0, 0.0, 2, backoff)
+    deadline = RetrySelection("@r", 8.0, 0.0, 2, backoff)
     assert list(deadline.pauses) == [f"@r_paused_{part}" for part in parts]
     # Without a pause a failure leads to the next attempt.
-    assert (deadline.after_failure == deadline.onward) == (not parts)
+    onward = onward_of(deadline.maps()[0]).strip('"')
+    assert (deadline.onward == f'"@r_{onward}"') == (not parts)

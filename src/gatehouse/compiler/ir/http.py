@@ -126,8 +126,17 @@ class Mirror(msgspec.Struct, frozen=True):
     """``numerator / denominator`` is the share of requests that is copied."""
 
 
+IDEMPOTENT_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE")
+"""Methods whose requests may be repeated, whatever became of the first (RFC 9110, 9.2.2)."""
+
+
 class Retry(msgspec.Struct, frozen=True):
-    """Retries of a request after a connection failure, a timeout or one of the status codes."""
+    """Retries of a request after a connection failure, a timeout or one of the status codes.
+
+    Without an idempotent method, a request is sent again only after one of the status codes, or if
+    no backend has received it: a backend may have processed it before the connection or the time
+    ended.
+    """
 
     attempts: int
     """Number of retries after the first attempt."""

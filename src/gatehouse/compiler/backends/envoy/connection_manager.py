@@ -33,6 +33,7 @@ from gatehouse.compiler.backends.envoy import (
     quoting,
     request_counts,
     request_log,
+    retries,
     route_filters,
     session_persistence,
     traces,
@@ -51,12 +52,9 @@ HEADERS_KB = 256
 _CLAIMS_OF_CLIENTS = ("forwarded", "http2-settings")
 """Headers that only proxies may send to backends, and that Envoy would pass on."""
 
-_RETRY_HEADER = "x-gh-retry-on"
-"""Failures after which the router repeats the request, besides those of the route's policy."""
-
 _INTERNAL = (
     names.SCOPE_HEADER,
-    _RETRY_HEADER,
+    retries.RETRY_HEADER,
     traces.SAMPLE_HEADER,
     *client_headers.COPIES,
     *_CLAIMS_OF_CLIENTS,
@@ -213,6 +211,7 @@ def _early_headers(
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
     mutations = [
         headers.without_prefix(headers.ENVOY_PREFIX),
+        _Mutation(remove=retries.RETRY_HEADER),
         *client_headers.copy_mutations(),
         # Envoy believes it if client addresses come from X-Forwarded-For, also of untrusted peers.
         _Mutation(remove="x-forwarded-proto"),
@@ -266,7 +265,7 @@ def _forwarded(port: int, edge: DataPlaneSettings) -> header_mutation_pb2.Header
     mutations = [
         headers.without_prefix(headers.ENVOY_PREFIX),
         # The router removes it.
-        _Mutation(append=headers.option("x-envoy-retry-on", f"%REQ({_RETRY_HEADER})%")),
+        _Mutation(append=headers.option("x-envoy-retry-on", f"%REQ({retries.RETRY_HEADER})%")),
         *(_Mutation(remove=name) for name in _INTERNAL),
     ]
     mutations += [

@@ -1,15 +1,26 @@
-"""Retries: the policy of a route, and the default for failures that are safe to retry."""
+"""Retries: the policy of a route, and the default for failures that are safe to retry.
+
+Policies repeat requests that no backend has received, or to which a backend has answered with a
+code. A header adds lost connections and timeouts of attempts for requests with idempotent methods.
+"""
 
 from __future__ import annotations
 
+from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
+from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 
-from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.envoy import headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.ir import http as ir
 
-_FAILURES = "connect-failure,refused-stream,reset"
+RETRY_HEADER = "x-gh-retry-on"
+"""Failures after which the router repeats the request, besides those of the route's policy."""
+
+_UNSENT = "connect-failure,refused-stream"
+_FAILURES = f"{_UNSENT},reset-before-request"
 _OTHER_SELECTIONS = 32
 """Number of times that a retry selects again while it meets an endpoint that was tried. An endpoint
 that refuses connections has the fewest requests, and is the choice of three in four selections
@@ -18,11 +29,7 @@ beside one that works."""
 
 def safe_policy() -> components.RetryPolicy:
     """Return the default policy: retry requests that no backend has received."""
-    return elsewhere(
-        components.RetryPolicy(
-            retry_on="connect-failure,refused-stream", num_retries=wrap_number(2)
-        )
-    )
+    return elsewhere(components.RetryPolicy(retry_on=_UNSENT, num_retries=wrap_number(2)))
 
 
 def retry_policy(retry: ir.Retry | None, attempt: float) -> components.RetryPolicy | None:
@@ -41,6 +48,16 @@ def retry_policy(retry: ir.Retry | None, attempt: float) -> components.RetryPoli
     proto.retry_back_off.base_interval.CopyFrom(pause)
     proto.retry_back_off.max_interval.CopyFrom(quoting.duration_of(max(2 * retry.backoff, 0.001)))
     return elsewhere(proto)
+
+
+def repeating() -> extension_pb2.TypedExtensionConfig:
+    """Return the filter that has the router repeat a request after each of these failures."""
+    option = headers.option(RETRY_HEADER, "reset")
+    mutations = header_mutation_pb2.Mutations(
+        request_mutations=[mutation_rules_pb2.HeaderMutation(append=option)]
+    )
+    proto = header_mutation_pb2.HeaderMutation(mutations=mutations)
+    return extension_pb2.TypedExtensionConfig(name="gh.retry", typed_config=packed(proto))
 
 
 def elsewhere(proto: components.RetryPolicy) -> components.RetryPolicy:

@@ -11,13 +11,9 @@ from collections.abc import Sequence
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.common.matching.v3 import extension_matcher_pb2
-from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from envoy.extensions.filters.http.composite.v3 import composite_pb2
-from envoy.type.matcher.v3 import http_inputs_pb2
 from google.protobuf import any_pb2
-from google.protobuf.message import Message
-from xds.core.v3 import extension_pb2 as xds_extension_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
 from gatehouse.compiler.backends.envoy import (
@@ -25,8 +21,10 @@ from gatehouse.compiler.backends.envoy import (
     challenges,
     claim_headers,
     external_auth,
+    filter_matchers,
     rate_limits,
     request_log,
+    retries,
     session_persistence,
 )
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
@@ -56,7 +54,8 @@ def idle() -> extension_matcher_pb2.ExtensionWithMatcher:
         name="composite", typed_config=packed(composite_pb2.Composite())
     )
     return extension_matcher_pb2.ExtensionWithMatcher(
-        extension_config=composite, xds_matcher=matcher_pb2.Matcher(on_no_match=_skip())
+        extension_config=composite,
+        xds_matcher=matcher_pb2.Matcher(on_no_match=filter_matchers.skip_filter()),
     )
 
 
@@ -80,36 +79,47 @@ def apply_filters(proto: components.Route, context: EnvoyRouteContext, route: ir
         objects = ", ".join(dict.fromkeys(str(snippet.origin) for snippet in route.snippets))
         raise InvalidValueError(f"{objects}: snippets in NGINX syntax are not supported by Envoy")
     filters = rate_limits.rate_limit_filters(route.settings.rates)
-    if route.external_auth is not None:
+    checks = authentication.authentication_filters(context, route)
+    retry = route.action.retry if isinstance(route.action, ir.Forward) else None
+    if route.external_auth is None:
+        if retry is not None:
+            _run(proto, AUTHORIZATION_FILTER, (), retry)
+        _run(proto, GUARD_FILTER, [*filters, *checks])
+    else:
         # After a filter that waits for a response, Envoy skips the others of its list.
         _run(proto, AUTHORIZATION_FILTER, [*filters, external_auth.check(route.external_auth)])
-        filters = external_auth.after_check(route.external_auth)
-    _run(
-        proto,
-        GUARD_FILTER,
-        [*filters, *authentication.authentication_filters(context, route)],
-    )
+        _run(proto, GUARD_FILTER, [*external_auth.after_check(route.external_auth), *checks], retry)
     challenges.apply_challenge(proto, route.authentication)
     if claims := authentication.claims_by_header(route):
         proto.typed_per_filter_config[claim_headers.CLAIMS_FILTER].CopyFrom(
             claim_headers.per_route_config(claims)
         )
-    size = route.settings.client.body_size
+    action, size = route.action, route.settings.client.body_size
     if size and _is_enforced(route.settings.client):
         proto.typed_per_filter_config[BODY].CopyFrom(_own(_buffer_unknown_length(size)))
-    action = route.action
     if isinstance(action, ir.Forward) and action.persistence is not None:
         config = session_persistence.session_filter(action.persistence)
         proto.typed_per_filter_config[session_persistence.STATEFUL_SESSION_FILTER].CopyFrom(config)
 
 
 def _run(
-    proto: components.Route, place: str, filters: Sequence[extension_pb2.TypedExtensionConfig]
+    proto: components.Route,
+    place: str,
+    filters: Sequence[extension_pb2.TypedExtensionConfig],
+    retry: ir.Retry | None = None,
 ) -> None:
-    """Run filters of a route in the place of a filter of every chain."""
-    if filters:
-        own = matcher_pb2.Matcher(on_no_match=_execute(filters))
-        proto.typed_per_filter_config[place].CopyFrom(_own(own))
+    """Run filters of a route in the place of a filter of every chain.
+
+    ``retry``: the retries of the route, in the place that has no filter that counts requests.
+    """
+    if retry is not None:
+        first = retries.repeating()
+        own = filter_matchers.for_methods(ir.IDEMPOTENT_METHODS, first, filters)
+    elif filters:
+        own = matcher_pb2.Matcher(on_no_match=filter_matchers.run_filters(filters))
+    else:
+        return
+    proto.typed_per_filter_config[place].CopyFrom(_own(own))
 
 
 def _is_enforced(client: ClientSettings) -> bool:
@@ -121,35 +131,18 @@ def _own(matcher: matcher_pb2.Matcher) -> any_pb2.Any:
     return packed(extension_matcher_pb2.ExtensionWithMatcherPerRoute(xds_matcher=matcher))
 
 
-def _execute(filters: Sequence[extension_pb2.TypedExtensionConfig]) -> matcher_pb2.Matcher.OnMatch:
-    """Run filters one after the other."""
-    action = composite_pb2.ExecuteFilterAction()
-    action.filter_chain.typed_config.extend(filters)
-    return _action(action)
-
-
-def _skip() -> matcher_pb2.Matcher.OnMatch:
-    return _action(skip_action_pb2.SkipFilter())
-
-
-def _action(message: Message) -> matcher_pb2.Matcher.OnMatch:
-    proto = xds_extension_pb2.TypedExtensionConfig(name="action", typed_config=packed(message))
-    return matcher_pb2.Matcher.OnMatch(action=proto)
-
-
 def _buffer_unknown_length(size: int) -> matcher_pb2.Matcher:
     """Buffer bodies of unknown length, except bidirectional streams."""
     buffer = extension_pb2.TypedExtensionConfig(
         name=_BUFFER, typed_config=packed(buffer_pb2.Buffer(max_request_bytes=wrap_number(size)))
     )
-    proto = matcher_pb2.Matcher(on_no_match=_execute([buffer]))
+    proto = matcher_pb2.Matcher(on_no_match=filter_matchers.run_filters([buffer]))
     calls = ("content-type", "application/grpc")
     for name, prefix in (("content-length", ""), ("upgrade", ""), calls):
-        predicate = proto.matcher_list.matchers.add(on_match=_skip()).predicate.single_predicate
-        header = http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name)
-        predicate.input.name, predicate.value_match.safe_regex.regex = name, f"(?s){prefix}.*"
-        predicate.input.typed_config.CopyFrom(packed(header))
-        predicate.value_match.safe_regex.google_re2.SetInParent()
+        predicate = proto.matcher_list.matchers.add(
+            on_match=filter_matchers.skip_filter()
+        ).predicate.single_predicate
+        filter_matchers.match_header(predicate, name, f"(?s){prefix}.*")
     return proto
 
 

@@ -1,18 +1,18 @@
-"""Retries: a chain of named locations, each tried after the one before it failed.
+"""Retries: named locations, of which NGINX chooses one after each attempt that failed.
 
 NGINX's own ``proxy_next_upstream`` never tries one endpoint twice, supports few status codes and
-has no back-off; the chain has none of these limits. Matching is not affected: only error responses
-take this path. NGINX permits ten internal redirects of a request: one leads to the route, one or
-two to each attempt.
+has no back-off; these locations have none of these limits. Matching is not affected: only error
+responses take this path. NGINX permits ten internal redirects of a request: one leads to the route,
+one or two to each attempt.
 
 With a timeout of the request, an attempt or a pause lasts no longer than until then. NGINX has no
 variables in timeouts, so that there is a location for each eighth of the timeout that may be left
-(:mod:`gatehouse.compiler.backends.nginx.retry_deadlines`).
+(:mod:`gatehouse.compiler.backends.nginx.retry_selection`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -24,7 +24,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     block,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.retry_deadlines import RetryDeadline
+from gatehouse.compiler.backends.nginx.retry_selection import FAILURES, RetrySelection
 from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteContext
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
@@ -39,9 +39,6 @@ MAX_RETRIES_WITHOUT_BACKOFF = 8
 
 _CLIENT_CLOSED = 499
 """Status code for which NGINX has no ``error_page``."""
-
-FAILURES = (502, 504)
-"""Status codes of NGINX for a failed connection and a timeout."""
 
 
 def attempts(
@@ -59,67 +56,77 @@ def attempts(
         return Body((*inner, sent))
     if retry.backoff and not context.capabilities.auth_request:
         raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
-    attempt = _Attempt(module, retry, sent)
-    name, served = f"{route.name}/{backend.cluster}/retry", _served_attempts(retry)
+    name = names.route(context.scope, f"{route.name}/{backend}/retry")
+    selection = _selection(name, action, retry)
+    attempt = _Attempt(module, selection, sent)
     # Only the first attempt copies the request and rewrites its path: both last.
     repeated = [node for node in inner if not (_is(node, "mirror") or _is(node, "rewrite"))]
-    fixed: tuple[Directive, ...] = (_REFUSED,) if retry.backoff else ()
-    if action.request_timeout:
-        prefix = names.route(context.scope, name)
-        times = action.request_timeout, action.backend_timeout
-        deadline = RetryDeadline(context.scope, prefix, *times, served, retry.backoff)
-        fixed += tuple(_until(deadline, attempt, repeated))
-        content = attempt.content(inner, deadline.after_failure)
-        return Body(content, deadline.maps(), fixed=fixed)
-    destinations = [names.route(context.scope, name, number + 1) for number in range(served)]
-    onward, locations = attempt.paused(destinations[0], destinations[0])
-    for location, next_location in zip(destinations, [*destinations[1:], ""], strict=True):
-        following, pause = attempt.paused(next_location, next_location)
-        content = attempt.content(repeated, following)
-        locations += [*pause, block("location", (location,), content)]
-    return Body(attempt.content(inner, onward), locations=tuple(locations), fixed=fixed)
+    pauses = (_delayed(*pause, selection.onward) for pause in selection.pauses.items())
+    fixed = (
+        *((_REFUSED,) if retry.backoff else ()),
+        *pauses,
+        *attempt.locations(repeated),
+        *attempt.failures(repeated),
+    )
+    return Body(attempt.content(inner, selection.after_failure), fixed=fixed)
+
+
+def retry_definitions(action: ir.Forward) -> tuple[Directive, ...]:
+    """Return the directives of ``http`` that the retries of an action need."""
+    return () if action.retry is None else _selection("", action, action.retry).maps()
+
+
+def _selection(prefix: str, action: ir.Forward, retry: ir.Retry) -> RetrySelection:
+    return RetrySelection(
+        prefix,
+        action.request_timeout,
+        action.backend_timeout if action.request_timeout else 0.0,
+        _served_attempts(retry),
+        retry.backoff,
+        tuple(sorted({*retry.codes} - {_CLIENT_CLOSED})),
+    )
 
 
 class _Attempt(msgspec.Struct, frozen=True):
     """Common parts of all attempts of a route."""
 
     module: str
-    retry: ir.Retry
+    selection: RetrySelection
     sent: Directive
 
     def content(self, nodes: Sequence[DirectiveNode], onward: str) -> tuple[DirectiveNode, ...]:
         """Return the content of a location. ``onward``: the next attempt; empty for the last."""
-        codes = sorted({*self.retry.codes, *FAILURES} - {_CLIENT_CLOSED})
+        codes = self.selection.codes
         # NGINX's own retries would multiply these.
         once = simple_directive(f"{self.module}_next_upstream", "off")
         caught = (
-            simple_directive(f"{self.module}_intercept_errors", "on"),
-            simple_directive("error_page", *map(str, codes), "=", onward),
+            *((simple_directive(f"{self.module}_intercept_errors", "on"),) if codes else ()),
+            simple_directive("error_page", *map(str, sorted({*codes, *FAILURES})), "=", onward),
         )
         own = (node for node in nodes if not _is(node, once.name))
         return (*own, once, *(caught if onward else ()), self.sent)
 
-    def paused(self, location: str, onward: str) -> tuple[str, list[Directive]]:
-        """Return where a failure leads, and the location of the pause before ``onward``, if any."""
-        if not self.retry.backoff or not onward:
-            return onward, []
-        pause = names.delayed_location(location)
-        return pause, [_delayed(pause, self.retry.backoff, onward)]
+    def locations(self, nodes: Sequence[DirectiveNode]) -> Iterator[Directive]:
+        """Yield the locations of the retries."""
+        for phase in self.selection.phases:
+            following = self.selection.after_failure if phase == "more" else ""
+            for left in self.selection.steps:
+                limited = self.selection.limited(nodes, self.module, left)
+                ended = (*self._own(nodes), *_TIMED_OUT)
+                content = self.content(limited, following) if left else ended
+                yield block("location", (self.selection.location(phase, left),), content)
 
+    def failures(self, nodes: Sequence[DirectiveNode]) -> Iterator[Directive]:
+        """Yield the locations of requests that are not sent again."""
+        for status in FAILURES:
+            content = (*self._own(nodes), simple_directive("return", str(status)))
+            yield block("location", (self.selection.failure(status),), content)
 
-def _until(
-    deadline: RetryDeadline, attempt: _Attempt, nodes: Sequence[DirectiveNode]
-) -> list[Directive]:
-    """Return the locations of the pauses and retries until a timeout of the request."""
-    pauses = deadline.pauses.items()
-    locations = [_delayed(location, seconds, deadline.onward) for location, seconds in pauses]
-    for phase in deadline.phases:
-        following = deadline.after_failure if phase == "more" else ""
-        for left in deadline.steps:
-            limited = deadline.limited(nodes, attempt.module, left)
-            content = attempt.content(limited, following) if left else (*nodes, *_TIMED_OUT)
-            locations.append(block("location", (deadline.location(phase, left),), content))
-    return locations
+    def _own(self, nodes: Sequence[DirectiveNode]) -> Iterator[DirectiveNode]:
+        """Yield the directives that have an effect on a response of NGINX itself."""
+        for node in nodes:
+            if not isinstance(node, Directive) or not node.name.startswith(f"{self.module}_"):
+                yield node
 
 
 def unsupported_retry(retry: ir.Retry) -> list[UnsupportedSetting]:

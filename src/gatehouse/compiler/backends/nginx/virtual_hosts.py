@@ -20,6 +20,7 @@ from gatehouse.compiler.backends.nginx import (
     headers,
     names,
     rate_limits,
+    retries,
     server_certificates,
     server_tls,
     session_persistence,
@@ -209,6 +210,8 @@ def _definition(directive: Directive) -> Need:
 
 
 def _needs_of_forward(action: ir.Forward, context: NginxRouteContext) -> Iterator[Need]:
+    if action.retry is not None:
+        yield from map(_definition, retries.retry_definitions(action))
     for name, shares in weighted_upstreams.upstreams_of_route(action, context.clusters).items():
         weights = tuple((cluster.name, weight) for cluster, weight in shares)
         yield UPSTREAM, name, SharedUpstream(weights)

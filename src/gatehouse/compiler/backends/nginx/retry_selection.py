@@ -1,11 +1,17 @@
-"""Retries until a timeout: names of locations by the time that is left, and the maps behind them.
+"""Selection of what follows a failed attempt: names of locations, and the maps behind them.
 
-Each location waits at most for the time in its name. NGINX chooses one at each retry and at each
-pause, so that the last of them ends an eighth of the timeout too late at most.
+A request whose method is not idempotent is sent again only if no backend has received it, or if a
+backend has answered with one of the codes. NGINX counts the bytes of a request that it has sent,
+without those of a TLS handshake, and has the time of a response's header only if there was one.
+
+With a timeout of the request, each location waits at most for the time in its name. NGINX chooses
+one at each retry and at each pause, so that the last of them ends an eighth of the timeout too late
+at most.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -13,37 +19,43 @@ import msgspec
 from gatehouse.compiler.backends.nginx import functions, names
 from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
+from gatehouse.compiler.ir import http as ir
 
 _PARTS = 8
 """Number of parts of a timeout."""
 
+FAILURES = (502, 504)
+"""Status codes of NGINX for a failed connection and a timeout."""
 
-class RetryDeadline(msgspec.Struct, frozen=True):
-    """Locations of the retries of one route."""
+_LAST_ATTEMPT = '"$request_method $upstream_status/$upstream_header_time/$upstream_bytes_sent"'
+"""Result of the last attempt. The variables list those of all attempts: ``502 : 503``."""
 
-    scope: str
-    """Scope of the maps: routes of one scope share them."""
+
+class RetrySelection(msgspec.Struct, frozen=True):
+    """Locations of the retries of one route. Routes with the same settings share the maps."""
+
     prefix: str
     """Name of the locations, without the ends that distinguish them."""
     seconds: float
-    """Timeout of the request."""
+    """Timeout of the request; 0 without one."""
     attempt_seconds: float
     """Timeout of each attempt; 0 without one."""
     retries: int
     """Maximum number of retries."""
-
     pause_seconds: float = 0.0
     """Pause before each retry; 0 without one."""
+    codes: tuple[int, ...] = ()
+    """Status codes of backends after which any request is sent again."""
 
     @property
     def onward(self) -> str:
         """The location of the next attempt, as a token that NGINX expands."""
-        return f'"{self.prefix}_${{{self._phase}}}_${{{self._left}}}"'
+        return f'"{self.prefix}_{self._attempt}"'
 
     @property
     def after_failure(self) -> str:
-        """The location of the next attempt or of the pause before it, as such a token."""
-        return f'"{self.prefix}_${{{self._pause}}}"' if self.pause_seconds else self.onward
+        """The location of the next attempt, of the pause before it, or of the failure."""
+        return f'"{self.prefix}_${{{self._next}}}"'
 
     @property
     def pauses(self) -> dict[str, float]:
@@ -67,6 +79,10 @@ class RetryDeadline(msgspec.Struct, frozen=True):
         """Return the location of a retry or a pause if so many parts of the timeout are left."""
         return f"{self.prefix}_{phase}_{left}"
 
+    def failure(self, status: int) -> str:
+        """Return the location of a request that is not sent again, for a status of NGINX."""
+        return f"{self.prefix}_{status}"
+
     def limited(
         self, nodes: Sequence[DirectiveNode], module: str, left: int
     ) -> list[DirectiveNode]:
@@ -80,20 +96,31 @@ class RetryDeadline(msgspec.Struct, frozen=True):
             seconds = min(most, float(node.arguments[0].removesuffix("ms")) / 1000)
             return msgspec.structs.replace(node, arguments=(format_time(max(seconds, 0.001)),))
 
-        return list(map(limit, nodes))
+        return list(map(limit, nodes)) if self.seconds else list(nodes)
 
     def maps(self) -> tuple[Directive, ...]:
-        """Return the maps, evaluated at each retry."""
-        left = self._by_time(self._left, {part: str(part) for part in self.steps})
-        # The statuses of all attempts before: "500 : 502".
-        more = rf"~^[^:]*(?: : [^:]*){{0,{self.retries - 2}}}$"
-        rows = [(more, "more")] if self.retries > 1 else []
-        phase = functions.function('"$upstream_status"', self._phase, *rows, ("default", "last"))
-        if not self.pause_seconds:
-            return left, phase
-        # When the timeout is over, the last attempt answers without a pause.
-        ends = {0: "last_0"} | {part: f"paused_{part}" for part in self._paused_parts}
-        return left, phase, self._by_time(self._pause, ends)
+        """Return the maps, evaluated after each failure."""
+        maps = [self._following()]
+        if self.retries > 1:
+            # The statuses of all attempts before: "500 : 502". None: NGINX itself has answered.
+            more = rf"~^[^:]+(?: : [^:]*){{0,{self.retries - 2}}}$"
+            rows = ((more, "more"), ("default", "last"))
+            maps.append(functions.function('"$upstream_status"', self._phase, *rows))
+        if self.seconds:
+            maps.append(self._by_time(self._left, {part: str(part) for part in self.steps}))
+        if self.seconds and self.pause_seconds:
+            # When the timeout is over, the last attempt answers without a pause.
+            ends = {0: "last_0"} | {part: f"paused_{part}" for part in self._paused_parts}
+            maps.append(self._by_time(self._pause, ends))
+        return tuple(maps)
+
+    def _following(self) -> Directive:
+        """Define the end of the name of the location that follows a failure."""
+        again = rf"~^(?:{'|'.join(ir.IDEMPOTENT_METHODS)}) |[ /]0?$"
+        if self.codes:
+            again += rf"| (?:{'|'.join(map(str, self.codes))})/(?:[^/]* )?[\d.]+/"
+        rows = ((again, f'"{self._retry}"'), ("~ 504/", "504"), ("default", "502"))
+        return functions.function(_LAST_ATTEMPT, self._next, *rows)
 
     def _by_time(self, variable: str, values: Mapping[int, str]) -> Directive:
         """Define a variable by the parts of the timeout that are left, the fewest first."""
@@ -108,25 +135,42 @@ class RetryDeadline(msgspec.Struct, frozen=True):
         return (*self._parts_before(self.pause_seconds)[1:], _PARTS)
 
     def _parts_before(self, seconds: float) -> tuple[int, ...]:
-        """Return the numbers of parts that are shorter than a time."""
+        """Return the numbers of parts that are shorter than a time; none without a timeout."""
+        if not self.seconds:
+            return ()
         return tuple(part for part in range(_PARTS) if self._seconds_of(part) < seconds)
 
     def _seconds_of(self, parts: int) -> float:
-        return self.seconds * parts / _PARTS
+        return self.seconds * parts / _PARTS if self.seconds else math.inf
+
+    @property
+    def _retry(self) -> str:
+        """The end of the name of the location of a retry or of the pause before it."""
+        if not self.pause_seconds:
+            return self._attempt
+        return f"${{{self._pause}}}" if self.seconds else f"paused_{_PARTS}"
+
+    @property
+    def _attempt(self) -> str:
+        """The end of the name of the location of the next attempt."""
+        phase = f"${{{self._phase}}}" if self.retries > 1 else "last"
+        return f"{phase}_${{{self._left}}}" if self.seconds else f"{phase}_{_PARTS}"
 
     @property
     def _left(self) -> str:
-        return names.variable(
-            self.scope, "retry deadline", f"{self.seconds} {self.attempt_seconds}"
-        )
+        return names.variable("retry deadline", f"{self.seconds} {self.attempt_seconds}")
 
     @property
     def _pause(self) -> str:
-        return names.variable(self.scope, "retry pause", f"{self.seconds} {self.pause_seconds}")
+        return names.variable("retry pause", f"{self.seconds} {self.pause_seconds}")
 
     @property
     def _phase(self) -> str:
-        return names.variable(self.scope, "retry phase", str(self.retries))
+        return names.variable("retry phase", str(self.retries))
+
+    @property
+    def _next(self) -> str:
+        return names.variable("retry", self._retry, str(self.codes))
 
 
 def at_least(milliseconds: int) -> str:

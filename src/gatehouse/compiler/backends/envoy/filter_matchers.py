@@ -1,0 +1,59 @@
+"""Matchers that decide by a request which HTTP filters run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from envoy.config.core.v3 import extension_pb2
+from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
+from envoy.extensions.filters.http.composite.v3 import composite_pb2
+from envoy.type.matcher.v3 import http_inputs_pb2
+from google.protobuf.message import Message
+from xds.core.v3 import extension_pb2 as xds_extension_pb2
+from xds.type.matcher.v3 import matcher_pb2
+
+from gatehouse.compiler.backends.envoy.protobufs import packed
+
+HeaderPredicate = matcher_pb2.Matcher.MatcherList.Predicate.SinglePredicate
+
+
+def run_filters(
+    filters: Sequence[extension_pb2.TypedExtensionConfig],
+) -> matcher_pb2.Matcher.OnMatch:
+    """Run filters one after the other."""
+    action = composite_pb2.ExecuteFilterAction()
+    action.filter_chain.typed_config.extend(filters)
+    return _action(action)
+
+
+def skip_filter() -> matcher_pb2.Matcher.OnMatch:
+    """Run no filter."""
+    return _action(skip_action_pb2.SkipFilter())
+
+
+def _action(message: Message) -> matcher_pb2.Matcher.OnMatch:
+    proto = xds_extension_pb2.TypedExtensionConfig(name="action", typed_config=packed(message))
+    return matcher_pb2.Matcher.OnMatch(action=proto)
+
+
+def for_methods(
+    methods: Iterable[str],
+    first: extension_pb2.TypedExtensionConfig,
+    filters: Sequence[extension_pb2.TypedExtensionConfig],
+) -> matcher_pb2.Matcher:
+    """Run filters, and another one before them for requests with some methods.
+
+    Filters that count requests must not be among them: each of the two lists has its own.
+    """
+    proto = matcher_pb2.Matcher(on_no_match=run_filters(filters) if filters else skip_filter())
+    matcher = proto.matcher_list.matchers.add(on_match=run_filters([first, *filters]))
+    match_header(matcher.predicate.single_predicate, ":method", "|".join(methods))
+    return proto
+
+
+def match_header(predicate: HeaderPredicate, name: str, pattern: str) -> None:
+    """Match requests with a header whose whole value matches a regular expression."""
+    header = http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name)
+    predicate.input.name, predicate.value_match.safe_regex.regex = name, pattern
+    predicate.input.typed_config.CopyFrom(packed(header))
+    predicate.value_match.safe_regex.google_re2.SetInParent()

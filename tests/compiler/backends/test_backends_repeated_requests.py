@@ -32,6 +32,7 @@ from fakes.loopback import free_port, loopback_network
 from fakes.one_route import BACKEND
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.settings import Attribute, RateLimit, RateLimits, Settings
 
 pytestmark = pytest.mark.process
 
@@ -303,3 +304,27 @@ async def test_every_attempt_has_the_filters_of_one_backend_reference(
             assert (await proxy.send("/a"))[0] == 503
     assert versions[::2] == versions[1::2]
     assert {*versions} == {b"1", b"2"}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("status", [None, 429, 502], ids=["default", "429", "502"])
+async def test_request_above_a_rate_limit_is_not_sent_again(
+    runner: Runner, tmp_path: Path, settings: str, status: int | None
+) -> None:
+    """NGINX rejects it with a status that may be one of the codes."""
+    pause, timeout = SETTINGS[settings]
+    backend = FailingBackend()
+    limit = RateLimit("limit", (Attribute("binary_remote_addr"),), 1, "minute", 1 << 20)
+    limited = Settings(rates=RateLimits((limit,), status))
+    retry = ir.Retry(1, (429, 500, 503), pause)
+    routes = [route_to("c", retry=retry, request_timeout=timeout, settings=limited)]
+    async with (
+        listening(backend.answer) as endpoint,
+        proxied(runner, tmp_path, routes, ir.Cluster("c", (endpoint,))) as proxy,
+    ):
+        statuses = [(await proxy.send("/500-is-no-code", method))[0] for method in ("GET", "POST")]
+    # A request is counted once, however often it is sent.
+    assert backend.attempts == {("GET", "/500-is-no-code"): 2}
+    assert statuses[0] == 500
+    assert statuses[1] in ((status,) if status else (429, 503))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import access_log, names
+from gatehouse.compiler.backends.nginx import access_log, names, rate_limits
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -21,9 +21,6 @@ _STATUS, _MESSAGE = "$gh_grpc_status", "$gh_grpc_message"
 
 _UNAVAILABLE = 503
 _NOT_FOUND = 404
-
-_LIMITED = 503
-"""NGINX's own status for a request above a rate limit."""
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -75,8 +72,7 @@ def _answered(name: str) -> tuple[Directive, ...]:
 def failure_directives(route: ir.Route) -> Iterator[Directive]:
     """Yield the directives that replace NGINX's own responses to calls of a route."""
     limits = route.settings.rates
-    if limits.limits:
-        status = limits.status or _LIMITED
+    if status := rate_limits.rejection_status(limits):
         yield simple_directive("error_page", str(status), "=", names.grpc_limit(status))
     for status in _statuses(route):
         yield simple_directive("error_page", str(status), "=", names.grpc_failure(status))
@@ -91,7 +87,7 @@ def _statuses(route: ir.Route) -> Iterable[int]:
 def limit_locations(routes: Iterable[ir.Route]) -> tuple[Directive, ...]:
     """Return the locations that answer calls above the rate limits of routes."""
     limits = (route.settings.rates for route in routes if route.serves_calls)
-    statuses = sorted({rates.status or _LIMITED for rates in limits if rates.limits})
+    statuses = sorted({rate_limits.rejection_status(rates) for rates in limits} - {0})
     message = "the rate limit of the route is exceeded"
     return tuple(
         _location(_Failure(names.grpc_limit(status), status, message, LocalReason.RATE_LIMIT))

@@ -10,6 +10,9 @@ from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir import settings as ir
 
+_REJECTED = 503
+"""NGINX's own status code for a request above a rate limit."""
+
 
 def rate_limit_zones(rates: Iterable[ir.RateLimits]) -> list[Directive]:
     """Return the zones of all valid rate limits."""
@@ -55,3 +58,8 @@ def rate_limit_directives(rates: ir.RateLimits) -> list[Directive]:
     if rates.dry_run is not None:
         directives.append(simple_directive("limit_req_dry_run", "on" if rates.dry_run else "off"))
     return directives
+
+
+def rejection_status(rates: ir.RateLimits) -> int:
+    """Return the status code of a request above a limit; 0 without limits."""
+    return (rates.status or _REJECTED) if rates.limits else 0

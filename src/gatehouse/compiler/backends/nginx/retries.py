@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import access_log, names, quoting
+from gatehouse.compiler.backends.nginx import access_log, names, quoting, rate_limits
 from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     DirectiveNode,
@@ -29,6 +29,7 @@ from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteCont
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
+from gatehouse.compiler.ir.settings import RateLimits
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.origin import NO_ORIGIN
 
@@ -57,7 +58,7 @@ def attempts(
     if retry.backoff and not context.capabilities.auth_request:
         raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
     name = names.route(context.scope, f"{route.name}/{backend}/retry")
-    selection = _selection(name, action, retry)
+    selection = _selection(name, action, retry, route.settings.rates)
     attempt = _Attempt(module, selection, sent)
     # Only the first attempt copies the request and rewrites its path: both last.
     repeated = [node for node in inner if not (_is(node, "mirror") or _is(node, "rewrite"))]
@@ -71,19 +72,26 @@ def attempts(
     return Body(attempt.content(inner, selection.after_failure), fixed=fixed)
 
 
-def retry_definitions(action: ir.Forward) -> tuple[Directive, ...]:
+def retry_definitions(
+    action: ir.Forward, retry: ir.Retry, rates: RateLimits
+) -> tuple[Directive, ...]:
     """Return the directives of ``http`` that the retries of an action need."""
-    return () if action.retry is None else _selection("", action, action.retry).maps()
+    return _selection("", action, retry, rates).maps()
 
 
-def _selection(prefix: str, action: ir.Forward, retry: ir.Retry) -> RetrySelection:
+def _selection(
+    prefix: str, action: ir.Forward, retry: ir.Retry, rates: RateLimits
+) -> RetrySelection:
+    codes = tuple(sorted({*retry.codes} - {_CLIENT_CLOSED}))
+    limit_status = rate_limits.rejection_status(rates)
     return RetrySelection(
         prefix,
         action.request_timeout,
         action.backend_timeout if action.request_timeout else 0.0,
         _served_attempts(retry),
         retry.backoff,
-        tuple(sorted({*retry.codes} - {_CLIENT_CLOSED})),
+        codes,
+        limit_status if limit_status in (*codes, *FAILURES) else 0,
     )
 
 
@@ -118,7 +126,7 @@ class _Attempt(msgspec.Struct, frozen=True):
 
     def failures(self, nodes: Sequence[DirectiveNode]) -> Iterator[Directive]:
         """Yield the locations of requests that are not sent again."""
-        for status in FAILURES:
+        for status in self.selection.failures:
             content = (*self._own(nodes), simple_directive("return", str(status)))
             yield block("location", (self.selection.failure(status),), content)
 

@@ -27,7 +27,7 @@ _PARTS = 8
 FAILURES = (502, 504)
 """Status codes of NGINX for a failed connection and a timeout."""
 
-_LAST_ATTEMPT = '"$request_method $upstream_status/$upstream_header_time/$upstream_bytes_sent"'
+_LAST_ATTEMPT = "$upstream_status/$upstream_header_time/$upstream_bytes_sent"
 """Result of the last attempt. The variables list those of all attempts: ``502 : 503``."""
 
 
@@ -46,6 +46,8 @@ class RetrySelection(msgspec.Struct, frozen=True):
     """Pause before each retry; 0 without one."""
     codes: tuple[int, ...] = ()
     """Status codes of backends after which any request is sent again."""
+    limit_status: int = 0
+    """Status code of NGINX for a request above a rate limit, if it is one of the codes; else 0."""
 
     @property
     def onward(self) -> str:
@@ -78,6 +80,11 @@ class RetrySelection(msgspec.Struct, frozen=True):
     def location(self, phase: str, left: int) -> str:
         """Return the location of a retry or a pause if so many parts of the timeout are left."""
         return f"{self.prefix}_{phase}_{left}"
+
+    @property
+    def failures(self) -> list[int]:
+        """The status codes of NGINX for requests that are not sent again."""
+        return sorted({*FAILURES, self.limit_status} - {0})
 
     def failure(self, status: int) -> str:
         """Return the location of a request that is not sent again, for a status of NGINX."""
@@ -119,8 +126,13 @@ class RetrySelection(msgspec.Struct, frozen=True):
         again = rf"~^(?:{'|'.join(ir.IDEMPOTENT_METHODS)}) |[ /]0?$"
         if self.codes:
             again += rf"| (?:{'|'.join(map(str, self.codes))})/(?:[^/]* )?[\d.]+/"
-        rows = ((again, f'"{self._retry}"'), ("~ 504/", "504"), ("default", "502"))
-        return functions.function(_LAST_ATTEMPT, self._next, *rows)
+        rows = [(again, f'"{self._retry}"'), ("~ 504/", "504"), ("default", "502")]
+        request = "$request_method"
+        if self.limit_status:
+            # NGINX checks the limits of a request once: a retry would pass.
+            request += " $limit_req_status"
+            rows.insert(0, ("~ REJECTED ", str(self.limit_status)))
+        return functions.function(f'"{request} {_LAST_ATTEMPT}"', self._next, *rows)
 
     def _by_time(self, variable: str, values: Mapping[int, str]) -> Directive:
         """Define a variable by the parts of the timeout that are left, the fewest first."""
@@ -170,7 +182,7 @@ class RetrySelection(msgspec.Struct, frozen=True):
 
     @property
     def _next(self) -> str:
-        return names.variable("retry", self._retry, str(self.codes))
+        return names.variable("retry", self._retry, str(self.codes), str(self.limit_status))
 
 
 def at_least(milliseconds: int) -> str:

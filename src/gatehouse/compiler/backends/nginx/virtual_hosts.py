@@ -41,7 +41,7 @@ from gatehouse.compiler.backends.nginx.servers import (
 from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
-from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.compiler.ir.settings import DataPlaneSettings, RateLimits
 from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.origin import gateway_origin
 from gatehouse.incremental.grouping import presence
@@ -201,7 +201,7 @@ def _needs(routes: Sequence[ir.Route], context: NginxRouteContext) -> Iterator[N
         if isinstance(route.authentication, Oidc):
             yield RELYING_PARTY, repr(route.authentication), route.authentication
         if isinstance(route.action, ir.Forward):
-            yield from _needs_of_forward(route.action, context)
+            yield from _needs_of_forward(route.action, route.settings.rates, context)
 
 
 def _definition(directive: Directive) -> Need:
@@ -209,9 +209,11 @@ def _definition(directive: Directive) -> Need:
     return DEFINITION, " ".join(directive.arguments), directive
 
 
-def _needs_of_forward(action: ir.Forward, context: NginxRouteContext) -> Iterator[Need]:
+def _needs_of_forward(
+    action: ir.Forward, rates: RateLimits, context: NginxRouteContext
+) -> Iterator[Need]:
     if action.retry is not None:
-        yield from map(_definition, retries.retry_definitions(action))
+        yield from map(_definition, retries.retry_definitions(action, action.retry, rates))
     for name, shares in weighted_upstreams.upstreams_of_route(action, context.clusters).items():
         weights = tuple((cluster.name, weight) for cluster, weight in shares)
         yield UPSTREAM, name, SharedUpstream(weights)

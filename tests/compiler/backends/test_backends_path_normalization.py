@@ -79,9 +79,14 @@ async def test_routes_and_backends_see_the_slashes_of_the_client(tmp_path: Path)
 
 
 @pytest.mark.process
-async def test_dot_segments_between_encoded_slashes_are_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hostnames", [(), ("*.example",), ("a.example",)])
+async def test_dot_segments_between_encoded_slashes_are_rejected(
+    tmp_path: Path, hostnames: tuple[str, ...]
+) -> None:
     """A client, with a path that some backends decode once more: no backend gets it."""
-    async with served(proxies.with_envoy, tmp_path, 0, *rules(), change=dot_segments) as proxy:
+    async with served(
+        proxies.with_envoy, tmp_path, 0, *rules(), change=dot_segments, hostnames=hostnames
+    ) as proxy:
         for path in REJECTED:
             assert (await proxy.send(path))[0] == 400, path
         assert (await proxy.send("/a?b=/..%2Fadmin"))[0] == 200

@@ -117,22 +117,6 @@ end
 """
 """Selection of the scope. The table ``TUNNELS`` has the protocols of upgrades in lower case."""
 
-_HEADERS_LINE = "  local headers = handle:headers()\n"
-
-_DOT_SEGMENTS_CHECK = """
-  -- Envoy has resolved all dot segments but these. A backend that decodes them would leave the path
-  -- that the route has matched.
-  local path = string.gsub(headers:get(":path") or "", "[?#].*", "")
-  path = string.gsub(path, "%%2[fF]", "/")
-  path = string.gsub(path, "%%5[cC]", "/")
-  path = string.gsub(path, "%%2[eE]", ".")
-  if string.find(path .. "/", "/%.%.?/") then
-    handle:respond({[":status"] = "400"}, "")
-    return
-  end
-"""
-"""Rejection of dot segments between encoded slashes, for paths that keep these."""
-
 
 def manager(
     port: int,
@@ -227,9 +211,7 @@ def _early_headers(
 
 def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
     tunnels = ", ".join(f'["{protocol.lower()}"] = true' for protocol in TUNNELS)
-    check = "" if edge.merge_slashes else _DOT_SEGMENTS_CHECK
-    lookup_script = _LOOKUP_SCRIPT.replace(_HEADERS_LINE, _HEADERS_LINE + check)
-    script = f"local TUNNELS = {{ {tunnels} }}\n{lookup_script}"
+    script = f"local TUNNELS = {{ {tunnels} }}\n{_LOOKUP_SCRIPT}"
     lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=script))
     filters = [_filter(names.SCOPES, lookup)]
     if edge.compression is not None:

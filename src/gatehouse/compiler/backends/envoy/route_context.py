@@ -20,5 +20,7 @@ class EnvoyRouteContext(msgspec.Struct, frozen=True):
     capabilities: EnvoyCapabilities
     scheme: str = "http"
     """Scheme of client requests."""
+    keeps_slashes: bool = False
+    """True: repeated and encoded slashes in paths stay as the client sent them."""
     taken: Mapping[Oidc, str] = {}
     """Relying parties that cannot be served, each with the path that another one already uses."""

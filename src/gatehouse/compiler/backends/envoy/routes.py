@@ -51,6 +51,20 @@ def envoy_routes(
         return [failed]
 
 
+def dot_segments_route() -> components.Route:
+    """Return the first route of a hostname that keeps slashes: it rejects paths with dot segments.
+
+    Envoy has resolved all of these but those between encoded slashes. A backend that decodes a path
+    would leave the one that a later route has matched.
+    """
+    slash, dot = "(?:/|%2[fF]|%5[cC])", r"(?:\.|%2[eE])"
+    proto = components.Route()
+    proto.match.safe_regex.regex = f".*{slash}{dot}{{1,2}}(?:{slash}.*)?"
+    proto.direct_response.status = 400
+    request_log.add_reason(proto.metadata, LocalReason.BAD_REQUEST)
+    return proto
+
+
 def not_found_route() -> components.Route:
     """Return the last route of a hostname; without it, other virtual hosts would be tried."""
     proto = components.Route(match=components.RouteMatch(prefix="/"))

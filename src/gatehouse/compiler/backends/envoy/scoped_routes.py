@@ -25,7 +25,11 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
-from gatehouse.compiler.backends.envoy.routes import envoy_routes, not_found_route
+from gatehouse.compiler.backends.envoy.routes import (
+    dot_segments_route,
+    envoy_routes,
+    not_found_route,
+)
 from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -95,6 +99,8 @@ def _virtual_host(
 ) -> components.VirtualHost:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
     context = msgspec.structs.replace(context, taken=ext_authz.taken(host))
+    if context.keeps_slashes:
+        proto.routes.append(dot_segments_route())
     proto.routes.extend(ext_authz.authenticator_routes(context, host))
     for route in host.routes:
         proto.routes.extend(envoy_routes(context, route, only, unsupported))

@@ -34,6 +34,8 @@ class HttpPort(msgspec.Struct, frozen=True):
     scheme: str
     per_listener: bool
     """True: hostnames belong to the listener selected by SNI, and are looked up per listener."""
+    keeps_slashes: bool = False
+    """True: repeated and encoded slashes in paths stay as the client sent them."""
 
 
 def http_ports(ask: Ask, gateway: GatewaySource) -> Table[int, HttpPort]:
@@ -45,6 +47,7 @@ def http_ports(ask: Ask, gateway: GatewaySource) -> Table[int, HttpPort]:
             HttpPort(
                 "https" if listener.protocol == "HTTPS" else "http",
                 configuration.settings.sni_host_validation and listener.protocol == "HTTPS",
+                not configuration.settings.merge_slashes,
             ),
         )
         for listener in configuration.listeners
@@ -139,7 +142,8 @@ def _is_exact(hostname: str) -> bool:
 def _context(ask: Ask, gateway: GatewaySource, port: HttpPort) -> EnvoyRouteContext:
     secrets = Entries(ask, secret_files, gateway)
     references = ClusterReferences(ask, gateway)
-    return EnvoyRouteContext(references, secrets, capabilities(ask, gateway), port.scheme)
+    able = capabilities(ask, gateway)
+    return EnvoyRouteContext(references, secrets, able, port.scheme, port.keeps_slashes)
 
 
 def _fragment(

@@ -171,6 +171,17 @@ async def test_retries_are_counted(proxy: str) -> None:
     assert entry["endpoint"] == "127.0.0.1:9"
 
 
+async def test_request_that_is_not_sent_again_has_one_attempt_and_its_reason(proxy: str) -> None:
+    retried = route_to("c", "shop/web/0/0", retry=ir.Retry(2, (502, 503)))
+    async with listening(_hang_up) as endpoint:
+        cluster = ir.Cluster("c", (endpoint,), origin=SERVICE)
+        async with logged(proxy, plain([host("a.example", retried)], [cluster])) as served:
+            await _send(served, "/x", method="POST")
+            entry = await served.entry(path="/x")
+    assert (entry["attempts"], entry["reason"]) == (1, "connection_failure")
+    assert entry["endpoint"] == f"{endpoint.address}:{endpoint.port}"
+
+
 async def test_disabled_log_writes_nothing(proxy: str) -> None:
     route = ir.Route("shop/web/0/0", ir.Match(ir.PathPrefix("/")), ir.Respond(204))
     off = plain([host("a.example", route)], settings=DataPlaneSettings(access_log=None))

@@ -36,7 +36,9 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @contextlib.asynccontextmanager
-async def silent(proxy: str) -> AsyncIterator[tuple[LoggedGateway, asyncio.Event]]:
+async def silent(
+    proxy: str, retry: ir.Retry | None = None
+) -> AsyncIterator[tuple[LoggedGateway, asyncio.Event]]:
     """Serve routes to a backend that never responds. Yield an event for its first request, too."""
     requested = asyncio.Event()
 
@@ -46,7 +48,7 @@ async def silent(proxy: str) -> AsyncIterator[tuple[LoggedGateway, asyncio.Event
         await reader.read()
 
     routes = [
-        route_to("c", "shop/web/0/0", "/slow", backend_timeout=0.5),
+        route_to("c", "shop/web/0/0", "/slow", backend_timeout=0.5, retry=retry),
         route_to("c", "shop/web/1/0", "/patient"),
     ]
     async with listening(keep_waiting) as endpoint:
@@ -75,6 +77,18 @@ async def test_reason_is_timeout_when_endpoint_does_not_respond(proxy: str) -> N
         assert (await ask(served, head)).startswith(b"HTTP/1.1 504")
         entry = await served.entry(path="/slow")
     assert (entry["status"], entry["reason"], entry["route"]) == (504, "timeout", "shop/web/0")
+
+
+@pytest.mark.parametrize("codes", [(), (504,)])
+async def test_reason_is_timeout_when_a_request_is_not_sent_again(
+    proxy: str, codes: tuple[int, ...]
+) -> None:
+    async with silent(proxy, retry=ir.Retry(2, codes)) as (served, _):
+        head = "POST /slow HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\nConnection: close"
+        assert (await ask(served, head)).startswith(b"HTTP/1.1 504")
+        entry = await served.entry(path="/slow")
+    assert (entry["status"], entry["reason"], entry["attempts"]) == (504, "timeout", 1)
+    assert (entry["route"], entry["backend"]) == ("shop/web/0", "Service/shop/web")
 
 
 async def test_reason_is_client_closed_when_client_leaves(proxy: str) -> None:

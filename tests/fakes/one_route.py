@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gatehouse.compiler.frontends import gateway_api
@@ -16,17 +17,27 @@ ROUTE = {"HTTPRoute": ("HTTPRoute", "n", "r"), "GRPCRoute": ("GRPCRoute", "n", "
 Object = dict[str, Any]
 
 
-def engine(kind: str, rules: list[Object], *others: tuple[Key, Object], port: int = 80) -> Engine:
-    """Return an engine with a Gateway, a Service ``s`` and the route; ``port``: its listener's."""
+def engine(
+    kind: str,
+    rules: list[Object],
+    *others: tuple[Key, Object],
+    port: int = 80,
+    hostnames: Sequence[str] = (),
+) -> Engine:
+    """Return an engine with a Gateway, a Service ``s`` and the route.
+
+    ``port``: that of the listener. ``hostnames``: those of the route.
+    """
     result = Engine(Snapshot(gateway_api.GATEWAY_API_INDEXES))
     result.commit({gateway_api.SETTINGS_KEY: gateway_api.ControllerSettings(bind="any")})
     listeners = [{"name": "l", "port": port, "protocol": "HTTP"}]
     ports = [{"name": "p", "port": 80, "protocol": "TCP"}]
+    route = {"parentRefs": [{"name": "gw"}], "hostnames": [*hostnames], "rules": rules}
     objects: list[tuple[Key, Object]] = [
         (("GatewayClass", "", "c"), {"controllerName": gateway_api.NGINX}),
         (GATEWAY, {"gatewayClassName": "c", "listeners": listeners}),
         (("Service", "n", "s"), {"ports": ports}),
-        (ROUTE[kind], {"parentRefs": [{"name": "gw"}], "rules": rules}),
+        (ROUTE[kind], route),
         *others,
     ]
     for key, spec in objects:

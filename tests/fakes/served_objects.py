@@ -29,10 +29,17 @@ RUNNERS = [
 
 
 def engine(
-    rules: list[Object], endpoint: ir.Endpoint, *others: tuple[Key, Object], kind: str = "HTTPRoute"
+    rules: list[Object],
+    endpoint: ir.Endpoint,
+    *others: tuple[Key, Object],
+    kind: str = "HTTPRoute",
+    hostnames: Sequence[str] = (),
 ) -> Engine:
-    """Return an engine with the route of ``rules``, whose Service ``s`` has an endpoint."""
-    result = one_route.engine(kind, rules, *others, port=proxies.PORT)
+    """Return an engine with the route of ``rules``, whose Service ``s`` has an endpoint.
+
+    ``hostnames``: those of the route.
+    """
+    result = one_route.engine(kind, rules, *others, port=proxies.PORT, hostnames=hostnames)
     labels = {"kubernetes.io/service-name": "s"}
     slice_object = {
         "metadata": {"name": "s-1", "namespace": "n", "labels": labels},

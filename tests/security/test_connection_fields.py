@@ -23,6 +23,8 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.incremental.query import Engine
 
 TUNNEL = b"through the tunnel\n"
+HOSTNAMES = [(), ("a.example",)]
+"""Of a route for any hostname, and for an exact one, which Envoy handles in another way."""
 TO_OTHER = {"name": "other", "port": 80}
 WEBSOCKET = ["Connection: Upgrade", "Upgrade: websocket"]
 
@@ -232,12 +234,17 @@ async def test_backend_gets_no_field_of_the_connection(runner: Runner, tmp_path:
 
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_client_cannot_remove_what_the_proxy_sends(runner: Runner, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
+async def test_client_cannot_remove_what_the_proxy_sends(
+    runner: Runner, hostnames: tuple[str, ...], tmp_path: Path
+) -> None:
     """A client that names headers of the proxy in Connection: the request is refused, or has
     them."""
     heads: list[str] = []
     async with recording(heads) as endpoint:
-        compiler = served_objects.engine([{"backendRefs": [BACKEND]}], endpoint)
+        compiler = served_objects.engine(
+            [{"backendRefs": [BACKEND]}], endpoint, hostnames=hostnames
+        )
         gateway = served_objects.gateway(compiler)
         async with served_objects.serving(runner, gateway, tmp_path):
             named = [f"Connection: {name}, close, upgrade" for name in OWN]
@@ -256,12 +263,17 @@ async def test_client_cannot_remove_what_the_proxy_sends(runner: Runner, tmp_pat
 
 @pytest.mark.process
 @pytest.mark.parametrize("upgrades", [[], ["Upgrade: websocket"]])
-async def test_envoy_removes_what_connection_names(upgrades: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
+async def test_envoy_removes_what_connection_names(
+    upgrades: list[str], hostnames: tuple[str, ...], tmp_path: Path
+) -> None:
     """A client that names fields in Connection, with and without an upgrade: they do not reach
     a backend (RFC 9110, 7.6.1)."""
     heads: list[str] = []
     async with switching(heads, "websocket") as endpoint:
-        compiler = served_objects.engine([{"backendRefs": [BACKEND]}], endpoint)
+        compiler = served_objects.engine(
+            [{"backendRefs": [BACKEND]}], endpoint, hostnames=hostnames
+        )
         gateway = served_objects.gateway(compiler)
         async with served_objects.serving(proxies.with_envoy, gateway, tmp_path):
             named = ["Connection: X-Hop, upgrade", "Connection: COOKIE ,close"]

@@ -25,6 +25,8 @@ RUNNERS = [
     pytest.param(proxies.with_envoy, id="envoy"),
 ]
 RULE = {"backendRefs": [BACKEND]}
+HOSTNAMES = [(), ("a.example",)]
+"""Of a route for any hostname, and for an exact one, which Envoy handles in another way."""
 RETRY_HEADER = "x-envoy-retry-on"
 
 
@@ -104,12 +106,15 @@ class ClosingBackend:
 
 @pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
 async def test_safe_request_survives_the_end_of_an_idle_connection(
-    runner: Runner, tmp_path: Path, method: str
+    runner: Runner, tmp_path: Path, method: str, hostnames: tuple[str, ...]
 ) -> None:
     """RFC 9110, 9.2.2: a proxy may repeat idempotent requests if the connection ends."""
     backend = ClosingBackend()
-    async with served(runner, tmp_path, 0, RULE, answer=backend.answer) as proxy:
+    async with served(
+        runner, tmp_path, 0, RULE, hostnames=hostnames, answer=backend.answer
+    ) as proxy:
         statuses = [(await proxy.send("/a", method))[0] for _ in range(6)]
     assert statuses == [200] * 6
     assert backend.methods.count(method) > 6, "no connection was closed"
@@ -117,12 +122,15 @@ async def test_safe_request_survives_the_end_of_an_idle_connection(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
 async def test_post_is_not_repeated_after_the_end_of_its_connection(
-    runner: Runner, tmp_path: Path
+    runner: Runner, tmp_path: Path, hostnames: tuple[str, ...]
 ) -> None:
     """RFC 9110, 9.2.2: "A proxy MUST NOT automatically retry non-idempotent requests."."""
     backend = ClosingBackend()
-    async with served(runner, tmp_path, 0, RULE, answer=backend.answer) as proxy:
+    async with served(
+        runner, tmp_path, 0, RULE, hostnames=hostnames, answer=backend.answer
+    ) as proxy:
         statuses = [(await proxy.send("/a", "POST", b"body"))[0] for _ in range(6)]
     assert len(backend.methods) == 6
     assert {200} < set(statuses) <= {200, 502, 503}

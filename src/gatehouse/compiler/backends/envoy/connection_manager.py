@@ -28,6 +28,7 @@ from gatehouse.compiler.backends.envoy import (
     client_ip,
     compression,
     external_auth,
+    filter_matchers,
     headers,
     names,
     quoting,
@@ -37,6 +38,7 @@ from gatehouse.compiler.backends.envoy import (
     route_filters,
     session_persistence,
     traces,
+    upgrades,
 )
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
 from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, wrap_number
@@ -62,46 +64,12 @@ _INTERNAL = (
 """Headers that backends do not get."""
 
 _LOOKUP_SCRIPT = """
--- Remove the fields that Connection names. Envoy leaves them in requests with an upgrade.
-local function remove_named_fields(headers)
-  for name in string.gmatch(string.lower(headers:get("connection") or ""), "[^%s,]+") do
-    if name == "host" or string.find(name, "^:") or string.find(name, "^x%-forwarded%-")
-      or string.find(name, "^x%-gh%-") then
-      return false
-    end
-    if name ~= "upgrade" then headers:remove(name) end
-  end
-  headers:replace("connection", "upgrade")
-  return true
-end
-
 function envoy_on_request(handle)
   local headers = handle:headers()
-  local upgrade = headers:get("upgrade")
-  if upgrade then
-    if not TUNNELS[string.lower(upgrade)] or handle:streamInfo():protocol() == "HTTP/1.0" then
-      -- Envoy accepts a list with a protocol in it, of which the backend may choose another one.
-      handle:respond({[":status"] = "403"}, "")
-      return
-    end
-    if not remove_named_fields(headers) then
-      -- Envoy's own response to other requests that name these.
-      handle:respond({[":status"] = "400"}, "")
-      return
-    end
-  end
   if string.find(headers:get(":authority") or "", ",", 1, true) then
     -- Envoy joins several Host headers, which are an error (RFC 9112, 3.2).
     handle:respond({[":status"] = "400"}, "")
     return
-  end
-  local method = headers:get(":method")
-  if method == "GET" or method == "HEAD" or method == "OPTIONS" then
-    -- A backend that closes an idle connection may do so while a request is on its way (RFC 9110,
-    -- 9.2.2).
-    headers:replace("x-gh-retry-on", "reset")
-  else
-    headers:remove("x-gh-retry-on")
   end
   local asked = headers:get("x-gh-scope") or ""
   local lower = string.lower(asked)
@@ -115,7 +83,7 @@ function envoy_on_request(handle)
   handle:clearRouteCache()
 end
 """
-"""Selection of the scope. The table ``TUNNELS`` has the protocols of upgrades in lower case."""
+"""Selection of the scope for a Host that is no exact hostname in lower case."""
 
 
 def manager(
@@ -196,6 +164,7 @@ def _early_headers(
     mutations = [
         headers.without_prefix(headers.ENVOY_PREFIX),
         _Mutation(remove=retries.RETRY_HEADER),
+        _Mutation(append=retries.safe_methods_option()),
         *client_headers.copy_mutations(),
         # Envoy believes it if client addresses come from X-Forwarded-For, also of untrusted peers.
         _Mutation(remove="x-forwarded-proto"),
@@ -210,19 +179,20 @@ def _early_headers(
 
 
 def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
-    tunnels = ", ".join(f'["{protocol.lower()}"] = true' for protocol in TUNNELS)
-    script = f"local TUNNELS = {{ {tunnels} }}\n{_LOOKUP_SCRIPT}"
-    lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=script))
-    filters = [_filter(names.SCOPES, lookup)]
+    lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOKUP_SCRIPT))
+    filters = [
+        _filter(upgrades.UPGRADES, upgrades.upgrades_filter()),
+        _filter(names.SCOPES, lookup),
+    ]
     if edge.compression is not None:
         filters.append(
             _filter("envoy.filters.http.compressor", compression.compression_filter(edge))
         )
     filters += [
-        _filter(route_filters.AUTHORIZATION_FILTER, route_filters.idle()),
-        _filter(route_filters.GUARD_FILTER, route_filters.idle()),
+        _filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),
+        _filter(route_filters.GUARD_FILTER, filter_matchers.idle()),
         _filter(claim_headers.CLAIMS_FILTER, claim_headers.claims_filter()),
-        _filter(route_filters.BODY, route_filters.idle()),
+        _filter(route_filters.BODY, filter_matchers.idle()),
         _filter(
             session_persistence.STATEFUL_SESSION_FILTER, stateful_session_pb2.StatefulSession()
         ),

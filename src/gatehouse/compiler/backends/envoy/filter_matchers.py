@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from envoy.config.core.v3 import extension_pb2
+from envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
 from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.type.matcher.v3 import http_inputs_pb2
@@ -49,6 +50,30 @@ def for_methods(
     matcher = proto.matcher_list.matchers.add(on_match=run_filters([first, *filters]))
     match_header(matcher.predicate.single_predicate, ":method", "|".join(methods))
     return proto
+
+
+def idle() -> extension_matcher_pb2.ExtensionWithMatcher:
+    """Return a filter that does nothing until a route configures it."""
+    return _composite(matcher_pb2.Matcher(on_no_match=skip_filter()))
+
+
+def run_with_header(
+    name: str, own: extension_pb2.TypedExtensionConfig
+) -> extension_matcher_pb2.ExtensionWithMatcher:
+    """Return a filter that runs another one for requests with a header."""
+    proto = matcher_pb2.Matcher(on_no_match=skip_filter())
+    matcher = proto.matcher_list.matchers.add(on_match=run_filters([own]))
+    match_header(matcher.predicate.single_predicate, name, "(?s).*")
+    return _composite(proto)
+
+
+def _composite(matcher: matcher_pb2.Matcher) -> extension_matcher_pb2.ExtensionWithMatcher:
+    composite = extension_pb2.TypedExtensionConfig(
+        name="composite", typed_config=packed(composite_pb2.Composite())
+    )
+    return extension_matcher_pb2.ExtensionWithMatcher(
+        extension_config=composite, xds_matcher=matcher
+    )
 
 
 def match_header(predicate: HeaderPredicate, name: str, pattern: str) -> None:

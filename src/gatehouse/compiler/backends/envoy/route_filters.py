@@ -12,7 +12,6 @@ from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
-from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from google.protobuf import any_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
@@ -46,17 +45,6 @@ _MAX_BUFFER_BYTES = (1 << 32) - 1
 
 _MAX_LENGTH_BYTES = 2**63 - 1
 _BUFFER = "envoy.filters.http.buffer"
-
-
-def idle() -> extension_matcher_pb2.ExtensionWithMatcher:
-    """Return a filter that does nothing until a route configures it."""
-    composite = extension_pb2.TypedExtensionConfig(
-        name="composite", typed_config=packed(composite_pb2.Composite())
-    )
-    return extension_matcher_pb2.ExtensionWithMatcher(
-        extension_config=composite,
-        xds_matcher=matcher_pb2.Matcher(on_no_match=filter_matchers.skip_filter()),
-    )
 
 
 def rejections(route: ir.Route, match: components.RouteMatch) -> list[components.Route]:

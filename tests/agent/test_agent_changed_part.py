@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
 from gatehouse.agent.nginx import main
 from gatehouse.agent.nginx import master as masters
-from gatehouse.agent.nginx.changed_part import changed_part, link_part
+from gatehouse.agent.nginx.changed_part import WideChangeError, changed_part, link_part
 from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
+from gatehouse.agent.sidecars import NGINX_SIDECARS
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
@@ -26,6 +28,7 @@ UPSTREAM = "gatehouse/upstreams/up.conf"
 def manifest(**digests: str) -> Manifest:
     paths = {"http": HTTP, "host": HOST, "other": OTHER, "upstream": UPSTREAM}
     paths |= {"endpoints": "gatehouse/endpoints/up.json", "key": "gatehouse/tls/a.key"}
+    paths |= {spec.name: spec.file for spec in NGINX_SIDECARS}
     paths |= {"crt": "gatehouse/tls/b.crt", "stream": "gatehouse/streams/443.conf"}
     entries = (ManifestEntry(paths[name], text, 1, False) for name, text in digests.items())
     return Manifest("v", tuple(entries))
@@ -44,30 +47,39 @@ LOADED = manifest(http="1", host="1", other="1", upstream="1", endpoints="1", ke
         (manifest(http="2", host="2", other="1", upstream="1", endpoints="1", key="1"), {HOST}),
         (manifest(host="2", other="1", upstream="1", endpoints="1", key="1", stream="1"), {HOST}),
         (manifest(http="1", host="2", other="1", upstream="1", key="1", crt="1"), {HOST}),
-        (manifest(http="1", host="2", other="1", upstream="1", endpoints="1", key="2"), None),
-        (manifest(http="1", host="2", other="1", upstream="1", endpoints="1"), None),
     ],
-    ids=[
-        *("nothing", "host", "endpoints", "removed", "shared", "removed-shared", "new-file"),
-        *("key", "removed-key"),
-    ],
+    ids=["nothing", "host", "endpoints", "removed", "shared", "removed-shared", "new-file"],
 )
-def test_part_is_known_unless_files_differ_that_unchanged_hosts_read(
-    new: Manifest, part: set[str] | None
-) -> None:
-    assert changed_part(LOADED, new) == (None if part is None else frozenset(part))
+def test_part_is_what_changed(new: Manifest, part: set[str]) -> None:
+    assert changed_part(LOADED, new) == frozenset(part)
+
+
+KEY = "virtual hosts may read gatehouse/tls/a.key (1 such files changed)"
 
 
 @pytest.mark.parametrize(
-    "new",
+    ("new", "reason"),
     [
-        Manifest("v", LOADED.entries, nameserver=53),
-        Manifest("v", LOADED.entries, unmanaged=("nginx.conf",)),
+        (manifest(http="1", host="2", other="1", upstream="1", endpoints="1", key="2"), KEY),
+        (manifest(http="1", host="2", other="1", upstream="1", endpoints="1"), KEY),
+        (Manifest("v", LOADED.entries, nameserver=53), "the port of the name server changed"),
+        (
+            Manifest("v", LOADED.entries, unmanaged=("nginx.conf",)),
+            "nginx.conf is that of the data plane",
+        ),
     ],
-    ids=["name-server", "main-file"],
+    ids=["key", "removed-key", "name-server", "main-file"],
 )
-def test_part_is_unknown_if_the_main_file_differs(new: Manifest) -> None:
-    assert changed_part(LOADED, new) is None
+def test_reason_is_known_if_unchanged_hosts_must_be_tested(new: Manifest, reason: str) -> None:
+    with pytest.raises(WideChangeError, match=re.escape(reason)):
+        changed_part(LOADED, new)
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in NGINX_SIDECARS])
+def test_files_of_sidecars_make_no_difference(name: str) -> None:
+    before, after = manifest(host="1", **{name: "1"}), manifest(host="2", **{name: "2"})
+    assert changed_part(before, after) == {HOST}
+    assert changed_part(after, manifest(host="2")) == frozenset()
 
 
 def test_seeds_make_no_difference() -> None:

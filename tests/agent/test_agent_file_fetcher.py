@@ -7,13 +7,16 @@ import hashlib
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from fakes.patience import until_equal
+from gatehouse.agent.nginx import file_fetcher
 from gatehouse.agent.nginx.file_fetcher import FileFetcher
 from gatehouse.agent.nginx.manifests import ManifestEntry
 from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.agent.nginx.revision_store import RevisionStore
+from gatehouse.runtime.private_files import UnsafePathError
 from gatehouse.wire.mpi.v1 import files_pb2
 
 
@@ -38,23 +41,75 @@ def content_of(name: str, size: int) -> bytes:
     return name.encode().ljust(size, b"-")[:size]
 
 
+def files_of(count: int, size: int) -> list[ManifestEntry]:
+    names = [f"{number}.conf" for number in range(count)]
+    contents = ((name, content_of(name, size)) for name in names)
+    return [
+        ManifestEntry(name, hashlib.sha256(content).hexdigest(), size, secret=False)
+        for name, content in contents
+    ]
+
+
+class Fetching:
+    """An agent that fetches files from a control plane that answers later."""
+
+    def __init__(self, directory: Path) -> None:
+        self.control_plane = WaitingControlPlane()
+        self.store = RevisionStore(directory)
+        self.store.prepare()
+        self._fetcher = FileFetcher(lambda: cast(MPIClient, self.control_plane), self.store)
+
+    async def fetch(self, entries: list[ManifestEntry], first: int) -> int:
+        """Fetch files, of which `first` are requested at first; return the largest number."""
+        self.control_plane.answers.clear()
+        self.control_plane.most = 0
+        fetching = asyncio.create_task(self._fetcher.fetch(entries, "c"))
+        await until_equal(lambda: self.control_plane.most, first)
+        self.control_plane.answers.set()
+        await fetching
+        assert self.store.missing(entries) == []
+        return self.control_plane.most
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_fetcher, "QUICK_SECONDS", 0.0)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_fetcher, "QUICK_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(
     ("size", "most"), [(8, 64), (1024, 64), (1025, 32), (4096, 16), (4097, 4), (60_000, 4)]
 )
-async def test_small_files_in_flight_are_64_kib_and_large_ones_four(
+async def test_files_in_flight_on_a_slow_link_are_64_kib_and_large_ones_four(
     tmp_path: Path, size: int, most: int
 ) -> None:
-    control_plane, store = WaitingControlPlane(), RevisionStore(tmp_path)
-    store.prepare()
-    entries = []
-    for number in range(100):
-        name = f"{number}.conf"
-        digest = hashlib.sha256(content_of(name, size)).hexdigest()
-        entries.append(ManifestEntry(name, digest, size, secret=False))
-    fetcher = FileFetcher(lambda: cast(MPIClient, control_plane), store)
-    fetching = asyncio.create_task(fetcher.fetch(entries, "c"))
-    await until_equal(lambda: control_plane.most, most)
-    control_plane.answers.set()
-    await fetching
-    assert control_plane.most == most
-    assert store.missing(entries) == []
+    fetching = Fetching(tmp_path)
+    assert await fetching.fetch(files_of(100, size), first=most) == most
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("size", "first", "most"), [(8, 64, 512), (1025, 32, 256), (4096, 16, 128), (4097, 4, 4)]
+)
+async def test_small_files_in_flight_grow_while_they_arrive_quickly(
+    tmp_path: Path, size: int, first: int, most: int
+) -> None:
+    fetching = Fetching(tmp_path)
+    files = files_of(1_500, size)
+    await fetching.fetch(files[:700], first)
+    assert await fetching.fetch(files[700:], first=most) == most
+
+
+@pytest.mark.usefixtures("quick")
+async def test_files_in_flight_are_as_at_first_after_a_failure(tmp_path: Path) -> None:
+    fetching = Fetching(tmp_path)
+    await fetching.fetch(files_of(700, 8), first=64)
+    [wrong] = files_of(1, 9)
+    with pytest.raises(UnsafePathError, match="hash of the content"):
+        await fetching.fetch([msgspec.structs.replace(wrong, digest="0" * 64)], first=1)
+    await fetching.fetch(files_of(1_500, 8)[700:], first=64)

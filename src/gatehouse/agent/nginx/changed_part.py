@@ -8,14 +8,16 @@ files are found by the reload: the master then keeps its configuration.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.revision_store import MAIN
 from gatehouse.agent.nginx.upstreams import is_dynamic
+from gatehouse.agent.sidecars import NGINX_SIDECARS
 from gatehouse.runtime import private_files
 
 _SHARED = "gatehouse"
@@ -25,7 +27,6 @@ _UPSTREAMS = f"{_SHARED}/upstreams"
 
 _READ_BY_EVERY_TEST = (
     f"{_SHARED}/http.conf",
-    f"{_SHARED}/connectors.json",
     f"{_SHARED}/streams",
     f"{_SHARED}/stream-upstreams",
 )
@@ -34,27 +35,39 @@ _READ_BY_EVERY_TEST = (
 New files are accepted wherever they are, because every test reads all shared files.
 """
 
+_READ_BY_SIDECARS = frozenset(spec.file for spec in NGINX_SIDECARS)
+"""Files that NGINX does not read. A sidecar accepts or rejects them before the reload."""
+
 _NAME = re.compile(rb"[\w.-]{1,250}")
 """Anything that may be the name of an upstream, of which a file name can be made."""
 
 
-def changed_part(loaded: Manifest, new: Manifest) -> frozenset[str] | None:
-    """Return the new or changed virtual hosts and upstreams; None if a test of them is not enough.
+class WideChangeError(Exception):
+    """A test of the changed virtual hosts and upstreams is not enough. The message says why."""
 
-    It is enough if no other files differ than these, new files, and shared files that every test
-    reads. `loaded`: manifest of the revision that NGINX serves.
+
+def changed_part(loaded: Manifest, new: Manifest) -> frozenset[str]:
+    """Return the new or changed virtual hosts and upstreams.
+
+    Raises WideChangeError if other files differ than these, new files, shared files that every test
+    reads, and files that NGINX does not read. `loaded`: manifest of the revision that it serves.
     """
-    shared = (loaded.nameserver, loaded.unmanaged) == (new.nameserver, new.unmanaged)
-    if not shared or MAIN in new.unmanaged:
-        return None
+    if loaded.nameserver != new.nameserver:
+        raise WideChangeError("the port of the name server changed")
+    if MAIN in new.unmanaged or loaded.unmanaged != new.unmanaged:
+        raise WideChangeError(f"{MAIN} is that of the data plane")
     before = {entry.path: entry for entry in loaded.entries}
     after = {entry.path: entry for entry in new.entries}
     changed = {path for path, entry in after.items() if before.get(path) != entry}
     relevant = {path for path in changed | (before.keys() - after) if not is_dynamic(path)}
     tested = {path for path in relevant if _directory(path) in (_HOSTS, _UPSTREAMS)}
     others = {path for path in relevant - tested if path in before}
-    if not all({path, _directory(path)} & {*_READ_BY_EVERY_TEST} for path in others):
-        return None
+    accepted = {*_READ_BY_EVERY_TEST, *_READ_BY_SIDECARS}
+    wide = {path for path in others if not {path, _directory(path)} & accepted}
+    if wide:
+        raise WideChangeError(
+            f"virtual hosts may read {min(wide)} ({len(wide)} such files changed)"
+        )
     return frozenset(tested & changed)
 
 
@@ -64,14 +77,21 @@ def _directory(path: str) -> str:
 
 def link_part(revision: Path, part: Iterable[str], target: Path) -> None:
     """Create a directory `target` with links to a part of a revision. Raises OSError."""
+    # One listing costs less than a look for each word of a virtual host.
+    upstreams = {path.name for path in _entries(revision / _UPSTREAMS)}
     files = {revision / path for path in part}
     for path in [*files]:
-        names = set(_NAME.findall(path.read_bytes()))
-        candidates = (revision / _UPSTREAMS / f"{name.decode()}.conf" for name in names)
-        files.update(filter(Path.exists, candidates))
+        names = {f"{name.decode()}.conf" for name in _NAME.findall(path.read_bytes())}
+        files.update(revision / _UPSTREAMS / name for name in names & upstreams)
     for directory in (target, target / _SHARED, target / _HOSTS, target / _UPSTREAMS):
         private_files.make_private_dir(directory)
     selected = {revision / _SHARED, revision / _HOSTS, revision / _UPSTREAMS}
     for path in itertools.chain(revision.iterdir(), (revision / _SHARED).iterdir(), files):
         if path not in selected:
             (target / path.relative_to(revision)).symlink_to(path)
+
+
+def _entries(directory: Path) -> Iterator[Path]:
+    """Yield the entries of a directory, which may not exist."""
+    with contextlib.suppress(FileNotFoundError):
+        yield from directory.iterdir()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
@@ -26,16 +27,22 @@ SMALL_BYTES = 4 << 10
 """Size in bytes up to which a file is small. Small files are fetched beside the others."""
 
 SMALL_IN_FLIGHT = 64
-"""Total size in KiB of the small files that are fetched at one time. Each counts as 1 KiB at least.
+"""Total size in KiB of the small files that are fetched at one time at first. Each counts as 1 KiB
+at least.
+"""
 
-A control plane that writes thousands of statuses may take 0.8 s to respond, and a change of another
-tenant can come with hundreds of files.
+MAX_SMALL_IN_FLIGHT = 512
+"""Limit to which that total grows, by each file that arrives quickly."""
+
+QUICK_SECONDS = 1.0
+"""Time in seconds in which a small file arrives quickly. On a slow link no more data is requested
+than arrives in this time.
 """
 
 MAX_UNARY_BYTES = 64 << 10
 """Size in bytes up to which a file is fetched in one message. Larger ones are streamed.
 
-These limits bound the data in flight: at 10 kB/s it takes 32 s, and all of it is fetched again
+These limits bound the data in flight: at 10 kB/s it takes 33 s, and all of it is fetched again
 after the connection is lost.
 """
 
@@ -53,25 +60,41 @@ _FINAL = (
 
 
 class _InFlight:
-    """Limit of the small files that are fetched at one time."""
+    """Limit of the small files that are fetched at one time.
+
+    A control plane that compiles the changes of thousands of objects responds late. Hundreds of
+    files that wait for each other's responses delay the changes of other tenants.
+    """
 
     def __init__(self) -> None:
-        self._free = asyncio.Semaphore(SMALL_IN_FLIGHT)
+        self._limit = SMALL_IN_FLIGHT
+        self._free = asyncio.Semaphore(self._limit)
         self._turn = asyncio.Lock()
 
     @contextlib.asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
         """Wait until a file of `size` bytes may be fetched."""
-        taken = range(max(1, math.ceil(size / 1024)))
+        taken = max(1, math.ceil(size / 1024))
         # Two files with a part of what they need would wait for each other.
         async with self._turn:
-            for _ in taken:
+            for _ in range(taken):
                 await self._free.acquire()
+        started = time.monotonic()
         try:
             yield
+            if time.monotonic() - started < QUICK_SECONDS:
+                self._grow(taken)
         finally:
-            for _ in taken:
-                self._free.release()
+            self._release(taken)
+
+    def _grow(self, units: int) -> None:
+        more = min(units, MAX_SMALL_IN_FLIGHT - self._limit)
+        self._limit += more
+        self._release(more)
+
+    def _release(self, units: int) -> None:
+        for _ in range(units):
+            self._free.release()
 
 
 class FileFetcher:
@@ -82,10 +105,11 @@ class FileFetcher:
     ) -> None:
         self._connection = connection
         self._revisions = revisions
+        self._small = _InFlight()
 
     async def fetch(self, entries: Sequence[ManifestEntry], correlation: str) -> None:
         """Fetch every entry. Raises :class:`ApplyError` naming the first that failed."""
-        large, small = asyncio.Semaphore(PARALLEL_LARGE), _InFlight()
+        large, small = asyncio.Semaphore(PARALLEL_LARGE), self._small
 
         async def fetch_one(entry: ManifestEntry) -> None:
             async with small.hold(entry.size) if entry.size <= SMALL_BYTES else large:
@@ -95,6 +119,10 @@ class FileFetcher:
         tasks = [asyncio.ensure_future(fetch_one(entry)) for entry in entries]
         try:
             await asyncio.gather(*tasks)
+        except BaseException:
+            # The link may be a slower one now.
+            self._small = _InFlight()
+            raise
         finally:
             for task in tasks:
                 task.cancel()

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from gatehouse.agent import system_trust
 from gatehouse.agent.error_log import emergency_messages, message
@@ -24,6 +25,8 @@ from gatehouse.agent.nginx.revision_store import MAIN, SYSTEM_TRUST, RevisionSto
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.dataplane.endpoints import Endpoints
 from gatehouse.runtime.time_limits import scaled
+
+log = structlog.get_logger("gatehouse.agent")
 
 TEST_SECONDS = scaled(60.0)
 """Timeout of `nginx -t` in seconds. With 5,000 servers it takes at most 2 s."""
@@ -109,14 +112,13 @@ class Stager:
         if self._strict:
             return False
         manifests = (self._revisions.manifest(revision) for revision in (loaded, number))
-        part = changed_part.changed_part(*manifests)
-        if part is None:
-            return False
         directory = self._revisions.test_directory
         try:
+            part = changed_part.changed_part(*manifests)
             changed_part.link_part(self._revisions.directory(number), part, directory)
             self._run(directory / MAIN, "-t", "-q")
-        except (ApplyError, OSError):
+        except (ApplyError, OSError, changed_part.WideChangeError) as error:
+            log.debug("whole configuration tested", reason=str(error))
             return False
         finally:
             shutil.rmtree(directory, ignore_errors=True)

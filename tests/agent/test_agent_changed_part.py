@@ -12,7 +12,7 @@ from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
 from gatehouse.agent.nginx import main
 from gatehouse.agent.nginx import master as masters
-from gatehouse.agent.nginx.changed_part import WideChangeError, changed_part, link_part
+from gatehouse.agent.nginx.changed_part import WideChangeError, changed_part, write_part
 from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
 from gatehouse.agent.sidecars import NGINX_SIDECARS
 from gatehouse.dataplane.endpoints import WeightedEndpoint
@@ -102,9 +102,22 @@ def test_part_has_named_upstreams_and_shared_files(tmp_path: Path) -> None:
     for path, text in texts.items():
         (revision / path).parent.mkdir(parents=True, exist_ok=True)
         (revision / path).write_text(text)
-    link_part(revision, [HOST], tmp_path / "part")
-    absent = {OTHER, "gatehouse/upstreams/up-2.conf", "gatehouse/upstreams/up.conf"}
-    assert {path for path in texts if (tmp_path / "part" / path).exists()} == texts.keys() - absent
+    part = tmp_path / "part"
+    write_part(revision, [HOST], part)
+    upstream = "gatehouse/upstreams/up.1.conf"
+    files = [f"include {revision / path};\n" for path in (HOST, upstream)]
+    assert (part / "gatehouse/servers/part.conf").read_text() == "".join(files)
+    for path in ("nginx.conf", HTTP, "gatehouse/tls/a.key"):
+        assert (part / path).read_text() == texts[path]
+
+
+@pytest.mark.parametrize("name", ["a*.conf", "[a].conf", "a b.conf", "a;b.conf", 'a".conf'])
+def test_path_that_may_be_a_pattern_is_not_tested_by_itself(tmp_path: Path, name: str) -> None:
+    revision = tmp_path / "revision"
+    (revision / "gatehouse/servers").mkdir(parents=True)
+    (revision / "gatehouse/servers" / name).write_text("")
+    with pytest.raises(WideChangeError, match="may be a pattern"):
+        write_part(revision, [f"gatehouse/servers/{name}"], tmp_path / "part")
 
 
 def hosts(port: int, **texts: str) -> FileSet:

@@ -10,6 +10,7 @@ rewrites the expected files; review the diff.
 from __future__ import annotations
 
 import functools
+import re
 import tempfile
 from collections.abc import Iterator
 from itertools import chain
@@ -277,6 +278,15 @@ def test_output_matches_golden_files(case: str, request: pytest.FixtureRequest) 
             (HERE / case / path).parent.mkdir(parents=True, exist_ok=True)
             (HERE / case / path).write_text(text, encoding="utf-8")
     assert existing(case) == texts
+
+
+def test_upstream_is_in_the_file_of_its_name() -> None:
+    """By its name, agents find it for a test of the virtual hosts that changed."""
+    paths = [*HERE.glob("*/nginx/*/upstreams/*.conf")]
+    assert len(paths) > 50
+    for path in paths:
+        names = re.findall(r'^upstream "?([^"\s]+)"? \{', path.read_text(), re.MULTILINE)
+        assert names in ([], [path.stem]), path
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,9 @@ _READ_BY_SIDECARS = frozenset(spec.file for spec in NGINX_SIDECARS)
 _NAME = re.compile(rb"[\w.-]{1,250}")
 """Anything that may be the name of an upstream, of which a file name can be made."""
 
+_LITERAL = re.compile(r"[\w./-]+", re.ASCII)
+"""Path that NGINX includes as it is."""
+
 
 class WideChangeError(Exception):
     """A test of the changed virtual hosts and upstreams is not enough. The message says why."""
@@ -75,20 +78,28 @@ def _directory(path: str) -> str:
     return str(PurePosixPath(path).parent)
 
 
-def link_part(revision: Path, part: Iterable[str], target: Path) -> None:
-    """Create a directory `target` with links to a part of a revision. Raises OSError."""
+def write_part(revision: Path, part: Iterable[str], target: Path) -> None:
+    """Create a directory `target` in which NGINX reads a part of a revision.
+
+    Raises OSError, or WideChangeError if NGINX could take a path for a pattern.
+    """
     # One listing costs less than a look for each word of a virtual host.
     upstreams = {path.name for path in _entries(revision / _UPSTREAMS)}
-    files = {revision / path for path in part}
-    for path in [*files]:
-        names = {f"{name.decode()}.conf" for name in _NAME.findall(path.read_bytes())}
-        files.update(revision / _UPSTREAMS / name for name in names & upstreams)
-    for directory in (target, target / _SHARED, target / _HOSTS, target / _UPSTREAMS):
+    files = {str(revision / path) for path in part}
+    for file in [*files]:
+        names = {f"{name.decode()}.conf" for name in _NAME.findall(Path(file).read_bytes())}
+        files.update(str(revision / _UPSTREAMS / name) for name in names & upstreams)
+    if strange := [file for file in files if not _LITERAL.fullmatch(file)]:
+        raise WideChangeError(f"{min(strange)} may be a pattern")
+    for directory in (target, target / _SHARED, target / _HOSTS):
         private_files.make_private_dir(directory)
     selected = {revision / _SHARED, revision / _HOSTS, revision / _UPSTREAMS}
-    for path in itertools.chain(revision.iterdir(), (revision / _SHARED).iterdir(), files):
+    for path in itertools.chain(revision.iterdir(), (revision / _SHARED).iterdir()):
         if path not in selected:
             (target / path.relative_to(revision)).symlink_to(path)
+    # A file for each would cost more than the test of it.
+    text = "".join(f"include {file};\n" for file in sorted(files))
+    private_files.write_private_file(target / _HOSTS / "part.conf", text.encode())
 
 
 def _entries(directory: Path) -> Iterator[Path]:

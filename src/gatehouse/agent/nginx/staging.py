@@ -115,7 +115,7 @@ class Stager:
         directory = self._revisions.test_directory
         try:
             part = changed_part.changed_part(*manifests)
-            changed_part.link_part(self._revisions.directory(number), part, directory)
+            changed_part.write_part(self._revisions.directory(number), part, directory)
             self._run(directory / MAIN, "-t", "-q")
         except (ApplyError, OSError, changed_part.WideChangeError) as error:
             log.debug("whole configuration tested", reason=str(error))

@@ -141,7 +141,7 @@ def authenticator_files(oidcs: Collection[Oidc]) -> list[File]:
             config.AUTHENTICATORS_FILE,
             config.encode_parties(relying_parties.party(oidc, names.secret_file) for oidc in oidcs),
         ),
-        File.make(names.upstream_file("authenticator"), upstream),
+        File.make(names.upstream_file(_UPSTREAM), upstream),
     ]
 
 

@@ -99,7 +99,7 @@ def default_file(port: int) -> str:
 
 
 def upstream_file(cluster: str) -> str:
-    """Return the file of an upstream."""
+    """Return the file of an upstream. Agents find it by the name that a virtual host has."""
     return f"{ROOT}/upstreams/{cluster}.conf"
 
 

@@ -4,9 +4,10 @@ All objects are admitted by the API server of a whole installation, and their ro
 Gateway of the other tenant. No process ends, the memory of each stays within a limit, and a
 replaced data plane serves all good routes. No request of the other tenant's clients fails. Each
 change of the other tenant, a new route, an edit or other endpoints, should be served within five
-seconds. This is required on Envoy after the flood. On a loaded machine it does not hold during the
-flood, because one process compiles the objects of all tenants in turn, nor on NGINX afterwards,
-because each reload reads the files of all tenants.
+seconds. This is required after the flood: one change of one route costs one reload, which reads
+the files of all tenants, and a test of that route. It does not always hold during the flood,
+because one process compiles the objects of all tenants in turn, and a change that arrives after
+the start of a reload waits for the next one.
 """
 
 from __future__ import annotations
@@ -191,5 +192,4 @@ def test_changes_are_served_during_the_flood(outcome: Outcome, kind: str) -> Non
 @pytest.mark.timing
 @pytest.mark.parametrize("kind", CHANGES)
 def test_changes_are_served_in_time_after_the_flood(outcome: Outcome, kind: str) -> None:
-    limit = {"gatehouse-nginx": LATE_SECONDS, "gatehouse-envoy": SERVED_WITHIN_SECONDS}
-    assert max(outcome.afterwards[kind]) < limit[outcome.gateway_class]
+    assert max(outcome.afterwards[kind]) < SERVED_WITHIN_SECONDS

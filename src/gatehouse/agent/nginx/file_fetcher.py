@@ -32,17 +32,19 @@ at least.
 """
 
 MAX_SMALL_IN_FLIGHT = 512
-"""Limit to which that total grows, by each file that arrives quickly."""
+"""Limit to which that total grows, by each file that arrives quickly. A control plane of Gatehouse
+handles 100 calls of a connection at a time; others wait in the agent.
+"""
 
-QUICK_SECONDS = 1.0
-"""Time in seconds in which a small file arrives quickly. On a slow link no more data is requested
-than arrives in this time.
+QUICK_SECONDS = 5.0
+"""Time in seconds in which a small file arrives quickly. A busy control plane takes a second for a
+response. On a slow link the limit grows by at most what arrives in this time.
 """
 
 MAX_UNARY_BYTES = 64 << 10
 """Size in bytes up to which a file is fetched in one message. Larger ones are streamed.
 
-These limits bound the data in flight: at 10 kB/s it takes 33 s, and all of it is fetched again
+These limits bound the data in flight: at 10 kB/s it takes 37 s, and all of it is fetched again
 after the connection is lost.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 import grpc.aio
 import msgspec
@@ -62,6 +63,8 @@ class InProcessCollector(Collector):
         super().__init__(0)
         self.delay = 0.0
         """Seconds until an export is answered."""
+        self.headers: dict[str, str | bytes] = {}
+        """Headers of the last export."""
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -84,8 +87,11 @@ class InProcessCollector(Collector):
             self._server = None
 
     async def _export(
-        self, request: trace_service_pb2.ExportTraceServiceRequest, _: object
+        self,
+        request: trace_service_pb2.ExportTraceServiceRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> trace_service_pb2.ExportTraceServiceResponse:
+        self.headers = dict(context.invocation_metadata() or ())
         await be_slow(self.delay)
         number = 0
         for group in request.resource_spans:

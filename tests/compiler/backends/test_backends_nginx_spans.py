@@ -60,12 +60,12 @@ BASIC = Basic("realm", "users")
 ROUTES = (
     traced(0, context="propagate", attributes=(SpanAttribute("team", HOSTILE),)),
     traced(1, context="extract"),
-    traced(2, percent=None, context="propagate"),
+    traced(2, percent=0, parent_percent=100, context="propagate"),
     traced(3, span_name="100% of $it"),
     traced(4, percent=0, context="propagate"),
     traced(5, percent=50, context="propagate"),
     traced(6, context="inject"),
-    traced(7, percent=None),
+    traced(7, percent=0, parent_percent=100),
     msgspec.structs.replace(
         traced(8, context="propagate"), match=ir.Match(ir.PathPrefix("/8"), headers=(VERSION_2,))
     ),

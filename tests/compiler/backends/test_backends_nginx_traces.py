@@ -17,6 +17,7 @@ from gatehouse.dataplane.origin import Origin
 POLICY = Origin("ObservabilityPolicy", "ns", "traces")
 PLAIN = msgspec.structs.replace(nginx.NginxCapabilities.parse("1.31.3"), access_log=True)
 ABLE = msgspec.structs.replace(PLAIN, traces=True)
+SAMPLED = r'"~^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]$"'
 HOSTILE = 'a "b" $request_uri ${x} \\ ; }'
 EXPORT = TraceExport(
     "collector.ns.svc", 4317, "gatehouse:ns:gw", interval=0.5, batch_size=10, batch_count=2,
@@ -123,18 +124,124 @@ def test_span_of_a_route_has_quoted_name_and_attributes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("percent", "sampled"),
-    [(100, "on"), (25, "$gh_traced_25"), (None, "$gh_parent_traced")],
+    ("percent", "of_parent", "sampled"),
+    [(100, None, "on"), (25, None, "$gh_traced_25"), (0, 100, "$gh_parent_traced")],
 )
-def test_strategy_is_a_value_of_otel_trace(percent: int | None, sampled: str) -> None:
-    written = files(traced(Tracing(percent, origin=POLICY), "/a"))
+def test_strategy_is_a_value_of_otel_trace(
+    percent: float, of_parent: float | None, sampled: str
+) -> None:
+    tracing = Tracing(percent, origin=POLICY, parent_percent=of_parent)
+    written = files(traced(tracing, "/a"))
     text = next(text for path, text in written.items() if "/8080-a.example" in path)
     assert f"otel_trace {sampled};" in location(text, '^~ "/a/"')
     # The default of NGINX is to ignore the context.
     assert "otel_trace_context" not in text
     shared = written["gatehouse/http.conf"]
     assert shared.count('split_clients "trace$request_id" $gh_traced_25') == (percent == 25)
-    assert shared.count("map $http_traceparent $gh_parent_traced") == (percent is None)
+    assert shared.count("map $http_traceparent $gh_parent_traced") == (of_parent == 100)
+
+
+@pytest.mark.parametrize(
+    ("percent", "of_parent", "sampled", "definitions"),
+    [
+        (0.5, None, "$gh_traced_0_5", ["$gh_traced_0_5 { 0.5% on; * off; }"]),
+        (
+            100,
+            12.25,
+            "$gh_parent_traced_100_12_25",
+            [
+                "$gh_traced_12_25 { 12.25% on; * off; }",
+                f'$gh_parent_traced_100_12_25 {{ "" on; {SAMPLED} $gh_traced_12_25; default off;',
+            ],
+        ),
+        (
+            10,
+            0,
+            "$gh_parent_traced_10_0",
+            [
+                "$gh_traced_10 { 10% on; * off; }",
+                '$gh_parent_traced_10_0 { "" $gh_traced_10; default off; }',
+            ],
+        ),
+    ],
+)
+def test_share_may_depend_on_the_decision_of_the_client(
+    percent: float, of_parent: float | None, sampled: str, definitions: list[str]
+) -> None:
+    tracing = Tracing(percent, "propagate", origin=POLICY, parent_percent=of_parent)
+    written = files(traced(tracing, "/a"))
+    text = next(text for path, text in written.items() if "/8080-a.example" in path)
+    assert f"otel_trace {sampled};" in location(text, '^~ "/a/"')
+    shared = " ".join(written["gatehouse/http.conf"].split())
+    for definition in definitions:
+        assert definition in shared
+
+
+def test_finer_share_than_nginx_has_is_reported() -> None:
+    routes = (traced(Tracing(1e-5, origin=POLICY, parent_percent=1 / 3), "/a"),)
+    generated = nginx.NginxGenerator(ABLE).generate(gateway(routes, EXPORT))
+    fields = ("samplingRate", "parentBasedSampling.samplingRate")
+    assert {entry.setting for entry in generated.unsupported} == {
+        POLICY.field(f"tracing.{field}") for field in fields
+    }
+    shared = " ".join(generated.file_set.files["gatehouse/http.conf"].content.decode().split())
+    assert "$gh_traced_0_01 { 0.01% on; * off; }" in shared
+
+
+FIELD = POLICY.field("tracing.attributes[0]")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        (SpanAttribute("k", "X-User_Id", "header"), None),
+        (SpanAttribute("k", "X-User", "header"), "$http_x_user"),
+        (SpanAttribute("k", "a$b", "header"), None),
+        (SpanAttribute("k", "http.request.method", "semantic"), "$request_method"),
+        (SpanAttribute("k", "http.request.header.x-a", "semantic"), "$http_x_a"),
+        (SpanAttribute("k", "http.response.header.x-a", "semantic"), "$sent_http_x_a"),
+        (SpanAttribute("k", "url.path", "semantic"), None),
+        (SpanAttribute("k", '$1 "; }'), '"${gh_dollar}1 \\"; }"'),
+    ],
+)
+def test_attribute_of_all_spans_has_a_value_that_nginx_knows(
+    attribute: SpanAttribute, value: str | None
+) -> None:
+    attribute = msgspec.structs.replace(attribute, origin=FIELD)
+    export = msgspec.structs.replace(EXPORT, attributes=(attribute,))
+    generated = nginx.NginxGenerator(ABLE).generate(gateway((traced(None, "/a"),), export))
+    text = generated.file_set.files["gatehouse/traces.conf"].content.decode()
+    assert (f'otel_span_attr "k" {value};' in text) == (value is not None)
+    assert ('"k"' in text) == (value is not None)
+    assert [entry.setting for entry in generated.unsupported] == ([] if value else [FIELD])
+
+
+@pytest.mark.parametrize(
+    ("addresses", "endpoint"),
+    [
+        ([("10.0.0.1", 4317), ("10.0.0.2", 4318)], "ipv4:10.0.0.1:4317,10.0.0.2:4318"),
+        ([("fd00::1", 4317)], "ipv6:[fd00::1]:4317"),
+        ([("fd00::1", 4317), ("10.0.0.1", 4317)], "ipv4:10.0.0.1:4317"),
+    ],
+)
+def test_exports_go_to_known_addresses_with_headers(
+    addresses: list[tuple[str, int]], endpoint: str
+) -> None:
+    headers = (("authorization", 'a "b" $1 ;'),)
+    export = msgspec.structs.replace(EXPORT, addresses=tuple(addresses), headers=headers)
+    text = files(traced(None, "/a"), export=export)["gatehouse/traces.conf"]
+    assert f"    endpoint {endpoint};\n" in text
+    assert '    header "authorization" "a \\"b\\" $1 ;";\n' in text
+
+
+def test_collector_with_tls_at_addresses_gets_no_span_from_nginx() -> None:
+    """The module verifies the name that it connects to."""
+    export = msgspec.structs.replace(EXPORT, addresses=(("10.0.0.1", 4317),), tls=True)
+    routes = (traced(Tracing(100, origin=POLICY), "/a"),)
+    generated = nginx.NginxGenerator(ABLE).generate(gateway(routes, export))
+    assert not [path for path, file in generated.file_set.files.items() if b"otel" in file.content]
+    (entry,) = generated.unsupported
+    assert (entry.setting, "cannot verify" in entry.reason) == (EXPORT.origin, True)
 
 
 def test_first_location_decides_by_the_chain_that_selects_the_route() -> None:

@@ -41,11 +41,13 @@ def traced(number: int, *, path: str = "", name: str = "", **more: Any) -> ir.Ro
 ROUTES = (
     traced(0, context="propagate", attributes=(SpanAttribute("team", HOSTILE),)),
     traced(1, context="extract"),
-    traced(2, percent=None, context="propagate"),
+    traced(2, percent=0, parent_percent=100, context="propagate"),
     traced(3, span_name="100% of it"),
     traced(4, percent=0, context="propagate"),
     traced(5, percent=50, context="propagate"),
     traced(6, percent=100, path="/last", name="last"),
+    traced(7, parent_percent=100, context="propagate"),
+    traced(8, parent_percent=0, context="propagate"),
     route_to("c", "ns/untraced/0/0", "/untraced"),
 )
 
@@ -59,7 +61,11 @@ def gateway(
     """
     export = TraceExport(
         "127.0.0.1", port, "gatehouse:ns:gw", interval=0.1, batch_size=1, batch_count=batch_count,
-        attributes=(SpanAttribute("site", "north"),), origin=Origin("NginxProxy", "", "p"), **more,
+        **{
+            "attributes": (SpanAttribute("site", "north"),),
+            "origin": Origin("NginxProxy", "", "p"),
+            **more,
+        },
     )  # fmt: skip
     return plain(
         [host("a.example", *ROUTES), host("", *ROUTES)],
@@ -199,6 +205,79 @@ async def test_parent_strategy_follows_the_client(
         await seen(served, name, "/2", context)
         spans = await after(collector, served)
         assert {span.trace for span in spans} == {TRACE}
+
+
+async def test_collector_may_have_known_addresses_and_another_name(
+    collector: collectors.InProcessCollector,
+) -> None:
+    """A name that does not exist: it is not resolved. An address without collector is no harm."""
+    addresses = (("127.0.0.1", collector.port), ("127.0.0.9", 9))
+    async with backend("one") as endpoint:
+        configuration = gateway(endpoint, collector.port, addresses=addresses)
+        export = configuration.settings.traces
+        assert export is not None
+        export = msgspec.structs.replace(export, host="collector.invalid")
+        configuration = msgspec.structs.replace(
+            configuration, settings=DataPlaneSettings(traces=export)
+        )
+        async with envoy_serving.serving(configuration) as running:
+
+            async def is_received() -> bool:
+                await running.ask(EXACT, "/3")
+                return bool(collector.spans)
+
+            await running.until(is_received)
+
+
+@pytest.mark.parametrize("name", [EXACT, WIDE])
+@pytest.mark.parametrize("path", ["/7", "/8"])
+async def test_share_of_new_traces_is_not_that_of_traced_clients(
+    served: Served, collector: collectors.InProcessCollector, name: str, path: str
+) -> None:
+    """Both routes trace all requests without a context, and one those that their client traces."""
+    for context in (UNSAMPLED, "hostile", *([SAMPLED] if path == "/8" else [])):
+        await seen(served, name, path, context)
+    assert await after(collector, served) == []
+    for context in ("", *([SAMPLED] if path == "/7" else [])):
+        await seen(served, name, path, context)
+        assert len({span.trace for span in await after(collector, served)}) == 1
+
+
+SOURCES = (
+    ("user", "X-User", "header", "ann"),
+    ("absent", "X-Absent", "header", None),
+    ("method", "http.request.method", "semantic", "GET"),
+    ("status", "http.response.status_code", "semantic", "200"),
+    ("path", "url.path", "semantic", "/3"),
+    ("query", "url.query", "semantic", None),
+    ("sent", "http.request.header.x-user", "semantic", "ann"),
+    ("hostile", "http.request.header.x%)%", "semantic", None),
+)
+
+
+async def test_attributes_of_all_spans_have_values_of_the_request(
+    collector: collectors.InProcessCollector,
+) -> None:
+    attributes = tuple(
+        SpanAttribute(key, value, source, POLICY.field(key))  # type: ignore[arg-type]
+        for key, value, source, _ in SOURCES
+    )
+    headers = (("authorization", 'a "b" $1 ;'),)
+    async with (
+        backend("one") as endpoint,
+        envoy_serving.serving(
+            gateway(endpoint, collector.port, attributes=attributes, headers=headers)
+        ) as running,
+    ):
+        await running.ask(EXACT, "/3?a=b", headers={"X-User": "ann"})
+        spans = await collector.matching(2)
+    for span in spans:
+        own = {key: span.attributes.get(key) for key, *_ in SOURCES}
+        assert own == {key: value for key, _, _, value in SOURCES}
+    assert collector.headers["authorization"] == 'a "b" $1 ;'
+    unsupported = {finding.setting.part for finding in running.generated.unsupported}
+    assert {"query", "hostile"} <= unsupported
+    assert not unsupported & {"user", "absent", "method", "status", "path", "sent"}
 
 
 @pytest.mark.parametrize("name", [EXACT, WIDE])

@@ -17,23 +17,32 @@ and the listener as the access log names it."""
 Context = Literal["", "extract", "inject", "propagate", "ignore"]
 
 
+AttributeSource = Literal["literal", "header", "semantic"]
+
+
 class SpanAttribute(msgspec.Struct, frozen=True):
     """An attribute of a span."""
 
     key: str
     value: str
+    """The value itself; the name of a header of the request; or a name of OpenTelemetry's semantic
+    conventions, whose value the proxy knows."""
+    source: AttributeSource = "literal"
+    origin: Origin = NO_ORIGIN
+    """The field with the value, if a proxy may not know it."""
 
 
 class TraceExport(msgspec.Struct, frozen=True):
     """Export of spans to a collector, by OTLP over gRPC."""
 
     host: str
-    """IPv4 address or DNS name, lower case."""
+    """IPv4 address or DNS name, lower case. The certificate of a collector with TLS must have
+    it."""
     port: int
     service_name: str
     """Attribute ``service.name`` of the data plane."""
     tls: bool = False
-    """True for TLS. The certificate of the collector must have its host."""
+    """True for TLS."""
     trust: str = ""
     """Name of the CA certificates that verify the collector; empty for those of the system."""
     certificate: str = ""
@@ -46,8 +55,12 @@ class TraceExport(msgspec.Struct, frozen=True):
     """Number of batches that may wait. Further spans are dropped."""
     attributes: tuple[SpanAttribute, ...] = ()
     """Attributes of all spans."""
+    addresses: tuple[tuple[str, int], ...] = ()
+    """IP addresses of the collector with their ports; empty if ``host`` has to be resolved."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of each export: names in lower case, and values without percent signs."""
     origin: Origin = NO_ORIGIN
-    """The field of the parameters that names the collector."""
+    """The field of the parameters or of the policy that names the collector."""
 
     @property
     def credentials(self) -> tuple[str, ...]:
@@ -58,8 +71,9 @@ class TraceExport(msgspec.Struct, frozen=True):
 class Tracing(msgspec.Struct, frozen=True):
     """Traces of a route. Sampling does not depend on other routes."""
 
-    percent: int | None = None
-    """Share of requests that is traced; None: requests whose client traces them."""
+    percent: float = 0
+    """Share of the requests that is traced. With ``parent_percent``: of those whose client sends no
+    ``traceparent``."""
     context: Context = ""
     """Use of the headers ``traceparent`` and ``tracestate``: ``extract`` continues the trace of the
     client, ``inject`` sends the context to backends, ``propagate`` does both. Empty: ``ignore``."""
@@ -68,6 +82,14 @@ class Tracing(msgspec.Struct, frozen=True):
     attributes: tuple[SpanAttribute, ...] = ()
     origin: Origin = NO_ORIGIN
     """The policy."""
+    parent_percent: float | None = None
+    """Share of the requests that is traced of those whose client traces them, while others with a
+    ``traceparent`` are not; None: the decision of the client does not matter."""
+
+    @property
+    def is_off(self) -> bool:
+        """True if no request is traced."""
+        return not self.percent and not self.parent_percent
 
     @property
     def injects(self) -> bool:

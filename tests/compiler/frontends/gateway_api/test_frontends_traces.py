@@ -186,7 +186,7 @@ def _limited(ask: Any, spec: api.TelemetrySpec) -> tuple[api.TelemetrySpec, str]
     [
         ({"strategy": "ratio"}, Tracing(100)),
         ({"strategy": "ratio", "ratio": 0}, Tracing(0)),
-        ({"strategy": "parent", "context": "inject"}, Tracing(None, "inject")),
+        ({"strategy": "parent", "context": "inject"}, Tracing(0, "inject", parent_percent=100)),
         (
             {"strategy": "ratio", "spanName": r"\"a\"", "context": "propagate"},
             Tracing(100, "propagate", '"a"'),

@@ -112,6 +112,7 @@ def _settings(ask: Ask, gateway: GatewaySource) -> Fragment[XdsResource]:
         *client_ip.unsupported_client_ip(configuration.settings),
         *compression.unsupported_compression(configuration.settings),
         *request_log.unsupported_access_log(configuration.settings),
+        *traces.unsupported_attributes(configuration.settings.traces),
     ]
     return Fragment(
         (),

@@ -13,7 +13,9 @@ the headers of the client back, unless the route sends the context.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Iterable, Iterator
 
 from cel.expr import syntax_pb2 as cel
 from envoy.config.cluster.v3 import cluster_pb2
@@ -70,6 +72,10 @@ _URL = "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%PATH(NQ)%"
 _CONTEXT_BYTES = 55
 """Length of ``traceparent``."""
 
+UNKNOWN_VALUE = "Envoy has no formatter of this value: spans lack the attribute"
+
+_HEADER_NAME = re.compile(r"[a-z0-9_-]+")
+
 _ALWAYS = "g"
 """Text after each random number, which is hexadecimal."""
 
@@ -93,6 +99,9 @@ def apply_tracing(
     config.grpc_service.envoy_grpc.CopyFrom(
         grpc_service_pb2.GrpcService.EnvoyGrpc(cluster_name=names.TRACE_COLLECTOR)
     )
+    for name, value in export.headers:
+        # Envoy reads formatters here, and sends the text of them.
+        config.grpc_service.initial_metadata.add(key=name, value=quoting.check_text(value))
     config.grpc_service.timeout.CopyFrom(quoting.duration_of(_TIMEOUT_SECONDS))
     proto.tracing.CopyFrom(
         manager_pb2.HttpConnectionManager.Tracing(
@@ -166,11 +175,13 @@ def router(edge: DataPlaneSettings) -> router_pb2.Router:
 def apply_traces(proto: components.Route, route: ir.Route) -> None:
     """Write the traces of a route. Raises InvalidValueError."""
     tracing = route.settings.tracing
-    if tracing is None or tracing.percent == 0:
+    if tracing is None or tracing.is_off:
         return
-    below = "" if tracing.percent is None else _below(tracing.percent)
+    below = traced = untraced = _below(tracing.percent)
+    if tracing.parent_percent is not None:
+        traced, untraced = _below(tracing.parent_percent), ""
     of_route = proto.metadata.filter_metadata[RECORDING]
-    of_route.update({"below": below, "parent": tracing.percent is None})
+    of_route.update({"below": below, "traced": traced, "untraced": untraced})
     proto.tracing.custom_tags.extend(
         [_tag(ir_tracing.ROUTE_ATTRIBUTE, rule_text(route.name)), *_tags(tracing.attributes)]
     )
@@ -179,6 +190,15 @@ def apply_traces(proto: components.Route, route: ir.Route) -> None:
         proto.typed_per_filter_config[RESTORING].CopyFrom(packed(off))
     name = quoting.escape_percent(tracing.span_name or rule_text(route.name))
     proto.tracing.operation = proto.tracing.upstream_operation = name
+
+
+def unsupported_attributes(export: TraceExport | None) -> list[UnsupportedSetting]:
+    """Return the attributes of all spans whose values Envoy does not know."""
+    return [
+        UnsupportedSetting(attribute.origin, UNKNOWN_VALUE)
+        for attribute in (export.attributes if export is not None else ())
+        if attribute.source == "semantic" and not _formatter(attribute.value)
+    ]
 
 
 def unsupported_context(tracing: Tracing | None) -> list[UnsupportedSetting]:
@@ -194,7 +214,7 @@ def unsupported_spans(tracing: Tracing | None, hostname: str) -> list[Unsupporte
 
     ``hostname``: empty if the hostname has no scope of its own.
     """
-    if tracing is None or tracing.percent == 0 or hostname:
+    if tracing is None or tracing.is_off or hostname:
         return []
     why = (
         "Envoy sends no span of kind server for requests that match no exact hostname, only of "
@@ -208,9 +228,11 @@ def collector_cluster(export: TraceExport, capabilities: EnvoyCapabilities) -> X
     proto = clusters.base(names.TRACE_COLLECTOR)
     proto.ClearField("eds_cluster_config")
     proto.load_assignment.cluster_name = names.TRACE_COLLECTOR
-    address = build_socket_address(export.host, export.port)
-    proto.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.CopyFrom(address)
-    if ip_addresses.is_ip_address(export.host):
+    locality = proto.load_assignment.endpoints.add()
+    for host, port in export.addresses or ((export.host, export.port),):
+        address = build_socket_address(host, port)
+        locality.lb_endpoints.add().endpoint.address.CopyFrom(address)
+    if export.addresses or ip_addresses.is_ip_address(export.host):
         proto.type = cluster_pb2.Cluster.STATIC
     else:
         _resolve(proto)
@@ -264,13 +286,50 @@ def runtime_values(export: TraceExport | None) -> dict[str, int]:
     }
 
 
-def _below(percent: int) -> str:
-    """Return the text that this share of the random numbers is less than."""
-    return _ALWAYS if percent == 100 else f"{(percent << 32) // 100:08x}"
+def _below(percent: float) -> str:
+    """Return the text that this share of the random numbers is less than; empty: none is."""
+    if percent in (0, 100):
+        return _ALWAYS if percent else ""
+    return f"{min(math.ceil(percent * (1 << 32) / 100), 0xFFFFFFFF):08x}"
 
 
-def _tags(attributes: Iterable[SpanAttribute]) -> list[custom_tag_pb2.CustomTag]:
-    return [_tag(attribute.key, attribute.value) for attribute in attributes]
+_VALUES = {
+    "client.address": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+    "client.port": "%DOWNSTREAM_REMOTE_PORT%",
+    "http.request.body.size": "%BYTES_RECEIVED%",
+    "http.request.method": "%REQ(:METHOD)%",
+    "http.response.body.size": "%BYTES_SENT%",
+    "http.response.status_code": "%RESPONSE_CODE%",
+    "url.path": "%PATH(NQ)%",
+    "url.scheme": "%REQ(:SCHEME)%",
+    "user_agent.original": "%REQ(USER-AGENT)%",
+}
+"""Formatters of the values of OpenTelemetry's semantic conventions."""
+
+_HEADERS = {"http.request.header.": "REQ", "http.response.header.": "RESP"}
+
+
+def _formatter(name: str) -> str:
+    """Return the formatter of a value of the semantic conventions; empty if Envoy has none."""
+    for prefix, source in _HEADERS.items():
+        header = name.removeprefix(prefix)
+        if header != name and _HEADER_NAME.fullmatch(header):
+            return f"%{source}({header})%"
+    return _VALUES.get(name, "")
+
+
+def _tags(attributes: Iterable[SpanAttribute]) -> Iterator[custom_tag_pb2.CustomTag]:
+    for attribute in attributes:
+        key, value = quoting.check_text(attribute.key), quoting.check_text(attribute.value)
+        match attribute.source:
+            case "literal":
+                yield _tag(key, value)
+            case "header":
+                header = custom_tag_pb2.CustomTag.Header(name=value.lower())
+                yield custom_tag_pb2.CustomTag(tag=key, request_header=header)
+            case "semantic":
+                if formatter := _formatter(value):
+                    yield custom_tag_pb2.CustomTag(tag=key, value=formatter)
 
 
 def _tag(key: str, value: str) -> custom_tag_pb2.CustomTag:
@@ -299,16 +358,11 @@ def _sampled() -> cel.Expr:
     later = _item(_item(recorded, RECORDING), SAMPLE_HEADER)
     sample = _call("_?_:_", _call("@in", _text(RECORDING), recorded), later, on_arrival)
     # Version 00 of traceparent has the flags sampled (1) and random (2).
-    flags = [_method(sample, "endsWith", _text(f"-0{flag}")) for flag in (1, 3)]
-    return _call(
-        "_&&_",
-        _call("@in", _text(RECORDING), of_route),
-        _call(
-            "_||_",
-            _call("_<_", sample, _item(route, "below")),
-            _call("_&&_", _item(route, "parent"), _call("_||_", *flags)),
-        ),
-    )
+    traced = _call("_||_", *(_method(sample, "endsWith", _text(f"-0{flag}")) for flag in (1, 3)))
+    alone = _method(sample, "endsWith", _text(" "))
+    other = _call("_?_:_", alone, _item(route, "below"), _item(route, "untraced"))
+    below = _call("_?_:_", traced, _item(route, "traced"), other)
+    return _call("_&&_", _call("@in", _text(RECORDING), of_route), _call("_<_", sample, below))
 
 
 def _name(name: str) -> cel.Expr:

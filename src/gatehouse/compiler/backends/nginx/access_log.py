@@ -147,7 +147,7 @@ def access_log_file(
         return Fragment()
     unsupported: tuple[Unsupported, ...] = ()
     missing = log_lines.missing_number(settings.style)
-    traced = edge.traces is not None and capabilities.traces
+    traced = capabilities.exported(edge.traces) is not None
     line = _line(gateway, settings.style, capabilities, traced=traced)
     definitions = [*_maps(missing), _log_format("escape=json", *line)]
     if settings.nginx.text:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gatehouse.compiler.ir.tracing import TraceExport
+
 _VERSION = re.compile(r"-[0-9][0-9.]*$")
 
 _RELEASE = re.compile(r"nginx-plus-r(\d{1,9})")
@@ -89,6 +91,16 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
         return cls(
             version, modules, named, connectors, authenticators, plus, actions, logs, traces, causes
         )
+
+    def exported(self, export: TraceExport | None) -> TraceExport | None:
+        """Return the export of spans if this NGINX can do it; else None: no request is traced.
+
+        The module verifies a collector under the name that it connects to, so not one whose
+        addresses are known.
+        """
+        if export is None or not self.traces or (export.tls and export.addresses):
+            return None
+        return export
 
     @property
     def auth_request(self) -> bool:

@@ -143,8 +143,9 @@ def _base(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     log = access_log.access_log_file(edge, able, gateway.name)
     counts = request_counts.format_file(able)
     files = [File.make(f"{names.ROOT}/http.conf", text), *log.items, *counts.items]
-    if edge.traces is not None and able.traces:
-        files.append(File.make(names.TRACE_EXPORT, traces.exporter_text(edge.traces, gateway.name)))
+    export = able.exported(edge.traces)
+    if export is not None:
+        files.append(File.make(names.TRACE_EXPORT, traces.exporter_text(export, gateway.name)))
     origin = gateway_origin(gateway.name)
     settings = [
         *traces.unsupported_export(edge.traces, able),

@@ -51,7 +51,7 @@ def http_conf(
             grpc_status.grpc_status_map(),
             *(
                 [simple_directive("include", names.TRACE_EXPORT)]
-                if edge.traces is not None and capabilities.traces
+                if capabilities.exported(edge.traces) is not None
                 else []
             ),
             *definitions,

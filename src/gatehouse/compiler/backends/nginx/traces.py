@@ -7,11 +7,12 @@ the last location, which may be one that several routes share.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import access_log, names, quoting
+from gatehouse.compiler.backends.nginx import access_log, headers, names, quoting
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import (
     Directive,
@@ -26,6 +27,15 @@ from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport, Tracing
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 NO_CLIENT_CERTIFICATE = "the module ngx_otel_module sends no client certificate"
+
+COARSE = "NGINX chooses requests in steps of 0.01 percent, so that the rate is rounded up"
+
+UNKNOWN_VALUE = "NGINX has no variable of this value: spans lack the attribute"
+
+NO_NAME = (
+    "the module ngx_otel_module cannot verify the certificate of a Service's endpoints: requests "
+    "are not traced"
+)
 
 MISSING = "this NGINX has no module ngx_otel_module: requests are not traced"
 
@@ -59,7 +69,7 @@ NOT_TRACED = LocationTrace("off", "")
 def exporter_text(export: TraceExport, gateway: str) -> str:
     """Return the directives of the ``http`` context that export spans, and the name and attributes
     of spans in locations that several routes share. ``gateway``: ``namespace/name``."""
-    address = quoting.word(f"{export.host}:{export.port}")
+    address = quoting.word(_target(export))
     settings = {
         # The module verifies the collector, by default with the CA certificates of the system.
         "endpoint": f"https://{address}" if export.tls else address,
@@ -69,6 +79,10 @@ def exporter_text(export: TraceExport, gateway: str) -> str:
         "batch_count": str(export.batch_count),
     }
     inner = [simple_directive(name, value) for name, value in settings.items()]
+    inner += [
+        simple_directive("header", quoting.quote_literal(name), quoting.quote_literal(value))
+        for name, value in export.headers
+    ]
     service = quoting.quote_text_literal(export.service_name)
     route = access_log.ROUTE_VARIABLE
     return format_directives(
@@ -82,6 +96,15 @@ def exporter_text(export: TraceExport, gateway: str) -> str:
     )
 
 
+def _target(export: TraceExport) -> str:
+    """Return the collector as gRPC names it. One name has addresses of one family only."""
+    for family, form in (("ipv4", "{}:{}"), ("ipv6", "[{}]:{}")):
+        own = [where for where in export.addresses if (":" in where[0]) == (family == "ipv6")]
+        if own:
+            return f"{family}:{','.join(form.format(*where) for where in own)}"
+    return f"{export.host}:{export.port}"
+
+
 def unsupported_export(
     export: TraceExport | None, capabilities: NginxCapabilities
 ) -> list[UnsupportedSetting]:
@@ -90,50 +113,61 @@ def unsupported_export(
         return []
     if not capabilities.traces:
         return [UnsupportedSetting(export.origin, MISSING)]
-    if export.certificate:
-        return [
-            UnsupportedSetting(
-                export.origin.field("tls.clientCertificateRef"), NO_CLIENT_CERTIFICATE
-            )
-        ]
-    return []
+    if capabilities.exported(export) is None:
+        return [UnsupportedSetting(export.origin, NO_NAME)]
+    attributes = [
+        UnsupportedSetting(attribute.origin, UNKNOWN_VALUE)
+        for attribute in export.attributes
+        if _value(attribute) is None
+    ]
+    if not export.certificate:
+        return attributes
+    certificate = export.origin.field("tls.clientCertificateRef")
+    return [*attributes, UnsupportedSetting(certificate, NO_CLIENT_CERTIFICATE)]
 
 
 def unsupported_tracing(
     tracing: Tracing | None, capabilities: NginxCapabilities
 ) -> list[UnsupportedSetting]:
     """Return the settings of a policy that this NGINX does not support."""
-    if tracing is None or capabilities.traces or tracing.percent == 0:
+    if tracing is None or tracing.is_off:
         return []
-    return [UnsupportedSetting(tracing.origin.field("tracing"), MISSING)]
+    if not capabilities.traces:
+        return [UnsupportedSetting(tracing.origin.field("tracing"), MISSING)]
+    rates = {"samplingRate": tracing.percent}
+    rates["parentBasedSampling.samplingRate"] = tracing.parent_percent or 0
+    return [
+        UnsupportedSetting(tracing.origin.field(f"tracing.{field}"), COARSE)
+        for field, percent in rates.items()
+        if percent != float(_percent(percent))
+    ]
 
 
 def definitions(tracing: Tracing | None) -> Iterable[Directive]:
     """Return the directives of ``http`` that the decision about a route needs."""
-    if tracing is None or tracing.percent in (0, 100):
-        return
-    if tracing.percent is None:
-        # The variable of the module is empty unless the location continues the trace.
-        rows = (simple_directive(_SAMPLED, "on"), simple_directive("default", "off"))
-        yield block("map", ("$http_traceparent", _PARENT), rows)
+    if tracing is None or tracing.is_off:
         return
     # Clients choose the ID of a trace that is continued. Other choices depend on the request ID
     # alone, and must not coincide with this one.
-    rows = (simple_directive(f"{tracing.percent}%", "on"), simple_directive("*", "off"))
-    yield block("split_clients", ('"trace$request_id"', _share(tracing.percent)), rows)
+    for percent in (tracing.percent, tracing.parent_percent or 0):
+        if 0 < percent < 100:
+            rows = (simple_directive(f"{_percent(percent)}%", "on"), simple_directive("*", "off"))
+            yield block("split_clients", ('"trace$request_id"', _share(percent)), rows)
+    if tracing.parent_percent is None:
+        return
+    choices = {'""': _share(tracing.percent), _SAMPLED: _share(tracing.parent_percent)}
+    # The variable of the module is empty unless the location continues the trace.
+    traced = [simple_directive(*choice) for choice in choices.items() if choice[1] != "off"]
+    other = simple_directive("default", "off")
+    yield block("map", ("$http_traceparent", _by_parent(tracing)), (*traced, other))
 
 
 def route_trace(tracing: Tracing | None) -> LocationTrace:
     """Return the decision about requests of a route."""
-    if tracing is None or tracing.percent == 0:
+    if tracing is None or tracing.is_off:
         return NOT_TRACED
-    match tracing.percent:
-        case None:
-            sampled = _PARENT
-        case 100:
-            sampled = "on"
-        case percent:
-            sampled = _share(percent)
+    by_parent = tracing.parent_percent is not None
+    sampled = _by_parent(tracing) if by_parent else _share(tracing.percent)
     return LocationTrace(sampled, tracing.context)
 
 
@@ -168,14 +202,14 @@ def first_location(
 def span_directives(context: TraceContext | None, route: ir.Route) -> tuple[Directive, ...]:
     """Return the directives of the last locations of requests. Raises InvalidValueError."""
     tracing = route.settings.tracing
-    if context is None or tracing is None or tracing.percent == 0:
+    if context is None or tracing is None or tracing.is_off:
         return ()
     rule = rule_text(route.name)
     own = (SpanAttribute(_ROUTE, rule), *tracing.attributes)
     return (
         simple_directive("otel_span_name", quoting.quote_text_literal(tracing.span_name or rule)),
         *_gateway_attributes(context),
-        *map(_attribute, own),
+        *_attributes(own),
     )
 
 
@@ -184,15 +218,65 @@ def _gateway_attributes(context: TraceContext) -> Iterable[Directive]:
     yield simple_directive("otel_span_attr", ir_tracing.GATEWAY_ATTRIBUTE, gateway)
     listener = f'{gateway[:-1]}:$gh_port"'
     yield simple_directive("otel_span_attr", ir_tracing.LISTENER_ATTRIBUTE, listener)
-    yield from map(_attribute, context.attributes)
+    yield from _attributes(context.attributes)
 
 
-def _attribute(attribute: SpanAttribute) -> Directive:
-    key, value = attribute.key, attribute.value
-    return simple_directive(
-        "otel_span_attr", quoting.quote_literal(key), quoting.quote_text_literal(value)
-    )
+def _attributes(attributes: Iterable[SpanAttribute]) -> Iterable[Directive]:
+    for attribute in attributes:
+        value = _value(attribute)
+        if value is not None:
+            key = quoting.quote_literal(attribute.key)
+            yield simple_directive("otel_span_attr", key, value)
 
 
-def _share(percent: int) -> str:
-    return f"$gh_traced_{percent}"
+_VALUES = {
+    "client.address": "$remote_addr",
+    "client.port": "$remote_port",
+    "http.request.method": "$request_method",
+    "http.response.body.size": "$body_bytes_sent",
+    "http.response.status_code": "$status",
+    "server.address": "$host",
+    "url.scheme": "$scheme",
+    "user_agent.original": "$http_user_agent",
+}
+"""Variables with the values of OpenTelemetry's semantic conventions."""
+
+_HEADERS = {"http.request.header.": "$http_", "http.response.header.": "$sent_http_"}
+
+
+def _value(attribute: SpanAttribute) -> str | None:
+    """Return the value of an attribute, quoted; None if NGINX has no variable of it."""
+    if attribute.source == "literal":
+        return quoting.quote_text_literal(attribute.value)
+    if attribute.source == "header":
+        return _header("$http_", attribute.value)
+    for prefix, variable in _HEADERS.items():
+        if attribute.value.startswith(prefix):
+            return _header(variable, attribute.value.removeprefix(prefix))
+    return _VALUES.get(attribute.value)
+
+
+def _header(variable: str, name: str) -> str | None:
+    """Return the variable of a header. NGINX drops headers of clients with other characters."""
+    known = headers.is_known_name(name)
+    return variable + name.lower().replace("-", "_") if known else None
+
+
+def _percent(percent: float) -> str:
+    """Return a share with the two decimal places that NGINX reads, and never none at all."""
+    return f"{math.ceil(round(percent * 100, 6)) / 100:.2f}".rstrip("0").rstrip(".")
+
+
+def _share(percent: float) -> str:
+    """Return the value of ``otel_trace`` for a share of the requests."""
+    if not percent:
+        return "off"
+    return "on" if percent == 100 else f"$gh_traced_{_percent(percent).replace('.', '_')}"
+
+
+def _by_parent(tracing: Tracing) -> str:
+    """Return the variable of a decision that depends on the client."""
+    if not tracing.percent and tracing.parent_percent == 100:
+        return _PARENT
+    rates = map(_percent, (tracing.percent, tracing.parent_percent or 0))
+    return "_".join((_PARENT, *rates)).replace(".", "_")

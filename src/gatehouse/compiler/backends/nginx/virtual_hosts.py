@@ -122,9 +122,8 @@ def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragmen
 def _trace_context(
     edge: DataPlaneSettings, able: NginxCapabilities, gateway: str
 ) -> traces.TraceContext | None:
-    if edge.traces is None or not able.traces:
-        return None
-    return traces.TraceContext(gateway, edge.traces.attributes)
+    export = able.exported(edge.traces)
+    return traces.TraceContext(gateway, export.attributes) if export is not None else None
 
 
 def default_files(ask: Ask, gateway: GatewaySource) -> Table[int, Fragment[File]]:

@@ -58,7 +58,8 @@ def trace_policy(policy: api.ObservabilityPolicy, limits: ResourceLimits) -> Par
     name = parse("tracing.spanName", _name, tracing.span_name) or ""
     attributes = parse_attributes(parse, "tracing.spanAttributes", tracing.span_attributes)
     settings = Tracing(
-        percent=percent if tracing.strategy == "ratio" else None,
+        percent=percent if tracing.strategy == "ratio" else 0,
+        parent_percent=None if tracing.strategy == "ratio" else 100,
         context=_CONTEXTS.get(tracing.context, ""),
         span_name=name,
         attributes=attributes,

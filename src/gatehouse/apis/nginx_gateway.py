@@ -22,7 +22,7 @@ class TargetRef(View, frozen=True):
     group: str = ""
 
 
-class NginxPolicy(KubernetesObject, frozen=True):
+class AttachedPolicy(KubernetesObject, frozen=True):
     """Base of all policies."""
 
     @property
@@ -63,7 +63,7 @@ class ClientSettingsSpec(View, frozen=True):
     keep_alive: ClientKeepAlive = ClientKeepAlive()
 
 
-class ClientSettingsPolicy(NginxPolicy, frozen=True):
+class ClientSettingsPolicy(AttachedPolicy, frozen=True):
     """A ClientSettingsPolicy."""
 
     spec: ClientSettingsSpec
@@ -80,7 +80,7 @@ class TargetsSpec(View, frozen=True, kw_only=True):
     target_refs: tuple[TargetRef, ...] = ()
 
 
-class TargetsPolicy(NginxPolicy, frozen=True):
+class TargetsPolicy(AttachedPolicy, frozen=True):
     """Base of policies with several targets."""
 
     spec: TargetsSpec
@@ -224,7 +224,7 @@ class PayloadProcessorSpec(View, frozen=True):
     target_ref: TargetRef
 
 
-class PayloadProcessor(NginxPolicy, frozen=True):
+class PayloadProcessor(AttachedPolicy, frozen=True):
     """A PayloadProcessor. Only its target is read: it is not served."""
 
     spec: PayloadProcessorSpec

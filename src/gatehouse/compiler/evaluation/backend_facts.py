@@ -18,14 +18,14 @@ from gatehouse.compiler.frontends.gateway_api.backend_problems import (
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
 from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
-from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import resolve_backend
+from gatehouse.compiler.frontends.gateway_api.routes.backend_tls import backend_tls_at
+from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
     backend_tls_policy,
     endpoints_of,
-    resolve_backend,
     service_port,
     used_endpoints,
 )
-from gatehouse.compiler.frontends.gateway_api.routes.backend_tls import backend_tls_at
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.settings import Sourced

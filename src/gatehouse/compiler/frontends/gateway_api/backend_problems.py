@@ -20,8 +20,8 @@ from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     BackendReference,
     GatewayCluster,
-    service_port,
 )
+from gatehouse.compiler.frontends.gateway_api.routes.service_ports import service_port
 from gatehouse.compiler.frontends.gateway_api.translate import gateway_cluster
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table

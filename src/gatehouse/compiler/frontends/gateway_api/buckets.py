@@ -93,7 +93,7 @@ def of_policy(value: Any) -> Iterable[Key]:
     if isinstance(value, nginx_gateway.RateLimitPolicy | nginx_gateway.UpstreamSettingsPolicy):
         yield CLAIMS_KEY
         yield policies_with_claims(value.metadata.namespace)
-    if isinstance(value, nginx_gateway.NginxPolicy):
+    if isinstance(value, nginx_gateway.AttachedPolicy):
         namespace, kind = value.metadata.namespace, type(value).__name__
         for target in value.targets:
             yield policies_by_target(kind, (target.kind, namespace, target.name))

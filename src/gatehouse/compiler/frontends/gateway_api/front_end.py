@@ -56,7 +56,7 @@ def _route(
     )
 
 
-def _policy(resource: resources.Resource, view: type[nginx_gateway.NginxPolicy]) -> Kind:
+def _policy(resource: resources.Resource, view: type[nginx_gateway.AttachedPolicy]) -> Kind:
     return Kind(resource, view, indexes=(buckets.of_policy,), status=extension_status)
 
 

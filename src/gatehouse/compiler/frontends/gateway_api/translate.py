@@ -45,11 +45,11 @@ from gatehouse.compiler.frontends.gateway_api.listeners.certificates import reso
 from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     GatewayCluster,
-    backend_tls_policy,
     cluster_ip_backend,
     service_cluster,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Ranked, translate
+from gatehouse.compiler.frontends.gateway_api.routes.service_ports import backend_tls_policy
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUpstreamSettings

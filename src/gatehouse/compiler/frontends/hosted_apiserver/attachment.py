@@ -22,11 +22,11 @@ from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
     NODE_PROXY_PROTOCOLS,
     PROXY_PROTOCOL,
 )
-from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+from gatehouse.compiler.frontends.gateway_api.routes.external_names import external_name
+from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
     names_problem,
     service_port,
 )
-from gatehouse.compiler.frontends.gateway_api.routes.external_names import external_name
 from gatehouse.compiler.frontends.hosted_apiserver.claims import findings as findings_about
 from gatehouse.compiler.frontends.hosted_apiserver.claims import owned_claims
 from gatehouse.dataplane.ip_addresses import bracketed

@@ -123,7 +123,7 @@ def _policies_by_gateway(ask: Ask) -> Table[Key, tuple[Key, ...]]:
 def _gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:
     """Return the Gateways that serve a policy: those of its targets, sorted."""
     policy = ask.read(key)
-    if not isinstance(policy, api.NginxPolicy):
+    if not isinstance(policy, api.AttachedPolicy):
         return ()
     gateways: set[Key] = set()
     for target in policy.targets:

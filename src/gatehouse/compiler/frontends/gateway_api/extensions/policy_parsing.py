@@ -36,7 +36,7 @@ def policy_settings(ask: Ask, gateway: Key, key: Key) -> Any:
 def parse_policy(ask: Ask, limits: ResourceLimits, key: Key) -> ParsedPolicy:
     """Parse a policy under the ceilings of a Gateway."""
     policy = ask.read(key)
-    if not isinstance(policy, api.NginxPolicy):
+    if not isinstance(policy, api.AttachedPolicy):
         return ParsedPolicy(None, (f"{key[0]} {key[1]}/{key[2]} is invalid",))
     reader = _READERS.get(key[0])
     return reader(policy, limits) if reader is not None else ParsedPolicy()

@@ -187,7 +187,7 @@ def proxy_settings(policy: api.ProxySettingsPolicy, limits: ResourceLimits) -> P
     return parse.result(with_sources(settings, origin_of(policy), PROXY_FIELDS))
 
 
-def origin_of(policy: api.NginxPolicy) -> Origin:
+def origin_of(policy: api.AttachedPolicy) -> Origin:
     """Return the origin of a policy."""
     kind = type(policy).__name__
     return Origin(kind, policy.metadata.namespace, policy.metadata.name)

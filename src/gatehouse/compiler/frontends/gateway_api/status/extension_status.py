@@ -47,7 +47,7 @@ from gatehouse.incremental.query import Ask, Key
 def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
     """Return the desired status of a policy, with an entry for each ancestor."""
     policy = ask.read(key)
-    if not isinstance(policy, api.NginxPolicy):
+    if not isinstance(policy, api.AttachedPolicy):
         return None
     entries: list[AncestorStatus] = []
     for target in policy.targets:
@@ -144,6 +144,6 @@ def _unsupported(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
     return Finding(Reason.POLICY_INVALID, messages(parts)[0]) if parts else None
 
 
-def _conditions(policy: api.NginxPolicy, refusal: Finding | None) -> tuple[Condition, ...]:
+def _conditions(policy: api.AttachedPolicy, refusal: Finding | None) -> tuple[Condition, ...]:
     accepted = Finding(Reason.ACCEPTED, "the policy is accepted")
     return fold_findings((refusal,) if refusal else (), (accepted,), policy.metadata.generation)

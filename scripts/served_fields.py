@@ -21,7 +21,7 @@ FieldPath = tuple[str, ...]
 
 KINDS = (
     "GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute",
-    "UDPRoute", "BackendTLSPolicy", "ReferenceGrant",
+    "UDPRoute", "BackendTLSPolicy", "ReferenceGrant", "XTelemetryPolicy",
     "GatewayParameters", "NginxProxy", "ClientSettingsPolicy", "ProxySettingsPolicy",
     "UpstreamSettingsPolicy", "RateLimitPolicy", "ObservabilityPolicy", "AuthenticationFilter",
     "SnippetsFilter", "SnippetsPolicy", "WAFPolicy", "PayloadProcessor",
@@ -37,7 +37,6 @@ UNREAD_KINDS = {
     "XBackend": "an experiment of Gateway API; stored and not read",
     "XBackendTrafficPolicy": "an experiment of Gateway API; stored and not read",
     "XMesh": "an experiment of Gateway API; stored and not read",
-    "XTelemetryPolicy": "an experiment of Gateway API; stored and not read",
 }
 """Kinds of bundled CRDs that no component reads, with the reason."""
 

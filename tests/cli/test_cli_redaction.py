@@ -153,3 +153,11 @@ def test_headers_in_nginx_configuration_are_removed_by_name() -> None:
     assert redact_nginx_config(text) == (
         'proxy_set_header Authorization [redacted];\nproxy_set_header X-Version "2";\n'
     )
+
+
+def test_headers_of_exports_are_removed_with_semicolons_and_quotation_marks() -> None:
+    text = 'header "authorization" "Key a;b \\"c\\" d";\nheader "x-tenant" "a;b";\n'
+    text += "add_header X-Token 'a\"b';\n"
+    expected = 'header "authorization" [redacted];\nheader "x-tenant" "a;b";\n'
+    expected += "add_header X-Token [redacted];\n"
+    assert redact_nginx_config(text) == expected

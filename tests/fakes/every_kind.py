@@ -192,6 +192,19 @@ EDITS: dict[str, Edit] = {
         ["p"],
         about({"snippets": [{"context": "http.server", "value": "set $x 1;"}]}),
     ),
+    "XTelemetryPolicy": some(
+        "XTelemetryPolicy",
+        ["p", "q", "r"],
+        about(
+            {"tracing": {"mode": "Disabled"}},
+            {"tracing": {"mode": "ImplementationDefault"}},
+            *(
+                {"tracing": {"mode": "Enabled", "provider": {"backendRef": reference}, **more}}
+                for reference in ({"name": "s1", "port": 80}, {"name": "none", "port": 80})
+                for more in ({}, {"samplingRate": {"numerator": 5}}, {"spanName": "$"})
+            ),
+        ),
+    ),
     "AuthenticationFilter": some(
         "AuthenticationFilter",
         ["auth"],

@@ -88,7 +88,7 @@ def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
         if gateway.api_listeners:
             files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.api_listeners))
         generated = nginx.NginxGenerator(_nginx_of(case)).generate(gateway)
-        file_set = file_set or generated.file_set
+        file_set = file_set or _without_traces(case, gateway)
         engine.commit(by_subject(key, generated.unsupported))
         for path, file in generated.file_set.files.items():
             logs = ("access_log.conf", "request_log.conf", "connection_log.conf")
@@ -186,7 +186,14 @@ def _nginx_of(case: str) -> nginx.NginxCapabilities:
         authenticators=True,
         access_log=True,
         failure_causes=True,
+        traces="telemetry" in case,
     )
+
+
+def _without_traces(case: str, gateway: GatewayConfiguration) -> FileSet:
+    """Return the files for an NGINX without the module of traces, which machines lack."""
+    able = msgspec.structs.replace(_nginx_of(case), traces=False)
+    return nginx.NginxGenerator(able).generate(gateway).file_set
 
 
 def _gateways(engine: Engine) -> list[tuple[Key, GatewayConfiguration]]:

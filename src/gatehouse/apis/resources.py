@@ -81,6 +81,9 @@ BACKEND_TLS_POLICIES = Resource(
     "gateway.networking.k8s.io", "v1", "backendtlspolicies", "BackendTLSPolicy"
 )
 REFERENCE_GRANTS = Resource("gateway.networking.k8s.io", "v1", "referencegrants", "ReferenceGrant")
+TELEMETRY_POLICIES = Resource(
+    "gateway.networking.x-k8s.io", "v1alpha1", "xtelemetrypolicies", "XTelemetryPolicy"
+)
 _NGINX = "gateway.nginx.org"
 CLIENT_SETTINGS_POLICIES = Resource(
     _NGINX, "v1alpha1", "clientsettingspolicies", "ClientSettingsPolicy"

@@ -42,7 +42,8 @@ _WORD = re.compile(r"[^\s;{}\"']{8,}")
 _DIRECTIVE = re.compile(r"[a-z_]+|\$\w+")
 
 _HEADER_DIRECTIVE = re.compile(
-    r"(\b(?:proxy_set_header|grpc_set_header|add_header|set)\s+\"?\$?([\w-]+)\"?\s+)[^;\n]+;"
+    r"(\b(?:proxy_set_header|grpc_set_header|add_header|header|set)\s+\"?\$?([\w.-]+)\"?\s+)"
+    r"(?:(?>\"(?:\\.|[^\"\\\n])*(?:\"|(?=\n|\Z))|[^;\n\"])+;|[^;\n]+;)"
 )
 """Directives of NGINX with a name and a value."""
 

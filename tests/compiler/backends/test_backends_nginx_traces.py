@@ -316,6 +316,29 @@ def test_rejected_line_leads_to_the_policy_or_the_parameters() -> None:
         assert [suspect.origin for suspect in nginx.suspects(config, ABLE, message)] == [origin]
 
 
+def test_rejected_line_of_the_export_leads_to_the_object_that_sets_it() -> None:
+    parameters = Origin("GatewayParameters", "ns", "all")
+    policy = Origin("XTelemetryPolicy", "ns", "p")
+    attributes = (
+        SpanAttribute("site", "north"),
+        SpanAttribute("env", "x", origin=policy.field("tracing.attributes[0].literalValue")),
+    )
+    export = msgspec.structs.replace(EXPORT, origin=policy.field("a"), attributes=attributes)
+    config = gateway((traced(None, "/a"),), export)
+    settings = msgspec.structs.replace(config.settings, origins=(parameters, policy))
+    config = msgspec.structs.replace(config, settings=settings)
+    text = nginx.NginxGenerator(ABLE).generate(config).file_set.files["gatehouse/traces.conf"]
+    lines = text.content.decode().splitlines()
+    for start, expected in (
+        ("    endpoint", [policy]),
+        ('otel_span_attr "env"', [policy]),
+        ('otel_span_attr "site"', [parameters, policy]),
+    ):
+        (number,) = [n for n, line in enumerate(lines, 1) if line.startswith(start)]
+        message = f"[emerg] invalid value in /etc/nginx/gatehouse/traces.conf:{number}"
+        assert [entry.origin for entry in nginx.suspects(config, ABLE, message)] == expected
+
+
 def test_nginx_without_module_serves_and_names_policy_and_exporter() -> None:
     routes = (traced(Tracing(100, "propagate", origin=POLICY), "/a"), traced(None, "/b"))
     generated = nginx.NginxGenerator(PLAIN).generate(gateway(routes, EXPORT))

@@ -40,6 +40,7 @@ _COORDINATION = "coordination.k8s.io"
 _CORE = ""
 _DISCOVERY = "discovery.k8s.io"
 _EVENTS = "events.k8s.io"
+_EXPERIMENTAL = "gateway.networking.x-k8s.io"
 _GATEWAY_API = "gateway.networking.k8s.io"
 _GATEHOUSE = "gatehouse.dev"
 _NETWORKING = "networking.k8s.io"
@@ -86,6 +87,7 @@ _VIEW = (
     _rule(_READ, _NETWORKING, "networkpolicies"),
     _rule(_READ, _GATEWAY_API, _and(f"gatewayclasses {_OF_GATEWAYS}", "status")),
     _rule(_READ, _GATEWAY_API, "referencegrants"),
+    _rule(_READ, _EXPERIMENTAL, _and("xtelemetrypolicies", "status")),
     _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
 )
 """Excludes Secrets: reading a token there gives the rights of its owner."""
@@ -101,6 +103,7 @@ _EDIT = (
     _rule(_WRITE, _NETWORKING, "networkpolicies"),
     _rule(_BOTH, _COORDINATION, "leases"),
     _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
+    _rule(_WRITE, _EXPERIMENTAL, "xtelemetrypolicies"),
 )
 """Excludes Endpoints and EndpointSlices: writing them gives access to Pods of other namespaces."""
 

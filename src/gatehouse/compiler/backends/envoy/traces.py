@@ -72,7 +72,7 @@ _URL = "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%PATH(NQ)%"
 _CONTEXT_BYTES = 55
 """Length of ``traceparent``."""
 
-UNKNOWN_VALUE = "Envoy has no formatter of this value: spans lack the attribute"
+NO_FORMATTER = "Envoy has no formatter of this value: spans lack the attribute"
 
 _HEADER_NAME = re.compile(r"[a-z0-9_-]+")
 
@@ -195,7 +195,7 @@ def apply_traces(proto: components.Route, route: ir.Route) -> None:
 def unsupported_attributes(export: TraceExport | None) -> list[UnsupportedSetting]:
     """Return the attributes of all spans whose values Envoy does not know."""
     return [
-        UnsupportedSetting(attribute.origin, UNKNOWN_VALUE)
+        UnsupportedSetting(attribute.origin, NO_FORMATTER)
         for attribute in (export.attributes if export is not None else ())
         if attribute.source == "semantic" and not _formatter(attribute.value)
     ]

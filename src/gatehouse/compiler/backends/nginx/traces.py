@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import access_log, headers, names, quoting
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import (
@@ -30,10 +31,12 @@ NO_CLIENT_CERTIFICATE = "the module ngx_otel_module sends no client certificate"
 
 COARSE = "NGINX chooses requests in steps of 0.01 percent, so that the rate is rounded up"
 
-UNKNOWN_VALUE = "NGINX has no variable of this value: spans lack the attribute"
+NO_VARIABLE = "NGINX has no variable of this value: spans lack the attribute"
+
+TOO_LONG = "the value with its escapes is too long for NGINX: spans lack the attribute"
 
 NO_NAME = (
-    "the module ngx_otel_module cannot verify the certificate of a Service's endpoints: requests "
+    "the module ngx_otel_module cannot verify the certificates of known addresses: requests "
     "are not traced"
 )
 
@@ -116,7 +119,9 @@ def unsupported_export(
     if capabilities.exported(export) is None:
         return [UnsupportedSetting(export.origin, NO_NAME)]
     attributes = [
-        UnsupportedSetting(attribute.origin, UNKNOWN_VALUE)
+        UnsupportedSetting(
+            attribute.origin, TOO_LONG if attribute.source == "literal" else NO_VARIABLE
+        )
         for attribute in export.attributes
         if _value(attribute) is None
     ]
@@ -245,9 +250,12 @@ _HEADERS = {"http.request.header.": "$http_", "http.response.header.": "$sent_ht
 
 
 def _value(attribute: SpanAttribute) -> str | None:
-    """Return the value of an attribute, quoted; None if NGINX has no variable of it."""
+    """Return the value of an attribute, quoted; None if NGINX cannot have it."""
     if attribute.source == "literal":
-        return quoting.quote_text_literal(attribute.value)
+        try:
+            return quoting.quote_text_literal(attribute.value)
+        except InvalidValueError:
+            return None
     if attribute.source == "header":
         return _header("$http_", attribute.value)
     for prefix, variable in _HEADERS.items():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import names, rate_limits
+from gatehouse.compiler.backends.nginx import names, rate_limits, traces
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.generator import NginxGenerator
 from gatehouse.compiler.ir import gateway as ir
@@ -24,6 +24,7 @@ from gatehouse.compiler.ir.settings import (
     RateLimits,
     Settings,
 )
+from gatehouse.compiler.ir.tracing import TraceExport
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin, port_origin
 
@@ -110,12 +111,22 @@ def _at(
     line = _line(_text(gateway, capabilities, path), number)
     if line is None:
         return ()
+    export = gateway.settings.traces
+    if export is not None and path == names.TRACE_EXPORT and line in _own_lines(export, gateway):
+        return (Suspect(export.origin.whole),)
     shared = tuple(dict.fromkeys(_shared(gateway, line[1])))
     if not shared:
         plain = msgspec.structs.replace(gateway, settings=DataPlaneSettings())
         if line not in _lines(_text(plain, capabilities, path)):
             shared = gateway.settings.origins
     return tuple(map(Suspect, shared))
+
+
+def _own_lines(export: TraceExport, gateway: ir.GatewayConfiguration) -> list[LineInBlock]:
+    """Return the lines of an export without the attributes that other objects set."""
+    own = tuple(item for item in export.attributes if item.origin != NO_ORIGIN)
+    exported = msgspec.structs.replace(export, attributes=own)
+    return _lines(traces.exporter_text(exported, gateway.name))
 
 
 def _shared(gateway: ir.GatewayConfiguration, line: str) -> Iterator[Origin]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gatehouse.apis import core, gateway, nginx_gateway, policies, routes
+from gatehouse.apis import core, gateway, nginx_gateway, policies, routes, telemetry
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     CLAIMS_KEY,
     DEFAULT_GATEWAYS_KEY,
@@ -14,6 +14,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     GATEWAYS_KEY,
     ROUTES_KEY,
     authenticated_routes_by_service,
+    policies_by_collector,
     policies_by_target,
     policies_with_claims,
     routes_by_namespace,
@@ -89,14 +90,19 @@ def of_backend_tls_policy(value: Any) -> Iterable[Key]:
 
 
 def of_policy(value: Any) -> Iterable[Key]:
-    """Yield the buckets of a policy of ``gateway.nginx.org``: its targets, and its claims."""
+    """Yield the buckets of a policy: its targets, its claims, and its collector."""
     if isinstance(value, nginx_gateway.RateLimitPolicy | nginx_gateway.UpstreamSettingsPolicy):
         yield CLAIMS_KEY
         yield policies_with_claims(value.metadata.namespace)
+    namespace, kind = value.metadata.namespace, type(value).__name__
     if isinstance(value, nginx_gateway.AttachedPolicy):
-        namespace, kind = value.metadata.namespace, type(value).__name__
         for target in value.targets:
             yield policies_by_target(kind, (target.kind, namespace, target.name))
+    if isinstance(value, telemetry.XTelemetryPolicy):
+        tracing = value.spec.tracing
+        if tracing is not None and tracing.provider is not None:
+            service = tracing.provider.backend_ref
+            yield policies_by_collector(service.namespace or namespace, service.name)
 
 
 def of_filter(_: Any) -> Iterable[Key]:

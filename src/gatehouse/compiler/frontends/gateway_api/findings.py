@@ -160,6 +160,12 @@ class Reason(ReasonBase):
     """A SnippetsPolicy applies to the object."""
     OBSERVABILITY_AFFECTED = (f"{_NGINX}ObservabilityPolicyAffected", True, "PolicyAffected")
     """An ObservabilityPolicy applies to the object."""
+    TELEMETRY_AFFECTED = (
+        "gateway.networking.x-k8s.io/XTelemetryPolicyAffected",
+        True,
+        "PolicyAffected",
+    )
+    """An XTelemetryPolicy applies to the Gateway."""
     INVALID_ROUTE_KINDS = ("ResolvedRefs", False, "InvalidRouteKinds")
     """`allowedRoutes.kinds` has a kind that the protocol of the listener does not support."""
     REF_NOT_PERMITTED = ("ResolvedRefs", False, "RefNotPermitted")
@@ -185,13 +191,17 @@ class Reason(ReasonBase):
     served.
     """
     PARTIALLY_INVALID = ("PartiallyInvalid", True, "UnsupportedValue")
-    """Some rules are invalid or cannot be served by this proxy. The message names them, and the
-    others are served.
+    """Some rules or settings are invalid or cannot be served by this proxy. The message names them,
+    and the others are served.
     """
     INVALID_KIND = ("ResolvedRefs", False, "InvalidKind")
-    """A reference has an unsupported kind. Requests to this backend are answered 500."""
+    """A reference has an unsupported kind. Requests to this backend are answered 500, and a
+    collector gets no span.
+    """
     BACKEND_NOT_FOUND = ("ResolvedRefs", False, "BackendNotFound")
-    """The Service or its port does not exist. Requests to this backend are answered 500."""
+    """The Service or its port does not exist. Requests to this backend are answered 500, and a
+    collector gets no span.
+    """
     UNSUPPORTED_BACKEND_PROTOCOL = ("ResolvedRefs", False, "UnsupportedProtocol")
     """`appProtocol` of the Service port is not supported."""
     EXTERNAL_NAME_REFUSED = ("ResolvedRefs", False, "ExternalNameNotAllowed")

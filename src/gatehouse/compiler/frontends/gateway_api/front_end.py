@@ -13,6 +13,7 @@ from gatehouse.apis import (
     policies,
     resources,
     routes,
+    telemetry,
 )
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api import buckets
@@ -121,6 +122,7 @@ _EXTENSIONS = (
     _policy(resources.RATE_LIMIT_POLICIES, nginx_gateway.RateLimitPolicy),
     _policy(resources.UPSTREAM_SETTINGS_POLICIES, nginx_gateway.UpstreamSettingsPolicy),
     _policy(resources.OBSERVABILITY_POLICIES, nginx_gateway.ObservabilityPolicy),
+    _policy(resources.TELEMETRY_POLICIES, telemetry.XTelemetryPolicy),
     _policy(resources.WAF_POLICIES, nginx_gateway.WAFPolicy),
     _policy(resources.PAYLOAD_PROCESSORS, nginx_gateway.PayloadProcessor),
     _policy(resources.SNIPPETS_POLICIES, nginx_gateway.SnippetsPolicy),

@@ -304,6 +304,11 @@ def policies_by_target(kind: str, target: Key) -> Key:
     return ("@extensions", kind, *target)
 
 
+def policies_by_collector(namespace: str, service: str) -> Key:
+    """Return the bucket of the XTelemetryPolicies that name a Service as their collector."""
+    return ("@collectors", namespace, service)
+
+
 CLAIMS_KEY: Key = ("@claims",)
 """Bucket of the policies that claim memory."""
 

@@ -30,7 +30,11 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
 )
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway, settings
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
-from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
+from gatehouse.compiler.frontends.gateway_api.extensions import (
+    effective,
+    parameters,
+    policy_conflicts,
+)
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     Replacement,
@@ -54,6 +58,7 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUpstreamSettings
 from gatehouse.compiler.ir.server_tls import ServerTls
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.origin import NO_ORIGIN, object_of
 from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask, Key
@@ -83,10 +88,20 @@ def compile_gateway(ask: Ask, key: Key) -> ir.GatewayConfiguration | None:
         certificates=ask(gateway_certificates, key),
         trust_bundles=ask(gateway_trust, key),
         secrets=ask(dependencies.secrets, key),
-        settings=ask(parameters.parameters, key).edge,
+        settings=_edge_settings(ask, key),
         snippets=ask(shared_snippets, key),
         usage=ask(settings).usage,
     )
+
+
+def _edge_settings(ask: Ask, key: Key) -> DataPlaneSettings:
+    """Return the settings of all ports of a Gateway: its parameters, and the policy of traces."""
+    edge, policy = ask(parameters.parameters, key).edge, ask(policy_conflicts.telemetry_at, key)
+    if policy is None:
+        return edge
+    export = ask(policy_conflicts.trace_export, key)
+    origins = (*edge.origins, object_of(policy))
+    return msgspec.structs.replace(edge, traces=export, origins=origins)
 
 
 def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
@@ -253,7 +268,7 @@ def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
     own = ask(client_certificate, key)
     if isinstance(own, ir.Certificate) and any(name for name, _ in ask(cluster_credentials, key)):
         by_name[own.name] = own
-    collector = ask(parameters.collector_credentials, key).certificate
+    collector = ask(policy_conflicts.trace_credentials, key).certificate
     if collector is not None:
         by_name[collector.name] = collector
     return tuple(by_name[name] for name in sorted(by_name))
@@ -272,7 +287,7 @@ def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
         trusted = ask(backend_tls.backend_tls_at, key, policy).trust
         if trusted is not None and trusted.name in needed:
             result[trusted.name] = trusted
-    collector = ask(parameters.collector_credentials, key).trust
+    collector = ask(policy_conflicts.trace_credentials, key).trust
     if collector is not None:
         result[collector.name] = collector
     return tuple(result[name] for name in sorted(result))

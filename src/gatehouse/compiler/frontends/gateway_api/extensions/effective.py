@@ -8,6 +8,7 @@ import msgspec
 
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import (
     accepted_policies,
+    gateway_tracing,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import policy_settings
 from gatehouse.compiler.frontends.gateway_api.extensions.trace_policies import TracePolicy
@@ -28,6 +29,7 @@ AFFECTED = {
     "RateLimitPolicy": Reason.RATE_LIMIT_AFFECTED,
     "SnippetsPolicy": Reason.SNIPPETS_AFFECTED,
     "ObservabilityPolicy": Reason.OBSERVABILITY_AFFECTED,
+    "XTelemetryPolicy": Reason.TELEMETRY_AFFECTED,
 }
 """Reasons of findings about the target of a policy, by policy kind."""
 
@@ -47,6 +49,8 @@ def own_settings(ask: Ask, gateway: Key, target: Key) -> ir.Settings:
 
 
 def _tracing(ask: Ask, gateway: Key, target: Key) -> Tracing | None:
+    if target == gateway:
+        return gateway_tracing(ask, gateway)
     for key in _accepted(ask, gateway, target, "ObservabilityPolicy"):
         policy: TracePolicy = policy_settings(ask, gateway, key)
         if policy.tracing is not None:
@@ -64,15 +68,15 @@ def _accepted(ask: Ask, gateway: Key, target: Key, kind: str) -> tuple[Key, ...]
 def route_settings(ask: Ask, gateway: Key, route: Key) -> ir.Settings:
     """Return the effective settings of a route of a Gateway.
 
-    Settings of the route override those of the Gateway field by field. Its rate limits replace
-    those of the Gateway.
+    Settings of the route override those of the Gateway field by field. Its rate limits and traces
+    replace those of the Gateway.
     """
     outer, inner = (ask(own_settings, gateway, target) for target in (gateway, route))
     return ir.Settings(
         merge_defaults(outer.client, inner.client),
         merge_defaults(outer.proxy, inner.proxy),
         merge_defaults(outer.rates, inner.rates),
-        inner.tracing,
+        inner.tracing or outer.tracing,
     )
 
 

@@ -214,7 +214,7 @@ def _memory_problems(spec: api.ParametersSpec, limits: ResourceLimits) -> list[s
 
 def parameters(ask: Ask, key: Key) -> EffectiveParameters:
     """Return the effective parameters of a Gateway. Its own override those of its class."""
-    result = _parse(ask(_merged, key))[0]
+    result = _parse(ask(merged_parameters, key))[0]
     edge = result.edge
     origins = []
     for resolved in _class_and_own(ask, key):
@@ -253,7 +253,7 @@ def _gateway_export(ask: Ask, key: Key, export: TraceExport) -> TraceExport | No
 
 def collector_origin(ask: Ask, key: Key) -> Origin:
     """Return the parameters that name the collector of a Gateway; NO_ORIGIN if none is used."""
-    if _parse(ask(_merged, key))[0].edge.traces is None:
+    if _parse(ask(merged_parameters, key))[0].edge.traces is None:
         return NO_ORIGIN
     origins = [
         resolved.origin
@@ -289,7 +289,7 @@ def provisioning(ask: Ask, key: Key) -> Provisioning:
     if waiting or invalid:
         pending = [f"waiting for parameters: {'; '.join(waiting)}"] if waiting else []
         return Provisioning(waiting="; ".join([*invalid, *pending]))
-    spec = ask(_merged, key)
+    spec = ask(merged_parameters, key)
     return Provisioning(
         parse_workload(spec)[0],
         spec.ip_family or "",
@@ -302,7 +302,8 @@ def _class_and_own(ask: Ask, key: Key) -> tuple[ResolvedParameters, ResolvedPara
     return ask(of_class_at, key), ask(gateway_parameters_of, key)
 
 
-def _merged(ask: Ask, key: Key) -> api.ParametersSpec:
+def merged_parameters(ask: Ask, key: Key) -> api.ParametersSpec:
+    """Return the fields of a Gateway's own parameters over those of its class."""
     spec = api.ParametersSpec()
     for resolved in _class_and_own(ask, key):
         spec = _override(spec, resolved.spec) if resolved.spec is not None else spec

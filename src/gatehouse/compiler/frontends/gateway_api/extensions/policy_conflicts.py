@@ -11,27 +11,44 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis import telemetry
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     policy_claims,
     snippets,
+    trace_parameters,
     traffic_policies,
     upstream_settings,
 )
+from gatehouse.compiler.frontends.gateway_api.extensions.collectors import resolve_collector
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import (
+    collector_credentials,
     gateway_limits,
+    merged_parameters,
     parameters,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
     age_of,
     parse_policy,
+    policy_settings,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.telemetry_policies import (
+    TELEMETRY_KIND,
+    GatewayTelemetry,
+    TelemetrySettings,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.trace_credentials import (
+    ExporterCredentials,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import (
+    policies_by_collector,
     policies_by_target,
     rejected_by_proxy,
 )
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import ProxyOnly
+from gatehouse.compiler.ir.tracing import TraceExport, Tracing
 from gatehouse.incremental.query import Ask, Key
 
 _FIELDS = {
@@ -62,12 +79,11 @@ def policy_rejection(ask: Ask, gateway: Key, key: Key) -> Finding | None:
         return Finding(Reason.POLICY_INVALID, "; ".join(policy.problems))
     if why := _UNSERVED.get(key[0]):
         return Finding(Reason.POLICY_KIND_NOT_SERVED, f"{key[0]} is not supported: {why}")
-    if key[0] == "ObservabilityPolicy" and ask(parameters, gateway).edge.traces is None:
-        message = (
-            "spec.tracing: the Gateway's data plane has no trace exporter: set "
-            "spec.telemetry.exporter in the parameters of its GatewayClass"
-        )
-        return Finding(Reason.NGINX_PROXY_NOT_SET, message)
+    if key[0] == "ObservabilityPolicy" and ask(trace_export, gateway) is None:
+        return Finding(Reason.NGINX_PROXY_NOT_SET, _without_exporter(ask, gateway))
+    if key[0] == TELEMETRY_KIND and _is_disabled(ask, gateway, policy.settings):
+        message = "spec.tracing.mode: telemetry.disabledFeatures of the parameters disables traces"
+        return Finding(Reason.POLICY_INVALID, message)
     if key[0] == "SnippetsPolicy" and (message := snippets.snippet_rejection(ask, key[0])):
         return Finding(Reason.POLICY_INVALID, message)
     if excess := policy_claims.claims_message(ask, gateway, key):
@@ -76,6 +92,8 @@ def policy_rejection(ask: Ask, gateway: Key, key: Key) -> Finding | None:
         return Finding(Reason.POLICY_INVALID, rejected)
     own = set_fields(policy.settings)
     for target in ask.read(key).targets:
+        if target.kind == "Gateway" and target.name != gateway[2]:
+            continue
         for rival in ask.read(policies_by_target(key[0], (target.kind, key[1], target.name))):
             if (
                 age_of(ask, rival) >= age_of(ask, key)
@@ -91,6 +109,68 @@ def policy_rejection(ask: Ask, gateway: Key, key: Key) -> Finding | None:
                 )
                 return Finding(Reason.POLICY_CONFLICTED, message)
     return None
+
+
+def telemetry_at(ask: Ask, gateway: Key) -> Key | None:
+    """Return the XTelemetryPolicy that a Gateway follows instead of its parameters."""
+    if not ask.read(policies_by_target(TELEMETRY_KIND, gateway)):
+        return None
+    for key in ask(accepted_policies, gateway, TELEMETRY_KIND, gateway):
+        if _telemetry(policy_settings(ask, gateway, key)).mode != telemetry.DEFAULT:
+            return key
+    return None
+
+
+def trace_export(ask: Ask, gateway: Key) -> TraceExport | None:
+    """Return the export of a Gateway's spans; None: no request is traced."""
+    key = ask(telemetry_at, gateway)
+    if key is None:
+        return ask(parameters, gateway).edge.traces
+    return ask(resolve_collector, gateway, key).export
+
+
+def trace_credentials(ask: Ask, gateway: Key) -> ExporterCredentials:
+    """Return the credentials for TLS to the collector of a Gateway."""
+    key = ask(telemetry_at, gateway)
+    if key is None:
+        return ask(collector_credentials, gateway)
+    return ExporterCredentials(ask(resolve_collector, gateway, key).trust)
+
+
+def exporting_gateways(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
+    """Return the Gateways that send spans to a Service, or would if its TLS settings were valid."""
+    return tuple(
+        gateway
+        for key in ask.read(policies_by_collector(*service))
+        for target in ask.read(key).targets
+        for gateway in [("Gateway", key[1], target.name)]
+        if ask(is_managed_gateway, gateway) and ask(telemetry_at, gateway) == key
+    )
+
+
+def gateway_tracing(ask: Ask, gateway: Key) -> Tracing | None:
+    """Return the traces of a Gateway's routes that have no policy of their own."""
+    key = ask(telemetry_at, gateway)
+    if key is None or ask(trace_export, gateway) is None:
+        return None
+    return _telemetry(policy_settings(ask, gateway, key)).tracing
+
+
+def _telemetry(policy: TelemetrySettings) -> GatewayTelemetry:
+    return policy.tracing
+
+
+def _is_disabled(ask: Ask, gateway: Key, policy: TelemetrySettings) -> bool:
+    requested = ask(merged_parameters, gateway).telemetry
+    return policy.tracing.mode == telemetry.ENABLED and trace_parameters.is_disabled(requested)
+
+
+def _without_exporter(ask: Ask, gateway: Key) -> str:
+    message = "spec.tracing: the Gateway's data plane has no trace exporter"
+    key = ask(telemetry_at, gateway)
+    if key is not None:
+        return f"{message}: see {TELEMETRY_KIND} {key[1]}/{key[2]}"
+    return f"{message}: set spec.telemetry.exporter in the parameters of its GatewayClass"
 
 
 def accepted_policies(ask: Ask, gateway: Key, kind: str, target: Key) -> tuple[Key, ...]:

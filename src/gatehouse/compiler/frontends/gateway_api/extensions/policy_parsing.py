@@ -9,6 +9,7 @@ from gatehouse.apis import nginx_gateway as api
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     snippets,
+    telemetry_policies,
     trace_policies,
     traffic_policies,
     upstream_settings,
@@ -24,6 +25,7 @@ _READERS: Mapping[str, Callable[[Any, ResourceLimits], ParsedPolicy]] = {
     "RateLimitPolicy": traffic_policies.rate_limits,
     "UpstreamSettingsPolicy": upstream_settings.upstream_settings,
     "ObservabilityPolicy": trace_policies.trace_policy,
+    "XTelemetryPolicy": telemetry_policies.telemetry_policy,
     "SnippetsPolicy": lambda policy, _: ParsedPolicy(snippets.translate_snippets(policy)),
 }
 

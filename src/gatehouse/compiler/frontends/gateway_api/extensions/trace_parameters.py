@@ -14,6 +14,7 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import data_plane_parameters as api
+from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
@@ -52,6 +53,26 @@ def parse_telemetry(parse: FieldParser, requested: api.TelemetrySpec | None) -> 
     the one that the object sets."""
     if requested is None:
         return None
+    tuned, endpoint = _parse_export(parse, requested)
+    if endpoint is None or is_disabled(requested):
+        return None
+    return msgspec.structs.replace(tuned, host=endpoint.host, port=endpoint.port, tls=endpoint.tls)
+
+
+def tuning(requested: api.TelemetrySpec | None) -> TraceExport:
+    """Return the fields of valid telemetry that do not depend on the collector."""
+    return _parse_export(FieldParser(ResourceLimits()), requested or api.TelemetrySpec())[0]
+
+
+def is_disabled(requested: api.TelemetrySpec | None) -> bool:
+    """Return whether telemetry disables traces."""
+    return requested is not None and DISABLED in (requested.disabled_features or ())
+
+
+def _parse_export(
+    parse: FieldParser, requested: api.TelemetrySpec
+) -> tuple[TraceExport, _Endpoint | None]:
+    """Return the export without a collector, and the endpoint of the collector."""
     attributes = parse_attributes(
         parse, "telemetry.spanAttributes", requested.span_attributes or ()
     )
@@ -71,14 +92,11 @@ def parse_telemetry(parse: FieldParser, requested: api.TelemetrySpec | None) -> 
         "batch_size": parse(f"{EXPORTER}.batchSize", _batch_size, exporter.batch_size),
         "batch_count": parse(f"{EXPORTER}.batchCount", _batch_count, exporter.batch_count),
     }
-    if endpoint is None or DISABLED in (requested.disabled_features or ()):
-        return None
-    export = TraceExport(
-        endpoint.host, endpoint.port, name, tls=endpoint.tls, attributes=attributes
-    )
-    return msgspec.structs.replace(
+    export = TraceExport("", 0, name, attributes=attributes)
+    tuned = msgspec.structs.replace(
         export, **{field: value for field, value in set_values.items() if value}
     )
+    return tuned, endpoint
 
 
 def parse_attributes(

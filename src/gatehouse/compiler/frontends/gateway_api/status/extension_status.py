@@ -18,6 +18,9 @@ from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters impor
     filter_rejection,
     translated_filter,
 )
+from gatehouse.compiler.frontends.gateway_api.extensions.telemetry_policies import (
+    TELEMETRY_KIND,
+)
 from gatehouse.compiler.frontends.gateway_api.findings import (
     Condition,
     Finding,
@@ -35,6 +38,9 @@ from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import
     validity_findings,
 )
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import MAX_ANCESTORS
+from gatehouse.compiler.frontends.gateway_api.status.telemetry_status import (
+    telemetry_findings,
+)
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     AncestorStatus,
     FilterStatus,
@@ -55,12 +61,14 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
         if ask.read(where) is None:
             message = f"targetRef: {target.kind} {key[1]}/{target.name} not found"
             missing = Finding(Reason.POLICY_TARGET_NOT_FOUND, message)
-            policy_conditions = _conditions(policy, missing)
+            policy_conditions = _conditions(policy, (missing,))
             entries += [AncestorStatus(name, where, policy_conditions) for name in ask(controllers)]
             continue
         for ancestor, controller, gateways in _ancestors(ask, where):
             refusal = _refusal(ask, key, ancestor, gateways)
-            entries.append(AncestorStatus(controller, ancestor, _conditions(policy, refusal)))
+            more = telemetry_findings(ask, key, ancestor) if key[0] == TELEMETRY_KIND else ()
+            findings = (*((refusal,) if refusal else more),)
+            entries.append(AncestorStatus(controller, ancestor, _conditions(policy, findings)))
     unique = {(entry.ancestor, entry.controller): entry for entry in entries}
     return PolicyStatus(tuple(unique.values())[:MAX_ANCESTORS])
 
@@ -144,6 +152,6 @@ def _unsupported(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
     return Finding(Reason.POLICY_INVALID, messages(parts)[0]) if parts else None
 
 
-def _conditions(policy: api.AttachedPolicy, refusal: Finding | None) -> tuple[Condition, ...]:
+def _conditions(policy: api.AttachedPolicy, findings: tuple[Finding, ...]) -> tuple[Condition, ...]:
     accepted = Finding(Reason.ACCEPTED, "the policy is accepted")
-    return fold_findings((refusal,) if refusal else (), (accepted,), policy.metadata.generation)
+    return fold_findings(findings, (accepted,), policy.metadata.generation)

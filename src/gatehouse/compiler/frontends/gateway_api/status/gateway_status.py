@@ -8,7 +8,12 @@ from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, ListenerKey
 from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import route_attachments
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway, settings
-from gatehouse.compiler.frontends.gateway_api.extensions import effective, overrides, parameters
+from gatehouse.compiler.frontends.gateway_api.extensions import (
+    effective,
+    overrides,
+    parameters,
+    policy_conflicts,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions.unserved_parameters import (
     unserved_parameters,
 )
@@ -118,7 +123,7 @@ def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
     if outer.rejected:
         message = f"GatewayClass {ask.read(key).spec.gateway_class_name}: spec.parametersRef"
         return Finding(Reason.INVALID_PARAMETERS, f"{message}: {outer.problem}")
-    if problems := ask(parameters.collector_credentials, key).problems:
+    if problems := ask(policy_conflicts.trace_credentials, key).problems:
         message = f"{ask(parameters.collector_origin, key)}: {'; '.join(problems)}"
         return Finding(Reason.INVALID_PARAMETERS, message)
     unsupported = ask(addresses.unsupported_address, key)

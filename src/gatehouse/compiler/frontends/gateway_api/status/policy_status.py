@@ -5,6 +5,9 @@ from __future__ import annotations
 from gatehouse.apis import policies
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.dependencies import gateways_using
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import (
+    exporting_gateways,
+)
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
 from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
@@ -24,7 +27,8 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     if not isinstance(policy, policies.BackendTLSPolicy):
         return None
     targets = {(key[1], target.name) for target in policy.spec.target_refs}
-    gateways = sorted({owner for target in targets for owner in ask(gateways_using, target)})
+    users = (gateways_using, exporting_gateways)
+    gateways = sorted({owner for target in targets for by in users for owner in ask(by, target)})
     conflict = ask(backend_tls.conflicting_policies, key)
     accepted = "the policy is accepted"
     if policy.spec.options:

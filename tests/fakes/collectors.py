@@ -59,8 +59,9 @@ class Collector:
 class InProcessCollector(Collector):
     """A gRPC server of OTLP. It can be stopped, and started again on its port."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
         super().__init__(0)
+        self._host = host
         self.delay = 0.0
         """Seconds until an export is answered."""
         self.headers: dict[str, str | bytes] = {}
@@ -77,7 +78,7 @@ class InProcessCollector(Collector):
         )
         handler = grpc.method_handlers_generic_handler(SERVICE, {"Export": export})
         self._server.add_generic_rpc_handlers((handler,))
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.port = self._server.add_insecure_port(f"{self._host}:{self.port}")
         await self._server.start()
 
     async def stop(self) -> None:
@@ -118,9 +119,9 @@ def _received(span: trace_pb2.Span, resource: Mapping[str, str]) -> ReceivedSpan
 
 
 @contextlib.asynccontextmanager
-async def collecting() -> AsyncIterator[InProcessCollector]:
+async def collecting(host: str = "127.0.0.1") -> AsyncIterator[InProcessCollector]:
     """Run a collector in this process."""
-    collector = InProcessCollector()
+    collector = InProcessCollector(host)
     await collector.start()
     try:
         yield collector

@@ -61,6 +61,59 @@ async def test_entries_are_copied_and_the_file_is_emptied(tmp_path: Path) -> Non
             await _until(spool, b"")
 
 
+async def test_next_agent_continues_where_the_last_one_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is not emptied while the proxy writes, so that no entry is lost."""
+    monkeypatch.setattr(os, "ftruncate", lambda *_: None)
+    spool, output = tmp_path / "access.log", tmp_path / "output"
+    expected = b""
+    with output.open("ab") as target, spool.open("ab", buffering=0) as proxy:
+        for part in (b"first\n", b"second\nthi", b"rd\n"):
+            proxy.write(part)
+            expected += part
+            async with forwarding(LogForwarder(spool, target.fileno())):
+                await _until(output, expected[: expected.rfind(b"\n") + 1])
+                # The position follows the entries.
+                await patience.until(lambda: _position(spool) == output.stat().st_size)
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"\xff" * 60, b"1 2", b"%d 99" % 2**64])
+async def test_without_a_valid_position_all_entries_are_copied(
+    tmp_path: Path, damage: bytes
+) -> None:
+    spool, output = tmp_path / "access.log", tmp_path / "output"
+    spool.write_bytes(b"entry\n")
+    _record(spool).write_bytes(damage)
+    with output.open("ab") as target:
+        async with forwarding(LogForwarder(spool, target.fileno())):
+            await _until(output, b"entry\n")
+
+
+async def test_large_file_is_emptied_while_the_proxy_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drained_file, "MAX_TAKEN_BYTES", 1000)
+    spool, output = tmp_path / "access.log", tmp_path / "output"
+    largest = 0
+    with output.open("ab") as target, spool.open("ab", buffering=0) as proxy:
+        async with forwarding(LogForwarder(spool, target.fileno())):
+            for number in range(40):
+                proxy.write(b"%099d\n" % number)
+                largest = max(largest, spool.stat().st_size)
+                await pace(0.05)
+            await _until(output, b"".join(b"%099d\n" % number for number in range(40)))
+    assert 1000 <= largest < 4000
+
+
+def _record(spool: Path) -> Path:
+    return spool.with_name(f"{spool.name}.position")
+
+
+def _position(spool: Path) -> int:
+    return int(_record(spool).read_bytes().split()[1])
+
+
 async def test_blocked_output_neither_blocks_the_agent_nor_fills_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -339,7 +339,7 @@ async def test_no_file_of_a_running_installation_is_open_to_other_users(tmp_path
 
 
 UNCHECKED_WRITES = {
-    "agent/drained_file.py": "empties a file of the proxy",
+    "agent/drained_file.py": "empties a file of the proxy, and keeps a position beside it",
     "agent/envoy/resource_store.py": "a database, which the helper checks before",
     "agent/error_log.py": "truncates a file of the proxy",
     "agent/nginx/binary.py": "a scratch directory",

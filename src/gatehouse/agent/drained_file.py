@@ -2,6 +2,10 @@
 
 A file never blocks the proxy, and works while no agent runs. A pipe would break when the agent
 dies, and would block the proxy when its reader does not keep up.
+
+What the proxy writes while the file is emptied is lost. So that happens only when it has written
+nothing since the last look, or the file is large. Until then the position is in a file beside it,
+for the next agent.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +23,13 @@ log = structlog.get_logger("gatehouse.agent")
 
 MAX_WAITING_BYTES = 32 << 20
 """Size limit of lines that cannot be taken yet. Beyond it they are dropped."""
+
+MAX_TAKEN_BYTES = 32 << 20
+"""Size of a file that is emptied while the proxy writes to it, too."""
+
+_RECORD_BYTES = 60
+_RECORD = re.compile(r"(\d{1,20}) (\d{1,20}) *", re.ASCII)
+"""Inode of a file and position in it."""
 
 _POLL_SECONDS = 0.2
 
@@ -38,16 +50,23 @@ class DrainedFile:
         self._name = name
         self._read_bytes = read_bytes
         self._position = 0
+        self._last_position = 0
+        """Position at the last look."""
 
     async def drain(self) -> None:
         """Take lines until cancelled."""
         with contextlib.ExitStack() as stack:
-            file = None
+            file = record = None
             while True:
                 await asyncio.sleep(_POLL_SECONDS)
                 try:
-                    file = file or stack.enter_context(self._path.open("r+b", buffering=0))
+                    if file is None:
+                        file = stack.enter_context(self._path.open("r+b", buffering=0))
+                        record = stack.enter_context(_Record(self._path))
+                        self._position = record.position(os.fstat(file.fileno()))
                     await self._drain_once(file.fileno())
+                    if record is not None:
+                        record.store(os.fstat(file.fileno()), self._position)
                 except FileNotFoundError:
                     continue
                 except OSError as error:
@@ -55,7 +74,7 @@ class DrainedFile:
                     await asyncio.sleep(1.0)
 
     async def _drain_once(self, descriptor: int) -> None:
-        """Take all complete lines, and empty the file after the last one."""
+        """Take all complete lines. Empty the file after the last one, unless more may follow."""
         while data := os.pread(descriptor, self._read_bytes, self._position):
             end = data.rfind(b"\n") + 1
             whole = data[:end] or (data if len(data) == self._read_bytes else b"")
@@ -69,7 +88,45 @@ class DrainedFile:
             self.dropped += size - self._position
             log.warning("log entries dropped", log=self._name, bytes=size - self._position)
             self._position = size
-        if size and self._position >= size:
-            # Nothing runs between the two calls: what the proxy writes then is rarely lost.
+        is_quiet = self._position == self._last_position or size >= MAX_TAKEN_BYTES
+        if size and self._position >= size and is_quiet:
             os.ftruncate(descriptor, 0)
             self._position = 0
+        self._last_position = self._position
+
+
+class _Record(contextlib.AbstractContextManager["_Record"]):
+    """File with the position in another file, which it names by its inode.
+
+    On a full disk it is not written, so that the next agent takes some lines again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = -1
+        self._stored = ""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            self._descriptor = os.open(path.with_name(f"{path.name}.position"), flags, 0o600)
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def position(self, state: os.stat_result) -> int:
+        """Return the stored position in a file with this status; 0 if none is known."""
+        text = ""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            text = os.pread(self._descriptor, _RECORD_BYTES, 0).decode()
+        match = _RECORD.fullmatch(text)
+        if match is None or int(match[1]) != state.st_ino or int(match[2]) > state.st_size:
+            return 0
+        return int(match[2])
+
+    def store(self, state: os.stat_result, position: int) -> None:
+        """Store a position."""
+        text = f"{state.st_ino} {position}"
+        if text != self._stored:
+            with contextlib.suppress(OSError):
+                # All records have one length, so that one call replaces the last one.
+                os.pwrite(self._descriptor, text.ljust(_RECORD_BYTES).encode(), 0)
+                self._stored = text

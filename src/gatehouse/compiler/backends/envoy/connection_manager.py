@@ -29,6 +29,7 @@ from gatehouse.compiler.backends.envoy import (
     compression,
     external_auth,
     filter_matchers,
+    first_filter,
     headers,
     names,
     quoting,
@@ -38,7 +39,6 @@ from gatehouse.compiler.backends.envoy import (
     route_filters,
     session_persistence,
     traces,
-    upgrades,
 )
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
 from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, wrap_number
@@ -164,7 +164,6 @@ def _early_headers(
     mutations = [
         headers.without_prefix(headers.ENVOY_PREFIX),
         _Mutation(remove=retries.RETRY_HEADER),
-        _Mutation(append=retries.safe_methods_option()),
         *client_headers.copy_mutations(),
         # Envoy believes it if client addresses come from X-Forwarded-For, also of untrusted peers.
         _Mutation(remove="x-forwarded-proto"),
@@ -181,7 +180,7 @@ def _early_headers(
 def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
     lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOKUP_SCRIPT))
     filters = [
-        _filter(upgrades.UPGRADES, upgrades.upgrades_filter()),
+        _filter(first_filter.FIRST_FILTER, first_filter.first_filter()),
         _filter(names.SCOPES, lookup),
     ]
     if edge.compression is not None:

@@ -57,13 +57,21 @@ def idle() -> extension_matcher_pb2.ExtensionWithMatcher:
     return _composite(matcher_pb2.Matcher(on_no_match=skip_filter()))
 
 
-def run_with_header(
-    name: str, own: extension_pb2.TypedExtensionConfig
+def run_for_requests(
+    name: str,
+    with_header: Sequence[extension_pb2.TypedExtensionConfig],
+    methods: Iterable[str],
+    by_method: Sequence[extension_pb2.TypedExtensionConfig],
 ) -> extension_matcher_pb2.ExtensionWithMatcher:
-    """Return a filter that runs another one for requests with a header."""
-    proto = matcher_pb2.Matcher(on_no_match=skip_filter())
-    matcher = proto.matcher_list.matchers.add(on_match=run_filters([own]))
+    """Return a filter that runs others: for requests with a header, or for those with a method."""
+    proto = matcher_pb2.Matcher()
+    matcher = proto.matcher_list.matchers.add(on_match=run_filters(with_header))
     match_header(matcher.predicate.single_predicate, name, "(?s).*")
+    others = proto.on_no_match.matcher
+    others.on_no_match.CopyFrom(skip_filter())
+    others.matcher_tree.input.CopyFrom(_header(":method"))
+    for method in methods:
+        others.matcher_tree.exact_match_map.map[method].CopyFrom(run_filters(by_method))
     return _composite(proto)
 
 
@@ -78,7 +86,11 @@ def _composite(matcher: matcher_pb2.Matcher) -> extension_matcher_pb2.ExtensionW
 
 def match_header(predicate: HeaderPredicate, name: str, pattern: str) -> None:
     """Match requests with a header whose whole value matches a regular expression."""
-    header = http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name)
-    predicate.input.name, predicate.value_match.safe_regex.regex = name, pattern
-    predicate.input.typed_config.CopyFrom(packed(header))
+    predicate.input.CopyFrom(_header(name))
+    predicate.value_match.safe_regex.regex = pattern
     predicate.value_match.safe_regex.google_re2.SetInParent()
+
+
+def _header(name: str) -> xds_extension_pb2.TypedExtensionConfig:
+    header = http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name)
+    return xds_extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(header))

@@ -7,7 +7,7 @@ code. A header adds lost connections and timeouts of attempts for requests with 
 from __future__ import annotations
 
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
-from envoy.config.core.v3 import base_pb2, extension_pb2
+from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
@@ -21,8 +21,6 @@ RETRY_HEADER = "x-gh-retry-on"
 
 _UNSENT = "connect-failure,refused-stream"
 _FAILURES = f"{_UNSENT},reset-before-request"
-_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-
 _OTHER_SELECTIONS = 32
 """Number of times that a retry selects again while it meets an endpoint that was tried. An endpoint
 that refuses connections has the fewest requests, and is the choice of three in four selections
@@ -50,16 +48,6 @@ def retry_policy(retry: ir.Retry | None, attempt: float) -> components.RetryPoli
     proto.retry_back_off.base_interval.CopyFrom(pause)
     proto.retry_back_off.max_interval.CopyFrom(quoting.duration_of(max(2 * retry.backoff, 0.001)))
     return elsewhere(proto)
-
-
-def safe_methods_option() -> base_pb2.HeaderValueOption:
-    """Return the option of a header that has the router repeat requests with safe methods.
-
-    A backend that closes an idle connection may do so while a request is on its way (RFC 9110,
-    9.2.2). Requests with other methods do not get the header.
-    """
-    safe = ", ".join(f"'{method}'" for method in _SAFE_METHODS)
-    return headers.option(RETRY_HEADER, f"%CEL(request.method in [{safe}] ? 'reset' : '')%")
 
 
 def repeating() -> extension_pb2.TypedExtensionConfig:

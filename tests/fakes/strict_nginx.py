@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from gatehouse.agent.nginx.binary import find_nginx_binary
+from gatehouse.agent.nginx.changed_part import PART
 
 REFUSED = "refused-here"
 """Text that this NGINX rejects in a regular expression."""
@@ -28,13 +29,15 @@ done
 case " $* " in
 *" -t "*)
   echo >>{tests}
-  has() {{ grep -RqF -- "$1" "${{conf%/*}}"; }}
+  # The file for a part of the configuration names others elsewhere.
+  read="${{conf%/*}} $(sed -n 's/^include \\(\\/.*\\);$/\\1/p' "${{conf%/*}}/{part}" 2>/dev/null)"
+  has() {{ grep -RqF -- "$1" $read; }}
   if has "{killed}"; then kill -s KILL $$; fi
   if has "{unnamed}" || has "{organization}" || {{ has "{left}" && has "{right}"; }}; then
     echo "nginx: [emerg] could not build map_hash, you should increase map_hash_bucket_size" >&2
     exit 1
   fi
-  place=$(grep -RnF -- "{refused}" "${{conf%/*}}" | head -n 1)
+  place=$(grep -RnF -- "{refused}" $read | head -n 1)
   if [ -n "$place" ]; then
     file=${{place%%:*}}
     rest=${{place#*:}}
@@ -63,7 +66,9 @@ def environment_with_strict_nginx(directory: Path) -> dict[str, str]:
     nginx = find_nginx_binary(None)
     # Part of the name in Base64, which is the same wherever the name is in the certificate.
     encoded = base64.b64encode(REFUSED_ORGANIZATION[:24].encode()).decode()
-    script = _SCRIPT.format(**texts, organization=encoded, killed=KILLED, tests=tests, nginx=nginx)
+    script = _SCRIPT.format(
+        **texts, organization=encoded, killed=KILLED, tests=tests, nginx=nginx, part=PART
+    )
     binary.write_text(script)
     for path in (directory, binary):
         path.chmod(0o755)

@@ -25,6 +25,9 @@ _SHARED = "gatehouse"
 _HOSTS = f"{_SHARED}/servers"
 _UPSTREAMS = f"{_SHARED}/upstreams"
 
+PART = f"{_HOSTS}/part.conf"
+"""File of a test that includes the changed virtual hosts and upstreams."""
+
 _READ_BY_EVERY_TEST = (
     f"{_SHARED}/http.conf",
     f"{_SHARED}/streams",
@@ -99,7 +102,7 @@ def write_part(revision: Path, part: Iterable[str], target: Path) -> None:
             (target / path.relative_to(revision)).symlink_to(path)
     # A file for each would cost more than the test of it.
     text = "".join(f"include {file};\n" for file in sorted(files))
-    private_files.write_private_file(target / _HOSTS / "part.conf", text.encode())
+    private_files.write_private_file(target / PART, text.encode())
 
 
 def _entries(directory: Path) -> Iterator[Path]:

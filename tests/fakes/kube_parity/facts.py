@@ -28,6 +28,7 @@ _UNIQUE = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
     (re.compile(r"(?<=[Ss]ome[-_])[a-z0-9]{5}\b"), "SUFFIX"),
     (re.compile(r"10\.96\.\d+\.\d+"), "CLUSTER-IP"),
+    (re.compile(r"(?<=X509SHA256=)[0-9a-f]{64}"), "DIGEST"),
     (re.compile(r"20\d\d-\d\d-\d\dT[0-9:.]+Z"), "TIME"),
 )
 _CONTROLLED = ("PodDisruptionBudget",)

@@ -12,6 +12,7 @@ DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 _PORT = {"minimum": 1, "maximum": 65535}
 _PROTOCOL = {"enum": ["TCP", "UDP", "SCTP"], "default": "TCP"}
+_WEIGHT = {"minimum": 1, "maximum": 100}
 _COUNT = {"minimum": 0}
 _SCHEME = {"enum": ["HTTP", "HTTPS"], "default": "HTTP"}
 
@@ -37,7 +38,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "core.v1.EndpointPort.protocol": _PROTOCOL,
     "core.v1.EndpointPort.port": _PORT,
     "core.v1.Secret.type": {"default": "Opaque"},
-    "core.v1.ContainerPort.containerPort": _PORT,
+    "core.v1.ContainerPort.containerPort": {**_PORT, "default": None},
     "core.v1.ContainerPort.hostPort": {"minimum": 0, "maximum": 65535},
     "core.v1.ContainerPort.protocol": _PROTOCOL,
     "core.v1.Container.terminationMessagePath": {"default": "/dev/termination-log"},
@@ -61,6 +62,12 @@ LIMITS: dict[str, dict[str, Any]] = {
     "core.v1.ConfigMapVolumeSource.defaultMode": {"default": 420},
     "core.v1.SecretVolumeSource.defaultMode": {"default": 420},
     "core.v1.ProjectedVolumeSource.defaultMode": {"default": 420},
+    "core.v1.GRPCAction.port": _PORT,
+    "core.v1.ISCSIVolumeSource.lun": {"minimum": 0, "maximum": 255},
+    "core.v1.PreferredSchedulingTerm.weight": _WEIGHT,
+    "core.v1.SleepAction.seconds": _COUNT,
+    "core.v1.TopologySpreadConstraint.maxSkew": {"minimum": 1},
+    "core.v1.WeightedPodAffinityTerm.weight": _WEIGHT,
     "core.v1.ObjectFieldSelector.apiVersion": {"default": "v1"},
     "core.v1.Probe.timeoutSeconds": {"default": 1},
     "core.v1.Probe.periodSeconds": {"default": 10},
@@ -76,6 +83,8 @@ LIMITS: dict[str, dict[str, Any]] = {
     "autoscaling.v1.ScaleSpec.replicas": _COUNT,
     "autoscaling.v2.HorizontalPodAutoscalerSpec.minReplicas": {"default": 1, "minimum": 0},
     "autoscaling.v2.HorizontalPodAutoscalerSpec.maxReplicas": {"minimum": 1},
+    "autoscaling.v2.HPAScalingPolicy.periodSeconds": {"minimum": 1, "maximum": 1800},
+    "autoscaling.v2.HPAScalingPolicy.value": {"minimum": 1},
     "batch.v1.JobSpec.backoffLimit": {"default": 6, "minimum": 0},
     "batch.v1.JobSpec.completions": _COUNT,
     "batch.v1.JobSpec.parallelism": _COUNT,
@@ -115,11 +124,11 @@ LIMITS: dict[str, dict[str, Any]] = {
         "Immediate", "WaitForFirstConsumer", default="Immediate"
     ),
     "rbac.v1.Subject.kind": _choice("User", "Group", "ServiceAccount"),
+    "apiregistration.v1.APIServiceCondition.status": _choice("True", "False", "Unknown"),
+    "apiregistration.v1.APIServiceSpec.groupPriorityMinimum": {"minimum": 1, "maximum": 20_000},
+    "apiregistration.v1.APIServiceSpec.versionPriority": {"minimum": 1, "maximum": 1000},
     "apiextensions.v1.CustomResourceDefinitionSpec.scope": _choice("Cluster", "Namespaced"),
     "apiextensions.v1.CustomResourceDefinitionSpec.versions": {"minItems": 1},
-    # Marked as required, but Kubernetes accepts their absence.
-    "apiextensions.v1.CustomResourceDefinitionCondition.type": {"default": ""},
-    "apiextensions.v1.CustomResourceDefinitionCondition.status": {"default": ""},
     "apiextensions.v1.CustomResourceConversion.strategy": _choice("None", "Webhook"),
     "apiextensions.v1.CustomResourceColumnDefinition.type": _choice(
         "integer", "number", "string", "boolean", "date"

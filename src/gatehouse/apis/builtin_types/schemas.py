@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from gatehouse.apis import quantities
 from gatehouse.apis.builtin_types import types
@@ -37,46 +38,71 @@ _SCALARS: dict[str, Schema] = {
 
 
 _STRUCT = "x-gatehouse-struct"
-"""Marks a field whose object always exists, even if empty (a struct in Go)."""
+"""Marks a field that exists within every object, even if empty (a struct or a list in Go)."""
+
+_ZERO = "x-gatehouse-zero"
+"""Marks a field whose default is the zero value of its type in Go."""
+
+_ZERO_NUMBERS: dict[str, int | bool] = {"int32": 0, "int64": 0, "bool": False}
+"""Defaults of absent fields that are required: Kubernetes decodes them into Go's zero values."""
 
 
 @functools.cache
-def schema_of(name: str) -> Schema:
-    """Return the schema of a type, merged with :mod:`constraints`."""
+def schema_of(name: str, *, of_status: bool = False) -> Schema:
+    """Return the schema of a type, merged with :mod:`constraints`.
+
+    Kubernetes does not validate absent texts and objects in statuses, and they have zero values.
+    """
     schema: Schema = {}
-    _BEING_MADE[name] = schema
-    _fill(schema, types.types_by_name()[name])
-    del _BEING_MADE[name]
+    _BEING_MADE[name, of_status] = schema
+    _fill(schema, types.types_by_name()[name], of_status=of_status)
+    del _BEING_MADE[name, of_status]
     return schema
 
 
-_BEING_MADE: dict[str, Schema] = {}
+_BEING_MADE: dict[tuple[str, bool], Schema] = {}
 
 
-def _fill(schema: Schema, type_: Type) -> None:
+def _fill(schema: Schema, type_: Type, *, of_status: bool) -> None:
     if type_.open:
         schema["x-kubernetes-preserve-unknown-fields"] = True
         return
     schema["type"] = "object"
     if type_.atomic:
         schema["x-kubernetes-map-type"] = "atomic"
-    required = [field.name for field in type_.fields.values() if field.required]
+    required = [field for field in type_.fields.values() if field.required]
+    if of_status:
+        # Kubernetes decodes absent times and lists as null.
+        required = [field for field in required if field.type in ("string", *_ZERO_NUMBERS)]
     if required:
-        schema["required"] = required
+        schema["required"] = [field.name for field in required]
     # A type that contains itself copies a schema that is still empty, so its properties must be the
     # same dict in all copies.
     properties = schema["properties"] = {}
     for name, field in type_.fields.items():
-        properties[name] = _field(field) | LIMITS.get(f"{type_.name}.{name}", {})
+        inner = _field(field, of_status=of_status or name == "status")
+        properties[name] = inner | LIMITS.get(f"{type_.name}.{name}", {})
 
 
-def _field(field: TypeField) -> Schema:
-    schema = {**_type(field.type), **_merging(field)}
-    if field.type in types.types_by_name() and not field.pointer:
+def _field(field: TypeField, *, of_status: bool) -> Schema:
+    schema = {**_type(field.type, of_status=of_status), **_merging(field)}
+    is_struct = field.type in types.types_by_name() and not field.pointer
+    if is_struct or (field.required and field.type.startswith(("[]", "{}"))):
         schema[_STRUCT] = True
     if field.default is not None:
         schema["default"] = field.default
+    elif (zero := _zero(field, is_struct=is_struct, of_status=of_status)) is not None:
+        schema |= {"default": zero, _ZERO: True}
     return schema
+
+
+def _zero(field: TypeField, *, is_struct: bool, of_status: bool) -> Any:
+    """Return the value that Kubernetes decodes if the field is absent; None if it stays absent."""
+    if of_status and is_struct:
+        return {}
+    if not field.required or field.pointer:
+        return None
+    return "" if of_status and field.type == "string" else _ZERO_NUMBERS.get(field.type)
 
 
 def _merging(field: TypeField) -> Schema:
@@ -97,14 +123,15 @@ def _merging(field: TypeField) -> Schema:
     return keywords
 
 
-def _type(text: str) -> Schema:
+def _type(text: str, *, of_status: bool) -> Schema:
     if text.startswith("[]"):
-        return {"type": "array", "items": _type(text[2:])}
+        return {"type": "array", "items": _type(text[2:], of_status=of_status)}
     if text.startswith("{}"):
-        return {"type": "object", "additionalProperties": _type(text[2:])}
+        return {"type": "object", "additionalProperties": _type(text[2:], of_status=of_status)}
     if text in types.SCALARS:
         return _SCALARS[text]
-    return _BEING_MADE[text] if text in _BEING_MADE else schema_of(text)
+    unfinished = _BEING_MADE.get((text, of_status))
+    return unfinished if unfinished is not None else schema_of(text, of_status=of_status)
 
 
 def reference_schema(name: str, refer: Callable[[str], Schema]) -> Schema:

@@ -169,3 +169,12 @@ def default_crd(obj: Object) -> None:
         names.setdefault("singular", names["kind"].lower())
         names.setdefault("listKind", f"{names['kind']}List")
     spec.setdefault("conversion", {"strategy": "None"})
+
+
+def default_node(obj: Object) -> None:
+    """Set the list of Pod networks to the single one, and what Pods may use to the capacity."""
+    spec, status = obj.get("spec"), obj.get("status")
+    if isinstance(spec, dict) and spec.get("podCIDR"):
+        spec.setdefault("podCIDRs", [spec["podCIDR"]])
+    if isinstance(status, dict) and isinstance(status.get("capacity"), dict):
+        status.setdefault("allocatable", dict(status["capacity"]))

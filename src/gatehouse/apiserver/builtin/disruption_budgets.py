@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.validation import invalid_cause
+from gatehouse.apiserver.builtin.validation import invalid_cause, required
 from gatehouse.apiserver.errors import Cause
 
 _PERCENT = re.compile(r"[0-9]+%")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_STATUSES = ("False", "True", "Unknown")
 
 
 def check_disruption_budget(obj: Object, _: Object | None) -> Iterator[Cause]:
@@ -28,6 +29,19 @@ def check_disruption_budget(obj: Object, _: Object | None) -> Iterator[Cause]:
         if operator not in _OPERATORS:
             field = f"spec.selector.matchExpressions[{index}].operator"
             yield invalid_cause(field, operator, "not a valid selector operator")
+    for index, condition in enumerate((obj.get("status") or {}).get("conditions") or ()):
+        yield from _condition(f"status.conditions[{index}]", condition)
+
+
+def _condition(field: str, condition: Object) -> Iterator[Cause]:
+    for name in ("type", "lastTransitionTime", "reason"):
+        if not condition.get(name):
+            yield required(f"{field}.{name}")
+    if condition["status"] not in _STATUSES:
+        message = f'Unsupported value: "{condition["status"]}": supported values: ' + ", ".join(
+            f'"{status}"' for status in _STATUSES
+        )
+        yield Cause("FieldValueNotSupported", message, f"{field}.status")
 
 
 def _limit(field: str, value: Any) -> Iterator[Cause]:

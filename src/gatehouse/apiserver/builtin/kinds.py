@@ -123,6 +123,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         short=("no",),
         status=True,
         create_with_status=True,
+        complete=defaults.default_node,
         generation=False,
         selectable=("spec.unschedulable",),
     ),

@@ -13,7 +13,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin import defaults, trust_bundles
 from gatehouse.apiserver.builtin.declarations import declare_kind
 from gatehouse.apiserver.builtin.stored_columns import STORED_COLUMNS
-from gatehouse.apiserver.builtin.validation import forbidden_cause
+from gatehouse.apiserver.builtin.validation import forbidden_cause, required
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.served_resource import Scale, ServedResource
 
@@ -30,6 +30,13 @@ def check_api_service(obj: Object, _: Object | None) -> Iterator[Cause]:
     """Yield a violation for a Service, to which the server does not forward requests."""
     if (obj.get("spec") or {}).get("service"):
         yield forbidden_cause("spec.service", "this server does not aggregate API servers")
+
+
+def check_signing_request(obj: Object, _: Object | None) -> Iterator[Cause]:
+    """Yield violations for conditions without a type."""
+    for index, condition in enumerate((obj.get("status") or {}).get("conditions") or ()):
+        if not condition.get("type"):
+            yield required(f"status.conditions[{index}].type")
 
 
 def _stored(group: str, plural: str, kind: str, **rest: Any) -> ServedResource:
@@ -87,6 +94,7 @@ STORED_KINDS: tuple[ServedResource, ...] = (
         "CertificateSigningRequest",
         cluster=True,
         short=("csr",),
+        check=check_signing_request,
         status=True,
         generation=False,
         selectable=("spec.signerName",),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gatehouse.apis.objects import Object
+from gatehouse.apis.objects import Object, copy_value
+from gatehouse.apiserver import fields
 from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
-from gatehouse.apiserver.objects import crds
+from gatehouse.apiserver.objects import crds, timestamps
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import mutable_copy
@@ -15,6 +16,8 @@ from gatehouse.apiserver.storage.store import ObjectStore
 from gatehouse.apiserver.structural import schema_node
 
 _PREFIX = f"/{crds.GROUP}/{crds.PLURAL}/"
+_MANAGER = "kube-apiserver"
+"""Name of the server as the owner of statuses, as in Kubernetes."""
 
 
 def serve_crds(store: ObjectStore, registry: Registry, admission: Admission) -> None:
@@ -41,13 +44,35 @@ def serve_crds(store: ObjectStore, registry: Registry, admission: Admission) -> 
         for resource in old:
             schema_node.forget(resource.schema)
 
-    def finish(_: WriteRequest, obj: Object, __: Object | None) -> None:
+    def finish(call: WriteRequest, obj: Object, _: Object | None) -> None:
+        before = {"conditions": [], **copy_value(obj.get("status") or {})}
         crds.complete_status(obj, registry)
+        _own_status(call, obj, before)
 
     store.listen(_PREFIX, changed)
     admission.finishing.setdefault(crds.PLURAL, []).append(finish)
     for key, entry in store.list(_PREFIX):
         changed(StoreEvent(entry.revision, key, None, entry))
+
+
+def _own_status(call: WriteRequest, obj: Object, before: Object) -> None:
+    """Record the server as the owner of the fields of the status that it has changed.
+
+    The stored versions have no owner, as in Kubernetes.
+    """
+    metadata = obj["metadata"]
+    before["storedVersions"] = obj["status"]["storedVersions"]
+    managed_fields = fields.update(
+        {"metadata": {}, "status": before},
+        {"metadata": {"managedFields": metadata.get("managedFields")}, "status": obj["status"]},
+        call.served.schema,
+        manager=_MANAGER,
+        api_version=call.served.resource.api_version,
+        now=timestamps.now(),
+        subresource="status",
+    )
+    if managed_fields:
+        metadata["managedFields"] = managed_fields
 
 
 class Cleanup:

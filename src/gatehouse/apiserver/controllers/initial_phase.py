@@ -1,4 +1,4 @@
-"""Initial status of new namespaces, Pods and volume claims, which only the server may set."""
+"""Fields of new objects that only the server may set: initial phases, and who requests signing."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest
 
+_REQUESTER = ("username", "groups", "uid", "extra")
+
 
 def begin(admission: Admission) -> None:
-    """Set the initial phase at creation: Active for namespaces, Pending for the others."""
+    """Set the fields at creation. The phase is Active for namespaces, Pending for the others."""
     admission.mutating.setdefault("namespaces", []).append(_namespace)
     admission.mutating.setdefault("pods", []).append(_pod)
     admission.mutating.setdefault("persistentvolumeclaims", []).append(_volume_claim)
+    admission.mutating.setdefault("certificatesigningrequests", []).append(_signing_request)
 
 
 def _namespace(_: WriteRequest, obj: Object, old: Object | None) -> None:
@@ -31,3 +34,10 @@ def _pod(_: WriteRequest, obj: Object, old: Object | None) -> None:
 def _volume_claim(_: WriteRequest, obj: Object, old: Object | None) -> None:
     if old is None:
         obj["status"] = {"phase": "Pending"}
+
+
+def _signing_request(call: WriteRequest, obj: Object, old: Object | None) -> None:
+    """Set the requester, whom a signer trusts."""
+    if old is None:
+        spec = {key: value for key, value in obj["spec"].items() if key not in _REQUESTER}
+        obj["spec"] = {**spec, **call.user.user_info()}

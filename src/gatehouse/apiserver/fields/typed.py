@@ -14,7 +14,10 @@ from gatehouse.apiserver.fields import sets
 from gatehouse.apiserver.fields.sets import Tree
 
 STRUCT = "x-gatehouse-struct"
-"""Marks a field of a built-in kind whose object always exists, even if empty."""
+"""Marks a field of a built-in kind that exists within every object, even if empty."""
+
+ZERO = "x-gatehouse-zero"
+"""Marks a field of a built-in kind whose default is the same as its absence."""
 
 _ABSENT = object()
 
@@ -109,26 +112,29 @@ def fields_of(value: Any, schema: Schema, path: str = "") -> Tree | None:
 def compare(before: Any, after: Any, schema: Schema) -> Comparison:
     """Compare two complete objects."""
     comparison = Comparison()
-    comparison.changed, comparison.removed = _maps(before, after, schema)
+    comparison.changed, comparison.removed = _maps(before, after, schema, exists=True)
     return comparison
 
 
 Pair = tuple[Tree, Tree]
 
 
-def _maps(before: dict[str, Any], after: dict[str, Any], schema: Schema) -> Pair:
+def _maps(before: dict[str, Any], after: dict[str, Any], schema: Schema, *, exists: bool) -> Pair:
+    """Compare the fields of two objects. `exists` is set if the first one exists."""
     changed: Tree = {}
     removed: Tree = {}
     for name, item in after.items():
         old = before.get(name, _ABSENT)
         if old is not _ABSENT and (old is item or old == item):
             continue
-        _add_difference(
-            changed, removed, f"f:{name}", _values(old, item, inner_schema(schema, name))
-        )
+        inner = inner_schema(schema, name)
+        if old is _ABSENT and exists and inner.get(ZERO) and item == inner["default"]:
+            continue
+        difference = _values(old, item, inner, exists=exists)
+        _add_difference(changed, removed, f"f:{name}", difference)
     for name, old in before.items():
         if name not in after:
-            difference = _values(old, _ABSENT, inner_schema(schema, name))
+            difference = _values(old, _ABSENT, inner_schema(schema, name), exists=exists)
             _add_difference(changed, removed, f"f:{name}", difference)
     return changed, removed
 
@@ -142,32 +148,34 @@ def _add_difference(
         removed[step] = difference[1]
 
 
-def _values(old: Any, new: Any, schema: Schema) -> tuple[Tree | None, Tree | None]:
-    """Compare two different values, either of which may be absent."""
+def _values(
+    old: Any, new: Any, schema: Schema, *, exists: bool = False
+) -> tuple[Tree | None, Tree | None]:
+    """Compare two different values, either of which may be absent.
+
+    `exists` is set if the object with the first value exists, so that its structs do, too.
+    """
+    exists = exists and bool(schema.get(STRUCT))
     present = new if new is not _ABSENT else old
     same_shape = old is _ABSENT or new is _ABSENT or type(old) is type(new)
     if isinstance(present, dict) and is_granular(schema) and same_shape:
-        return _nested(
-            old,
-            new,
-            schema,
-            _maps({} if old is _ABSENT else old, {} if new is _ABSENT else new, schema),
-        )
+        before, after = ({} if value is _ABSENT else value for value in (old, new))
+        known = exists or old is not _ABSENT
+        return _nested(old, new, _maps(before, after, schema, exists=known), exists=exists)
     if isinstance(present, list) and associative(schema) and same_shape:
-        return _nested(old, new, schema, _lists(old, new, schema))
+        return _nested(old, new, _lists(old, new, schema), exists=exists)
     if new is _ABSENT:
         return None, {}
     return {}, None
 
 
 def _nested(
-    old: Any, new: Any, schema: Schema, difference: Pair
+    old: Any, new: Any, difference: Pair, *, exists: bool
 ) -> tuple[Tree | None, Tree | None]:
     changed, removed = difference
-    there = schema.get(STRUCT, False)
     return (
-        sets.tree(changed, member=old is _ABSENT and not there),
-        sets.tree(removed, member=new is _ABSENT and not there),
+        sets.tree(changed, member=old is _ABSENT and not exists),
+        sets.tree(removed, member=new is _ABSENT and not exists),
     )
 
 

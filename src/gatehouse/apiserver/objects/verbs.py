@@ -41,6 +41,10 @@ _SYSTEM_METADATA = (
 )
 
 
+_FIXED_SPECS = ("certificatesigningrequests", "namespaces")
+"""Kinds whose spec no update changes."""
+
+
 class Verbs:
     """Writes to one store."""
 
@@ -234,7 +238,7 @@ class Verbs:
             new.pop("status", None)
             if "status" in before:
                 new["status"] = before["status"]
-        if call.served.resource.plural == "namespaces":
+        if call.served.resource.plural in _FIXED_SPECS:
             new["spec"] = before.get("spec", {})
         return new
 

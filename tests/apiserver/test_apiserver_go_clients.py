@@ -192,3 +192,16 @@ async def test_openapi_v3_has_no_empty_lists(server: Server) -> None:
                 ]
             assert operations
             assert all(operation.get("parameters") != [] for operation in operations)
+
+
+async def test_openapi_v3_has_no_empty_defaults(server: Server) -> None:
+    async with server.raw() as http, http.get("/openapi/v3/api/v1") as response:
+        schemas = (await response.json())["components"]["schemas"]
+    fields = {
+        (name, field): schema
+        for name, parent in schemas.items()
+        for field, schema in (parent.get("properties") or {}).items()
+    }
+    port = next(key for key in fields if key[0].endswith("ContainerPort") and key[1] == "protocol")
+    assert fields[port]["default"] == "TCP"
+    assert not [key for key, schema in fields.items() if schema.get("default", "") is None]

@@ -144,8 +144,8 @@ def reference_schema(name: str, refer: Callable[[str], Schema]) -> Schema:
     for field in type_.fields.values():
         schema = _referring(field.type, refer)
         extra = {**_merging(field), **LIMITS.get(f"{name}.{field.name}", {})}
-        if field.default is not None:
-            extra.setdefault("default", field.default)
+        if extra.setdefault("default", field.default) is None:
+            del extra["default"]
         if "$ref" in schema and extra:
             schema = {"allOf": [schema]}
         properties[field.name] = {**schema, **extra}

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from cluster import binaries, certificates, images, layout, networks, nodes, previous
 from fakes import patience
-from gatehouse.apiserver.controllers.bootstrap import bundled
+from fakes.kinds import gateway_api_definitions
 
 T = TypeVar("T")
 
@@ -128,9 +128,8 @@ def start(report: Callable[[str], None]) -> None:
     wait_until("all nodes are ready", _nodes_are_ready)
     report("DNS and Gateway API")
     apply((Path(__file__).parent / "dns.yaml").read_text())
-    for definition in bundled():
-        if definition["spec"]["group"] == "gateway.networking.k8s.io":
-            apply(json.dumps(definition))
+    for definition in gateway_api_definitions():
+        apply(json.dumps(definition))
     run("kubectl", "-n", "kube-system", "rollout", "status", "deployment/coredns", TIMEOUT)
 
 

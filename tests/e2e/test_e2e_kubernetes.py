@@ -19,7 +19,7 @@ from fakes import peers
 from fakes.audit_log import requested_resource
 from fakes.authority import Authority
 from fakes.every_permission import KINDS, STEPS
-from fakes.kinds import resource_of
+from fakes.kinds import gateway_api_definitions, resource_of
 from fakes.kubernetes import (
     BACKEND,
     CONTROLLER_ACCOUNT,
@@ -32,7 +32,6 @@ from fakes.kubernetes import (
 from fakes.patience import SECONDS, until
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.apiserver.controllers.bootstrap import bundled
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.controller.informers import (
     BUNDLE_VERSION_ANNOTATION,
@@ -77,9 +76,8 @@ pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
 async def installed_chart(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubernetes]:
     """The installed chart with two controllers, and a backend."""
     async with running_kubernetes(tmp_path_factory.mktemp("kubernetes")) as running:
-        for definition in bundled():
-            if definition["spec"]["group"] == "gateway.networking.k8s.io":
-                await running.client.create(resources.DEFINITIONS, definition)
+        for definition in gateway_api_definitions():
+            await running.client.create(resources.DEFINITIONS, definition)
         await running.install()
         for address in CONTROLLERS:
             await running.start_controller(address)

@@ -1,11 +1,14 @@
-"""Lookup of the resources of kinds."""
+"""Lookup of the resources of kinds, and of the definitions that the chart does not bring."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
+from gatehouse.apiserver.controllers.bootstrap import bundled
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
 
 
@@ -20,3 +23,10 @@ def known_resources() -> dict[str, Resource]:
 def resource_of(kind: str) -> Resource:
     """Return the resource of a kind."""
     return known_resources()[kind]
+
+
+def gateway_api_definitions() -> Iterator[dict[str, Any]]:
+    """Yield the CustomResourceDefinitions of Gateway API's experimental channel."""
+    for definition in bundled():
+        if definition["spec"]["group"].startswith("gateway.networking."):
+            yield definition

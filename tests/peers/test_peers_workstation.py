@@ -17,12 +17,12 @@ import pytest
 from fakes import patience, peers
 from fakes.document_steps import steps_of
 from fakes.installation import apply
+from fakes.kinds import gateway_api_definitions
 from fakes.kube_apiserver import PROGRAM, KubeApiserver
 from fakes.machines import CUT, POSSIBLE, Machine
 from fakes.patience import until
 from fakes.process import Etcd
 from gatehouse.apis import resources
-from gatehouse.apiserver.controllers.bootstrap import bundled
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo
 
@@ -138,9 +138,8 @@ async def test_gateway_of_a_cluster_is_served_on_a_workstation(
     (tmp_path / "home").mkdir()
     workstation = Workstation(tmp_path / "home", cluster.kubeconfig)
     async with kube.Client.from_kubeconfig(cluster.kubeconfig) as client:
-        for definition in bundled():
-            if definition["spec"]["group"] == "gateway.networking.k8s.io":
-                await client.create(resources.DEFINITIONS, definition)
+        for definition in gateway_api_definitions():
+            await client.create(resources.DEFINITIONS, definition)
         await workstation.run(prepare)
         with workstation.running(controller):
             await workstation.run(create)

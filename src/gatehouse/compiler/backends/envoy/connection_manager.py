@@ -29,7 +29,6 @@ from gatehouse.compiler.backends.envoy import (
     compression,
     external_auth,
     filter_matchers,
-    first_filter,
     headers,
     names,
     quoting,
@@ -64,8 +63,34 @@ _INTERNAL = (
 """Headers that backends do not get."""
 
 _LOOKUP_SCRIPT = """
+-- Remove the fields that Connection names. Envoy leaves them in requests with an upgrade.
+local function remove_named_fields(headers)
+  for name in string.gmatch(string.lower(headers:get("connection") or ""), "[^%s,]+") do
+    if name == "host" or string.find(name, "^:") or string.find(name, "^x%-forwarded%-")
+      or string.find(name, "^x%-gh%-") then
+      return false
+    end
+    if name ~= "upgrade" then headers:remove(name) end
+  end
+  headers:replace("connection", "upgrade")
+  return true
+end
+
 function envoy_on_request(handle)
   local headers = handle:headers()
+  local upgrade = headers:get("upgrade")
+  if upgrade then
+    if not TUNNELS[string.lower(upgrade)] or handle:streamInfo():protocol() == "HTTP/1.0" then
+      -- Envoy accepts a list with a protocol in it, of which the backend may choose another one.
+      handle:respond({[":status"] = "403"}, "")
+      return
+    end
+    if not remove_named_fields(headers) then
+      -- Envoy's own response to other requests that name these.
+      handle:respond({[":status"] = "400"}, "")
+      return
+    end
+  end
   if string.find(headers:get(":authority") or "", ",", 1, true) then
     -- Envoy joins several Host headers, which are an error (RFC 9112, 3.2).
     handle:respond({[":status"] = "400"}, "")
@@ -83,7 +108,7 @@ function envoy_on_request(handle)
   handle:clearRouteCache()
 end
 """
-"""Selection of the scope for a Host that is no exact hostname in lower case."""
+"""Selection of the scope. The table ``TUNNELS`` has the protocols of upgrades in lower case."""
 
 
 def manager(
@@ -178,11 +203,10 @@ def _early_headers(
 
 
 def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
-    lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOKUP_SCRIPT))
-    filters = [
-        _filter(first_filter.FIRST_FILTER, first_filter.first_filter()),
-        _filter(names.SCOPES, lookup),
-    ]
+    tunnels = ", ".join(f'["{protocol.lower()}"] = true' for protocol in TUNNELS)
+    script = f"local TUNNELS = {{ {tunnels} }}\n{_LOOKUP_SCRIPT}"
+    lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=script))
+    filters = [_filter("gh.retry", retries.repeat_safe_requests()), _filter(names.SCOPES, lookup)]
     if edge.compression is not None:
         filters.append(
             _filter("envoy.filters.http.compressor", compression.compression_filter(edge))

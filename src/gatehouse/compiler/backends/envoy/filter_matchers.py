@@ -57,21 +57,14 @@ def idle() -> extension_matcher_pb2.ExtensionWithMatcher:
     return _composite(matcher_pb2.Matcher(on_no_match=skip_filter()))
 
 
-def run_for_requests(
-    name: str,
-    with_header: Sequence[extension_pb2.TypedExtensionConfig],
-    methods: Iterable[str],
-    by_method: Sequence[extension_pb2.TypedExtensionConfig],
+def run_for_methods(
+    methods: Iterable[str], own: extension_pb2.TypedExtensionConfig
 ) -> extension_matcher_pb2.ExtensionWithMatcher:
-    """Return a filter that runs others: for requests with a header, or for those with a method."""
-    proto = matcher_pb2.Matcher()
-    matcher = proto.matcher_list.matchers.add(on_match=run_filters(with_header))
-    match_header(matcher.predicate.single_predicate, name, "(?s).*")
-    others = proto.on_no_match.matcher
-    others.on_no_match.CopyFrom(skip_filter())
-    others.matcher_tree.input.CopyFrom(_header(":method"))
+    """Return a filter that runs another one for requests with some methods."""
+    proto = matcher_pb2.Matcher(on_no_match=skip_filter())
+    proto.matcher_tree.input.CopyFrom(_header(":method"))
     for method in methods:
-        others.matcher_tree.exact_match_map.map[method].CopyFrom(run_filters(by_method))
+        proto.matcher_tree.exact_match_map.map[method].CopyFrom(run_filters([own]))
     return _composite(proto)
 
 

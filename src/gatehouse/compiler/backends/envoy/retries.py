@@ -9,10 +9,11 @@ from __future__ import annotations
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 
-from gatehouse.compiler.backends.envoy import headers, quoting
+from gatehouse.compiler.backends.envoy import filter_matchers, headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.ir import http as ir
 
@@ -21,6 +22,8 @@ RETRY_HEADER = "x-gh-retry-on"
 
 _UNSENT = "connect-failure,refused-stream"
 _FAILURES = f"{_UNSENT},reset-before-request"
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
 _OTHER_SELECTIONS = 32
 """Number of times that a retry selects again while it meets an endpoint that was tried. An endpoint
 that refuses connections has the fewest requests, and is the choice of three in four selections
@@ -48,6 +51,15 @@ def retry_policy(retry: ir.Retry | None, attempt: float) -> components.RetryPoli
     proto.retry_back_off.base_interval.CopyFrom(pause)
     proto.retry_back_off.max_interval.CopyFrom(quoting.duration_of(max(2 * retry.backoff, 0.001)))
     return elsewhere(proto)
+
+
+def repeat_safe_requests() -> extension_matcher_pb2.ExtensionWithMatcher:
+    """Return the filter in every chain that has safe requests sent again after a lost connection.
+
+    A backend that closes an idle connection may do so while a request is on its way (RFC 9110,
+    9.2.2).
+    """
+    return filter_matchers.run_for_methods(_SAFE_METHODS, repeating())
 
 
 def repeating() -> extension_pb2.TypedExtensionConfig:

@@ -162,7 +162,10 @@ async def test_certs_are_stored_in_secrets(tmp_path: Path) -> None:
         (("machine", "lb-1", "--load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
     ],
 )
-def test_certs_reports_error(words: tuple[str, ...], message: str) -> None:
+def test_certs_reports_error(
+    words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     result = run(*words)
     assert result.exit_code != 0
     assert message in result.output + str(result.exception)

@@ -23,6 +23,7 @@ from fakes.loopback import free_port, loopback_network
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
+from gatehouse.standalone.state_directory import State
 
 ROOT = Path(__file__).parents[2]
 PORT = 8080
@@ -50,9 +51,7 @@ class Installation:
         """None: the tests' own."""
         self.output = state / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
-        options = ("--api-address", "--agent-address", "--health-bind-address")
-        # Ports that `gatehouse up` chooses could be taken by another test before it listens.
-        self._addresses = [f"{option}=127.0.0.1:{free_port()}" for option in options]
+        self._addresses = _address_options(state)
 
     @property
     def kubeconfig(self) -> Path:
@@ -101,6 +100,22 @@ class Installation:
                 await client.list(resources.GATEWAYS)
                 return True
         return False
+
+
+def _address_options(state: Path) -> list[str]:
+    """Return options for the addresses of the installation in ``state``, or for free ports.
+
+    Ports that `gatehouse up` chooses could be taken by another test before it listens.
+    """
+    stored = State(state).stored_addresses()
+    return [
+        f"--{option}-address={address or f'127.0.0.1:{free_port()}'}"
+        for option, address in (
+            ("api", stored.api),
+            ("agent", stored.agent),
+            ("health-bind", stored.health),
+        )
+    ]
 
 
 def hello(gateway_class: str = "gatehouse-nginx") -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.validation import invalid_cause
+from gatehouse.apiserver.causes import invalid_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel
 
@@ -102,7 +102,7 @@ def check_policy(obj: Object, _: Object | None) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         why = "validations or auditAnnotations must be specified"
-        yield Cause("FieldValueRequired", f"Required value: {why}", "spec.validations")
+        yield required_cause("spec.validations", why)
     fields = (
         ("matchConditions", "expression"),
         ("variables", "expression"),
@@ -115,7 +115,7 @@ def check_policy(obj: Object, _: Object | None) -> Iterator[Cause]:
             text, field_path = entry.get(name) or "", f"spec.{field}[{index}].{name}"
             if not text.strip():
                 if name != "messageExpression":
-                    yield Cause("FieldValueRequired", "Required value", field_path)
+                    yield required_cause(field_path)
                 continue
             if cel.uses_variable(text, "authorizer"):
                 yield invalid_cause(field_path, text, "the variable authorizer is not supported")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.validation import invalid_cause, required
+from gatehouse.apiserver.causes import invalid_cause, required_cause, unsupported_cause
 from gatehouse.apiserver.errors import Cause
 
 _PERCENT = re.compile(r"[0-9]+%")
@@ -36,12 +36,9 @@ def check_disruption_budget(obj: Object, _: Object | None) -> Iterator[Cause]:
 def _condition(field: str, condition: Object) -> Iterator[Cause]:
     for name in ("type", "lastTransitionTime", "reason"):
         if not condition.get(name):
-            yield required(f"{field}.{name}")
+            yield required_cause(f"{field}.{name}")
     if condition["status"] not in _STATUSES:
-        message = f'Unsupported value: "{condition["status"]}": supported values: ' + ", ".join(
-            f'"{status}"' for status in _STATUSES
-        )
-        yield Cause("FieldValueNotSupported", message, f"{field}.status")
+        yield unsupported_cause(f"{field}.status", condition["status"], _STATUSES)
 
 
 def _limit(field: str, value: Any) -> Iterator[Cause]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gatehouse.apis.builtin_types.constraints import DNS_LABEL
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.validation import invalid_cause, required
+from gatehouse.apiserver.causes import invalid_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.metadata import SUBDOMAIN
 from gatehouse.dataplane import ip_addresses
@@ -42,7 +42,7 @@ def check_endpoints(obj: Object, _old: Object | None) -> Iterator[Cause]:
         at = f"subsets[{index}]"
         lists = {name: subset.get(name) or () for name in ("addresses", "notReadyAddresses")}
         if not any(lists.values()):
-            yield required(at, "must specify `addresses` or `notReadyAddresses`")
+            yield required_cause(at, "must specify `addresses` or `notReadyAddresses`")
         for name, addresses in lists.items():
             for number, address in enumerate(addresses):
                 field, text = f"{at}.{name}[{number}].ip", str(address.get("ip") or "")
@@ -52,7 +52,7 @@ def check_endpoints(obj: Object, _old: Object | None) -> Iterator[Cause]:
         for number, port in enumerate(ports):
             name, field = port.get("name") or "", f"{at}.ports[{number}]"
             if len(ports) > 1 and not name:
-                yield required(f"{field}.name")
+                yield required_cause(f"{field}.name")
             if name and not _is_label(name):
                 yield invalid_cause(f"{field}.name", name, "must be a DNS label")
             if not 0 < (port.get("port") or 0) < 65536:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.validation import forbidden_cause, invalid_cause, required
+from gatehouse.apiserver.causes import forbidden_cause, invalid_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.dataplane import ip_addresses
 
@@ -50,7 +50,7 @@ def _peer(peer: Object, at: str) -> Iterator[Cause]:
     selects = "podSelector" in peer or "namespaceSelector" in peer
     if block is None:
         if not selects:
-            yield required(at, "must specify a peer")
+            yield required_cause(at, "must specify a peer")
         return
     if selects:
         yield forbidden_cause(at, "may not specify both ipBlock and another peer")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.validation import invalid_cause, required
+from gatehouse.apiserver.causes import invalid_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 
 _VOLUME_CLASS = "VolumeAttributesClass"
@@ -132,7 +132,7 @@ def _check_operator(field: str, requirement: Object) -> Iterator[Cause]:
     if operator in ("In", "NotIn"):
         if not values:
             why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-            yield required(f"{field}.values", why)
+            yield required_cause(f"{field}.values", why)
     elif operator not in ("Exists", "DoesNotExist"):
         yield invalid_cause(f"{field}.operator", operator, "not a valid selector operator")
     elif values:

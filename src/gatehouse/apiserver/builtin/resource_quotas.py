@@ -13,7 +13,7 @@ from typing import Any
 from gatehouse.apis.objects import Object
 from gatehouse.apis.quantities import canonical, quantity
 from gatehouse.apiserver.builtin.quota_scopes import check_scopes
-from gatehouse.apiserver.builtin.validation import invalid_cause
+from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.errors import Cause
 
 COUNT = re.compile(r"count/([a-z0-9-]+)(?:\.([a-z0-9.-]+))?")

@@ -13,7 +13,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin import defaults, trust_bundles
 from gatehouse.apiserver.builtin.declarations import declare_kind
 from gatehouse.apiserver.builtin.stored_columns import STORED_COLUMNS
-from gatehouse.apiserver.builtin.validation import forbidden_cause, required
+from gatehouse.apiserver.causes import forbidden_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.served_resource import Scale, ServedResource
 
@@ -36,7 +36,7 @@ def check_signing_request(obj: Object, _: Object | None) -> Iterator[Cause]:
     """Yield violations for conditions without a type."""
     for index, condition in enumerate((obj.get("status") or {}).get("conditions") or ()):
         if not condition.get("type"):
-            yield required(f"status.conditions[{index}].type")
+            yield required_cause(f"status.conditions[{index}].type")
 
 
 def _stored(group: str, plural: str, kind: str, **rest: Any) -> ServedResource:

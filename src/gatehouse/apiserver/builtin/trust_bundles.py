@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from cryptography import x509
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.validation import invalid_cause
+from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.metadata import (
     NAME_LABEL,

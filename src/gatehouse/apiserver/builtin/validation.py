@@ -6,33 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin.defaults import decode_base64
+from gatehouse.apiserver.causes import forbidden_cause, invalid_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.dataplane import ip_addresses
 
 KEY = re.compile(r"[-._a-zA-Z0-9]+")
 PORT_NAME = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 MAX_DATA_BYTES = 1024 * 1024
-
-
-def invalid_cause(field: str, value: Any, why: str) -> Cause:
-    """Build the cause for an invalid value."""
-    text = msgspec.json.encode(value).decode()
-    return Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
-
-
-def required(field: str, why: str = "") -> Cause:
-    """Build the cause for a missing value."""
-    message = f"Required value: {why}" if why else "Required value"
-    return Cause("FieldValueRequired", message, field)
-
-
-def forbidden_cause(field: str, why: str) -> Cause:
-    """Build the cause for a field that may not be set or changed."""
-    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
 def _unchanged(field: str, new: Any, old: Any) -> Iterator[Cause]:
@@ -90,7 +72,7 @@ def check_secret(obj: Object, old: Object | None) -> Iterator[Cause]:
     data = obj.get("data") or {}
     for key in _NEEDED.get(obj.get("type", ""), ()):
         if key not in data:
-            yield required(f"data[{key}]")
+            yield required_cause(f"data[{key}]")
     for key, value in data.items():
         if decode_base64(value) is None:
             yield invalid_cause(f"data[{key}]", value, "must be base64")
@@ -105,12 +87,12 @@ def check_service(obj: Object, old: Object | None) -> Iterator[Cause]:
     kind, ports = spec.get("type", "ClusterIP"), spec.get("ports") or []
     if kind == "ExternalName":
         if not spec.get("externalName"):
-            yield required("spec.externalName")
+            yield required_cause("spec.externalName")
         if spec.get("clusterIP") not in (None, "", "None"):
             yield forbidden_cause("spec.clusterIP", "may not be set for ExternalName services")
         return
     if not ports and spec.get("clusterIP") != "None":
-        yield required("spec.ports")
+        yield required_cause("spec.ports")
     yield from _service_ports(ports, kind)
     yield from _service_addresses(spec, kind)
     before = ((old or {}).get("spec") or {}).get("clusterIP")
@@ -124,7 +106,7 @@ def _service_ports(ports: list[Object], kind: str) -> Iterator[Cause]:
         at = f"spec.ports[{index}]"
         name, target = port.get("name"), port.get("targetPort")
         if len(ports) > 1 and not name:
-            yield required(f"{at}.name")
+            yield required_cause(f"{at}.name")
         if name and name in names:
             yield Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{at}.name")
         names.add(name)
@@ -167,7 +149,7 @@ def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
         for index, container in enumerate(spec.get(kind) or ()):
             field = f"{at}.{kind}[{index}]"
             if not container.get("image"):
-                yield required(f"{field}.image")
+                yield required_cause(f"{field}.image")
             if container.get("name") in names:
                 message = f'Duplicate value: "{container["name"]}"'
                 yield Cause("FieldValueDuplicate", message, f"{field}.name")

@@ -7,6 +7,7 @@ import random
 from collections.abc import Container, Iterator
 
 from gatehouse.apis.objects import Object
+from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.errors import Cause, invalid_error
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest
@@ -125,8 +126,7 @@ class ServiceIPAllocator:
         elif self._addresses.get(address, key) != key:
             why = f"failed to allocate IP {address}: provided IP is already allocated"
         if why:
-            message = f'Invalid value: ["{address}"]: {why}'
-            cause = Cause("FieldValueInvalid", message, "spec.clusterIPs")
+            cause = invalid_cause("spec.clusterIPs", [address], why)
             raise invalid_error("Service", "", obj["metadata"].get("name", ""), [cause])
 
 

@@ -6,7 +6,7 @@ from gatehouse.apis import upstream_clusters
 from gatehouse.apis.feature_gates import parse
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.builtin.validation import invalid_cause
+from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest

@@ -14,7 +14,7 @@ import msgspec
 from gatehouse.apis import hosted_api_servers, upstream_clusters
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.builtin.validation import invalid_cause
+from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest

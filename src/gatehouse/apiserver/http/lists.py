@@ -15,6 +15,7 @@ from aiohttp import web
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
+from gatehouse.apiserver.causes import forbidden_cause, unsupported_cause
 from gatehouse.apiserver.http import selectors, slices
 from gatehouse.apiserver.http.negotiation import Representation, form_of
 from gatehouse.apiserver.http.requests import RequestTarget, query_flag, query_number
@@ -27,6 +28,8 @@ REACH_SECONDS, REACH_INTERVAL_SECONDS = 3.0, 0.05
 """Time to wait for a revision of the future, and the interval of looks at the newest one."""
 
 OBJECTS_PER_SEAT, MAX_SEATS = 100, 10
+
+_VERSION_MATCHES = ("Exact", "NotOlderThan")
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You must "
@@ -74,8 +77,8 @@ async def list_objects(
     """Return an encoded list, or one page of it. Raises ApiError."""
     selects, form = selection(request, target), form_of(request, target.requested, of_list=True)
     if "sendInitialEvents" in request.query:
-        why = "Forbidden: sendInitialEvents is forbidden for list"
-        raise _invalid("FieldValueForbidden", why, "sendInitialEvents")
+        why = "sendInitialEvents is forbidden for list"
+        raise _invalid(forbidden_cause("sendInitialEvents", why))
     # A negative limit is none, as in kube-apiserver.
     limit = max(query_number(request, "limit", -(2**63)) or 0, 0)
     token = request.query.get("continue", "")
@@ -150,9 +153,8 @@ def _check_version(match: str | None, version: str, token: str) -> None:
     if match is None:
         return
     forbidden = ""
-    if match not in ("Exact", "NotOlderThan"):
-        message = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-        raise _invalid("FieldValueNotSupported", message)
+    if match not in _VERSION_MATCHES:
+        raise _invalid(unsupported_cause("resourceVersionMatch", match, (*_VERSION_MATCHES, "")))
     if token:
         forbidden = "resourceVersionMatch is forbidden when continue is provided"
     elif not version:
@@ -160,11 +162,10 @@ def _check_version(match: str | None, version: str, token: str) -> None:
     elif match == "Exact" and version == "0":
         forbidden = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
     if forbidden:
-        raise _invalid("FieldValueForbidden", f"Forbidden: {forbidden}")
+        raise _invalid(forbidden_cause("resourceVersionMatch", forbidden))
 
 
-def _invalid(reason: str, message: str, field: str = "resourceVersionMatch") -> errors.StatusError:
-    cause = errors.Cause(reason, message, field)
+def _invalid(cause: errors.Cause) -> errors.StatusError:
     return errors.invalid_error("ListOptions", "meta.k8s.io", "", [cause])
 
 

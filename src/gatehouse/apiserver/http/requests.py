@@ -14,6 +14,7 @@ from gatehouse.apis import request_info
 from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apiserver import offload
 from gatehouse.apiserver.builtin.protobuf import PROTOBUF_TYPE
+from gatehouse.apiserver.causes import unsupported_cause
 from gatehouse.apiserver.errors import Cause, StatusError, bad_request, invalid_error
 from gatehouse.apiserver.http import bodies
 from gatehouse.apiserver.objects.registry import Registry
@@ -130,12 +131,8 @@ def not_allowed(request: web.BaseRequest) -> StatusError:
     return StatusError(405, "MethodNotAllowed", f"{message}: {request.method} {request.path}")
 
 
+_VALIDATIONS = ("Ignore", "Strict", "Warn")
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
-
-
-def _unsupported(field: str, value: str, supported: str) -> Cause:
-    why = f'Unsupported value: "{value[:100]}": supported values: {supported}'
-    return Cause("FieldValueNotSupported", why, field)
 
 
 def options(request: web.BaseRequest) -> WriteOptions:
@@ -143,11 +140,11 @@ def options(request: web.BaseRequest) -> WriteOptions:
     query = request.query
     causes = []
     validation = query.get("fieldValidation") or "Warn"
-    if validation not in ("Strict", "Warn", "Ignore"):
-        causes.append(_unsupported("fieldValidation", validation, '"Ignore", "Strict", "Warn"'))
+    if validation not in _VALIDATIONS:
+        causes.append(unsupported_cause("fieldValidation", validation[:100], _VALIDATIONS))
     dry_run = query.getall("dryRun", [])
     if any(value not in ("", "All") for value in dry_run):
-        causes.append(_unsupported("dryRun", dry_run[0], '"All"'))
+        causes.append(unsupported_cause("dryRun", dry_run[0][:100], ["All"]))
     manager = query.get("fieldManager", "")
     if len(manager) > 128:
         why = "Too long: may not be more than 128 bytes"

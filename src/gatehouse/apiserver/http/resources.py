@@ -13,6 +13,7 @@ from gatehouse.apis.objects import Object, copy_value
 from gatehouse.apis.patches import json as json_patches
 from gatehouse.apis.patches import strategic
 from gatehouse.apiserver import errors
+from gatehouse.apiserver.causes import invalid_cause, required_cause
 from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.http import (
     bodies,
@@ -324,17 +325,11 @@ def _copied(body: Object) -> Object:
 
 
 def _version_required(target: RequestTarget) -> StatusError:
-    cause = errors.Cause(
-        "FieldValueInvalid",
-        "Invalid value: 0: must be specified for an update",
-        "metadata.resourceVersion",
-    )
+    cause = invalid_cause("metadata.resourceVersion", 0, "must be specified for an update")
     resource = target.served.resource
     return errors.invalid_error(resource.plural, resource.group, target.name, [cause])
 
 
 def _manager_required() -> StatusError:
-    cause = errors.Cause(
-        "FieldValueRequired", "Required value: is required for apply patch", "fieldManager"
-    )
+    cause = required_cause("fieldManager", "is required for apply patch")
     return errors.invalid_error("PatchOptions", "meta.k8s.io", "", [cause])

@@ -8,6 +8,7 @@ from typing import Any
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
+from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.http import typed_bodies
 from gatehouse.apiserver.identity.authentication import Authenticator
@@ -62,13 +63,13 @@ class Reviews:
     def _access(self, spec: Object, _: User, namespace: str) -> Object:
         name, groups = spec.get("user") or "", tuple(spec.get("groups") or ())
         if not name and not groups:
-            message = 'Invalid value: "": at least one of user or group must be specified'
-            cause = Cause("FieldValueInvalid", message, "spec.user")
+            why = "at least one of user or group must be specified"
+            cause = invalid_cause("spec.user", "", why)
             raise errors.invalid_error("SubjectAccessReview", "authorization.k8s.io", "", [cause])
         requested = (spec.get("resourceAttributes") or {}).get("namespace", "")
         if namespace and requested != namespace:
-            message = f'Invalid value: "{requested}": must match metadata.namespace'
-            cause = Cause("FieldValueInvalid", message, "spec.resourceAttributes.namespace")
+            field = "spec.resourceAttributes.namespace"
+            cause = invalid_cause(field, requested, "must match metadata.namespace")
             group = "authorization.k8s.io"
             raise errors.invalid_error("LocalSubjectAccessReview", group, "", [cause])
         return self._decide(User(name, spec.get("uid") or "", groups), spec)

@@ -13,6 +13,7 @@ from gatehouse.apis.patches import json as json_patches
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.builtin.columns import AGE, NAME
+from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.http import requests, responses
 from gatehouse.apiserver.http.negotiation import form_of
 from gatehouse.apiserver.http.patch_failures import patch_failures_answered
@@ -95,8 +96,8 @@ async def answer(
         requested = _requested_scale(request, scale_of(current, scale), body)
         replicas = (requested.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-            message = f"Invalid value: {replicas}: must be greater than or equal to 0"
-            cause = errors.Cause("FieldValueInvalid", message, "spec.replicas")
+            why = "must be greater than or equal to 0"
+            cause = invalid_cause("spec.replicas", replicas, why)
             raise errors.invalid_error("Scale", "autoscaling", target.name, [cause])
         holder = current
         for name in path[:-1]:

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors, offload
+from gatehouse.apiserver.causes import forbidden_cause
 from gatehouse.apiserver.http import responses, slices
 from gatehouse.apiserver.http.lists import reach, selection
 from gatehouse.apiserver.http.negotiation import Representation, form_of
@@ -246,8 +247,8 @@ def _initial(request: web.BaseRequest) -> bool:
     if "sendInitialEvents" not in request.query:
         return False
     if request.query.get("resourceVersionMatch") != "NotOlderThan":
-        why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        cause = errors.Cause("FieldValueForbidden", why, "resourceVersionMatch")
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        cause = forbidden_cause("resourceVersionMatch", why)
         raise errors.invalid_error("ListOptions", "meta.k8s.io", "", [cause])
     return query_flag(request, "sendInitialEvents")
 

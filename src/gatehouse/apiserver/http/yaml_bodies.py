@@ -20,8 +20,8 @@ import yaml
 
 from gatehouse.apis.objects import copy_value
 from gatehouse.apiserver.errors import StatusError, bad_request
+from gatehouse.apiserver.formatting import quote_go
 from gatehouse.apiserver.http import depth
-from gatehouse.apiserver.structural.formatting import quote_go
 
 MAX_ALIASED_BYTES = 3 * 1024 * 1024
 """Text that aliases may stand for, in bytes: as much as a body may have without aliases."""

@@ -12,7 +12,7 @@ import jwt
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.identity.signing_keys import MAX_TOKEN_SECONDS, Keys, clock
 from gatehouse.apiserver.identity.users import AUTHENTICATED, User
 from gatehouse.apiserver.storage.entries import StoredEntry
@@ -52,8 +52,8 @@ class ServiceAccountTokens:
         metadata, now = account["metadata"], clock()
         requested = spec.get("expirationSeconds") or DEFAULT_SECONDS
         if not isinstance(requested, int) or requested < MIN_SECONDS:
-            message = f"Invalid value: {requested}: may not specify a duration less than 10 minutes"
-            cause = Cause("FieldValueInvalid", message, "spec.expirationSeconds")
+            why = "may not specify a duration less than 10 minutes"
+            cause = invalid_cause("spec.expirationSeconds", requested, why)
             kind, group = "TokenRequest", "authentication.k8s.io"
             raise errors.invalid_error(kind, group, metadata["name"], [cause])
         expires = now + min(requested, MAX_TOKEN_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.builtin.columns import AGE, NAME
-from gatehouse.apiserver.builtin.validation import invalid_cause, required
+from gatehouse.apiserver.causes import invalid_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects import jsonpath, timestamps
 from gatehouse.apiserver.objects.registry import Registry
@@ -144,7 +144,7 @@ def check_crd(definition: Object, old: Object | None) -> Iterator[Cause]:
             yield Cause("FieldValueDuplicate", f'Duplicate value: "{version["name"]}"', field)
         schema = _schema(version)
         if schema is None:
-            yield required(f"{field}.schema.openAPIV3Schema", "schemas are required")
+            yield required_cause(f"{field}.schema.openAPIV3Schema", "schemas are required")
             continue
         # A check compiles all CEL rules; changes of metadata and status leave the schema as it is.
         if schema != accepted.get(version.get("name")):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.causes import unsupported_cause
 from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import Admission, deletion_blocked
 from gatehouse.apiserver.objects.verbs import ATTEMPTS, mutable_copy
@@ -19,6 +19,8 @@ from gatehouse.apiserver.storage.store import ObjectStore
 
 MAX_GRACE_SECONDS = 2**31 - 1
 """Maximum grace period. The time of deletion must be a date that Python can represent."""
+
+_POLICIES = ("Foreground", "Background", "Orphan")
 
 PERMANENT_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 """Namespaces that cannot be deleted.
@@ -154,11 +156,8 @@ def _policy(options: Object, metadata: Object) -> str:
         if ORPHAN in finalizers:
             return "Orphan"
         return "Foreground" if FOREGROUND in finalizers else "Background"
-    if policy not in ("Orphan", "Background", "Foreground"):
-        message = (
-            f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan"'
-        )
-        cause = Cause("FieldValueNotSupported", message, "propagationPolicy")
+    if policy not in _POLICIES:
+        cause = unsupported_cause("propagationPolicy", policy, _POLICIES)
         raise errors.invalid_error("DeleteOptions", "meta.k8s.io", "", [cause])
     return str(policy)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gatehouse.apis.builtin_types.schemas import schema_of
 from gatehouse.apis.objects import Object
+from gatehouse.apiserver.causes import forbidden_cause, invalid_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.structural.compiled import CompiledSchema, compile_schema
@@ -149,7 +150,7 @@ def check_metadata(
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
                 place = f"metadata.ownerReferences.{field}"
-                yield Cause("FieldValueInvalid", 'Invalid value: "": must not be empty', place)
+                yield invalid_cause(place, "", "must not be empty")
     if sum(bool(o.get("controller")) for o in metadata.get("ownerReferences", ())) > 1:
         message = "Invalid value: only one reference can have Controller set to true"
         yield Cause("FieldValueInvalid", message, "metadata.ownerReferences")
@@ -157,22 +158,20 @@ def check_metadata(
         field = f"metadata.finalizers[{index}]"
         yield from _qualified(finalizer, field)
         if "/" not in finalizer and served.builtin and finalizer not in _STANDARD_FINALIZERS:
-            message = f'Invalid value: "{finalizer}": name is neither a standard finalizer name nor is it fully qualified'  # noqa: E501
-            yield Cause("FieldValueInvalid", message, field)
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid_cause(field, finalizer, why)
 
 
 def _name(served: ServedResource, metadata: Object) -> Iterator[Cause]:
     name = metadata.get("name")
     if not name:
-        message = "Required value: name or generateName is required"
-        yield Cause("FieldValueRequired", message, "metadata.name")
+        yield required_cause("metadata.name", "name or generateName is required")
         return
     pattern, max_length, why = _NAME_RULES[served.name_rule]
     if len(name) > max_length:
-        message = f'Invalid value: "{name}": must be no more than {max_length} characters'
-        yield Cause("FieldValueInvalid", message, "metadata.name")
+        yield invalid_cause("metadata.name", name, f"must be no more than {max_length} characters")
     if not pattern.fullmatch(name):
-        yield Cause("FieldValueInvalid", f'Invalid value: "{name}": {why}', "metadata.name")
+        yield invalid_cause("metadata.name", name, why)
 
 
 def _added_finalizers(metadata: Object, old: Object) -> Iterator[Cause]:
@@ -181,40 +180,36 @@ def _added_finalizers(metadata: Object, old: Object) -> Iterator[Cause]:
     added = [name for name in metadata.get("finalizers") or () if name not in before]
     if added:
         text = msgspec.json.encode(added).decode()
-        message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {text}"  # noqa: E501
-        yield Cause("FieldValueForbidden", message, "metadata.finalizers")
+        why = "no new finalizers can be added if the object is being deleted, found new finalizers"
+        yield forbidden_cause("metadata.finalizers", f"{why} {text}")
 
 
 def _label(key: str, value: str) -> Iterator[Cause]:
     yield from _qualified(key, "metadata.labels")
     if len(value) > 63:
-        message = f'Invalid value: "{value}": must be no more than 63 bytes'
-        yield Cause("FieldValueInvalid", message, "metadata.labels")
+        yield invalid_cause("metadata.labels", value, "must be no more than 63 bytes")
     elif not _VALUE_PATTERN.fullmatch(value):
         why = (
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' "
             "or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or "
             f"'my_value',  or '12345', regex used for validation is '{_VALUE}')"
         )
-        yield Cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', "metadata.labels")
+        yield invalid_cause("metadata.labels", value, why)
 
 
 def _qualified(key: str, field: str) -> Iterator[Cause]:
     prefix, slash, name = key.rpartition("/")
-    text = msgspec.json.encode(key).decode()
     if slash and not (SUBDOMAIN.fullmatch(prefix) and len(prefix) <= 253):
-        why = f"prefix part {SUBDOMAIN_RULE}"
-        yield Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
+        yield invalid_cause(field, key, f"prefix part {SUBDOMAIN_RULE}")
     if len(name) > 63:
-        why = "name part must be no more than 63 bytes"
-        yield Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
+        yield invalid_cause(field, key, "name part must be no more than 63 bytes")
     elif not _KEY_PATTERN.fullmatch(name):
         why = (
             "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
             "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', "
             f"regex used for validation is '{_KEY}')"
         )
-        yield Cause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
+        yield invalid_cause(field, key, why)
 
 
 def _annotations(annotations: dict[str, str]) -> Iterator[Cause]:

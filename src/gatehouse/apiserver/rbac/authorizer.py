@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.rbac.coverage import quote_text
+from gatehouse.apiserver.formatting import quote_go
 from gatehouse.apiserver.rbac.rules import (
     EVERYTHING,
     RBAC_GROUP,
@@ -107,7 +107,7 @@ class Authorizer:
         for grant in self._grants_for(user, "" if attributes.path else attributes.namespace):
             rules = self._roles.get(grant.role)
             if rules is None:
-                what = f"{grant.kind.lower()}.{RBAC_GROUP} {quote_text(grant.role[1])} not found"
+                what = f"{grant.kind.lower()}.{RBAC_GROUP} {quote_go(grant.role[1])} not found"
                 missing[what] = None
             elif any_allows(rules, attributes):
                 return True, f"RBAC: allowed by {grant.source}"
@@ -131,7 +131,7 @@ class Authorizer:
         if role is None:
             return
         named = f"{key[1]}/{key[0]}" if key[0] else key[1]
-        source = f"{kind} {quote_text(named)} of {role_ref['kind']} {quote_text(role[1])} to "
+        source = f"{kind} {quote_go(named)} of {role_ref['kind']} {quote_go(role[1])} to "
         subjects: dict[Subject, None] = {}
         for raw in values(obj, "subjects"):
             binding_subject = _subject(raw, key[0])
@@ -163,11 +163,11 @@ def _subject(subject: Object, namespace: str) -> tuple[Subject, str] | None:
     """Return the key of a subject and its description; None for an invalid subject."""
     kind, name = subject.get("kind", ""), subject.get("name", "")
     if kind in ("User", "Group") and name:
-        return (namespace, kind, name), f"{kind} {quote_text(name)}"
+        return (namespace, kind, name), f"{kind} {quote_go(name)}"
     home = subject.get("namespace") or namespace
     if kind == "ServiceAccount" and name and home:
         account = f"system:serviceaccount:{home}:{name}"
-        return (namespace, "User", account), f"{kind} {quote_text(f'{name}/{home}')}"
+        return (namespace, "User", account), f"{kind} {quote_go(f'{name}/{home}')}"
     return None
 
 

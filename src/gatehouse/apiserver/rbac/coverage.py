@@ -7,11 +7,11 @@ cannot be split between two rules.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
 
+from gatehouse.apiserver.formatting import quote_go
 from gatehouse.apiserver.rbac.rules import (
     ALL,
     PolicyRule,
@@ -107,14 +107,9 @@ def escalation_message(user: RbacUser, uncovered_rules: Iterable[PolicyRule]) ->
     """Return Kubernetes' message about rules that `user` grants without holding them."""
     lines = sorted({_format(rule) for rule in compact(uncovered_rules)})
     return (
-        f"user {quote_text(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
+        f"user {quote_go(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
         "permissions not currently held:\n" + "\n".join(lines)
     )
-
-
-def quote_text(text: str) -> str:
-    """Quote a text for messages."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _includes(owned: Sequence[str], requested: Sequence[str]) -> bool:
@@ -146,4 +141,4 @@ def _format(rule: PolicyRule) -> str:
 
 
 def _list(texts: Iterable[str]) -> str:
-    return f"[{' '.join(quote_text(text) for text in texts)}]"
+    return f"[{' '.join(quote_go(text) for text in texts)}]"

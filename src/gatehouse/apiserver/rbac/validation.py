@@ -5,14 +5,17 @@ Schemas check the types of fields. This module checks everything else.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from gatehouse.apis.objects import Object
+from gatehouse.apiserver.causes import (
+    forbidden_cause,
+    invalid_cause,
+    required_cause,
+    unsupported_cause,
+)
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.metadata import SUBDOMAIN, SUBDOMAIN_RULE
-from gatehouse.apiserver.rbac.coverage import quote_text
 from gatehouse.apiserver.rbac.rules import RBAC_GROUP, PolicyRule, values
 
 
@@ -43,27 +46,31 @@ def validate_rbac(kind: str, obj: Object, old: Object | None = None) -> list[Cau
         causes += _subject(subject, namespaced, f"subjects[{index}]")
     if old is not None and _ref(old) != _ref(obj):
         reference = dict(zip(("APIGroup", "Kind", "Name"), _ref(obj), strict=True))
-        causes.append(_invalid("roleRef", reference, "cannot change roleRef"))
+        causes.append(invalid_cause("roleRef", reference, "cannot change roleRef"))
     return causes
 
 
 def _rule(rule: PolicyRule, namespaced: bool, index: int) -> Iterator[Cause]:
     path = f"rules[{index}]"
     if not values(rule, "verbs"):
-        yield _required(f"{path}.verbs", "verbs must contain at least one value")
+        yield required_cause(f"{path}.verbs", "verbs must contain at least one value")
     urls = values(rule, "nonResourceURLs")
     if urls:
         field = f"{path}.nonResourceURLs"
         if namespaced:
-            yield _invalid(field, urls, "namespaced rules cannot apply to non-resource URLs")
+            yield invalid_cause(field, urls, "namespaced rules cannot apply to non-resource URLs")
         if any(values(rule, other) for other in ("apiGroups", "resources", "resourceNames")):
             message = "rules cannot apply to both regular resources and non-resource URLs"
-            yield _invalid(field, urls, message)
+            yield invalid_cause(field, urls, message)
         return
     if not values(rule, "apiGroups"):
-        yield _required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+        yield required_cause(
+            f"{path}.apiGroups", "resource rules must supply at least one api group"
+        )
     if not values(rule, "resources"):
-        yield _required(f"{path}.resources", "resource rules must supply at least one resource")
+        yield required_cause(
+            f"{path}.resources", "resource rules must supply at least one resource"
+        )
 
 
 def _aggregation(rule: Object | None) -> Iterator[Cause]:
@@ -72,7 +79,7 @@ def _aggregation(rule: Object | None) -> Iterator[Cause]:
     path, selectors = "aggregationRule.clusterRoleSelectors", values(rule, "clusterRoleSelectors")
     if not selectors:
         message = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        yield _required(path, message)
+        yield required_cause(path, message)
     for index, selector in enumerate(selectors):
         for inner, expression in enumerate(selector.get("matchExpressions") or ()):
             yield from _expression(expression, f"{path}[{index}].matchExpressions[{inner}]")
@@ -83,49 +90,49 @@ def _expression(expression: Object, path: str) -> Iterator[Cause]:
     if operator in ("In", "NotIn"):
         if not options:
             message = "must be specified when `operator` is 'In' or 'NotIn'"
-            yield _required(f"{path}.values", message)
+            yield required_cause(f"{path}.values", message)
     elif operator in ("Exists", "DoesNotExist"):
         if options:
-            message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield Cause("FieldValueForbidden", f"Forbidden: {message}", f"{path}.values")
+            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield forbidden_cause(f"{path}.values", why)
     else:
-        yield _invalid(f"{path}.operator", operator, "not a valid selector operator")
+        yield invalid_cause(f"{path}.operator", operator, "not a valid selector operator")
 
 
 def _role_ref(ref: Object, namespaced: bool) -> Iterator[Cause]:
     group, kind, name = (ref.get(field) or "" for field in ("apiGroup", "kind", "name"))
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
     if group != RBAC_GROUP:
-        yield _unsupported("roleRef.apiGroup", group, (RBAC_GROUP,))
+        yield unsupported_cause("roleRef.apiGroup", group, (RBAC_GROUP,))
     if kind not in kinds:
-        yield _unsupported("roleRef.kind", kind, kinds)
+        yield unsupported_cause("roleRef.kind", kind, kinds)
     if not name:
-        yield _required("roleRef.name")
+        yield required_cause("roleRef.name")
     elif name in (".", ".."):
-        yield _invalid("roleRef.name", name, f"may not be '{name}'")
+        yield invalid_cause("roleRef.name", name, f"may not be '{name}'")
     else:
         for character in "/%":
             if character in name:
-                yield _invalid("roleRef.name", name, f"may not contain '{character}'")
+                yield invalid_cause("roleRef.name", name, f"may not contain '{character}'")
 
 
 def _subject(subject: Object, namespaced: bool, path: str) -> Iterator[Cause]:
     group, kind, name = (subject.get(field) or "" for field in ("apiGroup", "kind", "name"))
     if not name:
-        yield _required(f"{path}.name")
+        yield required_cause(f"{path}.name")
     match kind:
         case "ServiceAccount":
             if name and (len(name) > 253 or not SUBDOMAIN.fullmatch(name)):
-                yield _invalid(f"{path}.name", name, SUBDOMAIN_RULE)
+                yield invalid_cause(f"{path}.name", name, SUBDOMAIN_RULE)
             if group:
-                yield _unsupported(f"{path}.apiGroup", group, ("",))
+                yield unsupported_cause(f"{path}.apiGroup", group, ("",))
             if not namespaced and not subject.get("namespace"):
-                yield _required(f"{path}.namespace")
+                yield required_cause(f"{path}.namespace")
         case "User" | "Group":
             if group != RBAC_GROUP:
-                yield _unsupported(f"{path}.apiGroup", group, (RBAC_GROUP,))
+                yield unsupported_cause(f"{path}.apiGroup", group, (RBAC_GROUP,))
         case _:
-            yield _unsupported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
+            yield unsupported_cause(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
 
 
 def _subject_with_defaults(subject: Object) -> Object:
@@ -137,18 +144,3 @@ def _subject_with_defaults(subject: Object) -> Object:
 def _ref(binding: Object) -> tuple[str, ...]:
     ref = binding.get("roleRef") or {}
     return tuple(ref.get(field) or "" for field in ("apiGroup", "kind", "name"))
-
-
-def _required(field: str, message: str = "") -> Cause:
-    return Cause("FieldValueRequired", ": ".join(filter(None, ("Required value", message))), field)
-
-
-def _invalid(field: str, value: Any, message: str) -> Cause:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Cause("FieldValueInvalid", f"Invalid value: {text}: {message}", field)
-
-
-def _unsupported(field: str, value: str, supported: Iterable[str]) -> Cause:
-    listing = ", ".join(quote_text(one) for one in supported)
-    message = f"Unsupported value: {quote_text(value)}: supported values: {listing}"
-    return Cause("FieldValueNotSupported", message, field)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apis.objects import Schema
+from gatehouse.apiserver.causes import forbidden_cause, invalid_cause, required_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel
 from gatehouse.apiserver.structural.schema_node import SchemaNode
@@ -37,7 +38,7 @@ class CELRule:
             return None
         if isinstance(result, cel.EvaluationError):
             why = f"{result.text} evaluating rule: {self.message or self.text}"
-            return Cause("FieldValueInvalid", f'Invalid value: "{kind}": {why}', path or "<nil>")
+            return invalid_cause(path or "<nil>", kind, why)
         field = f"{path}{self.field}" if self.field.startswith("[") else path + self.field
         return _cause(self.reason, kind, self._message(activation), field.lstrip(".") or "<nil>")
 
@@ -52,12 +53,12 @@ class CELRule:
 def _cause(reason: str, kind: str, detail: str, field: str) -> Cause:
     match reason:
         case "FieldValueForbidden":
-            return Cause(reason, f"Forbidden: {detail}", field)
+            return forbidden_cause(field, detail)
         case "FieldValueRequired":
-            return Cause(reason, f"Required value: {detail}", field)
+            return required_cause(field, detail)
         case "FieldValueDuplicate":
             return Cause(reason, f'Duplicate value: "{kind}"', field)
-    return Cause("FieldValueInvalid", f'Invalid value: "{kind}": {detail}', field)
+    return invalid_cause(field, kind, detail)
 
 
 _RULES: dict[int, tuple[SchemaNode, list[CELRule]]] = {}

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural.formatting import format_value
+from gatehouse.apiserver.formatting import format_value
 from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 

@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatehouse.apis.objects import Schema, copy_value
+from gatehouse.apiserver.causes import (
+    forbidden_cause,
+    invalid_cause,
+    required_cause,
+    unsupported_cause,
+)
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel_types, declared, prune_default, validate
-from gatehouse.apiserver.structural.formatting import format_value, quote_go
 from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
@@ -25,9 +30,7 @@ _FORBIDDEN = ("$ref", "definitions", "dependencies", "patternProperties", "addit
 def check_schema(schema: Schema, path: str) -> Iterator[Cause]:
     """Yield the violations of the schema of a version."""
     if schema.get("type") != "object":
-        value = schema.get("type", "")
-        message = f"Invalid value: {quote_go(value)}: must be object at the root"
-        yield Cause("FieldValueInvalid", message, f"{path}.type")
+        yield invalid_cause(f"{path}.type", schema.get("type", ""), "must be object at the root")
     yield from _node(schema, path, root=True)
 
 
@@ -40,24 +43,18 @@ def _node(schema: Any, path: str, *, root: bool = False) -> Iterator[Cause]:
     )
     kind = schema.get("type")
     if not kind and not free:
-        message = "Required value: must not be empty for specified object fields"
-        if path.endswith(".items"):
-            message = "Required value: must not be empty for specified array items"
-        yield Cause("FieldValueRequired", message, f"{path}.type")
+        holder = "array items" if path.endswith(".items") else "object fields"
+        yield required_cause(f"{path}.type", f"must not be empty for specified {holder}")
     if kind and kind not in _TYPES:
-        allowed = ", ".join(map(quote_go, sorted(_TYPES)))
-        message = f"Unsupported value: {quote_go(str(kind))}: supported values: {allowed}"
-        yield Cause("FieldValueNotSupported", message, f"{path}.type")
+        yield unsupported_cause(f"{path}.type", str(kind), sorted(_TYPES))
     for key in _FORBIDDEN:
         if schema.get(key):
-            yield Cause(
-                "FieldValueForbidden", f"Forbidden: {key} is not supported", f"{path}.{key}"
-            )
+            yield forbidden_cause(f"{path}.{key}", f"{key} is not supported")
     if schema.get("uniqueItems"):
-        message = "Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"  # noqa: E501
-        yield Cause("FieldValueForbidden", message, f"{path}.uniqueItems")
+        why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        yield forbidden_cause(f"{path}.uniqueItems", why)
     if kind == "array" and not isinstance(schema.get("items"), dict):
-        yield Cause("FieldValueRequired", "Required value: must be specified", f"{path}.items")
+        yield required_cause(f"{path}.items", "must be specified")
     yield from _list_type(schema, path)
     yield from _default(schema, path)
     yield from _rules(schema, path, root=root)
@@ -73,16 +70,13 @@ def _list_type(schema: Schema, path: str) -> Iterator[Cause]:
         return
     keys = schema.get("x-kubernetes-list-map-keys") or ()
     if not keys:
-        message = "Required value: must not be empty if x-kubernetes-list-type is map"
-        yield Cause("FieldValueRequired", message, f"{path}.x-kubernetes-list-map-keys")
+        why = "must not be empty if x-kubernetes-list-type is map"
+        yield required_cause(f"{path}.x-kubernetes-list-map-keys", why)
     items = schema.get("items") or {}
     for index, key in enumerate(keys):
         if key not in (items.get("properties") or {}):
-            message = (
-                f"Invalid value: {quote_go(key)}: entries must all be names of item properties"
-            )
             field = f"{path}.x-kubernetes-list-map-keys[{index}]"
-            yield Cause("FieldValueInvalid", message, field)
+            yield invalid_cause(field, key, "entries must all be names of item properties")
 
 
 def _default(schema: Schema, path: str) -> Iterator[Cause]:
@@ -96,8 +90,8 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
         SchemaNode({"properties": {"default": node.schema}}), wrapper, unknown
     )
     for name in unknown:
-        message = f"Invalid value: {format_value(default)}: must not have unknown fields: {name}"
-        yield Cause("FieldValueInvalid", message, f"{path}.default")
+        why = f"must not have unknown fields: {name}"
+        yield invalid_cause(f"{path}.default", default, why)
     holder = SchemaNode({"properties": {"default": node.schema}})
     for cause in validate.validate_object(holder, wrapper, None):
         field = f"{path}.{cause.field}"
@@ -111,8 +105,7 @@ def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
         field = f"{path}.x-kubernetes-validations[{index}]"
         text = rule.get("rule") if isinstance(rule, dict) else None
         if not isinstance(text, str) or not text.strip():
-            message = "Required value: rule is not specified"
-            yield Cause("FieldValueRequired", message, f"{field}.rule")
+            yield required_cause(f"{field}.rule", "rule is not specified")
             continue
         optional = bool(rule.get("optionalOldSelf"))
         if optional not in environments:
@@ -126,8 +119,7 @@ def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
                 or _undeclared(expression.strip(), schema, root=root, optional_old=optional)
             )
             if error:
-                message = f"Invalid value: {format_value(expression)}: {error}"
-                yield Cause("FieldValueInvalid", message, f"{field}.{key}")
+                yield invalid_cause(f"{field}.{key}", expression, error)
 
 
 def _error(text: str, environment: Any, result: str) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis.quantities import is_quantity
+from gatehouse.apiserver.causes import invalid_cause, required_cause, unsupported_cause
 from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.formatting import quote_go
 from gatehouse.apiserver.structural.formats import STRING_FORMATS
-from gatehouse.apiserver.structural.formatting import format_value, quote_go
 from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _HEAD = ("apiVersion", "kind", "metadata")
@@ -85,12 +86,11 @@ def _mistyped(path: str, expected: str, actual: str, value: Any) -> Cause:
 
 
 def _invalid(path: str, value: Any, why: str) -> Cause:
-    message = f"Invalid value: {format_value(value)}: {path} in body {why}"
-    return Cause("FieldValueInvalid", message, path or "<nil>")
+    return invalid_cause(path or "<nil>", value, f"{path} in body {why}")
 
 
 def _general(message: str) -> Cause:
-    return Cause("FieldValueInvalid", f'Invalid value: "": {message}', "<nil>")
+    return invalid_cause("<nil>", "", message)
 
 
 def _string(node: SchemaNode, value: str, path: str, causes: list[Cause]) -> None:
@@ -142,12 +142,10 @@ def _enum(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:
     allowed = node.enum or ()
     if value in allowed:
         return
-    texts = [
-        quote_go(item if isinstance(item, str) else msgspec.json.encode(item).decode())
-        for item in allowed
-    ]
-    message = f"Unsupported value: {format_value(value)}: supported values: {', '.join(texts)}"
-    causes.append(Cause("FieldValueNotSupported", message, path))
+    supported = (
+        item if isinstance(item, str) else msgspec.json.encode(item).decode() for item in allowed
+    )
+    causes.append(unsupported_cause(path, value, supported))
 
 
 def _array(node: SchemaNode, value: list[Any], old: Any, path: str, causes: list[Cause]) -> None:
@@ -207,7 +205,7 @@ def _object(
         # The head of the complete object is always present, and is not part of `value`.
         if name not in value and (path or name not in _HEAD):
             field = f"{path}.{name}" if path else name
-            causes.append(Cause("FieldValueRequired", "Required value", field))
+            causes.append(required_cause(field))
 
 
 def _combined(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:

@@ -85,7 +85,7 @@ def _environment(served: ServedResource) -> Any:
 
 def _problem(text: str, environment: Any) -> str:
     try:
-        cel_types.result_type(text, environment)
+        cel_types.compile_typed(text, environment)
     except ValueError as error:
         return str(error)
     return ""

@@ -39,6 +39,11 @@ class Program:
         data: bytes = self._expression.serialize()
         return data
 
+    @property
+    def result_type(self) -> Any:
+        """Type of the value."""
+        return self._expression.return_type()
+
     def run(self, activation: Any) -> Any:
         """Return the value of the expression, or an EvaluationError."""
         try:

@@ -15,7 +15,7 @@ from cel_expr_python import cel
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, struct_pb2, timestamp_pb2
 
 from gatehouse.apis.objects import Schema
-from gatehouse.apiserver.structural.cel import extensions, property_names
+from gatehouse.apiserver.structural.cel import Program, extensions, property_names
 
 BOOL, STRING, DYN = cel.Type.BOOL, cel.Type.STRING, cel.Type.DYN
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -73,10 +73,10 @@ def policy_environment(schema: Schema) -> Any:
     )
 
 
-def result_type(text: str, environment: Any) -> Any:
-    """Return the type of an expression. Raises ValueError with the compiler's message."""
+def compile_typed(text: str, environment: Any) -> Program:
+    """Compile an expression in a typed environment. Raises ValueError, the compiler's message."""
     try:
-        return environment.compile(text).return_type()
+        return Program(environment.compile(text))
     except RuntimeError as error:
         _, _, why = str(error).partition("ERROR: ")
         reason = _STRUCT.sub("", why.removesuffix(" [INVALID_ARGUMENT]") or str(error))

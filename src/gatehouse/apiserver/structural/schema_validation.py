@@ -1,4 +1,4 @@
-"""Validation of schemas of CRDs: structural rules, and compilation of CEL rules.
+"""Validation of schemas of CRDs: structural rules, defaults and CEL rules.
 
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """
@@ -16,14 +16,11 @@ from gatehouse.apiserver.causes import (
     unsupported_cause,
 )
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural import cel_types, declared, prune_default, validate
+from gatehouse.apiserver.structural import prune_default, validate
+from gatehouse.apiserver.structural.rule_validation import Place, RuleChecks
 from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
-_RESULTS = {
-    "bool": (cel_types.BOOL, cel_types.DYN),
-    "string": (cel_types.STRING, cel_types.DYN),
-}
 _FORBIDDEN = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id")
 
 
@@ -31,10 +28,13 @@ def check_schema(schema: Schema, path: str) -> Iterator[Cause]:
     """Yield the violations of the schema of a version."""
     if schema.get("type") != "object":
         yield invalid_cause(f"{path}.type", schema.get("type", ""), "must be object at the root")
-    yield from _node(schema, path, root=True)
+    rules = RuleChecks()
+    yield from _part(schema, Place(path, root=True), rules)
+    yield from rules.check_total(path)
 
 
-def _node(schema: Any, path: str, *, root: bool = False) -> Iterator[Cause]:
+def _part(schema: Any, place: Place, rules: RuleChecks) -> Iterator[Cause]:
+    path = place.path
     if not isinstance(schema, dict):
         yield Cause("FieldValueTypeInvalid", "Invalid value: must be an object", path)
         return
@@ -57,12 +57,12 @@ def _node(schema: Any, path: str, *, root: bool = False) -> Iterator[Cause]:
         yield required_cause(f"{path}.items", "must be specified")
     yield from _list_type(schema, path)
     yield from _default(schema, path)
-    yield from _rules(schema, path, root=root)
+    yield from rules.check(schema, place)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _node(inner, f"{path}.properties[{name}]")
+        yield from _part(inner, place.inside(schema, f"properties[{name}]"), rules)
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            yield from _node(schema[key], f"{path}.{key}")
+            yield from _part(schema[key], place.inside(schema, key), rules)
 
 
 def _list_type(schema: Schema, path: str) -> Iterator[Cause]:
@@ -96,43 +96,3 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
     for cause in validate.validate_object(holder, wrapper, None):
         field = f"{path}.{cause.field}"
         yield Cause(cause.reason, cause.message, field)
-
-
-def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
-    environments: dict[bool, Any] = {}
-    """Environments by whether the old value is optional."""
-    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        field = f"{path}.x-kubernetes-validations[{index}]"
-        text = rule.get("rule") if isinstance(rule, dict) else None
-        if not isinstance(text, str) or not text.strip():
-            yield required_cause(f"{field}.rule", "rule is not specified")
-            continue
-        optional = bool(rule.get("optionalOldSelf"))
-        if optional not in environments:
-            environments[optional] = cel_types.typed_environment(
-                schema, resource=root, optional_old=optional
-            )
-        for key, result in (("rule", "bool"), ("messageExpression", "string")):
-            expression = rule.get(key) or ""
-            error = expression and (
-                _error(expression.strip(), environments[optional], result)
-                or _undeclared(expression.strip(), schema, root=root, optional_old=optional)
-            )
-            if error:
-                yield invalid_cause(f"{field}.{key}", expression, error)
-
-
-def _error(text: str, environment: Any, result: str) -> str:
-    """Return why an expression does not compile, or has another result; else an empty text."""
-    try:
-        type_ = cel_types.result_type(text, environment)
-    except ValueError as error:
-        return str(error)
-    return "" if type_ in _RESULTS[result] else f"must evaluate to {result}"
-
-
-def _undeclared(text: str, schema: Schema, *, root: bool, optional_old: bool) -> str:
-    """Return which undeclared fields a rule selects where CEL's types end, in lists of lists."""
-    fields = declared.undefined(text, schema, resource=root, optional_old=optional_old)
-    errors = "\nERROR: ".join(fields)
-    return f"compilation failed: ERROR: {errors}" if errors else ""

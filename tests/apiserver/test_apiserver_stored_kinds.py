@@ -8,6 +8,14 @@ import pytest
 
 from fakes.inprocess import Server
 
+SIGNING_REQUEST = (
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIS01ITUNBUUF3RVRFUE1BMEdBMVVFQXd3R2NHRn"
+    "lhWFI1TUZrd0V3WUhLb1pJemowQ0FRWUlLb1pJemowRApBUWNEUWdBRVBPYzZzTnhWNXJjMXFwTnk0d3hwcWRBditB"
+    "Y0RSc2NSOTFtR2t5WVJzMzMzcTJkUVhvZmJ5a3ZECmhBWDJrMU9Mak5mUDhNdlNOUmJLUExhZnRRdzNkcUFBTUFvR0"
+    "NDcUdTTTQ5QkFNQ0EwY0FNRVFDSURiOE80SDMKRFc3c2ZHUTlSMVgwOHQrSGx0bXNveVIrM1R1eFZtK3FaWTZ5QWlB"
+    "eTFtenlkZytacDRpTFB0aFYrL05qTjc1MApkTVN3N3ZZemJvY2d1cndPd3c9PQotLS0tLUVORCBDRVJUSUZJQ0FURS"
+    "BSRVFVRVNULS0tLS0K"
+)
 CORE = "/api/v1/namespaces/default"
 NETWORKING = "/apis/networking.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -68,7 +76,7 @@ STORED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {
             "spec": {
                 "signerName": "example.com/s",
-                "request": "YQ==",
+                "request": SIGNING_REQUEST,
                 "usages": ["client auth"],
             }
         },

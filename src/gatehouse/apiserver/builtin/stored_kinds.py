@@ -12,8 +12,9 @@ from typing import Any
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin import defaults, trust_bundles
 from gatehouse.apiserver.builtin.declarations import declare_kind
+from gatehouse.apiserver.builtin.signing_requests import check_signing_request
 from gatehouse.apiserver.builtin.stored_columns import STORED_COLUMNS
-from gatehouse.apiserver.causes import forbidden_cause, required_cause
+from gatehouse.apiserver.causes import forbidden_cause
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects.served_resource import Scale, ServedResource
 
@@ -30,13 +31,6 @@ def check_api_service(obj: Object, _: Object | None) -> Iterator[Cause]:
     """Yield a violation for a Service, to which the server does not forward requests."""
     if (obj.get("spec") or {}).get("service"):
         yield forbidden_cause("spec.service", "this server does not aggregate API servers")
-
-
-def check_signing_request(obj: Object, _: Object | None) -> Iterator[Cause]:
-    """Yield violations for conditions without a type."""
-    for index, condition in enumerate((obj.get("status") or {}).get("conditions") or ()):
-        if not condition.get("type"):
-            yield required_cause(f"status.conditions[{index}].type")
 
 
 def _stored(group: str, plural: str, kind: str, **rest: Any) -> ServedResource:

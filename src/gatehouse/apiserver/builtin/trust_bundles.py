@@ -32,7 +32,7 @@ def check_trust_bundle(obj: Object, old: Object | None) -> Iterator[Cause]:
     signer, text = spec.get("signerName") or "", spec.get("trustBundle") or ""
     yield from _check_name(obj["metadata"].get("name") or "", signer)
     if signer:
-        yield from _check_signer(signer)
+        yield from check_signer_name(signer)
     former = (old or {}).get("spec") or {}
     if old is None or former.get("trustBundle") != text:
         yield from _check_certificates(text)
@@ -56,7 +56,8 @@ def _check_name(name: str, signer: str) -> Iterator[Cause]:
         yield invalid_cause("metadata.name", name, why)
 
 
-def _check_signer(signer: str) -> Iterator[Cause]:
+def check_signer_name(signer: str) -> Iterator[Cause]:
+    """Yield the violations of `spec.signerName`."""
     if not _SIGNER.fullmatch(signer):
         why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
         yield invalid_cause("spec.signerName", signer, why)

@@ -194,6 +194,8 @@ def subresources(served: ServedResource) -> list[tuple[str, tuple[str, ...], str
             result.append(("token", ("create",), "TokenRequest"))
         case "", "pods":
             result += [("log", ("get",), "Pod"), ("eviction", ("create",), "Eviction")]
+        case "certificates.k8s.io", "certificatesigningrequests":
+            result.append(("approval", changed, served.resource.kind))
         case "", "namespaces":
             result.append(("finalize", ("update",), "Namespace"))
     return result

@@ -312,11 +312,9 @@ class Handler:
         name = served.resource.plural if not served.resource.group else ""
         match target.subresource:
             case "status" if served.status and verb in ("get", "update", "patch"):
-                if verb == "get":
-                    return await context.resources.read(request, target, verb)
-                if verb == "update":
-                    return await context.resources.update(request, target, user)
-                return await self._patch(request, target, user)
+                return await self._part(request, target, verb, user)
+            case "approval" if served.resource.plural == "certificatesigningrequests":
+                return await self._part(request, target, verb, user)
             case "scale" if served.scale:
                 return await scale.answer(request, target, verb, user, context.store, context.verbs)
             case "finalize" if name == "namespaces" and verb == "update":
@@ -331,6 +329,19 @@ class Handler:
         if served.builtin:
             raise _not_found()
         raise _not_found(resource.group, resource.plural, target.name)
+
+    async def _part(
+        self, request: web.BaseRequest, target: RequestTarget, verb: str, user: User
+    ) -> web.StreamResponse:
+        """Answer a request for the status of an object, or for a part of it."""
+        match verb:
+            case "get":
+                return await self._context.resources.read(request, target, verb)
+            case "update":
+                return await self._context.resources.update(request, target, user)
+            case "patch":
+                return await self._patch(request, target, user)
+        raise requests.not_allowed(request)
 
     async def _token(self, request: web.BaseRequest, target: RequestTarget) -> web.Response:
         entry = self._context.store.get(target.key)

@@ -40,6 +40,8 @@ _SYSTEM_METADATA = (
     "resourceVersion",
 )
 
+_STATUS_PARTS = ("status", "approval")
+"""Subresources that change the status only."""
 
 _FIXED_SPECS = ("certificatesigningrequests", "namespaces")
 """Kinds whose spec no update changes."""
@@ -219,7 +221,7 @@ class Verbs:
     def _part(call: WriteRequest, new: Object, before: Object) -> Object:
         """Return the object with the part that the request may write."""
         match call.subresource:
-            case "status":
+            case "status" | "approval":
                 metadata = copy_value(before["metadata"])
                 for field in written_with_status(call.served):
                     metadata.pop(field, None)
@@ -291,7 +293,7 @@ def _ordered(obj: Object) -> Object:
 
 def _part_owned(call: WriteRequest, obj: Object) -> Object:
     """Return the part of an object that a request can own: the status, or everything else."""
-    if call.subresource == "status":
+    if call.subresource in _STATUS_PARTS:
         head = ("managedFields", *written_with_status(call.served))
         metadata = {key: obj["metadata"][key] for key in head if key in obj["metadata"]}
         return (
@@ -306,7 +308,7 @@ def _part_owned(call: WriteRequest, obj: Object) -> Object:
 
 def _part_applied(call: WriteRequest, applied: Object) -> Object:
     """Return the part of an applied object that the request may change."""
-    if call.subresource == "status":
+    if call.subresource in _STATUS_PARTS:
         written = written_with_status(call.served)
         head = ("name", "namespace", "uid", "resourceVersion", "managedFields", *written)
         metadata = {key: item for key, item in applied["metadata"].items() if key in head}
@@ -334,7 +336,7 @@ def _record_ownership(
         previous = before["metadata"].get("managedFields")
         if previous is not None:
             metadata["managedFields"] = previous
-    subresource = call.subresource if call.subresource in ("status", "scale") else ""
+    subresource = call.subresource if call.subresource in (*_STATUS_PARTS, "scale") else ""
     managed_fields = fields.update(
         _part_owned(call, before) if before is not None else None,
         _part_owned(call, obj),

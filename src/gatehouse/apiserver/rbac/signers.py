@@ -1,18 +1,28 @@
-"""Permission to write a ClusterTrustBundle of a signer.
+"""Permissions on signers, whose certificates and trust bundles others trust.
 
 Everybody trusts the bundle of a signer for that signer's certificates. Its writer therefore needs
-the verb `attest` on the signer, in addition to the right to write the object.
+the verb `attest` on the signer, in addition to the right to write the object. Approval of a request
+needs `approve`, and signing `sign`.
 """
 
 from __future__ import annotations
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.errors import forbidden_error
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.escalation import only_unprivileged_changes
 from gatehouse.apiserver.rbac.rules import Attributes, RbacUser
 
-_GROUP, TRUST_BUNDLES = "certificates.k8s.io", "clustertrustbundles"
+SIGNING_GROUP, TRUST_BUNDLES = "certificates.k8s.io", "clustertrustbundles"
+
+
+def may_use_signer(authorizer: Authorizer, user: RbacUser, verb: str, signer: str) -> bool:
+    """Return whether a user has a verb on a signer, or on all signers of its domain."""
+    names = (signer, signer.split("/")[0] + "/*")
+    return any(
+        authorizer.authorize(user, Attributes(verb, SIGNING_GROUP, "signers", name=name))[0]
+        for name in names
+    )
 
 
 def check_attestation(
@@ -22,12 +32,7 @@ def check_attestation(
     signer = (obj.get("spec") or {}).get("signerName") or ""
     if not signer or (old is not None and only_unprivileged_changes(obj, old)):
         return
-    for name in (signer, signer.split("/")[0] + "/*"):
-        if authorizer.authorize(user, Attributes("attest", _GROUP, "signers", name=name))[0]:
-            return
-    name = obj["metadata"].get("name", "")
-    message = (
-        f'{TRUST_BUNDLES}.{_GROUP} "{name}" is forbidden: user not permitted to attest for '
-        f'signerName "{signer}"'
-    )
-    raise StatusError(403, "Forbidden", message, kind=TRUST_BUNDLES, group=_GROUP, name=name)
+    if not may_use_signer(authorizer, user, "attest", signer):
+        why = f'user not permitted to attest for signerName "{signer}"'
+        name = obj["metadata"].get("name", "")
+        raise forbidden_error(TRUST_BUNDLES, SIGNING_GROUP, name, why)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gatehouse.apiserver.objects import crds
+from gatehouse.apiserver.objects import crd_validation
 from gatehouse.apiserver.structural import cel_types
 from gatehouse.apiserver.structural.cel_costs import largest_cost
 from gatehouse.apiserver.structural.cel_ranges import LARGEST_COST
@@ -90,8 +90,8 @@ def test_total_above_limit_names_the_most_expensive_rules() -> None:
 def test_unchanged_schema_is_not_checked_again() -> None:
     """An upgrade of the server must not make stored definitions read-only."""
     definition = crd(ruled(TEXT, COSTLY))
-    assert list(crds.check_crd(definition, None))
-    assert not list(crds.check_crd(definition, definition))
+    assert list(crd_validation.check_crd(definition, None))
+    assert not list(crd_validation.check_crd(definition, definition))
 
 
 def test_costs_do_not_exceed_the_largest_number() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from fakes.kube_apiserver import KubeApiserver
 from fakes.kubectls import Kubectl, newest
-from gatehouse.apiserver.objects import crds
+from gatehouse.apiserver.objects import crd_validation
 from gatehouse.apiserver.structural.cel_validation import evaluate_rules
 from gatehouse.apiserver.structural.schema_node import node_of
 
@@ -161,7 +161,7 @@ IDS = [rule for rule, _ in (*CASES, *AT_ROOT)]
 def test_embedded_server_rejects_undeclared_fields(
     definition: dict[str, Any], expected: str
 ) -> None:
-    causes = [cause.message for cause in crds.check_crd(definition, None)]
+    causes = [cause.message for cause in crd_validation.check_crd(definition, None)]
     if not expected:
         assert causes == []
         return
@@ -171,7 +171,7 @@ def test_embedded_server_rejects_undeclared_fields(
 
 def test_embedded_server_names_every_undeclared_field() -> None:
     definition = crd(0, "self.free == 1 || self.none == 1")
-    [cause] = crds.check_crd(definition, None)
+    [cause] = crd_validation.check_crd(definition, None)
     assert cause.field.endswith("properties[spec].x-kubernetes-validations[0].rule")
     assert "1:5: undefined field 'free'" in cause.message
     assert "1:23: undefined field 'none'" in cause.message
@@ -181,7 +181,7 @@ def test_embedded_server_checks_message_expressions() -> None:
     definition = crd(0, "has(self.name)")
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["x-kubernetes-validations"][0]["messageExpression"] = "'not ' + string(self.free)"
-    [cause] = crds.check_crd(definition, None)
+    [cause] = crd_validation.check_crd(definition, None)
     assert cause.field.endswith("x-kubernetes-validations[0].messageExpression")
     assert "undefined field 'free'" in cause.message
 
@@ -189,13 +189,13 @@ def test_embedded_server_checks_message_expressions() -> None:
 def test_embedded_server_accepts_rule_nested_too_deeply_to_check() -> None:
     rule = "".join(f"self.list.all(each{number}, " for number in range(25)) + "true" + ")" * 25
     definition = crd(0, rule)
-    assert list(crds.check_crd(definition, None)) == []
+    assert list(crd_validation.check_crd(definition, None)) == []
 
 
 @pytest.mark.parametrize("path", sorted(BUNDLED.iterdir()), ids=lambda path: str(path.stem))
 def test_bundled_crds_declare_all_fields_of_their_rules(path: Path) -> None:
     definition = json.loads(path.read_text(encoding="utf-8"))
-    assert list(crds.check_crd(definition, None)) == []
+    assert list(crd_validation.check_crd(definition, None)) == []
 
 
 @pytest.mark.parametrize(("rule", "spec", "holds"), EVALUATED)

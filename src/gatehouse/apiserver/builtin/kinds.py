@@ -15,7 +15,7 @@ from gatehouse.apiserver.builtin import (
 from gatehouse.apiserver.builtin import validation as rules
 from gatehouse.apiserver.builtin.declarations import declare_kind
 from gatehouse.apiserver.builtin.stored_kinds import STORED_KINDS
-from gatehouse.apiserver.objects import crds
+from gatehouse.apiserver.objects.crd_validation import check_crd
 from gatehouse.apiserver.objects.served_resource import Alias, Check, Scale, ServedResource
 from gatehouse.apiserver.rbac import validation
 
@@ -302,7 +302,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         categories=("api-extensions",),
         status=True,
         complete=defaults.default_crd,
-        check=crds.check_crd,
+        check=check_crd,
     ),
     declare_kind(
         _ADMISSION,

@@ -37,6 +37,13 @@ NAME_LABEL_RULE = (
 
 _VALUE_PATTERN, _KEY_PATTERN = re.compile(_VALUE), re.compile(_KEY)
 
+LABEL_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or "
+    f"'abc-123', regex used for validation is '{_LABEL_1035}')"
+)
+_LABEL_1035_PATTERN = re.compile(_LABEL_1035)
+
 _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
     "subdomain": (
         SUBDOMAIN,
@@ -49,11 +56,9 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
         NAME_LABEL_RULE,
     ),
     "label1035": (
-        re.compile(_LABEL_1035),
+        _LABEL_1035_PATTERN,
         63,
-        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-        "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or "
-        f"'abc-123', regex used for validation is '{_LABEL_1035}')",
+        LABEL_1035_RULE,
     ),
     "path": (re.compile(r"(?!\.{1,2}\Z)[^/%]+"), 253, "may not be '.' or '..' or contain '/', '%'"),
 }
@@ -172,6 +177,11 @@ def _name(served: ServedResource, metadata: Object) -> Iterator[Cause]:
         yield invalid_cause("metadata.name", name, f"must be no more than {max_length} characters")
     if not pattern.fullmatch(name):
         yield invalid_cause("metadata.name", name, why)
+
+
+def is_label_1035(name: str) -> bool:
+    """Return whether a name is a DNS label that starts with a letter."""
+    return len(name) <= 63 and _LABEL_1035_PATTERN.fullmatch(name) is not None
 
 
 def _added_finalizers(metadata: Object, old: Object) -> Iterator[Cause]:

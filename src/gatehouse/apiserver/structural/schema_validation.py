@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import re2
+
 from gatehouse.apis.objects import Schema, copy_value
 from gatehouse.apiserver.causes import (
     forbidden_cause,
@@ -19,6 +21,7 @@ from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import prune_default, validate
 from gatehouse.apiserver.structural.rule_validation import Place, RuleChecks
 from gatehouse.apiserver.structural.schema_node import SchemaNode
+from gatehouse.runtime.quiet_re2 import quiet_options
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
 _FORBIDDEN = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id")
@@ -55,6 +58,7 @@ def _part(schema: Any, place: Place, rules: RuleChecks) -> Iterator[Cause]:
         yield forbidden_cause(f"{path}.uniqueItems", why)
     if kind == "array" and not isinstance(schema.get("items"), dict):
         yield required_cause(f"{path}.items", "must be specified")
+    yield from _pattern(schema, path)
     yield from _list_type(schema, path)
     yield from _default(schema, path)
     yield from rules.check(schema, place)
@@ -63,6 +67,15 @@ def _part(schema: Any, place: Place, rules: RuleChecks) -> Iterator[Cause]:
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
             yield from _part(schema[key], place.inside(schema, key), rules)
+
+
+def _pattern(schema: Schema, path: str) -> Iterator[Cause]:
+    pattern = schema.get("pattern") or ""
+    try:
+        re2.compile(pattern, quiet_options())
+    except re2.error as error:
+        why = f"must be a valid regular expression, but isn't: {error}"
+        yield invalid_cause(f"{path}.pattern", pattern, why)
 
 
 def _list_type(schema: Schema, path: str) -> Iterator[Cause]:

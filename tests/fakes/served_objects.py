@@ -27,6 +27,9 @@ RUNNERS = [
     pytest.param(proxies.with_envoy, id="envoy"),
 ]
 
+HOSTNAMES = [(), ("a.example",)]
+"""Of a route for any hostname, and for an exact one, which Envoy handles in another way."""
+
 
 def engine(
     rules: list[Object],

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from differential import proxies
 from differential.proxies import PORT, Runner
 from fakes import served_objects
 from fakes.envoy_serving import listening
 from fakes.one_route import BACKEND
-from fakes.served_objects import RUNNERS
+from fakes.served_objects import HOSTNAMES, RUNNERS
 from gatehouse.compiler.ir import http as ir
 
 TUNNEL = b"through the tunnel\n"
@@ -76,18 +77,25 @@ OTHERS = [
     ["Connection: Upgrade", "Upgrade: TLS/1.0"],
     ["Connection: Upgrade", "Upgrade: connect-udp", "Capsule-Protocol: ?1"],
     ["Connection: Upgrade", "Upgrade: x\twebsocket"],
+    ["Connection: Upgrade", "Upgrade:"],
+    ["Connection: Upgrade", "Upgrade: :websocket"],
+    ["Connection: Upgrade", "Upgrade: ,"],
 ]
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_client_gets_a_tunnel_for_two_protocols_only(runner: Runner, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
+async def test_client_gets_a_tunnel_for_two_protocols_only(
+    runner: Runner, hostnames: tuple[str, ...], tmp_path: Path
+) -> None:
     """A client, with an Upgrade header, to a backend that accepts every protocol: only WebSockets
     and kubectl's SPDY open a tunnel, and the backend sees no other protocol and no HTTP/2
     settings."""
     heads: list[str] = []
     async with willing(heads) as endpoint:
-        compiler = served_objects.engine([{"backendRefs": [BACKEND]}], endpoint)
+        rules = [{"backendRefs": [BACKEND]}]
+        compiler = served_objects.engine(rules, endpoint, hostnames=hostnames)
         gateway = served_objects.gateway(compiler)
         async with served_objects.serving(runner, gateway, tmp_path):
             address = gateway.bind_address
@@ -98,12 +106,6 @@ async def test_client_gets_a_tunnel_for_two_protocols_only(runner: Runner, tmp_p
             assert not [
                 head for head in heads if "\r\nupgrade:" in head or "http2-settings" in head
             ]
-            heads.clear()
-            version = "HTTP/1.0"
-            websocket = ["Connection: Upgrade", "Upgrade: websocket"]
-            answer = await echoed(address, websocket, version)
-            assert TUNNEL not in answer
-            assert not [head for head in heads if "\r\nupgrade:" in head]
             for protocol in ("websocket", "WebSocket", "SPDY/3.1", "spdy/3.1", "Spdy/3.1"):
                 for connection in ("Upgrade", "keep-alive, upgrade", "UPGRADE ,close"):
                     upgrades = [f"Connection: {connection}", f"Upgrade: {protocol}"]
@@ -111,3 +113,31 @@ async def test_client_gets_a_tunnel_for_two_protocols_only(runner: Runner, tmp_p
                     assert b" 101 " in answer.split(b"\r\n")[0], upgrades
                     assert answer.endswith(TUNNEL)
                     assert f"upgrade: {protocol.lower()}\r\n" in heads[-1]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("runner", "status"),
+    [
+        pytest.param(proxies.with_nginx, b"200", id="nginx"),
+        pytest.param(proxies.with_envoy, b"403", id="envoy"),
+    ],
+)
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
+async def test_http_1_0_has_no_upgrades(
+    runner: Runner, status: bytes, hostnames: tuple[str, ...], tmp_path: Path
+) -> None:
+    """RFC 9110, 7.8: "A server that receives an Upgrade header field in an HTTP/1.0 request MUST
+    ignore that Upgrade field."."""
+    heads: list[str] = []
+    async with willing(heads) as endpoint:
+        rules = [{"backendRefs": [BACKEND]}]
+        compiler = served_objects.engine(rules, endpoint, hostnames=hostnames)
+        gateway = served_objects.gateway(compiler)
+        async with served_objects.serving(runner, gateway, tmp_path):
+            for upgrades in (["Upgrade: websocket"], ["Upgrade:", "Upgrade: SPDY/3.1"]):
+                lines = ["Connection: Upgrade", *upgrades]
+                answer = await echoed(gateway.bind_address, lines, "HTTP/1.0")
+                assert answer.split()[1] == status
+                assert TUNNEL not in answer
+    assert not [head for head in heads if "\r\nupgrade:" in head]

@@ -16,7 +16,7 @@ from fakes import served_objects
 from fakes.envoy_serving import backend, listening
 from fakes.one_route import BACKEND, Object, conditions, engine, routes
 from fakes.patience import until
-from fakes.served_objects import RUNNERS, received
+from fakes.served_objects import HOSTNAMES, RUNNERS, received
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import http as ir
 
@@ -92,6 +92,7 @@ FORGED = [
     ("X-Envoy-External-Address", "10.0.0.1"),
     ("X-Envoy-Expected-Rq-Timeout-Ms", "1"),
     ("x-gh-scope", "8080/-/evil.example"),
+    ("X-Gh-Other", "forged"),
 ]
 
 
@@ -101,15 +102,16 @@ CONTROLLING = ("x-envoy-", "x-gh-")
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
 async def test_client_cannot_send_headers_that_only_a_proxy_sends(
-    runner: Runner, version: int, tmp_path: Path
+    runner: Runner, version: int, hostnames: tuple[str, ...], tmp_path: Path
 ) -> None:
     """A client, with a request: no backend receives a claim about the connection that the proxy
     did not make, in any spelling."""
     async with backend("s") as endpoint:
-        gateway = served_objects.gateway(
-            served_objects.engine([{"backendRefs": [BACKEND]}], endpoint)
-        )
+        rules = [{"backendRefs": [BACKEND]}]
+        compiler = served_objects.engine(rules, endpoint, hostnames=hostnames)
+        gateway = served_objects.gateway(compiler)
         async with served_objects.serving(runner, gateway, tmp_path) as client:
             # HTTP/2 does not have the header; only Envoy is controlled by headers.
             forged = [

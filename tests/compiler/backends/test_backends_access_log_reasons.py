@@ -39,7 +39,10 @@ def authority(tmp_path: Path) -> Authority:
 async def silent(
     proxy: str, retry: ir.Retry | None = None
 ) -> AsyncIterator[tuple[LoggedGateway, asyncio.Event]]:
-    """Serve routes to a backend that never responds. Yield an event for its first request, too."""
+    """Serve routes to a backend that never responds, for an exact hostname and for a wildcard.
+
+    Yield an event for its first request, too.
+    """
     requested = asyncio.Event()
 
     async def keep_waiting(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
@@ -53,7 +56,8 @@ async def silent(
     ]
     async with listening(keep_waiting) as endpoint:
         cluster = ir.Cluster("c", (endpoint,), origin=SERVICE)
-        async with logged(proxy, plain([host("a.example", *routes)], [cluster])) as served:
+        hosts = [host(name, *routes) for name in ("a.example", "*.example")]
+        async with logged(proxy, plain(hosts, [cluster])) as served:
             yield served, requested
 
 
@@ -225,9 +229,13 @@ async def test_responses_of_filters_that_are_no_errors_have_no_reason(proxy: str
     assert (entry["reason"] or "", entry["route"]) == ("", "shop/web/0")
 
 
-async def test_reason_is_rejected_for_upgrades_that_envoy_does_not_know() -> None:
+@pytest.mark.parametrize("name", ["a.example", "b.example"])
+@pytest.mark.parametrize("upgrade", ["x/1", "websocket, x/1"])
+async def test_reason_is_rejected_for_upgrades_that_envoy_does_not_know(
+    name: str, upgrade: str
+) -> None:
     async with silent("envoy") as (served, _):
-        head = "GET /slow HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: x/1"
-        assert (await ask(served, head)).startswith(b"HTTP/1.1 403")
+        fields = f"Host: {name}\r\nConnection: upgrade\r\nUpgrade: {upgrade}"
+        assert (await ask(served, f"GET /slow HTTP/1.1\r\n{fields}")).startswith(b"HTTP/1.1 403")
         entry = await served.entry(reason="rejected")
     assert (entry["status"], entry["route"]) == (403, "shop/web/0")

@@ -15,6 +15,7 @@ from differential.proxies import PORT, Runner
 from fakes import patience
 from fakes.authorized_traffic import served, values
 from fakes.one_route import BACKEND
+from fakes.served_objects import HOSTNAMES
 
 pytestmark = pytest.mark.process
 
@@ -25,8 +26,6 @@ RUNNERS = [
     pytest.param(proxies.with_envoy, id="envoy"),
 ]
 RULE = {"backendRefs": [BACKEND]}
-HOSTNAMES = [(), ("a.example",)]
-"""Of a route for any hostname, and for an exact one, which Envoy handles in another way."""
 RETRY_HEADER = "x-envoy-retry-on"
 
 
@@ -137,9 +136,14 @@ async def test_post_is_not_repeated_after_the_end_of_its_connection(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_client_cannot_ask_for_retries(runner: Runner, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
+async def test_client_cannot_ask_for_retries(
+    runner: Runner, hostnames: tuple[str, ...], tmp_path: Path
+) -> None:
     backend = ClosingBackend()
-    async with served(runner, tmp_path, 0, RULE, answer=backend.answer) as proxy:
+    async with served(
+        runner, tmp_path, 0, RULE, hostnames=hostnames, answer=backend.answer
+    ) as proxy:
         for _ in range(6):
             await proxy.send("/a", "POST", b"body", X_Envoy_Retry_On="reset")
     assert len(backend.methods) == 6

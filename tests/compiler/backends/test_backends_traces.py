@@ -139,6 +139,17 @@ async def test_spans_name_route_gateway_listener_and_attributes(
         assert server.attributes["http.url"] == f"http://{name}/0"
 
 
+@pytest.mark.parametrize("name", [EXACT, WIDE])
+async def test_upgrade_has_spans_of_attempts_only(
+    served: Served, collector: collectors.InProcessCollector, name: str
+) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    assert (await served.ask(name, "/0", headers=upgrade))[0] == 200
+    assert [(span.kind, span.name) for span in await after(collector, served)] == [
+        ("client", "ns/r0/0")
+    ]
+
+
 @pytest.mark.parametrize("hostname", [EXACT, "*.example", ""])
 def test_missing_spans_of_requests_are_reported(hostname: str) -> None:
     endpoint = ir.Endpoint("127.0.0.1", 9)

@@ -39,13 +39,13 @@ _REMOVED_PREFIXES = ("x-envoy-", names.HEADER_PREFIX)
 
 
 def copy_mutations() -> list[mutation_rules_pb2.HeaderMutation]:
-    """Return the early changes of a request that keep the values of the client."""
-    mutations = []
-    for name, copy in _COPIES.items():
-        # An empty value would not replace that of a client.
-        mutations.append(_Mutation(remove=copy))
-        mutations.append(_Mutation(append=headers.option(copy, f"%REQ({name})%")))
-    return mutations
+    """Return the early changes of a request that keep the values of the client.
+
+    The copies that a client sent must be removed before: an empty value would not replace them.
+    """
+    return [
+        _Mutation(append=headers.option(copy, f"%REQ({name})%")) for name, copy in _COPIES.items()
+    ]
 
 
 def seen_name(name: str) -> str:

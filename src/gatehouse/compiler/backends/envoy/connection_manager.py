@@ -76,28 +76,21 @@ local function remove_named_fields(headers)
   return true
 end
 
-function envoy_on_request(handle)
-  local headers = handle:headers()
-  local upgrade = headers:get("upgrade")
-  if upgrade then
-    if not TUNNELS[string.lower(upgrade)] or handle:streamInfo():protocol() == "HTTP/1.0" then
-      -- Envoy accepts a list with a protocol in it, of which the backend may choose another one.
-      handle:respond({[":status"] = "403"}, "")
-      return
-    end
-    if not remove_named_fields(headers) then
-      -- Envoy's own response to other requests that name these.
-      handle:respond({[":status"] = "400"}, "")
-      return
-    end
+-- Return the status of the response to an upgrade that does not reach backends.
+local function refusal(handle, headers, upgrade)
+  if not TUNNELS[string.lower(upgrade)] or handle:streamInfo():protocol() == "HTTP/1.0" then
+    -- Envoy accepts a list with a protocol in it, of which the backend may choose another one.
+    return "403"
   end
-  if string.find(headers:get(":authority") or "", ",", 1, true) then
-    -- Envoy joins several Host headers, which are an error (RFC 9112, 3.2).
-    handle:respond({[":status"] = "400"}, "")
-    return
-  end
+  -- Envoy's own response to other requests that name these.
+  if not remove_named_fields(headers) then return "400" end
+end
+
+local function select_scope(handle, headers)
   local asked = headers:get("x-gh-scope") or ""
   local lower = string.lower(asked)
+  -- Of a request with Upgrade, the scope is the second value, after one of a single byte.
+  if string.sub(lower, 2, 2) == "," then lower = string.sub(lower, 3) end
   if lower ~= asked then
     headers:replace("x-gh-scope", lower)
     handle:clearRouteCache()
@@ -106,6 +99,24 @@ function envoy_on_request(handle)
   end
   headers:replace("x-gh-scope", (string.match(lower, "^[^/]*/[^/]*/") or "") .. "*")
   handle:clearRouteCache()
+end
+
+function envoy_on_request(handle)
+  local headers = handle:headers()
+  if string.find(headers:get(":authority") or "", ",", 1, true) then
+    -- Envoy joins several Host headers, which are an error (RFC 9112, 3.2).
+    handle:respond({[":status"] = "400"}, "")
+    return
+  end
+  -- Routes do not match the fields that Connection names.
+  local upgrade = headers:get("upgrade")
+  local status = upgrade and refusal(handle, headers, upgrade)
+  select_scope(handle, headers)
+  if status then
+    -- Finds the route, for the access log.
+    handle:metadata()
+    handle:respond({[":status"] = status}, "")
+  end
 end
 """
 """Selection of the scope. The table ``TUNNELS`` has the protocols of upgrades in lower case."""
@@ -184,15 +195,21 @@ def scopes(index: int = 0, separator: str = ":") -> manager_pb2.ScopedRoutes:
 def _early_headers(
     port: int, listener: str, edge: DataPlaneSettings
 ) -> extension_pb2.TypedExtensionConfig:
-    """Set the headers that control Envoy, and replace any that a client sent."""
+    """Set the headers that control Envoy, and remove any that a client sent.
+
+    Envoy looks up the first value of the scope header. For a request with ``Upgrade`` that is a
+    byte of its value, which is no scope: so the filter that checks upgrades runs for exact
+    hostnames, too, and nothing is added to other requests.
+    """
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
     mutations = [
         headers.without_prefix(headers.ENVOY_PREFIX),
-        _Mutation(remove=retries.RETRY_HEADER),
+        headers.without_prefix(names.HEADER_PREFIX),
         *client_headers.copy_mutations(),
         # Envoy believes it if client addresses come from X-Forwarded-For, also of untrusted peers.
         _Mutation(remove="x-forwarded-proto"),
-        _Mutation(append=headers.option(names.SCOPE_HEADER, value)),
+        _Mutation(append=headers.option(names.SCOPE_HEADER, "%REQ(UPGRADE):1%")),
+        _Mutation(append=headers.option(names.SCOPE_HEADER, value, append=True)),
     ]
     if edge.traces is not None:
         mutations.append(traces.sample_header())

@@ -23,7 +23,7 @@ SCOPE_HEADER = f"{HEADER_PREFIX}scope"
 """Header that selects the virtual host of a request, inside Envoy."""
 
 SCOPES = "gh.scopes"
-"""Filter that repeats the scope lookup for hostnames without a scope of their own."""
+"""Filter that checks upgrades, and repeats the lookup of scopes that do not exist."""
 
 WIDE = "*"
 """Stands for the hostname in the scope of all hostnames without a scope of their own."""

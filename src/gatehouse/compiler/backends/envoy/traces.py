@@ -4,7 +4,7 @@ Envoy starts the span of a request with the route that it knows on arrival, and 
 attempt at an endpoint. For both it asks an expression that reads the metadata of the route. So
 listeners depend on the collector only, not on policies.
 
-Requests for hostnames without a scope of their own have no route on arrival
+Upgrades, and requests for hostnames without a scope of their own, have no route on arrival
 (:mod:`connection_manager`). They have spans of attempts only.
 
 Envoy sends the context of each request to backends. Before the request leaves, the last filter puts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,17 @@ async def test_hostname_of_rewrite_precedes_host_of_header_modifier(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_request_with_two_hosts_is_rejected(runner: Runner, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hostnames", HOSTNAMES)
+async def test_request_with_two_hosts_is_rejected(
+    runner: Runner, hostnames: tuple[str, ...], tmp_path: Path
+) -> None:
     """RFC 9112, 3.2: a server "MUST respond with a 400" to more than one Host line."""
-    async with served(runner, tmp_path, 0, RULE) as proxy:
-        two = "Host: a.example\r\nHost: b.example\r\n"
-        assert await exchange(proxy.address, two) == (400, None)
+    async with served(runner, tmp_path, 0, RULE, hostnames=hostnames) as proxy:
+        firsts = ("a.example", f"a.example:{PORT}", "A.example", "a.example.", f"A.example:{PORT}")
+        pairs = itertools.product(firsts, ("b.example", f"b.example:{PORT}", "a.example"))
+        two = [f"Host: {first}\r\nHost: {second}\r\n" for first, second in pairs]
+        answers = await asyncio.gather(*(exchange(proxy.address, lines) for lines in two))
+        assert dict(zip(two, answers, strict=True)) == dict.fromkeys(two, (400, None))
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

@@ -51,6 +51,14 @@ def envoy_routes(
         return [failed]
 
 
+def _rejection(status: int, reason: LocalReason) -> components.Route:
+    proto = components.Route()
+    proto.match.prefix = "/"
+    proto.direct_response.status = status
+    request_log.add_reason(proto.metadata, reason)
+    return proto
+
+
 def dot_segments_route() -> components.Route:
     """Return the first route of a hostname that keeps slashes: it rejects paths with dot segments.
 
@@ -58,19 +66,24 @@ def dot_segments_route() -> components.Route:
     would leave the one that a later route has matched.
     """
     slash, dot = "(?:/|%2[fF]|%5[cC])", r"(?:\.|%2[eE])"
-    proto = components.Route()
+    proto = _rejection(400, LocalReason.BAD_REQUEST)
     proto.match.safe_regex.regex = f".*{slash}{dot}{{1,2}}(?:{slash}.*)?"
-    proto.direct_response.status = 400
-    request_log.add_reason(proto.metadata, LocalReason.BAD_REQUEST)
+    return proto
+
+
+def several_hosts_route() -> components.Route:
+    """Return the first route of an exact hostname: it rejects requests with several Host headers.
+
+    Envoy joins them (RFC 9112, 3.2). If the first one has a port, the scope is that of its name.
+    """
+    proto = _rejection(400, LocalReason.BAD_REQUEST)
+    proto.match.headers.add(name=":authority").string_match.contains = ","
     return proto
 
 
 def not_found_route() -> components.Route:
     """Return the last route of a hostname; without it, other virtual hosts would be tried."""
-    proto = components.Route(match=components.RouteMatch(prefix="/"))
-    proto.direct_response.status = 404
-    request_log.add_reason(proto.metadata, LocalReason.NO_ROUTE)
-    return proto
+    return _rejection(404, LocalReason.NO_ROUTE)
 
 
 def _unsupported_settings(

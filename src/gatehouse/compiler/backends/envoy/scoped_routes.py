@@ -29,6 +29,7 @@ from gatehouse.compiler.backends.envoy.routes import (
     dot_segments_route,
     envoy_routes,
     not_found_route,
+    several_hosts_route,
 )
 from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.ir import http as ir
@@ -99,6 +100,8 @@ def _virtual_host(
 ) -> components.VirtualHost:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
     context = msgspec.structs.replace(context, taken=ext_authz.taken(host))
+    if only:
+        proto.routes.append(several_hosts_route())
     if context.keeps_slashes:
         proto.routes.append(dot_segments_route())
     proto.routes.extend(ext_authz.authenticator_routes(context, host))

@@ -116,9 +116,9 @@ def about(*specs: Object) -> st.SearchStrategy[Object]:
     return st.builds(traffic_policy, targets, st.sampled_from(specs), CREATED)
 
 
-def upstream_policy(service: str, spec: Object) -> Object:
+def upstream_policy(service: str, spec: Object, created: str = "2026-01-01T00:00:00Z") -> Object:
     target = {"group": "", "kind": "Service", "name": service}
-    return {"spec": {"targetRefs": [target], **spec}}
+    return {"metadata": {"creationTimestamp": created}, "spec": {"targetRefs": [target], **spec}}
 
 
 SERVICES = st.sampled_from(["s1", "s2"])
@@ -191,6 +191,23 @@ EDITS: dict[str, Edit] = {
         "SnippetsPolicy",
         ["p"],
         about({"snippets": [{"context": "http.server", "value": "set $x 1;"}]}),
+    ),
+    "XBackendTrafficPolicy": some(
+        "XBackendTrafficPolicy",
+        ["p", "q", "r"],
+        st.builds(
+            upstream_policy,
+            SERVICES,
+            st.sampled_from(
+                [
+                    {"sessionPersistence": {"cookie": {"name": "c"}}},
+                    {"sessionPersistence": {"type": "Header", "header": {"name": "X-Session"}}},
+                    {"sessionPersistence": {"cookie": {"path": "no path"}}},
+                    {"sessionPersistence": {"cookie": {}, "absoluteTimeout": "1h"}},
+                ]
+            ),
+            CREATED,
+        ),
     ),
     "XTelemetryPolicy": some(
         "XTelemetryPolicy",

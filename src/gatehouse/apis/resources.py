@@ -84,6 +84,9 @@ REFERENCE_GRANTS = Resource("gateway.networking.k8s.io", "v1", "referencegrants"
 TELEMETRY_POLICIES = Resource(
     "gateway.networking.x-k8s.io", "v1alpha1", "xtelemetrypolicies", "XTelemetryPolicy"
 )
+BACKEND_TRAFFIC_POLICIES = Resource(
+    "gateway.networking.x-k8s.io", "v1alpha1", "xbackendtrafficpolicies", "XBackendTrafficPolicy"
+)
 _NGINX = "gateway.nginx.org"
 CLIENT_SETTINGS_POLICIES = Resource(
     _NGINX, "v1alpha1", "clientsettingspolicies", "ClientSettingsPolicy"

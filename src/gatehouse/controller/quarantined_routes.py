@@ -9,7 +9,7 @@ import msgspec
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.http import Respond, Route
 from gatehouse.compiler.ir.settings import Settings
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.incremental.table import table_difference
 
 
@@ -28,6 +28,8 @@ def objects_of_route(route: Route) -> Iterator[Origin]:
     settings = route.settings
     yield from (*settings.client.objects, *settings.proxy.objects)
     yield from (limit.origin.whole for limit in settings.rates.limits)
+    if route.session is not None and route.session.origin != NO_ORIGIN:
+        yield route.session.origin.whole
     if route.authentication is not None:
         yield route.authentication.origin.whole
     yield from (snippet.origin for snippet in route.snippets)

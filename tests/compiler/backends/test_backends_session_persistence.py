@@ -1,8 +1,9 @@
-"""Session persistence (HTTPRouteRule.sessionPersistence), served by real proxies."""
+"""Session persistence of rules and of XBackendTrafficPolicies, served by real proxies."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from differential.proxies import PORT, Runner
-from fakes.authorized_traffic import RUNNERS, Served
+from differential.proxies import PORT, Runner, with_envoy
+from fakes.authorized_traffic import NGINX, RUNNERS, Served
 from fakes.envoy_serving import backend
 from fakes.one_route import BACKEND, conditions, engine, routes
 from fakes.specified_objects import CLASS, route, service, serving_objects
@@ -26,11 +27,11 @@ RULES = """
 """
 
 
-async def _visit(proxy: Served, cookies: dict[str, str]) -> tuple[str, list[str]]:
+async def _visit(proxy: Served, cookies: dict[str, str], path: str = "") -> tuple[str, list[str]]:
     """Return the endpoint that answers, and the cookies that it sets."""
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.get(f"http://{proxy.address}:{PORT}/", cookies=cookies) as answer,
+        session.get(f"http://{proxy.address}:{PORT}/{path}", cookies=cookies) as answer,
     ):
         return (await answer.json())["service"], answer.headers.getall("Set-Cookie", [])
 
@@ -109,3 +110,91 @@ def test_invalid_fields_are_named(fields: dict[str, object], message: str) -> No
     rule = {"backendRefs": [BACKEND], "sessionPersistence": fields}
     with engine("HTTPRoute", [rule]).compile() as ask:
         assert f"rules[0].sessionPersistence.{message}" in conditions(ask, "HTTPRoute")
+
+
+POLICY_RULES = """
+- matches: [{path: {type: PathPrefix, value: /first}}]
+  backendRefs: [{name: a, port: 80}]
+- matches: [{path: {type: PathPrefix, value: /second}}]
+  backendRefs: [{name: a, port: 80}, {name: b, port: 80}]
+"""
+
+
+def policy(session: str) -> str:
+    """Return an XBackendTrafficPolicy of the Service ``a``."""
+    return f"""
+apiVersion: gateway.networking.x-k8s.io/v1alpha1
+kind: XBackendTrafficPolicy
+metadata: {{name: p}}
+spec:
+  targetRefs: [{{group: '', kind: Service, name: a}}]
+  sessionPersistence: {session}
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_sessions_of_a_policy_differ_by_rule_and_keep_their_endpoint(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """The policy of one Service applies to all backends of a rule."""
+    async with contextlib.AsyncExitStack() as stack:
+        services = []
+        for name in "ab":
+            endpoints = [
+                await stack.enter_async_context(backend(f"{name}{number}")) for number in (1, 2)
+            ]
+            services.append(service(name, *endpoints))
+        objects = [CLASS, *services, route(POLICY_RULES), policy("{cookie: {name: shop}}")]
+        proxy = await stack.enter_async_context(serving_objects(runner, tmp_path, *objects))
+        cookies: dict[str, set[str]] = {}
+        for path in ("first", "second"):
+            for _ in range(6):
+                endpoint, lines = await _visit(proxy, {}, path)
+                own = {
+                    name: morsel.value
+                    for line in lines
+                    for name, morsel in SimpleCookie(line).items()
+                }
+                assert all(name.startswith("shop-") for name in own)
+                cookies.setdefault(path, set()).update(own)
+                again = [await _visit(proxy, own, path) for _ in range(4)]
+                assert {name for name, _ in again} == {endpoint}
+        assert cookies["first"].isdisjoint(cookies["second"])
+        # The cookie of one rule means nothing to the other.
+        (first,) = cookies["first"]
+        assert (await _visit(proxy, {first: "x"}, "second"))[1]
+
+
+TOO_LONG = (
+    "sessionPersistence.cookie.path is longer than 4000 bytes with its escapes in NGINX's syntax"
+)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("runner", "session", "path"),
+    [
+        pytest.param(with_envoy, "{type: Header, header: {name: X-Session}}", "second", id="envoy"),
+        pytest.param(
+            functools.partial(NGINX, unsupported=(TOO_LONG,) * 2),
+            "{cookie: {name: '$a', path: '" + "/$" * 512 + "'}}",
+            "first",
+            id="nginx",
+        ),
+    ],
+)
+async def test_route_is_served_without_the_session_of_a_policy_that_the_proxy_lacks(
+    runner: Runner, session: str, path: str, tmp_path: Path
+) -> None:
+    """Envoy has no session in a header for several backends, and NGINX no cookie of this length.
+
+    A rule with such a session of its own answers 500, because its author has asked for it.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        services = [service(name, await stack.enter_async_context(backend(name))) for name in "ab"]
+        objects = [CLASS, *services, route(POLICY_RULES), policy(session)]
+        proxy = await stack.enter_async_context(serving_objects(runner, tmp_path, *objects))
+        endpoint, lines = await _visit(proxy, {}, path)
+        assert endpoint in ("a", "b")
+        assert not lines

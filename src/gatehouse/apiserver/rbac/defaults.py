@@ -57,6 +57,7 @@ _ISSUER = (
 
 _ROUTES = "httproutes grpcroutes tlsroutes tcproutes udproutes"
 _OF_GATEWAYS = f"gateways listenersets {_ROUTES} backendtlspolicies"
+_EXPERIMENTS = "xbackendtrafficpolicies xtelemetrypolicies"
 
 
 def _rule(verbs: str, groups: tuple[str, ...] | str, names: str) -> PolicyRule:
@@ -87,7 +88,7 @@ _VIEW = (
     _rule(_READ, _NETWORKING, "networkpolicies"),
     _rule(_READ, _GATEWAY_API, _and(f"gatewayclasses {_OF_GATEWAYS}", "status")),
     _rule(_READ, _GATEWAY_API, "referencegrants"),
-    _rule(_READ, _EXPERIMENTAL, _and("xtelemetrypolicies", "status")),
+    _rule(_READ, _EXPERIMENTAL, _and(_EXPERIMENTS, "status")),
     _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
 )
 """Excludes Secrets: reading a token there gives the rights of its owner."""
@@ -103,7 +104,7 @@ _EDIT = (
     _rule(_WRITE, _NETWORKING, "networkpolicies"),
     _rule(_BOTH, _COORDINATION, "leases"),
     _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
-    _rule(_WRITE, _EXPERIMENTAL, "xtelemetrypolicies"),
+    _rule(_WRITE, _EXPERIMENTAL, _EXPERIMENTS),
 )
 """Excludes Endpoints and EndpointSlices: writing them gives access to Pods of other namespaces."""
 

@@ -156,6 +156,9 @@ class Persistence(msgspec.Struct, frozen=True):
     """Path of the cookie: visible ASCII characters without semicolon."""
     absolute_timeout: float = 0.0
     """Seconds after which the proxy itself must end a session; 0: never."""
+    origin: Origin = NO_ORIGIN
+    """Field of the policy that sets it. The route is served without it if the proxy does not
+    support it. Empty: the route itself sets it."""
 
 
 class Forward(msgspec.Struct, frozen=True, tag=True):
@@ -254,6 +257,19 @@ class Route(msgspec.Struct, frozen=True):
         """Names of all clusters of the action and of the authorization server."""
         used = self.action.clusters if isinstance(self.action, Forward) else frozenset[str]()
         return used if self.external_auth is None else used | {self.external_auth.cluster}
+
+    @property
+    def session(self) -> Persistence | None:
+        """Session persistence of the action."""
+        return self.action.persistence if isinstance(self.action, Forward) else None
+
+    @property
+    def without_session(self) -> Route:
+        """The route without session persistence."""
+        if self.session is None:
+            return self
+        action = msgspec.structs.replace(self.action, persistence=None)
+        return msgspec.structs.replace(self, action=action)
 
     @property
     def serves_calls(self) -> bool:

@@ -16,7 +16,7 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import served_without, unserved
-from gatehouse.compiler.backends.sessions import unsupported_session
+from gatehouse.compiler.backends.sessions import served_route, unsupported_session
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason, rule_text
 from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
@@ -30,6 +30,9 @@ def envoy_routes(
 
     ``hostname``: empty for a hostname with a wildcard.
     """
+    route, session = served_route(route, session_persistence.check_session)
+    if session is not None:
+        unsupported.append(served_without(route.origin, session))
     try:
         unsupported += [
             served_without(route.origin, unsupported_setting)

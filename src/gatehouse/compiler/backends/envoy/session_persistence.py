@@ -44,6 +44,12 @@ def _state(persistence: ir.Persistence) -> extension_pb2.TypedExtensionConfig:
     )
 
 
+def check_session(action: ir.Forward, session: ir.Persistence) -> None:
+    """Raise InvalidValueError if Envoy does not support the session of an action."""
+    _state(session)
+    backends_by_session(action)
+
+
 def backends_by_session(action: ir.Forward) -> list[tuple[components.HeaderMatcher, ir.Forward]]:
     """Return the actions of requests whose cookie names one of several backends, with the condition
     of each. Other requests get a backend by weight, and a cookie that names it (:func:`mark`).

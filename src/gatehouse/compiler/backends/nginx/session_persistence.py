@@ -63,6 +63,12 @@ def session_directives(persistence: ir.Persistence | None) -> tuple[Directive, .
     )
 
 
+def check_session(_: ir.Forward, session: ir.Persistence) -> None:
+    """Raise InvalidValueError if NGINX does not support a session."""
+    session_directives(session)
+    chooser(session)
+
+
 def chooser(persistence: ir.Persistence) -> tuple[str, tuple[Directive, ...]]:
     """Return the variable with a session before any location is reached, and its maps."""
     variable = names.variable("session", persistence.kind, persistence.name)

@@ -38,6 +38,7 @@ from gatehouse.compiler.backends.nginx.servers import (
     names_by_sni,
     write_server,
 )
+from gatehouse.compiler.backends.sessions import served_host
 from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
@@ -93,6 +94,7 @@ def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragmen
     port = ask.entry(_ports, gateway, key=number)
     if host is None or port is None:
         return None
+    host, sessionless = served_host(host, session_persistence.check_session)
     context = NginxRouteContext(
         f"{number}/{hostname}",
         ClusterReferences(ask, gateway),
@@ -111,7 +113,7 @@ def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragmen
     generated = write_server(port, host, context, servers)
     file = File.make(names.server_file(number, hostname), generated.text)
     served = [route for route in host.routes if route.name in generated.served]
-    unsupported = generated.unsupported
+    unsupported = (*generated.unsupported, *sessionless)
     if port.tls not in server_tls.DEFAULT_SETTINGS and not context.capabilities.versions_by_sni:
         settings = server_tls.unsupported_versions(number, port.tls)
         origin = gateway_origin(gateway.name)

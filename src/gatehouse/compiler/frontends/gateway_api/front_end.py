@@ -6,6 +6,7 @@ A new kind is one record here: its view, index buckets and status.
 from __future__ import annotations
 
 from gatehouse.apis import (
+    backend_traffic,
     core,
     gateway,
     gateway_parameters,
@@ -123,6 +124,7 @@ _EXTENSIONS = (
     _policy(resources.UPSTREAM_SETTINGS_POLICIES, nginx_gateway.UpstreamSettingsPolicy),
     _policy(resources.OBSERVABILITY_POLICIES, nginx_gateway.ObservabilityPolicy),
     _policy(resources.TELEMETRY_POLICIES, telemetry.XTelemetryPolicy),
+    _policy(resources.BACKEND_TRAFFIC_POLICIES, backend_traffic.XBackendTrafficPolicy),
     _policy(resources.WAF_POLICIES, nginx_gateway.WAFPolicy),
     _policy(resources.PAYLOAD_PROCESSORS, nginx_gateway.PayloadProcessor),
     _policy(resources.SNIPPETS_POLICIES, nginx_gateway.SnippetsPolicy),

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
 
+from gatehouse.compiler.frontends.gateway_api.extensions.backend_traffic_policies import (
+    TRAFFIC_KIND,
+    BackendTraffic,
+    BackendTrafficSettings,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import (
     accepted_policies,
     gateway_tracing,
 )
-from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import policy_settings
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
+    age_of,
+    policy_settings,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions.trace_policies import TracePolicy
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import UNSET
 from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import UpstreamPolicy
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import policies_by_target
+from gatehouse.compiler.frontends.gateway_api.inputs import key_of, policies_by_target
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, ProxyOnly
 from gatehouse.compiler.ir.tracing import Tracing
@@ -103,6 +112,27 @@ def upstream_policy(ask: Ask, gateway: Key, service: Key) -> UpstreamPolicy:
         settings = merge_defaults(settings, policy.settings)
         service_address = service_address or bool(policy.service_address)
     return UpstreamPolicy(settings, service_address)
+
+
+def backend_traffic(ask: Ask, gateway: Key, service: Key) -> BackendTraffic | None:
+    """Return the accepted XBackendTrafficPolicy of a Service at a Gateway; None if it has none."""
+    for key in _accepted(ask, gateway, service, TRAFFIC_KIND):
+        policy: BackendTrafficSettings = policy_settings(ask, gateway, key)
+        return policy.traffic
+    return None
+
+
+def common_session(ask: Ask, gateway: Key, services: Iterable[Key]) -> BackendTraffic | None:
+    """Return the policy whose session persistence a rule with these Services has; None: none.
+
+    It applies to all of them equally (GEP-1619, traffic splitting). Of several the oldest, then the
+    first by name.
+    """
+    policies = (backend_traffic(ask, gateway, service) for service in services)
+    sessions = [policy for policy in policies if policy is not None and policy.session is not None]
+    if not sessions:
+        return None
+    return min(sessions, key=lambda policy: age_of(ask, key_of(policy.origin)))
 
 
 def gateway_snippets(ask: Ask, gateway: Key) -> tuple[NginxSnippet, ...]:

@@ -60,6 +60,7 @@ _FIELDS = {
     "status": "rateLimit.rejectCode",
     "dry_run": "rateLimit.dryRun",
     "service_address": "useClusterIP",
+    "traffic": "all fields",
 }
 """Names of settings in the policies' specs."""
 

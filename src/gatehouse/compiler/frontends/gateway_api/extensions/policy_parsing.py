@@ -8,6 +8,7 @@ from typing import Any
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions import (
+    backend_traffic_policies,
     snippets,
     telemetry_policies,
     trace_policies,
@@ -26,6 +27,7 @@ _READERS: Mapping[str, Callable[[Any, ResourceLimits], ParsedPolicy]] = {
     "UpstreamSettingsPolicy": upstream_settings.upstream_settings,
     "ObservabilityPolicy": trace_policies.trace_policy,
     "XTelemetryPolicy": telemetry_policies.telemetry_policy,
+    "XBackendTrafficPolicy": backend_traffic_policies.backend_traffic_policy,
     "SnippetsPolicy": lambda policy, _: ParsedPolicy(snippets.translate_snippets(policy)),
 }
 

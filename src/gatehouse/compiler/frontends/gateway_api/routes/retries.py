@@ -11,6 +11,7 @@ from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.routes import durations
 from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 MAX_RETRIES = 100
 """Maximum number of retries of a request. Each is traffic that no client has sent."""
@@ -29,13 +30,11 @@ def retry_problems(rule: routes.RouteRule, where: str) -> list[str]:
             messages.append(f"{where}.retry.backoff: {rule.retry.backoff!r} must be a duration")
     if rule.session_persistence is not None:
         place = f"{where}.sessionPersistence"
-        messages += [
-            f"{place}.{problem}" for problem in _session_problems(rule.session_persistence)
-        ]
+        messages += [f"{place}.{problem}" for problem in session_problems(rule.session_persistence)]
     return messages
 
 
-def _session_problems(session: routes.SessionPersistence) -> Iterator[str]:
+def session_problems(session: routes.SessionPersistence) -> Iterator[str]:
     """Yield each invalid field of a session, with the reason."""
     field = (
         "sessionName" if session.name == session.session_name else f"{session.type.lower()}.name"
@@ -65,16 +64,24 @@ def retry(spec: routes.RetrySpec | None) -> ir.Retry | None:
     return ir.Retry(attempts, tuple(sorted(set(spec.codes))), backoff or 0.0)
 
 
-def persistence(spec: routes.SessionPersistence | None, place: str) -> ir.Persistence | None:
-    """Return a session persistence as IR. Without a name, the name is derived from ``place``."""
-    if spec is None:
-        return None
+def persistence(
+    spec: routes.SessionPersistence, place: str, origin: Origin = NO_ORIGIN
+) -> ir.Persistence:
+    """Return the session persistence of the rule at ``place`` as IR.
+
+    Without a name, the name is derived from ``place``. ``origin``: the policy that sets it for
+    several rules, whose cookies differ, because rules must not share sessions (GEP-1619).
+    """
     kind: Literal["cookie", "header"] = "header" if spec.type == "Header" else "cookie"
-    name = spec.name or f"gh-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256(place.encode()).hexdigest()[:12]
+    name = spec.name or f"gh-{digest}"
+    if spec.name and kind == "cookie" and origin != NO_ORIGIN:
+        name = f"{spec.name}-{digest}"
     timeout = durations.parse_duration(spec.absolute_timeout) or 0.0
     if kind == "header":
-        return ir.Persistence(kind, name, absolute_timeout=timeout)
+        return ir.Persistence(kind, name, absolute_timeout=timeout, origin=origin)
+    path = spec.own_cookie.path
     if spec.own_cookie.lifetime_type == "Permanent":
         # The client ends the session.
-        return ir.Persistence(kind, name, int(timeout), spec.own_cookie.path)
-    return ir.Persistence(kind, name, 0, spec.own_cookie.path, timeout)
+        return ir.Persistence(kind, name, int(timeout), path, origin=origin)
+    return ir.Persistence(kind, name, 0, path, timeout, origin)

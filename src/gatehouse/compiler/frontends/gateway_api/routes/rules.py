@@ -9,6 +9,10 @@ import msgspec
 from gatehouse.apis import routes as api
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
+from gatehouse.compiler.frontends.gateway_api.extensions import (
+    backend_traffic_policies,
+    effective,
+)
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.routes import (
@@ -132,9 +136,9 @@ def _rule(
         route = _route(compiled_filters.answer, compiled_filters)
         notes, secrets = compiled_filters.notes, compiled_filters.secrets
         return _Rule(route, compiled_filters.clusters, notes, secrets)
-    backends, failing, clusters, backend_findings = _backends(ask, place, rule, where, listener)
+    backends, failing, own, backend_findings = _backends(ask, place, rule, where, listener)
     findings = [*compiled_filters.notes, *backend_findings]
-    clusters = (*clusters, *compiled_filters.clusters)
+    clusters = (*own, *compiled_filters.clusters)
     if not backends:
         route = _route(ir.Respond(500, grpc=key[0] == "GRPCRoute"), compiled_filters)
         broken = _has_invalid_value(backend_findings)
@@ -153,7 +157,7 @@ def _rule(
         unlimited=0.0 in limits and not any(limits),
         mirrors=compiled_filters.mirrors,
         retry=retries.retry(rule.retry),
-        persistence=retries.persistence(rule.session_persistence, f"{key}/{where}"),
+        persistence=_persistence(ask, place, rule, where, own),
         grpc=key[0] == "GRPCRoute",
     )
     route = _route(action, compiled_filters)
@@ -170,6 +174,22 @@ def _timeouts(rule: api.RouteRule) -> list[float | None]:
     """Return the timeouts of the exchange and of an attempt."""
     timeouts = rule.timeouts or api.Timeouts()
     return [durations.parse_duration(text) for text in (timeouts.request, timeouts.backend_request)]
+
+
+def _persistence(
+    ask: Ask, place: GatewayObject, rule: api.RouteRule, where: str, backends: Sequence[ClusterKey]
+) -> ir.Persistence | None:
+    """Return the session persistence of a rule: its own, or that of a policy of its Services."""
+    gateway, key = place
+    name = f"{key}/{where}"
+    if rule.session_persistence is not None:
+        return retries.persistence(rule.session_persistence, name)
+    services = dict.fromkeys(("Service", entry.namespace, entry.service) for entry in backends)
+    policy = effective.common_session(ask, gateway, services)
+    if policy is None or policy.session is None:
+        return None
+    origin = policy.origin.field(backend_traffic_policies.SESSION_FIELD)
+    return retries.persistence(policy.session, name, origin)
 
 
 def _rewrite(

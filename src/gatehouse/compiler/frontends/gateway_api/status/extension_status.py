@@ -18,9 +18,6 @@ from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters impor
     filter_rejection,
     translated_filter,
 )
-from gatehouse.compiler.frontends.gateway_api.extensions.telemetry_policies import (
-    TELEMETRY_KIND,
-)
 from gatehouse.compiler.frontends.gateway_api.findings import (
     Condition,
     Finding,
@@ -41,6 +38,7 @@ from gatehouse.compiler.frontends.gateway_api.status.policy_status import MAX_AN
 from gatehouse.compiler.frontends.gateway_api.status.telemetry_status import (
     telemetry_findings,
 )
+from gatehouse.compiler.frontends.gateway_api.status.traffic_status import traffic_findings
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     AncestorStatus,
     FilterStatus,
@@ -66,8 +64,7 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
             continue
         for ancestor, controller, gateways in _ancestors(ask, where):
             refusal = _refusal(ask, key, ancestor, gateways)
-            more = telemetry_findings(ask, key, ancestor) if key[0] == TELEMETRY_KIND else ()
-            findings = (*((refusal,) if refusal else more),)
+            findings = (refusal,) if refusal else _of_accepted(ask, key, ancestor)
             entries.append(AncestorStatus(controller, ancestor, _conditions(policy, findings)))
     unique = {(entry.ancestor, entry.controller): entry for entry in entries}
     return PolicyStatus(tuple(unique.values())[:MAX_ANCESTORS])
@@ -122,6 +119,16 @@ def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str, tuple[Key, ...]]]:
                 )
             return [(target, name, tuple(sorted(by_name[name]))) for name in sorted(by_name)]
     return [(key, ask(class_controller, key), (key,)) for key in ancestors]
+
+
+def _of_accepted(ask: Ask, key: Key, gateway: Key) -> tuple[Finding, ...]:
+    """Return the findings about a policy that a Gateway accepts."""
+    match key[0]:
+        case "XTelemetryPolicy":
+            return telemetry_findings(ask, key, gateway)
+        case "XBackendTrafficPolicy":
+            return traffic_findings(ask, key, gateway)
+    return ()
 
 
 def _refusal(ask: Ask, key: Key, ancestor: Key, gateways: Iterable[Key]) -> Finding | None:

@@ -1,0 +1,200 @@
+"""XBackendTrafficPolicies: what they set, which of them applies to a rule, and their conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes import one_route
+from fakes.one_route import BACKEND, GATEWAY, routes
+from gatehouse.apis import backend_traffic
+from gatehouse.apis.resource_limits import ResourceLimits
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api.extensions import backend_traffic_policies
+from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.origin import Origin
+from gatehouse.incremental.query import Engine, Key
+
+Object = dict[str, Any]
+KIND = "XBackendTrafficPolicy"
+POLICY: Key = (KIND, "n", "p")
+PORTS = {"ports": [{"name": "p", "port": 80, "protocol": "TCP"}]}
+COOKIE = {"cookie": {"name": "shop"}}
+ACCEPTED = "Accepted True Accepted the policy is accepted"
+
+
+def spec(*services: str, **fields: Any) -> Object:
+    """Return the spec of a policy of Services, by default ``s``."""
+    targets = [{"group": "", "kind": "Service", "name": name} for name in services or ("s",)]
+    return {"targetRefs": targets, **fields}
+
+
+def problems(**fields: Any) -> tuple[str, ...]:
+    raw = {"metadata": {"name": "p", "namespace": "n"}, "spec": spec(**fields)}
+    view = msgspec.convert(raw, backend_traffic.XBackendTrafficPolicy)
+    return backend_traffic_policies.backend_traffic_policy(view, ResourceLimits()).problems
+
+
+def engine(*policies: tuple[Key, Object], rules: list[Object] | None = None) -> Engine:
+    """Return an engine with a route to the Service ``s``, and policies. Services: ``s``, ``t``."""
+    return one_route.engine(
+        "HTTPRoute",
+        rules or [{"backendRefs": [BACKEND]}],
+        (("Service", "n", "t"), PORTS),
+        *policies,
+    )
+
+
+def sessions(world: Engine) -> list[ir.Persistence | None]:
+    """Return the session persistence of each rule."""
+    with world.compile() as ask:
+        return [route.session for route in routes(ask)]
+
+
+def status(world: Engine, key: Key = POLICY) -> list[str]:
+    """Return the conditions of a policy: type, status, reason and message."""
+    with world.compile() as ask:
+        outcome = ask(gateway_api.gateway_api_status, key)
+    merged = gateway_api.GATEWAY_API_FRONT_END.merge_status(None, outcome, "T")
+    return [
+        " ".join(entry[name] for name in ("type", "status", "reason", "message"))
+        for ancestor in (merged or {}).get("ancestors", ())
+        for entry in ancestor["conditions"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("session", "problem"),
+    [
+        ({"cookie": {"name": "a;b"}}, "cookie.name: must be a valid cookie or header name"),
+        ({"cookie": {"name": "a" * 257}}, "cookie.name: must have at most 256 characters"),
+        ({"cookie": {"path": "/; Domain=x"}}, "cookie.path: '/; Domain=x' must be a path"),
+        ({"cookie": {"path": "/" * 1025}}, "cookie.path: must have at most 1024 characters"),
+        ({"cookie": {}, "absoluteTimeout": "1x"}, "absoluteTimeout: '1x' must be a duration"),
+        ({"type": "Header", "header": {"name": "Connection"}}, "header.name: header Connection"),
+        ({"type": "Header", "header": {"name": "X-Gh-Retry-On"}}, "header.name: header X-Gh-Retry"),
+        ({"type": "Header", "header": {"name": "a.b"}}, "header.name: must have letters, digits"),
+        ({"type": "Address"}, "type: must be Cookie or Header"),
+    ],
+)
+def test_invalid_session_is_named_and_not_served(session: Object, problem: str) -> None:
+    (message,) = problems(sessionPersistence=session)
+    assert message.startswith(f"spec.sessionPersistence.{problem}")
+    world = engine((POLICY, spec(sessionPersistence=session)))
+    assert sessions(world) == [None]
+    assert status(world) == [f"Accepted False Invalid {message}"]
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"), [("", "ServiceImport"), ("core", "Service"), ("", "HTTPRoute")]
+)
+def test_policy_targets_services_only(group: str, kind: str) -> None:
+    target = {"group": group, "kind": kind, "name": "s"}
+    (message,) = problems(targetRefs=[target], sessionPersistence=COOKIE)
+    assert message.startswith("spec.targetRefs[0]: kind ")
+    assert message.endswith(" is not supported: must be Service")
+
+
+def test_rule_without_sessions_has_those_of_its_service() -> None:
+    world = engine((POLICY, spec(sessionPersistence={**COOKIE, "absoluteTimeout": "1h"})))
+    (session,) = sessions(world)
+    assert session is not None
+    assert (session.kind, session.path, session.absolute_timeout) == ("cookie", "/", 3600)
+    assert session.origin == Origin(KIND, "n", "p", "sessionPersistence")
+    assert status(world) == [ACCEPTED]
+
+
+def test_sessions_of_a_rule_precede_those_of_its_service() -> None:
+    """ "Any configuration that is specified at Route Rule level MUST override" (GEP-1619)."""
+    rule = {"backendRefs": [BACKEND], "sessionPersistence": {"cookie": {"name": "own"}}}
+    world = engine((POLICY, spec(sessionPersistence=COOKIE)), rules=[rule])
+    assert sessions(world) == [ir.Persistence("cookie", "own")]
+
+
+def test_rules_of_one_service_do_not_share_a_cookie() -> None:
+    """ "Route rules referencing the same service MUST NOT share persistent sessions (i.e. the same
+    cookie), even if the session persistence is attached to the service" (GEP-1619)."""
+    paths = [{"path": {"type": "PathPrefix", "value": value}} for value in ("/a", "/b")]
+    rules = [{"matches": [match], "backendRefs": [BACKEND]} for match in paths]
+    world = engine((POLICY, spec(sessionPersistence=COOKIE)), rules=rules)
+    names = [session.name for session in sessions(world) if session is not None]
+    assert len({*names}) == 2
+    assert all(name.startswith("shop-") for name in names)
+
+
+def test_header_has_the_name_of_the_policy_because_clients_send_it() -> None:
+    session = {"type": "Header", "header": {"name": "X-Shop"}}
+    (served,) = sessions(engine((POLICY, spec(sessionPersistence=session))))
+    assert served is not None
+    assert (served.kind, served.name) == ("header", "X-Shop")
+
+
+SHARED_RULE = {"backendRefs": [{"name": "t", "port": 80}, BACKEND]}
+
+
+def test_policy_of_one_service_applies_to_all_backends_of_a_rule() -> None:
+    """ "Implementations MUST choose to apply session persistence to all backends equally, …"
+    (GEP-1619, traffic splitting)."""
+    world = engine((POLICY, spec(sessionPersistence=COOKIE)), rules=[SHARED_RULE])
+    (session,) = sessions(world)
+    assert session is not None
+    assert session.origin.name == "p"
+
+
+def test_older_policy_applies_to_a_rule_with_two_services_and_the_other_says_so() -> None:
+    other: Key = (KIND, "n", "q")
+    world = engine(
+        (POLICY, spec("s", sessionPersistence=COOKIE)),
+        (other, spec("t", sessionPersistence=COOKIE)),
+        rules=[SHARED_RULE],
+    )
+    (session,) = sessions(world)
+    assert session is not None
+    assert session.origin.name == "p"
+    assert status(world) == [ACCEPTED]
+    (condition,) = status(world, other)
+    assert condition.startswith(f"{ACCEPTED}; not supported: spec.sessionPersistence: a rule that")
+
+
+def test_oldest_policy_of_a_service_applies_as_a_whole() -> None:
+    """A policy without merge strategy has the strategy None (GEP-713)."""
+    other: Key = (KIND, "n", "o")
+    world = engine((POLICY, spec(sessionPersistence=COOKIE)), (other, spec()))
+    assert sessions(world) == [None]
+    assert status(world, other) == [ACCEPTED]
+    assert status(world) == [
+        "Accepted False Conflicted spec: all fields: already set for Service s by "
+        "XBackendTrafficPolicy n/o, which is older or first by name"
+    ]
+    world.commit({other: None})
+    assert sessions(world) != [None]
+    assert status(world) == [ACCEPTED]
+
+
+def test_policy_of_another_namespace_has_no_effect() -> None:
+    world = engine(((KIND, "m", "p"), spec(sessionPersistence=COOKIE)))
+    assert sessions(world) == [None]
+    assert status(world, (KIND, "m", "p")) == [
+        "Accepted False TargetNotFound targetRef: Service m/s not found"
+    ]
+
+
+def test_policy_of_a_service_that_no_route_uses_has_no_status() -> None:
+    world = engine((POLICY, spec("t", sessionPersistence=COOKIE)))
+    with world.compile() as ask:
+        outcome = ask(gateway_api.gateway_api_status, POLICY)
+    assert gateway_api.GATEWAY_API_FRONT_END.merge_status(None, outcome, "T") is None
+
+
+def test_status_is_about_the_gateway() -> None:
+    world = engine((POLICY, spec(sessionPersistence=COOKIE)))
+    with world.compile() as ask:
+        outcome = ask(gateway_api.gateway_api_status, POLICY)
+    merged = gateway_api.GATEWAY_API_FRONT_END.merge_status(None, outcome, "T")
+    assert merged is not None
+    (entry,) = merged["ancestors"]
+    reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "n"}
+    assert entry["ancestorRef"] == {**reference, "name": GATEWAY[2]}
+    assert entry["controllerName"] == gateway_api.NGINX

@@ -204,6 +204,9 @@ EDITS: dict[str, Edit] = {
                     {"sessionPersistence": {"type": "Header", "header": {"name": "X-Session"}}},
                     {"sessionPersistence": {"cookie": {"path": "no path"}}},
                     {"sessionPersistence": {"cookie": {}, "absoluteTimeout": "1h"}},
+                    {"retryConstraint": {}},
+                    {"retryConstraint": {"budget": {"percent": 101}}},
+                    {"retryConstraint": {}, "sessionPersistence": {"cookie": {}}},
                 ]
             ),
             CREATED,

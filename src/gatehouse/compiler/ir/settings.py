@@ -143,6 +143,15 @@ class Balancing(msgspec.Struct, frozen=True):
         return bool(self.response)
 
 
+class RetryBudget(msgspec.Struct, frozen=True):
+    """Limit of the retries to a cluster, of all routes together: the larger of both numbers."""
+
+    percent: int
+    """Share of its requests that may be retries."""
+    min_per_second: float
+    """Retries per second that are permitted in any case."""
+
+
 class UpstreamSettings(Sourced, frozen=True):
     """Load balancing and keep-alive connections of a cluster."""
 
@@ -154,6 +163,8 @@ class UpstreamSettings(Sourced, frozen=True):
     requests: int | None = None
     lifetime: float | None = None
     idle: float | None = None
+    retry_budget: RetryBudget | None = None
+    """None: retries are not limited."""
     nginx: NginxUpstreamSettings = NginxUpstreamSettings()
 
     @property

@@ -14,6 +14,7 @@ from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import backend_traffic_policies
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.settings import Balancing, RetryBudget
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key
 
@@ -37,10 +38,12 @@ def problems(**fields: Any) -> tuple[str, ...]:
     return backend_traffic_policies.backend_traffic_policy(view, ResourceLimits()).problems
 
 
-def engine(*policies: tuple[Key, Object], rules: list[Object] | None = None) -> Engine:
+def engine(
+    *policies: tuple[Key, Object], rules: list[Object] | None = None, kind: str = "HTTPRoute"
+) -> Engine:
     """Return an engine with a route to the Service ``s``, and policies. Services: ``s``, ``t``."""
     return one_route.engine(
-        "HTTPRoute",
+        kind,
         rules or [{"backendRefs": [BACKEND]}],
         (("Service", "n", "t"), PORTS),
         *policies,
@@ -51,6 +54,14 @@ def sessions(world: Engine) -> list[ir.Persistence | None]:
     """Return the session persistence of each rule."""
     with world.compile() as ask:
         return [route.session for route in routes(ask)]
+
+
+def budgets(world: Engine) -> list[RetryBudget | None]:
+    """Return the retry budget of each cluster."""
+    with world.compile() as ask:
+        compiled = ask(gateway_api.compile_gateway, GATEWAY)
+        assert compiled is not None
+        return [cluster.settings.retry_budget for cluster in compiled.clusters]
 
 
 def status(world: Engine, key: Key = POLICY) -> list[str]:
@@ -88,6 +99,59 @@ def test_invalid_session_is_named_and_not_served(session: Object, problem: str) 
 
 
 @pytest.mark.parametrize(
+    ("constraint", "problem"),
+    [
+        ({"budget": {"percent": 101}}, "budget.percent: must be from 0 to 100"),
+        ({"budget": {"percent": -1}}, "budget.percent: must be from 0 to 100"),
+        ({"budget": {"interval": "999ms"}}, "budget.interval: must be a duration from 1s to 1h"),
+        ({"budget": {"interval": "61m"}}, "budget.interval: must be a duration from 1s to 1h"),
+        ({"budget": {"interval": "1d"}}, "budget.interval: must be a duration from 1s to 1h"),
+        ({"minRetryRate": {"count": 0}}, "minRetryRate.count: must be from 1 to 1000000"),
+        ({"minRetryRate": {"count": 1_000_001}}, "minRetryRate.count: must be from 1 to 1000000"),
+        ({"minRetryRate": {"interval": "0s"}}, "minRetryRate.interval: must be a duration from"),
+        ({"minRetryRate": {"interval": "2h"}}, "minRetryRate.interval: must be a duration from"),
+    ],
+)
+def test_invalid_retry_constraint_is_named_and_not_served(constraint: Object, problem: str) -> None:
+    (message,) = problems(retryConstraint=constraint)
+    assert message.startswith(f"spec.retryConstraint.{problem}")
+    world = engine((POLICY, spec(retryConstraint=constraint)))
+    assert budgets(world) == [None]
+    assert status(world) == [f"Accepted False Invalid {message}"]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "budget"),
+    [
+        ({}, RetryBudget(20, 10)),
+        ({"budget": {"percent": 0}, "minRetryRate": {}}, RetryBudget(0, 10)),
+        ({"minRetryRate": {"count": 9, "interval": "2s"}}, RetryBudget(20, 4.5)),
+        ({"minRetryRate": {"count": 1_000_000, "interval": "1ms"}}, RetryBudget(20, 1e9)),
+    ],
+)
+def test_clusters_of_a_service_have_its_budget(constraint: Object, budget: RetryBudget) -> None:
+    """Defaults are those of the CRD: 20 percent, and 10 retries per second."""
+    world = engine((POLICY, spec(retryConstraint=constraint)))
+    assert budgets(world) == [budget]
+
+
+def test_budget_and_settings_of_upstreams_are_merged() -> None:
+    upstream: Key = ("UpstreamSettingsPolicy", "n", "u")
+    target = {"group": "core", "kind": "Service", "name": "s"}
+    world = engine(
+        (POLICY, spec(retryConstraint={})),
+        (upstream, {"targetRefs": [target], "loadBalancingMethod": "least_conn"}),
+    )
+    with world.compile() as ask:
+        compiled = ask(gateway_api.compile_gateway, GATEWAY)
+        assert compiled is not None
+        (cluster,) = compiled.clusters
+    assert cluster.settings.retry_budget == RetryBudget(20, 10)
+    assert cluster.settings.balancing == Balancing("least-connections")
+    assert cluster.settings.source("retry_budget") == Origin(KIND, "n", "p", "retryConstraint")
+
+
+@pytest.mark.parametrize(
     ("group", "kind"), [("", "ServiceImport"), ("core", "Service"), ("", "HTTPRoute")]
 )
 def test_policy_targets_services_only(group: str, kind: str) -> None:
@@ -97,8 +161,10 @@ def test_policy_targets_services_only(group: str, kind: str) -> None:
     assert message.endswith(" is not supported: must be Service")
 
 
-def test_rule_without_sessions_has_those_of_its_service() -> None:
-    world = engine((POLICY, spec(sessionPersistence={**COOKIE, "absoluteTimeout": "1h"})))
+@pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
+def test_rule_without_sessions_has_those_of_its_service(kind: str) -> None:
+    fields = {**COOKIE, "absoluteTimeout": "1h"}
+    world = engine((POLICY, spec(sessionPersistence=fields)), kind=kind)
     (session,) = sessions(world)
     assert session is not None
     assert (session.kind, session.path, session.absolute_timeout) == ("cookie", "/", 3600)

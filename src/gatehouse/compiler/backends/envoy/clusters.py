@@ -20,6 +20,7 @@ from gatehouse.compiler.backends.envoy import (
     log_entries,
     names,
     quoting,
+    retries,
     secrets,
 )
 from gatehouse.compiler.backends.envoy.capabilities import EnvoyCapabilities
@@ -69,6 +70,7 @@ def build_cluster(
     if source.tls is not None:
         proto.transport_socket.CopyFrom(_tls(source, source.tls, capabilities))
     if source.protocol not in ("tcp", "udp"):
+        retries.set_budget(proto.circuit_breakers.thresholds[0], source.settings.retry_budget)
         proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(source)))
     if source.protocol == "tcp":
         dynamic_clusters.set_tcp_keepalive(proto)

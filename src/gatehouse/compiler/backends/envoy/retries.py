@@ -6,6 +6,9 @@ code. A header adds lost connections and timeouts of attempts for requests with 
 
 from __future__ import annotations
 
+import math
+
+from envoy.config.cluster.v3 import circuit_breaker_pb2
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
@@ -16,6 +19,8 @@ from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 from gatehouse.compiler.backends.envoy import filter_matchers, headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.settings import RetryBudget, UpstreamSettings
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 RETRY_HEADER = "x-gh-retry-on"
 """Failures after which the router repeats the request, besides those of the route's policy."""
@@ -51,6 +56,28 @@ def retry_policy(retry: ir.Retry | None, attempt: float) -> components.RetryPoli
     proto.retry_back_off.base_interval.CopyFrom(pause)
     proto.retry_back_off.max_interval.CopyFrom(quoting.duration_of(max(2 * retry.backoff, 0.001)))
     return elsewhere(proto)
+
+
+def set_budget(
+    thresholds: circuit_breaker_pb2.CircuitBreakers.Thresholds, budget: RetryBudget | None
+) -> None:
+    """Limit the retries to a cluster, if it has a budget.
+
+    Envoy limits retries that are in progress at the same time. The number is that of the rate if
+    each lasts a second.
+    """
+    if budget is not None:
+        thresholds.retry_budget.budget_percent.value = budget.percent
+        concurrency = max(1, math.ceil(budget.min_per_second))
+        thresholds.retry_budget.min_retry_concurrency.CopyFrom(wrap_number(concurrency))
+
+
+def unsupported_budget_interval(settings: UpstreamSettings) -> list[UnsupportedSetting]:
+    """Return the settings of a budget that Envoy does not support."""
+    if settings.retry_budget is None:
+        return []
+    field = settings.source("retry_budget").field("budget.interval")
+    return [UnsupportedSetting(field, "Envoy counts requests in progress, whatever the interval")]
 
 
 def repeat_safe_requests() -> extension_matcher_pb2.ExtensionWithMatcher:

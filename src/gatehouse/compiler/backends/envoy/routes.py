@@ -9,6 +9,7 @@ from gatehouse.compiler.backends.envoy import (
     cors,
     load_balancing,
     request_log,
+    retries,
     route_filters,
     route_match,
     session_persistence,
@@ -30,7 +31,7 @@ def envoy_routes(
 
     ``hostname``: empty for a hostname with a wildcard.
     """
-    route, session = served_route(route, session_persistence.check_session)
+    route, session = served_route(route, session_persistence.check_envoy_session)
     if session is not None:
         unsupported.append(served_without(route.origin, session))
     try:
@@ -99,7 +100,9 @@ def _unsupported_settings(
     findings += unsupported_session(route.action)
     for name in sorted(route.clusters):
         if name in context.clusters:
-            findings += load_balancing.unsupported_balancing(context.clusters[name].settings)
+            settings = context.clusters[name].settings
+            findings += load_balancing.unsupported_balancing(settings)
+            findings += retries.unsupported_budget_interval(settings)
     return findings
 
 

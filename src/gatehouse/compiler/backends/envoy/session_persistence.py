@@ -44,7 +44,7 @@ def _state(persistence: ir.Persistence) -> extension_pb2.TypedExtensionConfig:
     )
 
 
-def check_session(action: ir.Forward, session: ir.Persistence) -> None:
+def check_envoy_session(action: ir.Forward, session: ir.Persistence) -> None:
     """Raise InvalidValueError if Envoy does not support the session of an action."""
     _state(session)
     backends_by_session(action)

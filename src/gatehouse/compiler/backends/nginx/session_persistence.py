@@ -63,7 +63,7 @@ def session_directives(persistence: ir.Persistence | None) -> tuple[Directive, .
     )
 
 
-def check_session(_: ir.Forward, session: ir.Persistence) -> None:
+def check_nginx_session(_: ir.Forward, session: ir.Persistence) -> None:
     """Raise InvalidValueError if NGINX does not support a session."""
     session_directives(session)
     chooser(session)

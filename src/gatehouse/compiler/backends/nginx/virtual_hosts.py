@@ -94,7 +94,7 @@ def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragmen
     port = ask.entry(_ports, gateway, key=number)
     if host is None or port is None:
         return None
-    host, sessionless = served_host(host, session_persistence.check_session)
+    host, sessionless = served_host(host, session_persistence.check_nginx_session)
     context = NginxRouteContext(
         f"{number}/{hostname}",
         ClusterReferences(ask, gateway),

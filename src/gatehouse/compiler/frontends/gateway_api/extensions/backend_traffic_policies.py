@@ -18,12 +18,16 @@ from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import
     ParsedPolicy,
     origin_of,
 )
-from gatehouse.compiler.frontends.gateway_api.routes import retries
+from gatehouse.compiler.frontends.gateway_api.routes import durations, retries
+from gatehouse.compiler.ir.settings import RetryBudget
 from gatehouse.dataplane.origin import Origin
 
 TRAFFIC_KIND = "XBackendTrafficPolicy"
 
-SESSION_FIELD = "sessionPersistence"
+SESSION_FIELD, RETRY_FIELD = "sessionPersistence", "retryConstraint"
+
+MAX_RETRY_INTERVAL_SECONDS = 3600.0
+MAX_RETRY_COUNT = 1_000_000
 
 MAX_SESSION_NAME_BYTES = 256
 MAX_COOKIE_PATH_BYTES = 1024
@@ -38,6 +42,7 @@ class BackendTraffic(msgspec.Struct, frozen=True):
     origin: Origin
     session: routes.SessionPersistence | None = None
     """Session persistence of rules that have none of their own."""
+    retry_budget: RetryBudget | None = None
 
 
 class BackendTrafficSettings(msgspec.Struct, frozen=True):
@@ -60,11 +65,25 @@ def backend_traffic_policy(
             )
     if spec.session_persistence is not None:
         parse.problems += _session_problems(spec.session_persistence)
-    if spec.retry_constraint is not None:
-        parse.problems.append("spec.retryConstraint: not supported")
+    budget = _retry_budget(parse, spec.retry_constraint) if spec.retry_constraint else None
     return parse.result(
-        BackendTrafficSettings(BackendTraffic(origin_of(policy), spec.session_persistence))
+        BackendTrafficSettings(BackendTraffic(origin_of(policy), spec.session_persistence, budget))
     )
+
+
+def _retry_budget(parse: FieldParser, constraint: api.RetryConstraintSpec) -> RetryBudget:
+    budget, rate = constraint.budget, constraint.min_retry_rate
+    field = f"spec.{RETRY_FIELD}"
+    if not 0 <= budget.percent <= 100:
+        parse.problems.append(f"{field}.budget.percent: must be from 0 to 100")
+    if not 1 <= (durations.parse_duration(budget.interval) or 0) <= MAX_RETRY_INTERVAL_SECONDS:
+        parse.problems.append(f"{field}.budget.interval: must be a duration from 1s to 1h")
+    if not 1 <= rate.count <= MAX_RETRY_COUNT:
+        parse.problems.append(f"{field}.minRetryRate.count: must be from 1 to {MAX_RETRY_COUNT}")
+    seconds = durations.parse_duration(rate.interval) or 0
+    if not 0 < seconds <= MAX_RETRY_INTERVAL_SECONDS:
+        parse.problems.append(f"{field}.minRetryRate.interval: must be a duration from 1ms to 1h")
+    return RetryBudget(budget.percent, rate.count / seconds if seconds else 0)
 
 
 def _session_problems(session: routes.SessionPersistence) -> list[str]:

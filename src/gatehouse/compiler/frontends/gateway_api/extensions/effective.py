@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from gatehouse.compiler.frontends.gateway_api.extensions.backend_traffic_policies import (
+    RETRY_FIELD,
     TRAFFIC_KIND,
     BackendTraffic,
     BackendTrafficSettings,
@@ -111,6 +112,11 @@ def upstream_policy(ask: Ask, gateway: Key, service: Key) -> UpstreamPolicy:
         policy: UpstreamPolicy = policy_settings(ask, gateway, key)
         settings = merge_defaults(settings, policy.settings)
         service_address = service_address or bool(policy.service_address)
+    traffic = backend_traffic(ask, gateway, service)
+    if traffic is not None and traffic.retry_budget is not None:
+        source = ("retry_budget", traffic.origin.field(RETRY_FIELD))
+        limited = ir.UpstreamSettings(retry_budget=traffic.retry_budget, sources=(source,))
+        settings = merge_defaults(settings, limited)
     return UpstreamPolicy(settings, service_address)
 
 

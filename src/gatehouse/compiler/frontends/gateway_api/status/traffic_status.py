@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
 from gatehouse.compiler.frontends.gateway_api.extensions.backend_traffic_policies import (
+    RETRY_FIELD,
     SESSION_FIELD,
     TRAFFIC_KIND,
 )
@@ -35,7 +36,11 @@ def traffic_findings(ask: Ask, key: Key, gateway: Key) -> tuple[Finding, ...]:
     )
     if not problems:
         return ()
-    message = f"the policy is accepted; not supported: {'; '.join(problems)}"
+    unsupported = "; ".join(problems)
+    unlimited = any(problem.startswith(f"spec.{RETRY_FIELD}: ") for problem in problems)
+    if unlimited and ask.read(key).spec.session_persistence is None:
+        return (Finding(Reason.POLICY_INVALID, unsupported),)
+    message = f"the policy is accepted; not supported: {unsupported}"
     return (Finding(Reason.ACCEPTED, message),)
 
 

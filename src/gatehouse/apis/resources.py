@@ -84,6 +84,7 @@ REFERENCE_GRANTS = Resource("gateway.networking.k8s.io", "v1", "referencegrants"
 TELEMETRY_POLICIES = Resource(
     "gateway.networking.x-k8s.io", "v1alpha1", "xtelemetrypolicies", "XTelemetryPolicy"
 )
+MESHES = Resource("gateway.networking.x-k8s.io", "v1alpha1", "xmeshes", "XMesh", namespaced=False)
 BACKEND_TRAFFIC_POLICIES = Resource(
     "gateway.networking.x-k8s.io", "v1alpha1", "xbackendtrafficpolicies", "XBackendTrafficPolicy"
 )

@@ -70,6 +70,10 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             ("Accepted", "TargetNotFound"): "Create the target, or correct targetRefs.",
             ("Accepted", "TooManyRoutes"): "Delete routes of the namespace, or let an "
             "administrator raise the ceiling that the message names.",
+            (
+                "Accepted",
+                "Unsupported",
+            ): "Delete the XMesh, and create one that names the controller of a service mesh.",
             ("Accepted", "UnsupportedAddress"): "Use an IP address in spec.addresses.",
             ("Accepted", "UnsupportedField"): "Remove the field that the message names.",
             ("Accepted", "UnsupportedKind"): "Use a class whose proxy serves this policy, or "

@@ -88,7 +88,7 @@ _VIEW = (
     _rule(_READ, _NETWORKING, "networkpolicies"),
     _rule(_READ, _GATEWAY_API, _and(f"gatewayclasses {_OF_GATEWAYS}", "status")),
     _rule(_READ, _GATEWAY_API, "referencegrants"),
-    _rule(_READ, _EXPERIMENTAL, _and(_EXPERIMENTS, "status")),
+    _rule(_READ, _EXPERIMENTAL, _and(f"xmeshes {_EXPERIMENTS}", "status")),
     _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
 )
 """Excludes Secrets: reading a token there gives the rights of its owner."""

@@ -44,6 +44,8 @@ class Reason(ReasonBase):
     """The referenced parameters object is missing or invalid, or a Gateway's parameters have fields
     that only parameters of the GatewayClass may set. The message names object and fields.
     """
+    MESH_NOT_SERVED = ("Accepted", False, "Unsupported")
+    """The XMesh names Gatehouse, which serves no service mesh."""
     UNSUPPORTED_ADDRESS = ("Accepted", False, "UnsupportedAddress")
     """An entry of `spec.addresses` has an unsupported type, or its value is not an IP address."""
     ADDRESS_NOT_USABLE = ("Programmed", False, "AddressNotUsable")

@@ -10,6 +10,7 @@ from gatehouse.apis import (
     core,
     gateway,
     gateway_parameters,
+    mesh,
     nginx_gateway,
     policies,
     resources,
@@ -35,6 +36,7 @@ from gatehouse.compiler.frontends.gateway_api.status.gateway_status import (
     set_status,
 )
 from gatehouse.compiler.frontends.gateway_api.status.merge import merge_gateway_api_status
+from gatehouse.compiler.frontends.gateway_api.status.mesh_status import mesh_status
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import policy_status
 from gatehouse.compiler.frontends.gateway_api.status.route_status import (
     gateways_of_route,
@@ -128,6 +130,7 @@ _EXTENSIONS = (
     _policy(resources.WAF_POLICIES, nginx_gateway.WAFPolicy),
     _policy(resources.PAYLOAD_PROCESSORS, nginx_gateway.PayloadProcessor),
     _policy(resources.SNIPPETS_POLICIES, nginx_gateway.SnippetsPolicy),
+    Kind(resources.MESHES, mesh.XMesh, status=mesh_status),
     Kind(resources.NGINX_PROXIES, nginx_gateway.NginxProxy),
     Kind(resources.GATEWAY_PARAMETERS, gateway_parameters.GatewayParameters),
     *(

@@ -11,7 +11,7 @@ from gatehouse.incremental.query import Key
 
 
 class ClassStatus(DesiredStatus, frozen=True, tag=True):
-    """Status of a GatewayClass."""
+    """Status of a GatewayClass or an XMesh."""
 
     conditions: tuple[Condition, ...]
     features: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ SHARED = {
     "snippets of the Gateway": ("SnippetsPolicy", "all"),
     "client settings of the Gateway": ("ClientSettingsPolicy", "limits"),
     "settings of an upstream": ("UpstreamSettingsPolicy", "balancing"),
+    "sessions of a Service": ("XBackendTrafficPolicy", "sessions"),
     "certificate": ("Secret", "tls"),
     "L4 route": ("TCPRoute", "l4"),
 }

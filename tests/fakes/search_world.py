@@ -87,6 +87,10 @@ class World:
             sources = (("body_size", origin("ClientSettingsPolicy", "limits").field("body")),)
             size = -1 if BAD in limit else len(limit)
             settings = Settings(ClientSettings(body_size=size, sources=sources))
+        session: http.Persistence | None = None
+        if text := self.text("XBackendTrafficPolicy", "sessions"):
+            source = origin("XBackendTrafficPolicy", "sessions").field("sessionPersistence")
+            session = http.Persistence("cookie", text, origin=source)
         routes, shared = [], []
         for name, (text, used) in self.routes.items():
             snippets: tuple[NginxSnippet, ...] = common if policy else ()
@@ -94,7 +98,7 @@ class World:
                 shared.append(NginxSnippet(origin("SnippetsFilter", used), "http", snippet_text))
                 snippets += (shared[-1],)
             part = Origin("HTTPRoute", "ns", name, "rules[0].matches[0]")
-            action: http.Action = http.Forward((http.Backend("app"),))
+            action: http.Action = http.Forward((http.Backend("app"),), persistence=session)
             if used and not self.text("SnippetsFilter", used):
                 action = http.Respond(500)
             match = http.Match(http.PathPrefix(f"/{name}/{text}"))

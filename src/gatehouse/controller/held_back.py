@@ -23,7 +23,11 @@ from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.compiler.ir.settings import Settings
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.mixed_entries import mixed_entries, united_credentials
-from gatehouse.controller.quarantined_routes import bare_route, objects_of_route
+from gatehouse.controller.quarantined_routes import (
+    bare_route,
+    objects_of_route,
+    session_objects,
+)
 from gatehouse.controller.used_credentials import NOWHERE, certificate_port, with_used_credentials
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.incremental.query import Key
@@ -253,8 +257,9 @@ class _Differences:
             objects = self._relevant((authentication.origin.whole,), old)
             if self._holds(self._parts(objects, secrets)):
                 authentication = old.authentication
+        session = self._chosen(old.policy_session, new.policy_session, session_objects(new))
         return msgspec.structs.replace(
-            new,
+            new if session == new.policy_session else new.with_session(session),
             authentication=authentication,
             settings=self._traffic_settings(old.settings, new.settings),
             snippets=self._snippets(old.snippets, new.snippets),

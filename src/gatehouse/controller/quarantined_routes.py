@@ -9,7 +9,7 @@ import msgspec
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.http import Respond, Route
 from gatehouse.compiler.ir.settings import Settings
-from gatehouse.dataplane.origin import NO_ORIGIN, Origin
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.table import table_difference
 
 
@@ -20,7 +20,8 @@ def failing_route(route: Route) -> Route:
 
 def bare_route(route: Route) -> Route:
     """Return a route without what policies and filters set."""
-    return msgspec.structs.replace(route, settings=Settings(), authentication=None, snippets=())
+    own = route if route.policy_session is None else route.with_session(None)
+    return msgspec.structs.replace(own, settings=Settings(), authentication=None, snippets=())
 
 
 def objects_of_route(route: Route) -> Iterator[Origin]:
@@ -28,11 +29,15 @@ def objects_of_route(route: Route) -> Iterator[Origin]:
     settings = route.settings
     yield from (*settings.client.objects, *settings.proxy.objects)
     yield from (limit.origin.whole for limit in settings.rates.limits)
-    if route.session is not None and route.session.origin != NO_ORIGIN:
-        yield route.session.origin.whole
+    yield from session_objects(route)
     if route.authentication is not None:
         yield route.authentication.origin.whole
     yield from (snippet.origin for snippet in route.snippets)
+
+
+def session_objects(route: Route) -> tuple[Origin, ...]:
+    """Return the policy that sets the session persistence of a route, if one does."""
+    return (route.policy_session.origin.whole,) if route.policy_session is not None else ()
 
 
 def configured_routes(gateway: GatewayConfiguration) -> Iterator[Route]:

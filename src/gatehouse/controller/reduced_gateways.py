@@ -171,8 +171,8 @@ class _Reduction:
             absent = removed and (self._drops or self._is_new(route.origin))
             return None if absent else failing_route(route)
         self._used |= route.clusters
-        if route.session is not None and self._removes(route.session.origin):
-            route = route.without_session
+        if route.policy_session is not None and self._removes(route.policy_session.origin):
+            route = route.with_session(None)
         settings, snippets = self._settings(route.settings), self._snippets(route.snippets)
         if settings is route.settings and len(snippets) == len(route.snippets):
             return route

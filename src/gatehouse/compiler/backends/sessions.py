@@ -36,13 +36,13 @@ def served_route(
 
     The author of the policy is not that of the route, which must not fail because of it.
     """
-    action, session = route.action, route.session
-    if not isinstance(action, ir.Forward) or session is None or session.origin == NO_ORIGIN:
+    action, session = route.action, route.policy_session
+    if not isinstance(action, ir.Forward) or session is None:
         return route, None
     try:
         check(action, session)
     except InvalidValueError as error:
-        return route.without_session, UnsupportedSetting(session.origin, str(error))
+        return route.with_session(None), UnsupportedSetting(session.origin, str(error))
     return route, None
 
 
@@ -50,7 +50,7 @@ def served_host(
     host: ir.VirtualHost, check: SessionCheck
 ) -> tuple[ir.VirtualHost, tuple[Unsupported, ...]]:
     """Return a virtual host whose routes are those of :func:`served_route`."""
-    if not any(route.session is not None for route in host.routes):
+    if not any(route.policy_session for route in host.routes):
         return host, ()
     routes = [served_route(route, check) for route in host.routes]
     unsupported = tuple(

@@ -187,8 +187,8 @@ def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[A
     origins += [snippet.origin for snippet in route.snippets]
     if route.settings.tracing is not None:
         origins.append(route.settings.tracing.origin)
-    if route.session is not None:
-        origins.append(route.session.origin)
+    if route.policy_session is not None:
+        origins.append(route.policy_session.origin)
     known = dict.fromkeys(origin for origin in origins if origin != NO_ORIGIN)
     return tuple(AppliedSource(origin.kind, str(origin)) for origin in known)
 

@@ -264,11 +264,16 @@ class Route(msgspec.Struct, frozen=True):
         return self.action.persistence if isinstance(self.action, Forward) else None
 
     @property
-    def without_session(self) -> Route:
-        """The route without session persistence."""
-        if self.session is None:
+    def policy_session(self) -> Persistence | None:
+        """Session persistence that a policy sets; None if the route itself sets it."""
+        session = self.session
+        return session if session is not None and session.origin != NO_ORIGIN else None
+
+    def with_session(self, session: Persistence | None) -> Route:
+        """Return the route with another session persistence."""
+        if not isinstance(self.action, Forward) or self.action.persistence == session:
             return self
-        action = msgspec.structs.replace(self.action, persistence=None)
+        action = msgspec.structs.replace(self.action, persistence=session)
         return msgspec.structs.replace(self, action=action)
 
     @property

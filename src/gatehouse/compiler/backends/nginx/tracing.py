@@ -284,8 +284,8 @@ def _parts(route: http.Route) -> Iterator[tuple[_Change, tuple[Origin, ...]]]:
     yield without(rates=RateLimits()), limits
     tracing = settings.tracing
     yield without(tracing=None), (tracing.origin,) if tracing is not None else ()
-    if route.session is not None and route.session.origin != NO_ORIGIN:
-        yield lambda of: of.without_session, (route.session.origin.whole,)
+    if route.policy_session is not None:
+        yield lambda of: of.with_session(None), (route.policy_session.origin.whole,)
     if route.authentication is not None:
         origin = route.authentication.origin.whole
         yield (

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 from fakes.short_objects import (
+    BACKEND,
     Object,
     client,
+    cookie,
     limit,
     policy,
     proxy,
+    route,
     traced,
+    traffic,
     upstream,
 )
 
 TRAFFIC_POLICIES: dict[str, list[Object]] = {
+    "traffic: cookie of dollar signs": traffic(
+        sessionPersistence=cookie(name="$" * 256, path="/" + "$" * 1023)
+    ),
+    "traffic: cookie of signs": traffic(sessionPersistence=cookie(name="!#$%&'*+.^_`|~-")),
+    "traffic: path with semicolon": traffic(sessionPersistence=cookie(path="/; Domain=x")),
+    "traffic: path of quotes": traffic(sessionPersistence=cookie(path='/"\\$x%REQ(X)%{}')),
+    "traffic: header with dot": traffic(
+        sessionPersistence={"type": "Header", "header": {"name": "a.b"}}
+    ),
+    "traffic: header of the connection": traffic(
+        sessionPersistence={"type": "Header", "header": {"name": "Connection"}}
+    ),
+    "traffic: header and several backends": [
+        *traffic(sessionPersistence={"type": "Header", "header": {"name": "a"}})[1:],
+        *route({"backendRefs": [BACKEND | {"weight": 1}, {"name": "t", "port": 80, "weight": 2}]}),
+    ],
+    "traffic: most retries": traffic(
+        retryConstraint={"minRetryRate": {"count": 1_000_000, "interval": "1ms"}}
+    ),
+    "traffic: fewest retries": traffic(
+        retryConstraint={
+            "budget": {"percent": 0, "interval": "1h"},
+            "minRetryRate": {"count": 1, "interval": "1h"},
+        }
+    ),
     "rate: key of quotes": limit(key='"' * 2100),
     "rate: key of many quotes": limit(key='"' * 4000),
     "rate: key of quotes below the limit": limit(key='"' * 1990),

@@ -131,6 +131,11 @@ _BOTH = {
         "backend TLS: certificates of no bytes",
         "backend TLS: missing certificates",
     ),
+    "spec.sessionPersistence.cookie.path": ("traffic: path with semicolon",),
+    "spec.sessionPersistence.header.name": (
+        "traffic: header with dot",
+        "traffic: header of the connection",
+    ),
     "spec.rateLimit.local.rules[0].key": (
         "rate: key of quotes",
         "rate: key of many quotes",
@@ -198,6 +203,7 @@ _BOTH = {
 """Refused with both proxies."""
 
 _NGINX = {
+    "spec.retryConstraint": ("traffic: most retries", "traffic: fewest retries"),
     "rules[0]: header name": (
         "request header remove: name of 495 characters",
         "response header remove: name of 495 characters",

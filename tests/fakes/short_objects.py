@@ -86,7 +86,8 @@ def policy(kind: str, spec: Object, *, of: str = "HTTPRoute") -> list[Object]:
     version = {"ObservabilityPolicy": "v1alpha2", "ProxySettingsPolicy": "v1alpha1"}
     single = kind == "ClientSettingsPolicy"
     spec = {"targetRef": target, **spec} if single else {"targetRefs": [target], **spec}
-    api = f"gateway.nginx.org/{version.get(kind, 'v1alpha1')}"
+    group = "gateway.networking.x-k8s.io" if kind.startswith("X") else "gateway.nginx.org"
+    api = f"{group}/{version.get(kind, 'v1alpha1')}"
     return [*route(), {"apiVersion": api, "kind": kind, "spec": spec}]
 
 
@@ -105,6 +106,15 @@ def proxy(**spec: Any) -> list[Object]:
 
 def upstream(**spec: Any) -> list[Object]:
     return policy("UpstreamSettingsPolicy", spec, of="Service")
+
+
+def traffic(**spec: Any) -> list[Object]:
+    return policy("XBackendTrafficPolicy", spec, of="Service")
+
+
+def cookie(**fields: str) -> Object:
+    """Return the session persistence of a policy."""
+    return {"type": "Cookie", "cookie": fields}
 
 
 def traced(**tracing: Any) -> list[Object]:

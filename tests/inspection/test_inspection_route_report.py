@@ -145,6 +145,30 @@ def test_filters_and_policies_name_the_field_that_they_come_from(gateway_class: 
     }  # fmt: skip
 
 
+_TRAFFIC: dict[str, Any] = {
+    "apiVersion": "gateway.networking.x-k8s.io/v1alpha1",
+    "kind": "XBackendTrafficPolicy",
+    "metadata": {"name": "carts", "namespace": "shop"},
+    "spec": {
+        "targetRefs": [{"group": "", "kind": "Service", "name": "old"}],
+        "sessionPersistence": {"cookie": {"name": "cart"}},
+        "retryConstraint": {},
+    },
+}
+
+
+def test_rules_name_the_fields_of_the_policy_of_their_service() -> None:
+    objects = shop()
+    with_policy = ObjectSet([*objects.objects, _TRAFFIC], [], objects.notes)
+    name = "XBackendTrafficPolicy shop/carts"
+    for rule in report_route(with_policy, ("HTTPRoute", "shop", "app")).rules:
+        fields = [item.source for item in rule.applied if item.type == "XBackendTrafficPolicy"]
+        assert sorted(fields) == [
+            f"{name}: spec.retryConstraint",
+            f"{name}: spec.sessionPersistence",
+        ]
+
+
 def test_backends_have_weights_endpoints_and_the_labels_of_their_metrics() -> None:
     rule, _ = report("app").rules
     old, new = rule.backends

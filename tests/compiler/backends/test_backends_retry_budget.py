@@ -16,7 +16,7 @@ from fakes.specified_objects import CLASS, route, service, serving_objects
 CLIENTS = 10
 
 RULE = """
-- retry: {attempts: 1, codes: [503]}
+- retry: {attempts: 1, codes: [500]}
   backendRefs: [{name: a, port: 80}]
 """
 SMALLEST = "{budget: {percent: 0}, minRetryRate: {count: 1, interval: 1s}}"
@@ -35,7 +35,7 @@ spec:
 
 
 class OverloadedBackend:
-    """A backend that answers 503 to the first attempts together, and holds retries."""
+    """A backend that answers 500 to the first attempts together, and holds retries."""
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -49,7 +49,7 @@ class OverloadedBackend:
                 self._first.set()
             is_first = self.attempts <= CLIENTS
             await (self._first if is_first else self.released).wait()
-            status = "503 Service Unavailable" if is_first else "200 OK"
+            status = "500 Internal Server Error" if is_first else "200 OK"
             writer.write(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode())
             await writer.drain()
 
@@ -71,7 +71,8 @@ async def _status(session: aiohttp.ClientSession, url: str) -> int:
 async def test_envoy_retries_as_many_requests_as_the_budget_permits(
     constraint: str, retries: int, tmp_path: Path
 ) -> None:
-    """Clients whose request is not repeated get the response of the backend."""
+    """Clients whose request is not repeated get the response of the backend, and not the 503 of
+    RetryConstraint."""
     backend = OverloadedBackend()
     async with listening(backend.answer) as endpoint:
         objects = [CLASS, service("a", endpoint), route(RULE)]
@@ -86,9 +87,9 @@ async def test_envoy_retries_as_many_requests_as_the_budget_permits(
             clients = [asyncio.create_task(_status(session, url)) for _ in range(CLIENTS)]
             early = asyncio.as_completed(clients)
             for _ in range(CLIENTS - retries):
-                assert await next(early) == 503
+                assert await next(early) == 500
             await until(lambda: backend.attempts == CLIENTS + retries)
             backend.released.set()
             statuses = sorted(await asyncio.gather(*clients))
-    assert statuses == [200] * retries + [503] * (CLIENTS - retries)
+    assert statuses == [200] * retries + [500] * (CLIENTS - retries)
     assert backend.attempts == CLIENTS + retries

@@ -66,14 +66,19 @@ def budgets(world: Engine) -> list[RetryBudget | None]:
 
 def status(world: Engine, key: Key = POLICY) -> list[str]:
     """Return the conditions of a policy: type, status, reason and message."""
+    return [
+        " ".join(entry[name] for name in ("type", "status", "reason", "message"))
+        for ancestor in entries(world, key)
+        for entry in ancestor["conditions"]
+    ]
+
+
+def entries(world: Engine, key: Key = POLICY) -> list[Object]:
+    """Return the entries of the status of a policy."""
     with world.compile() as ask:
         outcome = ask(gateway_api.gateway_api_status, key)
     merged = gateway_api.GATEWAY_API_FRONT_END.merge_status(None, outcome, "T")
-    return [
-        " ".join(entry[name] for name in ("type", "status", "reason", "message"))
-        for ancestor in (merged or {}).get("ancestors", ())
-        for entry in ancestor["conditions"]
-    ]
+    return [*(merged or {}).get("ancestors", ())]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +164,15 @@ def test_policy_targets_services_only(group: str, kind: str) -> None:
     (message,) = problems(targetRefs=[target], sessionPersistence=COOKIE)
     assert message.startswith("spec.targetRefs[0]: kind ")
     assert message.endswith(" is not supported: must be Service")
+
+
+def test_target_of_an_unknown_kind_is_named_with_its_group() -> None:
+    """ "TargetNotFound" is the reason of "an invalid target resource" (PolicyConditionReason)."""
+    target = {"group": "multicluster.x-k8s.io", "kind": "ServiceImport", "name": "s"}
+    world = engine((POLICY, spec(targetRefs=[target], sessionPersistence=COOKIE)))
+    (entry,) = entries(world)
+    assert entry["ancestorRef"] == {**target, "namespace": "n"}
+    assert status(world) == ["Accepted False TargetNotFound targetRef: ServiceImport n/s not found"]
 
 
 @pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
@@ -248,19 +262,11 @@ def test_policy_of_another_namespace_has_no_effect() -> None:
 
 
 def test_policy_of_a_service_that_no_route_uses_has_no_status() -> None:
-    world = engine((POLICY, spec("t", sessionPersistence=COOKIE)))
-    with world.compile() as ask:
-        outcome = ask(gateway_api.gateway_api_status, POLICY)
-    assert gateway_api.GATEWAY_API_FRONT_END.merge_status(None, outcome, "T") is None
+    assert entries(engine((POLICY, spec("t", sessionPersistence=COOKIE)))) == []
 
 
 def test_status_is_about_the_gateway() -> None:
-    world = engine((POLICY, spec(sessionPersistence=COOKIE)))
-    with world.compile() as ask:
-        outcome = ask(gateway_api.gateway_api_status, POLICY)
-    merged = gateway_api.GATEWAY_API_FRONT_END.merge_status(None, outcome, "T")
-    assert merged is not None
-    (entry,) = merged["ancestors"]
+    (entry,) = entries(engine((POLICY, spec(sessionPersistence=COOKIE))))
     reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "n"}
     assert entry["ancestorRef"] == {**reference, "name": GATEWAY[2]}
     assert entry["controllerName"] == gateway_api.NGINX

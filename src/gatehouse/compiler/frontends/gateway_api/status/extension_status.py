@@ -58,9 +58,10 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
         where = (target.kind, key[1], target.name)
         if ask.read(where) is None:
             message = f"targetRef: {target.kind} {key[1]}/{target.name} not found"
-            missing = Finding(Reason.POLICY_TARGET_NOT_FOUND, message)
-            policy_conditions = _conditions(policy, (missing,))
-            entries += [AncestorStatus(name, where, policy_conditions) for name in ask(controllers)]
+            finding = Finding(Reason.POLICY_TARGET_NOT_FOUND, message)
+            missing = _conditions(policy, (finding,))
+            group = "" if target.kind == "Service" else target.group
+            entries += [AncestorStatus(name, where, missing, group) for name in ask(controllers)]
             continue
         for ancestor, controller, gateways in _ancestors(ask, where):
             refusal = _refusal(ask, key, ancestor, gateways)

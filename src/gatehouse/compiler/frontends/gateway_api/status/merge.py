@@ -60,7 +60,9 @@ def merge_gateway_api_status(
             desired_status = {"parents": parents}
         case PolicyStatus():
             own = [
-                _OwnEntry(e.controller, {"ancestorRef": _reference(e.ancestor)}, e.conditions)
+                _OwnEntry(
+                    e.controller, {"ancestorRef": _reference(e.ancestor, e.group)}, e.conditions
+                )
                 for e in desired.ancestors
             ]
             ancestors = _entries(before.get("ancestors"), own, now)
@@ -121,10 +123,10 @@ def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Obj
     }
 
 
-def _reference(key: Key) -> Object:
+def _reference(key: Key, group: str) -> Object:
     kind, namespace, name = key
-    group = "" if kind == "Service" else gateway.GATEWAY_API_GROUP
-    return {"group": group, "kind": kind, "namespace": namespace, "name": name}
+    of_kind = "" if kind == "Service" else gateway.GATEWAY_API_GROUP
+    return {"group": group or of_kind, "kind": kind, "namespace": namespace, "name": name}
 
 
 class _OwnEntry(msgspec.Struct, frozen=True):

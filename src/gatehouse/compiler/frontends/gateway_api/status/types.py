@@ -58,11 +58,13 @@ class RouteStatus(DesiredStatus, frozen=True, tag=True):
 
 
 class AncestorStatus(msgspec.Struct, frozen=True):
-    """Status of a policy for one Gateway or route."""
+    """Status of a policy for one Gateway or route, or for a target that is not served."""
 
     controller: str
     ancestor: Key
     conditions: tuple[Condition, ...]
+    group: str = ""
+    """API group of the ancestor; empty: that of its kind in Kubernetes or Gateway API."""
 
 
 class PolicyStatus(DesiredStatus, frozen=True, tag=True):

@@ -270,3 +270,16 @@ def test_status_is_about_the_gateway() -> None:
     reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "n"}
     assert entry["ancestorRef"] == {**reference, "name": GATEWAY[2]}
     assert entry["controllerName"] == gateway_api.NGINX
+
+
+@pytest.mark.parametrize(("others", "own"), [(0, 1), (15, 1), (16, 0)])
+def test_status_has_at_most_sixteen_entries_of_all_controllers(others: int, own: int) -> None:
+    """ "If this slice is full, implementations MUST NOT add further entries" (PolicyStatus)."""
+    world = engine((POLICY, spec(sessionPersistence=COOKIE)))
+    with world.compile() as ask:
+        outcome = ask(gateway_api.gateway_api_status, POLICY)
+    mesh = {"ancestorRef": {"name": "m"}, "controllerName": "example.com/m", "conditions": []}
+    current = {"ancestors": [mesh] * others}
+    merged = gateway_api.GATEWAY_API_FRONT_END.merge_status(current, outcome, "T") or current
+    assert merged["ancestors"][:others] == [mesh] * others
+    assert len(merged["ancestors"]) == others + own

@@ -34,12 +34,12 @@ from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import
     certificates_of_filter,
     validity_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.status.policy_status import MAX_ANCESTORS
 from gatehouse.compiler.frontends.gateway_api.status.telemetry_status import (
     telemetry_findings,
 )
 from gatehouse.compiler.frontends.gateway_api.status.traffic_status import traffic_findings
 from gatehouse.compiler.frontends.gateway_api.status.types import (
+    MAX_ANCESTORS,
     AncestorStatus,
     FilterStatus,
     PolicyStatus,

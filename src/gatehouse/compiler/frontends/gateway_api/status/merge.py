@@ -13,6 +13,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.gateway_api.findings import OPTIONAL_CONDITIONS, Condition
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KIND_GROUPS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
+    MAX_ANCESTORS,
     ClassStatus,
     FilterStatus,
     GatewayApiStatus,
@@ -65,7 +66,10 @@ def merge_gateway_api_status(
                 )
                 for e in desired.ancestors
             ]
-            ancestors = _entries(before.get("ancestors"), own, now)
+            present = before.get("ancestors") or ()
+            others = sum(entry.get("controllerName") not in CONTROLLERS for entry in present)
+            # The API server rejects a status with more entries.
+            ancestors = _entries(present, own[: max(MAX_ANCESTORS - others, 0)], now)
             if not ancestors and not before:
                 return None
             desired_status = {"ancestors": ancestors}

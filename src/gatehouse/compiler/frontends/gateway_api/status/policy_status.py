@@ -14,11 +14,12 @@ from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import
     certificates_of_policy,
     validity_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.status.types import AncestorStatus, PolicyStatus
+from gatehouse.compiler.frontends.gateway_api.status.types import (
+    MAX_ANCESTORS,
+    AncestorStatus,
+    PolicyStatus,
+)
 from gatehouse.incremental.query import Ask, Key
-
-MAX_ANCESTORS = 16
-"""Maximum number of entries in a policy's status."""
 
 
 def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:

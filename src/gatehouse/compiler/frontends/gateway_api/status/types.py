@@ -57,6 +57,10 @@ class RouteStatus(DesiredStatus, frozen=True, tag=True):
     parents: tuple[ParentStatus, ...] = ()
 
 
+MAX_ANCESTORS = 16
+"""Maximum number of entries in a policy's status, of all controllers together."""
+
+
 class AncestorStatus(msgspec.Struct, frozen=True):
     """Status of a policy for one Gateway or route, or for a target that is not served."""
 

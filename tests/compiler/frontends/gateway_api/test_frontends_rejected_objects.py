@@ -57,6 +57,11 @@ POLICIES: dict[str, tuple[Key, Object]] = {
             "targetRefs": [{"group": "", "kind": "Service", "name": "s"}],
             "zoneSize": "7m",
         },
+        "XBackendTrafficPolicy": {
+            "targetRefs": [{"group": "", "kind": "Service", "name": "s"}],
+            "sessionPersistence": {"cookie": {"name": "s"}},
+            "retryConstraint": {},
+        },
         "SnippetsPolicy": {
             "targetRefs": [{**GROUP, "kind": "Gateway", "name": name} for name in "ab"],
             **SNIPPET,
@@ -180,7 +185,9 @@ def test_rejected_object_is_left_out_of_one_gateway_only(kind: str) -> None:
     assert conditions(world.status(ROUTE)["parents"], name="b") == route
 
 
-@pytest.mark.parametrize("kind", ["UpstreamSettingsPolicy", "SnippetsPolicy"])
+@pytest.mark.parametrize(
+    "kind", ["UpstreamSettingsPolicy", "XBackendTrafficPolicy", "SnippetsPolicy"]
+)
 def test_policy_status_tells_ancestors_apart(kind: str) -> None:
     key, spec = POLICIES[kind]
     world = World()

@@ -21,7 +21,8 @@ FieldPath = tuple[str, ...]
 
 KINDS = (
     "GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute",
-    "UDPRoute", "BackendTLSPolicy", "ReferenceGrant", "XBackendTrafficPolicy", "XMesh",
+    "UDPRoute", "BackendTLSPolicy", "ReferenceGrant", "XBackend",
+    "XBackendTrafficPolicy", "XMesh",
     "XTelemetryPolicy",
     "GatewayParameters", "NginxProxy", "ClientSettingsPolicy", "ProxySettingsPolicy",
     "UpstreamSettingsPolicy", "RateLimitPolicy", "ObservabilityPolicy", "AuthenticationFilter",
@@ -35,7 +36,6 @@ ENVOY_KINDS = {"UpstreamCluster": "kube-apiservers need Envoy"}
 
 UNREAD_KINDS = {
     "RateLimitCondition": "written by the controller for programs that read those of KubeGateway",
-    "XBackend": "an experiment of Gateway API; stored and not read",
 }
 """Kinds of bundled CRDs that no component reads, with the reason."""
 

@@ -52,7 +52,7 @@ class World:
     def observe(self, text: str | None, after: float = 0.0) -> str | None:
         """Take in a problem, `after` so many seconds. Return the reported text."""
         self.now += after
-        problem = BackendProblem(("default", "app"), text) if text else None
+        problem = BackendProblem(("Service", "default", "app"), text) if text else None
         problems: Problems = Table({(CLUSTER.name, CLUSTER): problem} if problem else {})
         self._last: Table[Key, Problems] = Table({GATEWAY: problems})
         self.reports.update(self._last)

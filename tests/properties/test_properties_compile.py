@@ -188,7 +188,7 @@ def everything(engine: Engine) -> tuple[Any, Any]:
         return gateways, (statuses, serving, records)
 
 
-def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], list[Key]]]:
+def referring(engine: Engine) -> list[tuple[Key, tuple[Key, ...], list[Key]]]:
     """Return, for each Service, the Gateways that use it: by the index, and by a full scan."""
     with engine.compile() as ask:
         gateways = ask(gateway_api.gateways)
@@ -198,7 +198,9 @@ def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], li
                 ask(dependencies.gateways_using, name),
                 [key for key in gateways if name in used[key]],
             )
-            for name in ((namespace, f"s{n}") for namespace in NAMESPACES for n in (1, 2))
+            for name in (
+                ("Service", namespace, f"s{n}") for namespace in NAMESPACES for n in (1, 2)
+            )
             for used in ({key: ask(dependencies.services, key) for key in gateways},)
         ]
 

@@ -88,6 +88,7 @@ MESHES = Resource("gateway.networking.x-k8s.io", "v1alpha1", "xmeshes", "XMesh",
 BACKEND_TRAFFIC_POLICIES = Resource(
     "gateway.networking.x-k8s.io", "v1alpha1", "xbackendtrafficpolicies", "XBackendTrafficPolicy"
 )
+X_BACKENDS = Resource("gateway.networking.x-k8s.io", "v1alpha1", "xbackends", "XBackend")
 _NGINX = "gateway.nginx.org"
 CLIENT_SETTINGS_POLICIES = Resource(
     _NGINX, "v1alpha1", "clientsettingspolicies", "ClientSettingsPolicy"

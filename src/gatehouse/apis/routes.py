@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from gatehouse.apis.meta import KubernetesObject, View
 
 
@@ -334,3 +336,22 @@ class UDPRoute(KubernetesObject, frozen=True):
 
 
 RouteObject = HTTPRoute | GRPCRoute | TLSRoute | TCPRoute | UDPRoute
+
+
+def backend_references(route: RouteObject) -> Iterator[BackendRef | BackendObject]:
+    """Yield the references of a route to backends, mirrors and authorization servers."""
+    for rule in route.spec.rules:
+        yield from rule.backend_refs
+        if not isinstance(rule, StreamRule):
+            yield from filter_references(rule.filters)
+            for reference in rule.backend_refs:
+                yield from filter_references(reference.filters)
+
+
+def filter_references(filters: Iterable[Filter]) -> Iterator[BackendObject]:
+    """Yield the references of filters to backends: mirrors and authorization servers."""
+    for item in filters:
+        if item.request_mirror is not None:
+            yield item.request_mirror.backend_ref
+        if item.external_auth is not None:
+            yield item.external_auth.backend_ref

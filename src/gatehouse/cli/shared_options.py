@@ -75,10 +75,10 @@ _OPTIONS = (
         EXTERNAL_NAME_OPTION,
         "external_names",
         multiple=True,
-        help="Domain of the names of ExternalName Services that may be backends, and of "
-        "subdomains; * for all. With *, parameters of Gateways may choose name servers, and "
-        "authors of Services can reach every address that data planes reach. Can be repeated. "
-        "Default: none.",
+        help="Domain of the names of ExternalName Services and XBackends that may be backends, and "
+        "of subdomains; * for all. With *, parameters of Gateways may choose name servers, and "
+        "authors of Services and XBackends can reach every address that data planes reach. Can be "
+        "repeated. Default: none.",
     ),
     _option(
         POD_SECURITY_OPTION,

@@ -37,12 +37,13 @@ class BackendReports:
     def __init__(
         self,
         put: Callable[[Key, Any], bool],
-        record: Callable[[tuple[str, str], str], None],
+        record: Callable[[Key, str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``put`` stores an input and returns whether it changed.
 
-        ``record`` records an Event about a Service. ``clock`` returns seconds that never decrease.
+        ``record`` records an Event about a Service or XBackend. ``clock`` returns seconds that
+        never decrease.
         """
         self._put, self._record, self._clock = put, record, clock
         self._by_gateway: Table[Key, Problems] | None = None
@@ -105,7 +106,7 @@ class BackendReports:
         self._reported_at.pop(key, None)
         self._reported_at[key] = now
         if record:
-            self._record(problem.service, problem.text)
+            self._record(problem.backend, problem.text)
         return self._put(key, problem.text)
 
     def _forget_old(self, now: float) -> None:

@@ -80,14 +80,14 @@ class Loop:
         fetch: Callable[[tuple[gateway_api.UrlFetch, ...]], None],
         follow: Callable[[CompileResult], None] = lambda _: None,
         record_rejection: Callable[[Key, str], None] = lambda _, __: None,
-        record_backend: Callable[[tuple[str, str], str], None] = lambda _, __: None,
+        record_backend: Callable[[Key, str], None] = lambda _, __: None,
         changed_at: Callable[[Key], str] = lambda _: "",
     ) -> None:
         """Create it with empty inputs; :meth:`run` starts it.
 
         ``provision`` gets changed provisioning plans, None for Gateways not managed any longer.
         ``fetch`` gets changed URLs to fetch, and ``follow`` the result of each new compile pass.
-        ``record_rejection``, ``record_backend``: record Events of a Gateway and a Service.
+        ``record_rejection``, ``record_backend``: record Events of a Gateway and a backend.
         ``changed_at`` returns when an object changed last; empty if that is not known.
         """
         self._compilation, self._publisher, self._statuses = compilation, publisher, statuses

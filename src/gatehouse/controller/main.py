@@ -154,8 +154,8 @@ class Controller:
             reason = EventReason.CONFIGURATION_REJECTED
             self.recorder.record(regarding, "Warning", reason, message)
 
-    def _record_backend(self, service: tuple[str, str], message: str) -> None:
-        regarding = self._current(("Service", *service))
+    def _record_backend(self, backend: Key, message: str) -> None:
+        regarding = self._current(backend)
         if regarding is not None:
             reason = EventReason.NO_READY_ENDPOINTS
             self.recorder.record(regarding, "Warning", reason, message)

@@ -68,7 +68,7 @@ class ControllerOptions(msgspec.Struct, frozen=True):
     metadata_domains: tuple[str, ...] = ()
     """Domains of the labels and annotations that Gateways may set on their data plane."""
     external_names: tuple[str, ...] = ()
-    """Domains of the names that ExternalName Services may have as backends."""
+    """Domains of the names that ExternalName Services and XBackends may have as backends."""
     pod_security: Level = "restricted"
     """Pod Security Standard that Pods of data planes must meet."""
     limit_counter: str = ""

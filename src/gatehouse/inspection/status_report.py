@@ -284,7 +284,7 @@ def _backends(
     ports: dict[tuple[str, str], list[int]] = {}
     for reference in _references(combined.decode_object(item["kind"], item)):
         key = (reference.namespace or namespace, reference.name)
-        if key in services:
+        if reference.kind == "Service" and key in services:
             ports.setdefault(key, []).append(reference.port or 0)
     transport = "UDP" if item["kind"] == "UDPRoute" else "TCP"
     for key, numbers in ports.items():

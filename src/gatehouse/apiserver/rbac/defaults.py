@@ -57,7 +57,7 @@ _ISSUER = (
 
 _ROUTES = "httproutes grpcroutes tlsroutes tcproutes udproutes"
 _OF_GATEWAYS = f"gateways listenersets {_ROUTES} backendtlspolicies"
-_EXPERIMENTS = "xbackendtrafficpolicies xtelemetrypolicies"
+_EXPERIMENTS = "xbackends xbackendtrafficpolicies xtelemetrypolicies"
 
 
 def _rule(verbs: str, groups: tuple[str, ...] | str, names: str) -> PolicyRule:

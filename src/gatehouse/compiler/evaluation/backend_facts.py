@@ -17,13 +17,13 @@ from gatehouse.compiler.frontends.gateway_api.backend_problems import (
 )
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
-from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import resolve_backend
 from gatehouse.compiler.frontends.gateway_api.routes.backend_tls import backend_tls_at
 from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
+    backend_slices,
     backend_tls_policy,
+    cluster_port,
     endpoints_of,
-    service_port,
     used_endpoints,
 )
 from gatehouse.compiler.ir import http as ir
@@ -68,7 +68,8 @@ def explain_backends(
             continue
         endpoints, problem, status = service_endpoints(ask, match), "", None
         if match.name in empty:
-            problem = f"Service {namespace}/{reference.name} has 0 of {len(endpoints)} ready"
+            backend = f"{reference.kind} {namespace}/{reference.name}"
+            problem = f"{backend} has 0 of {len(endpoints)} ready"
             problem = _other_port(ask, match) or f"{problem} endpoints"
             status = NO_ENDPOINTS_STATUS
         if invalid := _invalid_tls(ask, place[0], match):
@@ -78,7 +79,7 @@ def explain_backends(
 
 
 def _invalid_tls(ask: Ask, gateway: Key, key: ClusterKey) -> str:
-    """Return why the BackendTLSPolicy of a Service allows no connection; empty if one does."""
+    """Return why the TLS settings of a backend allow no connection; empty if they do."""
     policy = ask(backend_tls_policy, key)
     if policy is None or (resolved := ask(backend_tls_at, gateway, policy)).tls is not None:
         return ""
@@ -87,7 +88,7 @@ def _invalid_tls(ask: Ask, gateway: Key, key: ClusterKey) -> str:
 
 def _other_port(ask: Ask, key: ClusterKey) -> str:
     """Return that a Service has endpoints, but none with the port; empty for other problems."""
-    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
+    port = cluster_port(ask, key)
     if not isinstance(port, core.ServicePort):
         return ""
     cause = port_cause(slices_of(ask, key), port.name, key.transport)
@@ -95,12 +96,12 @@ def _other_port(ask: Ask, key: ClusterKey) -> str:
 
 
 def service_endpoints(ask: Ask, key: ClusterKey) -> tuple[ExplainedEndpoint, ...]:
-    """Return all endpoints of a port of a Service, ready or not, sorted."""
-    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
+    """Return all endpoints of a backend, ready or not, sorted."""
+    port = cluster_port(ask, key)
     if not isinstance(port, core.ServicePort):
         return ()
     every, ready = set[ir.Endpoint](), set[ir.Endpoint]()
-    for slice_key in ask.read(slices_by_service(key.namespace, key.service)):
+    for slice_key in backend_slices(ask, key.kind, key.namespace, key.service):
         known, transport = ask.read(slice_key), (port.name, key.transport)
         every |= endpoints_of(known, transport, lambda _: True)
         ready |= endpoints_of(known, transport, lambda conditions: conditions.ready)
@@ -127,10 +128,10 @@ def empty_clusters(
     return frozenset(
         cluster.name
         for cluster in compiled.clusters
+        for origin in [cluster.origin]
         if not cluster.endpoints
         and not (
-            assume_endpoints
-            and not ask.read(slices_by_service(cluster.origin.namespace, cluster.origin.name))
+            assume_endpoints and not backend_slices(ask, origin.kind, origin.namespace, origin.name)
         )
     )
 
@@ -196,11 +197,11 @@ def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[A
 def applied_tls_policies(
     ask: Ask, place: tuple[Key, Key], references: Sequence[routes.BackendRef]
 ) -> tuple[AppliedSource, ...]:
-    """Return the BackendTLSPolicies of the backends of a rule."""
+    """Return the BackendTLSPolicies and XBackends with the TLS settings of a rule."""
     result = {}
     for reference in references:
         match = resolve_backend(ask, place, reference, "")
         policy = backend_tls_policy(ask, match) if isinstance(match, ClusterKey) else None
         if policy is not None:
-            result[policy] = AppliedSource("BackendTLSPolicy", str(object_of(policy)))
+            result[policy] = AppliedSource(policy[0], str(object_of(policy)))
     return tuple(result.values())

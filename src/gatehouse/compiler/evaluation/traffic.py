@@ -222,7 +222,8 @@ def _service_port(cluster: http.Cluster) -> str:
     match, origin = _PORT.search(cluster.name), cluster.origin
     if match is None:
         return ""
-    key = ClusterKey(origin.namespace, origin.name, int(match[1]), cluster.protocol)
+    number, kind = int(match[1]), origin.kind
+    key = ClusterKey(origin.namespace, origin.name, number, cluster.protocol, kind)
     return f":{key.port}" if key.name == cluster.name else ""
 
 

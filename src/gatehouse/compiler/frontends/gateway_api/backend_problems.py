@@ -15,13 +15,15 @@ from msgspec.structs import astuple
 
 from gatehouse.apis import core, routes
 from gatehouse.compiler.frontends.gateway_api import dependencies
-from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
-from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service
+from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE, X_BACKEND, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     BackendReference,
     GatewayCluster,
 )
-from gatehouse.compiler.frontends.gateway_api.routes.service_ports import service_port
+from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
+    backend_slices,
+    cluster_port,
+)
 from gatehouse.compiler.frontends.gateway_api.translate import gateway_cluster
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
@@ -37,10 +39,10 @@ MAX_REPORTED = 3
 class BackendProblem(msgspec.Struct, frozen=True):
     """Why no endpoint of a Service port gets requests."""
 
-    service: tuple[str, str]
-    """Namespace and name."""
+    backend: Key
+    """The Service or XBackend."""
     text: str
-    """Message that names the Service and the port. It has no numbers of endpoints, so that it
+    """Message that names the backend and the port. It has no numbers of endpoints, so that it
     changes only if the cause does."""
 
 
@@ -58,31 +60,34 @@ def _backend_problem(ask: Ask, cluster: GatewayCluster) -> BackendProblem | None
     if ask(gateway_cluster, cluster).endpoints:
         return None
     key = cluster[1]
-    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
+    port = cluster_port(ask, key)
     if not isinstance(port, core.ServicePort):
         return None
-    cause = endpoints_cause(slices_of(ask, key), port.name, key.transport)
-    return BackendProblem((key.namespace, key.service), f"{backend_name(key)}: {cause}")
+    cause = endpoints_cause(slices_of(ask, key), port.name, key)
+    return BackendProblem((key.kind, key.namespace, key.service), f"{backend_name(key)}: {cause}")
 
 
 def slices_of(ask: Ask, key: ClusterKey) -> list[core.EndpointSlice]:
-    """Return the EndpointSlices of a Service."""
-    slices = (ask.read(entry) for entry in ask.read(slices_by_service(key.namespace, key.service)))
+    """Return the EndpointSlices of a Service or XBackend."""
+    slices = (
+        ask.read(entry) for entry in backend_slices(ask, key.kind, key.namespace, key.service)
+    )
     return [entry for entry in slices if isinstance(entry, core.EndpointSlice)]
 
 
 def backend_name(key: ClusterKey) -> str:
-    """Return the name of a Service port in messages."""
+    """Return the name of a backend with its port in messages."""
     suffix = "/UDP" if key.transport == "UDP" else ""
-    return f"Service {key.namespace}/{key.service} port {key.port}{suffix}"
+    return f"{key.kind} {key.namespace}/{key.service} port {key.port}{suffix}"
 
 
-def endpoints_cause(slices: Iterable[core.EndpointSlice], name: str, transport: str) -> str:
-    """Return why no endpoint of a Service port gets requests. ``name``: that of the port."""
+def endpoints_cause(slices: Iterable[core.EndpointSlice], name: str, key: ClusterKey) -> str:
+    """Return why no endpoint of a backend gets requests. ``name``: that of the Service port."""
     filled = [entry for entry in slices if entry.endpoints and not entry.has_names]
     if not filled:
-        return "the Service has no endpoints"
-    return port_cause(filled, name, transport) or "none of its endpoints is ready"
+        is_service = key.kind == SERVICE
+        return "the Service has no endpoints" if is_service else "no Pod has the labels"
+    return port_cause(filled, name, key.transport) or "none of its endpoints is ready"
 
 
 def port_cause(slices: Iterable[core.EndpointSlice], name: str, transport: str) -> str:
@@ -113,17 +118,21 @@ def reported_problems(
         return ""
     namespace = route.metadata.namespace
     used = {
-        (reference.namespace or namespace, reference.name, reference.port)
+        (reference.kind, reference.namespace or namespace, reference.name, reference.port)
         for reference in used_references(route)
     }
     relevant = dict.fromkeys(
-        text
-        for cluster, text in sorted(texts.items())
-        if text and (cluster.namespace, cluster.service, cluster.port) in used
+        text for cluster, text in sorted(texts.items()) if text and _as_referred(cluster) in used
     )
     more = len(relevant) - MAX_REPORTED
     suffix = f"; and {more} more" if more > 0 else ""
     return "".join(f"; {text}" for text in list(relevant)[:MAX_REPORTED]) + suffix
+
+
+def _as_referred(key: ClusterKey) -> tuple[str, str, str, int | None]:
+    """Return kind, namespace, name and port as references have them. XBackends have the port."""
+    port = None if key.kind == X_BACKEND else key.port
+    return key.kind, key.namespace, key.service, port
 
 
 def used_references(route: routes.RouteObject) -> Iterator[BackendReference]:
@@ -132,19 +141,11 @@ def used_references(route: routes.RouteObject) -> Iterator[BackendReference]:
     rules: Iterable[_Rule] = route.spec.rules
     for rule in rules:
         if not isinstance(rule, routes.StreamRule):
-            yield from _of_filters(rule.filters)
+            yield from routes.filter_references(rule.filters)
         for reference in rule.backend_refs:
             if reference.weight:
                 yield reference
-                yield from _of_filters(reference.filters)
-
-
-def _of_filters(filters: Iterable[routes.Filter]) -> Iterator[routes.BackendObject]:
-    for item in filters:
-        if item.request_mirror is not None:
-            yield item.request_mirror.backend_ref
-        if item.external_auth is not None:
-            yield item.external_auth.backend_ref
+                yield from routes.filter_references(reference.filters)
 
 
 def weight_problems(route: routes.RouteObject) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gatehouse.apis import core, gateway, nginx_gateway, policies, routes, telemetry
+from gatehouse.apis import backends, core, gateway, nginx_gateway, policies, routes, telemetry
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     CLAIMS_KEY,
     DEFAULT_GATEWAYS_KEY,
@@ -13,6 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     FILTERS,
     GATEWAYS_KEY,
     ROUTES_KEY,
+    X_BACKENDS_KEY,
     authenticated_routes_by_service,
     policies_by_collector,
     policies_by_target,
@@ -45,7 +46,7 @@ def gateway_buckets(value: Any) -> Iterable[Key]:
 
 
 def of_route(value: Any) -> Iterable[Key]:
-    """Yield the buckets of a route: its parents and the Services that it refers to."""
+    """Yield the buckets of a route: its parents and the backends that it refers to."""
     yield ROUTES_KEY
     if isinstance(value, routes.RouteObject):
         yield routes_by_namespace(value.metadata.namespace)
@@ -60,18 +61,16 @@ def of_route(value: Any) -> Iterable[Key]:
             yield routes_by_parent(DEFAULT_PARENT)
             if has_expressions:
                 yield routes_with_expressions(DEFAULT_PARENT)
-        for backend in _backends(value):
+        for backend in routes.backend_references(value):
             yield routes_by_service(backend.namespace or value.metadata.namespace, backend.name)
         for service in dict.fromkeys(claim_headers.authenticated_services(value)):
             yield authenticated_routes_by_service(*service)
 
 
-def _backends(route: routes.RouteObject) -> Iterable[routes.BackendRef | routes.BackendObject]:
-    for rule in route.spec.rules:
-        yield from rule.backend_refs
-        if not isinstance(rule, routes.StreamRule):
-            mirrors = (http_filter.request_mirror for http_filter in rule.filters)
-            yield from (mirror.backend_ref for mirror in mirrors if mirror is not None)
+def of_x_backend(value: Any) -> Iterable[Key]:
+    """Yield the bucket of all XBackends."""
+    if isinstance(value, backends.XBackend):
+        yield X_BACKENDS_KEY
 
 
 def of_listener_set(value: Any) -> Iterable[Key]:

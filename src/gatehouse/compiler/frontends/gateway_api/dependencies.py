@@ -29,8 +29,8 @@ class Needs(msgspec.Struct, frozen=True):
     """Dependencies of one hostname."""
 
     clusters: frozenset[ClusterKey] = frozenset()
-    services: frozenset[tuple[str, str]] = frozenset()
-    """Services that routes refer to."""
+    services: frozenset[Key] = frozenset()
+    """Services and XBackends that routes refer to."""
     secrets: tuple[SecretFile, ...] = ()
     snippets: tuple[NginxSnippet, ...] = ()
     """Snippets for the contexts ``main`` and ``http``."""
@@ -84,14 +84,14 @@ def clusters_of_gateway(
     )
 
 
-def services(ask: Ask, key: Key) -> Table[tuple[str, str], bool]:
-    """Return the Services that a Gateway's routes refer to, as the keys of a table."""
+def services(ask: Ask, key: Key) -> Table[Key, bool]:
+    """Return the Services and XBackends of a Gateway's routes, as the keys of a table."""
     return ask.group_by(ask(gateway_needs, key), lambda _, needs: needs.services, presence)
 
 
-def gateways_using(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
+def gateways_using(ask: Ask, service: Key) -> tuple[Key, ...]:
     """Return the Gateways whose routes refer to a Service, sorted."""
-    referring = ask.read(routes_by_service(*service))
+    referring = ask.read(routes_by_service(*service[1:]))
     owners = {
         parent_result.gateway for route in referring for parent_result in ask(parent_results, route)
     }

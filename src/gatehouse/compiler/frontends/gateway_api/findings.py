@@ -137,8 +137,8 @@ class Reason(ReasonBase):
     """None of the references to CA certificates is valid. Connections that need them are rejected.
     """
     POLICY_INVALID = ("Accepted", False, "Invalid")
-    """A policy, filter or HostedAPIServer has an invalid or unsupported field. The message names
-    it.
+    """A policy, filter, XBackend or HostedAPIServer has an invalid or unsupported field. The
+    message names it.
     """
     POLICY_CONFLICTED = ("Accepted", False, "Conflicted")
     """An older policy has the same field for the same target, or another HostedAPIServer owns all
@@ -201,18 +201,20 @@ class Reason(ReasonBase):
     collector gets no span.
     """
     BACKEND_NOT_FOUND = ("ResolvedRefs", False, "BackendNotFound")
-    """The Service or its port does not exist. Requests to this backend are answered 500, and a
-    collector gets no span.
+    """The Service or its port, or the XBackend, does not exist. Requests to this backend are
+    answered 500, and a collector gets no span.
     """
     UNSUPPORTED_BACKEND_PROTOCOL = ("ResolvedRefs", False, "UnsupportedProtocol")
-    """`appProtocol` of the Service port is not supported."""
-    EXTERNAL_NAME_REFUSED = ("ResolvedRefs", False, "ExternalNameNotAllowed")
-    """The name of an ExternalName Service is not allowed. Requests to this backend are answered
-    500.
+    """`appProtocol` of the Service port, or `protocol` of the XBackend, is not supported by the
+    kind of the route.
     """
-    EXTERNAL_NAME_UNSUPPORTED = ("ResolvedRefs", False, "UnsupportedValue")
-    """No name server is configured for an ExternalName Service. Requests to this backend are
-    answered 500.
+    EXTERNAL_NAME_REFUSED = ("ResolvedRefs", False, "ExternalNameNotAllowed")
+    """The name of an ExternalName Service, or the hostname of an XBackend, is not allowed. Requests
+    to this backend are answered 500.
+    """
+    UNSUPPORTED_BACKEND = ("ResolvedRefs", False, "UnsupportedValue")
+    """No name server is configured for an ExternalName Service or the hostname of an XBackend, or
+    the XBackend is invalid. Requests to this backend are answered 500.
     """
     FQDN_ENDPOINTS = ("ResolvedRefs", False, "UnsupportedAddressType")
     """The EndpointSlices of a Service have the `addressType` `FQDN`. Requests to this backend are

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gatehouse.apis import (
     backend_traffic,
+    backends,
     core,
     gateway,
     gateway_parameters,
@@ -20,7 +21,13 @@ from gatehouse.apis import (
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api import buckets
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
-from gatehouse.compiler.frontends.gateway_api.inputs import INPUT_INDEXES
+from gatehouse.compiler.frontends.gateway_api.inputs import INPUT_INDEXES, X_BACKENDS_KEY
+from gatehouse.compiler.frontends.gateway_api.routes.x_backends import service_for
+from gatehouse.compiler.frontends.gateway_api.status.backend_status import (
+    backend_deadlines,
+    backend_status,
+    desired_service,
+)
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
     filter_deadlines,
     gateway_deadlines,
@@ -42,7 +49,13 @@ from gatehouse.compiler.frontends.gateway_api.status.route_status import (
     gateways_of_route,
     route_status,
 )
-from gatehouse.compiler.frontends.kinds import STATUS_SUBJECTS, DesiredStatus, Kind, Kinds
+from gatehouse.compiler.frontends.kinds import (
+    STATUS_SUBJECTS,
+    DesiredStatus,
+    Kind,
+    Kinds,
+    OwnedKind,
+)
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -58,6 +71,16 @@ def _route(
         status=route_status,
         gateways_of=gateways_of_route,
     )
+
+
+_X_BACKENDS = Kind(
+    resources.X_BACKENDS,
+    backends.XBackend,
+    indexes=(buckets.of_x_backend,),
+    status=backend_status,
+    deadlines=backend_deadlines,
+    owned=(OwnedKind(resources.SERVICES, X_BACKENDS_KEY, desired_service, service_for),),
+)
 
 
 def _policy(resource: resources.Resource, view: type[nginx_gateway.AttachedPolicy]) -> Kind:
@@ -118,6 +141,7 @@ _GATEWAY_API = (
         status=policy_status,
         deadlines=policy_deadlines,
     ),
+    _X_BACKENDS,
 )
 _EXTENSIONS = (
     _policy(resources.CLIENT_SETTINGS_POLICIES, nginx_gateway.ClientSettingsPolicy),

@@ -24,6 +24,8 @@ DEFAULT_PARENT: Key = ("DefaultGateway", "", "")
 
 FILTERS: Key = ("@filters",)
 
+X_BACKENDS_KEY: Key = ("@x-backends",)
+
 CREDENTIAL_KINDS = frozenset({"Secret", "ConfigMap", "ClusterTrustBundle"})
 """Kinds of objects that hold certificates and other credentials."""
 
@@ -50,7 +52,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     workload_overrides: bool = False
     """Allow the parameters of a Gateway to set every field of ``spec.kubernetes``."""
     external_names: tuple[str, ...] = ()
-    """Domains of the names that ExternalName Services may have as backends."""
+    """Domains of the names that ExternalName Services and XBackends may have as backends."""
     limits: ResourceLimits = ResourceLimits()
     """Ceilings of what objects may claim."""
     metadata_domains: tuple[str, ...] = ()
@@ -280,7 +282,7 @@ def routes_by_namespace(namespace: str) -> Key:
 
 
 def routes_by_service(namespace: str, service: str) -> Key:
-    """Return the bucket of the routes that refer to a Service."""
+    """Return the bucket of the routes that refer to a Service or XBackend of a name."""
     return ("@referring", namespace, service)
 
 

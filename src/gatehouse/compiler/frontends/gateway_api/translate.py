@@ -29,7 +29,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     tls_of_port,
 )
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway, settings
-from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     effective,
     parameters,
@@ -221,7 +221,8 @@ def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluste
 
 
 def gateway_cluster(ask: Ask, cluster: GatewayCluster) -> Cluster:
-    """Return a cluster with the settings and the client certificate of a Gateway."""
+    """Return a cluster with the settings and the client certificate of a Gateway. An XBackend says
+    itself whether there is a client certificate."""
     key = cluster[0]
     common, certificate = ask(parameters.parameters, key), ask(client_certificate, key)
     result = ask(cluster_ip_backend if common.service_address else service_cluster, *cluster)
@@ -230,7 +231,8 @@ def gateway_cluster(ask: Ask, cluster: GatewayCluster) -> Cluster:
         own = NginxUpstreamSettings(memory=zone_bytes)
         settings = msgspec.structs.replace(result.settings, nginx=own)
         result = msgspec.structs.replace(result, settings=settings)
-    if result.tls is not None and isinstance(certificate, ir.Certificate):
+    is_service = cluster[1].kind == SERVICE
+    if result.tls is not None and is_service and isinstance(certificate, ir.Certificate):
         tls = msgspec.structs.replace(result.tls, certificate=certificate.name)
         result = msgspec.structs.replace(result, tls=tls)
     return result
@@ -266,8 +268,13 @@ def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
         for certificate in state.certificates
     }
     own = ask(client_certificate, key)
-    if isinstance(own, ir.Certificate) and any(name for name, _ in ask(cluster_credentials, key)):
+    used = {name for name, _ in ask(cluster_credentials, key)}
+    if isinstance(own, ir.Certificate) and own.name in used:
         by_name[own.name] = own
+    for holder in ask(gateway_policies, key) if any(used) else ():
+        of_backend = ask(backend_tls.backend_tls_at, key, holder).certificate
+        if of_backend is not None:
+            by_name[of_backend.name] = of_backend
     collector = ask(policy_conflicts.trace_credentials, key).certificate
     if collector is not None:
         by_name[collector.name] = collector
@@ -300,7 +307,7 @@ def shared_snippets(ask: Ask, key: Key) -> tuple[NginxSnippet, ...]:
 
 
 def gateway_policies(ask: Ask, key: Key) -> Table[Key, bool]:
-    """Return the effective BackendTLSPolicies of a Gateway's clusters."""
+    """Return the objects with the TLS settings of a Gateway's clusters."""
     policies = ask.map(_policy, ask(dependencies.clusters_of_gateway, key))
     return ask.group_by(policies, lambda _, policy: (policy,), presence)
 

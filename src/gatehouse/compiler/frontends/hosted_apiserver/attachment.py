@@ -11,7 +11,7 @@ from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import ListenerKey, is_isolated
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway
-from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
     ListenerProperties,
@@ -67,7 +67,7 @@ def attachment_of(ask: Ask, key: Key) -> HostedAttachment:
     cluster = ClusterKey(key[1], service.name, service.port, "tcp")
     findings = [*findings_about(owned)]
     port = ask(service_port, key[1], service.name, service.port, "TCP")
-    if ask(external_name, (key[1], service.name)):
+    if ask(external_name, (SERVICE, key[1], service.name)):
         port = f"Service {key[1]}/{service.name}: spec.type ExternalName is not supported"
     names = names_problem(ask, key[1], service.name)
     if isinstance(port, str):

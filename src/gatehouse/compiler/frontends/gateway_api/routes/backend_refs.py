@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis import core, routes
+from gatehouse.apis import core, resources, routes
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
-from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey, Protocol
+from gatehouse.compiler.frontends.gateway_api.cluster_key import (
+    SERVICE,
+    X_BACKEND,
+    ClusterKey,
+    Protocol,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions import effective
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
-from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
+from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, x_backends
 from gatehouse.compiler.frontends.gateway_api.routes.external_names import (
     external_name,
     name_finding,
@@ -19,6 +24,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.external_names import (
 )
 from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
     backend_tls_policy,
+    cluster_port,
     names_problem,
     service_address,
     service_port,
@@ -50,6 +56,12 @@ _FIXED: dict[str, Protocol] = {
     "UDPRoute": "udp",
 }
 
+_GROUPS = {
+    SERVICE: resources.SERVICES.group,
+    X_BACKEND: resources.X_BACKENDS.group,
+}
+"""Groups of the kinds of backends."""
+
 BackendReference = routes.BackendRef | routes.BackendObject
 
 
@@ -66,24 +78,24 @@ def resolve_backend(
     """
     gateway, route = at
     target = reference.namespace or route[1]
-    if (reference.group, reference.kind) != ("", "Service"):
-        kind = f"{reference.group}/{reference.kind}".lstrip("/")
-        return Finding(
-            Reason.INVALID_KIND, f"{where}: kind {kind} is not supported: must be Service"
-        )
-    name = reference.name
-    across = Reference(GATEWAY_API_GROUP, route[0], route[1], "", "Service", target, name)
+    group, kind, name = reference.group, reference.kind, reference.name
+    if _GROUPS.get(kind) != group:
+        message = f"{where}: kind {f'{group}/{kind}'.lstrip('/')} is not supported: "
+        return Finding(Reason.INVALID_KIND, f"{message}must be Service or XBackend")
+    across = Reference(GATEWAY_API_GROUP, route[0], route[1], group, kind, target, name)
     if not ask(permitted, across):
-        message = f"{where}: Service {target}/{name} not allowed by any ReferenceGrant"
+        message = f"{where}: {kind} {target}/{name} not allowed by any ReferenceGrant"
         return Finding(Reason.REF_NOT_PERMITTED, message)
+    if kind == X_BACKEND:
+        return _x_backend(ask, at, reference, where, fixed)
     if reference.port is None:
         return Finding(Reason.BACKEND_NOT_FOUND, f"{where}.port: must be set")
     transport = "UDP" if route[0] == "UDPRoute" else "TCP"
     port = ask(service_port, target, name, reference.port, transport)
     if isinstance(port, str):
         return Finding(Reason.BACKEND_NOT_FOUND, f"{where}: {port}")
-    if refused := name_finding(ask, gateway, (target, name), where):
-        return refused
+    if refused := name_finding(ask, gateway, (SERVICE, target, name)):
+        return Finding(refused.reason, f"{where}: {refused.message}")
     if problem := names_problem(ask, target, name):
         return Finding(Reason.FQDN_ENDPOINTS, f"{where}: {problem}")
     protocol = fixed or _FIXED.get(route[0]) or APP_PROTOCOLS.get(port.app_protocol.lower())
@@ -98,29 +110,51 @@ def resolve_backend(
     return key
 
 
+def _x_backend(
+    ask: Ask, at: GatewayObject, reference: BackendReference, where: str, fixed: Protocol | None
+) -> ClusterKey | Finding:
+    """Return the cluster of an XBackend, or a finding."""
+    gateway, route = at
+    key = (X_BACKEND, reference.namespace or route[1], reference.name)
+    if refused := ask(x_backends.x_backend_problem, gateway, key):
+        return Finding(refused.reason, f"{where}: {refused.message}")
+    if reference.port is not None:
+        message = f"{where}.port: must not be set: XBackend {key[1]}/{key[2]} has the port"
+        return Finding(Reason.BACKEND_NOT_FOUND, message)
+    backend = ask.read(key)
+    kind = "GRPCRoute" if fixed == "grpc" else route[0]
+    protocol = x_backends.protocol_of(backend, kind)
+    if protocol is None:
+        own = f"spec.protocol {backend.spec.protocol or '(not set)'}"
+        message = f"{where}: XBackend {key[1]}/{key[2]}: {own} is not supported by {kind}"
+        return Finding(Reason.UNSUPPORTED_BACKEND_PROTOCOL, message)
+    return ClusterKey(*key[1:], backend.spec.port.number, protocol, X_BACKEND)
+
+
 GatewayCluster = tuple[Key, ClusterKey]
 """A Gateway and one of its clusters."""
 
 
 def tls_resolved(ask: Ask, gateway: Key, key: ClusterKey) -> bool:
-    """Return whether a cluster has no BackendTLSPolicy, or a valid one."""
+    """Return whether a cluster has no TLS settings, or valid ones."""
     policy = ask(backend_tls_policy, key)
     return policy is None or ask(backend_tls.backend_tls_at, gateway, policy).tls is not None
 
 
 def service_cluster(ask: Ask, gateway: Key, key: ClusterKey) -> ir.Cluster:
     """Return a cluster with its ready endpoints."""
-    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
+    port = cluster_port(ask, key)
     endpoints: set[ir.Endpoint] = set()
-    external = ask(external_name, (key.namespace, key.service))
+    backend = (key.kind, key.namespace, key.service)
+    external = ask(external_name, backend)
     if external:
         endpoints.add(ir.Endpoint(external, key.port))
     elif isinstance(port, core.ServicePort):
         endpoints = used_endpoints(ask, key, port)
     policy = ask(backend_tls_policy, key)
     tls = ask(backend_tls.backend_tls_at, gateway, policy).tls if policy is not None else None
-    upstream = ask(effective.upstream_policy, gateway, ("Service", key.namespace, key.service))
-    origin = Origin("Service", key.namespace, key.service)
+    upstream = ask(effective.upstream_policy, gateway, backend)
+    origin = Origin(*backend)
     result = ir.Cluster(
         key.name,
         tuple(sorted(endpoints)),
@@ -139,6 +173,8 @@ def cluster_ip_backend(ask: Ask, gateway: Key, key: ClusterKey) -> ir.Cluster:
 
 
 def _by_service_address(ask: Ask, key: ClusterKey, base: ir.Cluster) -> ir.Cluster:
+    if key.kind != SERVICE:
+        return base
     own = ask(service_address, (key.namespace, key.service))
     if not own or key.protocol in ("tcp", "udp") or base.resolution is not None:
         return base

@@ -24,7 +24,7 @@ class Targets(msgspec.Struct, frozen=True):
     """Weight of the backends that are invalid."""
     clusters: tuple[ClusterKey, ...] = ()
     findings: tuple[Finding, ...] = ()
-    services: tuple[tuple[str, str], ...] = ()
+    services: tuple[Key, ...] = ()
 
 
 def l4_backends(ask: Ask, gateway: Key, key: Key) -> Targets:
@@ -54,7 +54,7 @@ def l4_backends(ask: Ask, gateway: Key, key: Key) -> Targets:
         rejected,
         tuple(sorted({cluster for cluster in clusters if ask(tls_resolved, gateway, cluster)})),
         tuple(findings),
-        tuple(sorted({(cluster.namespace, cluster.service) for cluster in clusters})),
+        tuple(sorted({(entry.kind, entry.namespace, entry.service) for entry in clusters})),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gatehouse.apis import routes as api
-from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     backend_traffic_policies,
@@ -17,6 +17,7 @@ from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
 from gatehouse.compiler.frontends.gateway_api.routes import (
     backend_filters,
+    backend_sessions,
     claim_headers,
     durations,
     expressions,
@@ -50,8 +51,8 @@ class Translated(msgspec.Struct, frozen=True):
     routes: tuple[Ranked, ...] = ()
     clusters: tuple[ClusterKey, ...] = ()
     findings: tuple[Finding, ...] = ()
-    services: tuple[tuple[str, str], ...] = ()
-    """The Services that exist and are referred to."""
+    services: tuple[Key, ...] = ()
+    """The Services and XBackends that exist and are referred to."""
     secrets: tuple[SecretFile, ...] = ()
     """Secrets that authentication refers to."""
     dropped: frozenset[Origin] = frozenset()
@@ -98,7 +99,7 @@ def translate(ask: Ask, gateway: Key, key: Key, port: int, protocol: str) -> Tra
         tuple(routes),
         tuple(sorted(cluster for cluster in clusters if ask(tls_resolved, gateway, cluster))),
         tuple(findings),
-        tuple(sorted({(cluster.namespace, cluster.service) for cluster in clusters})),
+        tuple(sorted({(entry.kind, entry.namespace, entry.service) for entry in clusters})),
         tuple(secrets[name] for name in sorted(secrets)),
         frozenset(dropped),
     )
@@ -179,12 +180,18 @@ def _timeouts(rule: api.RouteRule) -> list[float | None]:
 def _persistence(
     ask: Ask, place: GatewayObject, rule: api.RouteRule, where: str, backends: Sequence[ClusterKey]
 ) -> ir.Persistence | None:
-    """Return the session persistence of a rule: its own, or that of a policy of its Services."""
+    """Return the session persistence of a rule: its own, that of its XBackend, or that of a policy
+    of its Services."""
     gateway, key = place
     name = f"{key}/{where}"
     if rule.session_persistence is not None:
         return retries.persistence(rule.session_persistence, name)
-    services = dict.fromkeys(("Service", entry.namespace, entry.service) for entry in backends)
+    of_backend = backend_sessions.rule_persistence(ask, key, rule)
+    if of_backend is not None:
+        return of_backend
+    services = dict.fromkeys(
+        (SERVICE, entry.namespace, entry.service) for entry in backends if entry.kind == SERVICE
+    )
     policy = effective.common_session(ask, gateway, services)
     if policy is None or policy.session is None:
         return None
@@ -202,7 +209,7 @@ def _rewrite(
     it expects, if all backends have the same one."""
     used = {backend.cluster for backend in backends}
     names = {
-        ask(external_name, (cluster.namespace, cluster.service))
+        ask(external_name, (cluster.kind, cluster.namespace, cluster.service))
         for cluster in clusters
         if cluster.name in used
     }

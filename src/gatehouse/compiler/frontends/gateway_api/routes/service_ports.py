@@ -1,13 +1,13 @@
-"""Ports of Services: their endpoints, and the BackendTLSPolicies of them."""
+"""Ports of Services and XBackends: their endpoints, and the objects with their TLS settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from gatehouse.apis import core
-from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from gatehouse.apis import backends, core
+from gatehouse.compiler.frontends.gateway_api.cluster_key import X_BACKEND, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service, slices_with_names
-from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
+from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, x_backends
 from gatehouse.compiler.ir import http as ir
 from gatehouse.incremental.query import Ask, Key
 
@@ -29,6 +29,28 @@ def service_port(
     return match or f"{transport} port {port} not found in Service {namespace}/{name}"
 
 
+def cluster_port(ask: Ask, key: ClusterKey) -> core.ServicePort | str:
+    """Return the Service port with the endpoints of a cluster, or the problem. The Service of an
+    XBackend has one port, without a name."""
+    if key.kind == X_BACKEND:
+        return core.ServicePort(key.port)
+    result: core.ServicePort | str = ask(
+        service_port, key.namespace, key.service, key.port, key.transport
+    )
+    return result
+
+
+def backend_slices(ask: Ask, kind: str, namespace: str, name: str) -> tuple[Key, ...]:
+    """Return the EndpointSlices of a Service or XBackend."""
+    if kind == X_BACKEND:
+        selection = ask(x_backends.selecting_service, (kind, namespace, name))
+        if selection is None:
+            return ()
+        name = selection.name
+    slices: tuple[Key, ...] = ask.read(slices_by_service(namespace, name))
+    return slices
+
+
 def names_problem(ask: Ask, namespace: str, service: str) -> str:
     """Return the problem of a Service that has only names as endpoints; empty for others."""
     names = ask.read(slices_with_names(namespace, service))
@@ -39,10 +61,14 @@ def names_problem(ask: Ask, namespace: str, service: str) -> str:
 
 
 def backend_tls_policy(ask: Ask, key: ClusterKey) -> Key | None:
-    """Return the effective BackendTLSPolicy of a cluster; None if there is none."""
+    """Return the object with the TLS settings of a cluster: the effective BackendTLSPolicy of a
+    Service, or an XBackend itself. None if there is none."""
     if key.protocol == "udp":
         return None
-    port = ask(service_port, key.namespace, key.service, key.port, key.transport)
+    if key.kind == X_BACKEND:
+        holder = (X_BACKEND, key.namespace, key.service)
+        return holder if ask.read(holder).spec.tls.mode != backends.NO_TLS else None
+    port = cluster_port(ask, key)
     if not isinstance(port, core.ServicePort):
         return None
     return ask(backend_tls.effective, (key.namespace, key.service, port.name))
@@ -52,7 +78,7 @@ def used_endpoints(ask: Ask, key: ClusterKey, port: core.ServicePort) -> set[ir.
     """Return the ready endpoints of a Service port; those that terminate and still serve if none
     is ready, as kube-proxy does (KEP-1669)."""
     endpoints: set[ir.Endpoint] = set()
-    slices = ask.read(slices_by_service(key.namespace, key.service))
+    slices = backend_slices(ask, key.kind, key.namespace, key.service)
     for slice_key in slices:
         endpoints |= ask(slice_endpoints, slice_key, port.name, key.transport)
     for slice_key in slices if not endpoints else ():

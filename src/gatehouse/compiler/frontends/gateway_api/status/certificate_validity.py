@@ -38,13 +38,14 @@ def validity_findings(ask: Ask, certificates: Iterable[Dated]) -> tuple[Finding,
 
 def certificates_of_gateway(ask: Ask, key: Key) -> Iterator[Dated]:
     """Yield the certificates of a Gateway that belong to no listener."""
-    yield from _leaf(ask(client_certificate, key), "spec.tls.backend.clientCertificateRef")
+    own = ask(client_certificate, key)
+    yield from leaf_certificate(own, "spec.tls.backend.clientCertificateRef")
     yield from _of_usage_reports(ask, key)
     collector = ask(parameters.collector_credentials, key)
     if collector.trust is None and collector.certificate is None:
         return
     tls = f"{ask(parameters.collector_origin, key)}: spec.{TLS}"
-    yield from _leaf(collector.certificate, f"{tls}.clientCertificateRef")
+    yield from leaf_certificate(collector.certificate, f"{tls}.clientCertificateRef")
     yield from _authorities(ask, collector.trust, f"{tls}.caCertificateRefs")
 
 
@@ -53,7 +54,7 @@ def _of_usage_reports(ask: Ask, key: Key) -> Iterator[Dated]:
     if ask(class_controller, key) == NGINX:
         options = ask(settings)
         for holder in options.usage_clients:
-            yield from _leaf(
+            yield from leaf_certificate(
                 ask(key_pair_of_secret, (holder[1], holder[2])), "client of usage reports"
             )
         for holder in options.usage_authorities:
@@ -65,7 +66,7 @@ def certificates_of_listener(ask: Ask, target: Key, state: ListenerState) -> Ite
     verify its clients."""
     where = f"listener {state.spec.name}"
     for certificate in state.certificates:
-        yield from _leaf(certificate, f"{where}: tls.certificateRefs")
+        yield from leaf_certificate(certificate, f"{where}: tls.certificateRefs")
     protocol = PROTOCOLS.get(state.spec.protocol)
     if protocol is not None and protocol.validates:
         port = (target, state.spec.port)
@@ -74,9 +75,11 @@ def certificates_of_listener(ask: Ask, target: Key, state: ListenerState) -> Ite
         yield from _authorities(ask, trust, f"{where}: spec.{place}.validation.caCertificateRefs")
 
 
-def certificates_of_policy(ask: Ask, trust: TrustBundle | None) -> Iterator[Dated]:
-    """Yield the CA certificates of a BackendTLSPolicy."""
-    yield from _authorities(ask, trust, "validation.caCertificateRefs")
+def certificates_of_policy(
+    ask: Ask, trust: TrustBundle | None, field: str = "validation"
+) -> Iterator[Dated]:
+    """Yield the CA certificates of a BackendTLSPolicy, or of a field of another object."""
+    yield from _authorities(ask, trust, f"{field}.caCertificateRefs")
 
 
 def certificates_of_filter(ask: Ask, key: Key) -> Iterator[Dated]:
@@ -85,7 +88,8 @@ def certificates_of_filter(ask: Ask, key: Key) -> Iterator[Dated]:
         yield from _held(ask, holder, place)
 
 
-def _leaf(certificate: object, where: str) -> Iterator[Dated]:
+def leaf_certificate(certificate: object, where: str) -> Iterator[Dated]:
+    """Yield a certificate that is not a CA; nothing for a problem."""
     if isinstance(certificate, Certificate) and certificate.validity is not None:
         yield Dated(f"{where}: {certificate.origin}", (certificate.validity,))
 

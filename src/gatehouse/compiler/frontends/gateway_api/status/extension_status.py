@@ -111,7 +111,7 @@ def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str, tuple[Key, ...]]]:
         case "Gateway":
             ancestors = (target,) if ask(is_managed_gateway, target) else ()
         case "Service":
-            ancestors = ask(gateways_using, (target[1], target[2]))
+            ancestors = ask(gateways_using, target)
         case _:
             by_name: dict[str, set[Key]] = {}
             for attachment in ask(attachments, target):

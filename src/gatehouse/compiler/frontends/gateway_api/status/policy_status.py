@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apis import policies
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller
+from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE
 from gatehouse.compiler.frontends.gateway_api.dependencies import gateways_using
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import (
     exporting_gateways,
@@ -27,7 +28,7 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     policy = ask.read(key)
     if not isinstance(policy, policies.BackendTLSPolicy):
         return None
-    targets = {(key[1], target.name) for target in policy.spec.target_refs}
+    targets = {(SERVICE, key[1], target.name) for target in policy.spec.target_refs}
     users = (gateways_using, exporting_gateways)
     gateways = sorted({owner for target in targets for by in users for owner in ask(by, target)})
     conflict = ask(backend_tls.conflicting_policies, key)

@@ -17,6 +17,7 @@ Object = dict[str, Any]
 Edit = st.SearchStrategy[tuple[Key, Object | None]]
 
 GROUP = "gateway.networking.k8s.io"
+EXPERIMENTS = "gateway.networking.x-k8s.io"
 CREATED = st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"])
 NAMES = st.sampled_from(["x.example", "*.example", ""])
 
@@ -54,15 +55,22 @@ PARENTS = st.builds(
 )
 
 
+def reference(backend: str) -> Object:
+    """Return the reference to a Service, or to the XBackend ``b``."""
+    if backend == "b":
+        return {"group": EXPERIMENTS, "kind": "XBackend", "name": backend}
+    return {"name": backend, "port": 80}
+
+
 def stream_route(parents: list[Object], service: str, weight: int, hostname: str) -> Object:
-    backends = [{"name": service, "port": 80, "weight": weight}, {"name": "s2", "port": 80}]
+    backends = [{**reference(service), "weight": weight}, {"name": "s2", "port": 80}]
     spec: Object = {"parentRefs": parents, "rules": [{"backendRefs": backends}]}
     return {"spec": spec | ({"hostnames": [hostname]} if hostname else {})}
 
 
 def grpc_route(parents: list[Object], service: str, hostname: str) -> Object:
     match = {"method": {"service": "pkg.Service", "method": "Call"}}
-    rules = [{"matches": [match], "backendRefs": [{"name": service, "port": 80}]}]
+    rules = [{"matches": [match], "backendRefs": [reference(service)]}]
     spec: Object = {"parentRefs": parents, "rules": rules}
     return {"spec": spec | ({"hostnames": [hostname]} if hostname else {})}
 
@@ -92,13 +100,24 @@ def hosted(
     return {"spec": spec, "metadata": {"creationTimestamp": created}}
 
 
+VALIDATION: Object = {
+    "hostname": "b.example",
+    "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}],
+}
+PODS: Object = {
+    "type": "EndpointSelector",
+    "endpointSelector": {"matchLabels": {"app": "shop"}},
+}
+
+
 def policy(service: str, hostname: str) -> Object:
-    validation = {
-        "hostname": hostname,
-        "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}],
-    }
+    validation = {**VALIDATION, "hostname": hostname}
     target = {"group": "", "kind": "Service", "name": service}
     return {"spec": {"targetRefs": [target], "validation": validation}}
+
+
+def x_backend(spec: Object, uid: str) -> Object:
+    return {"metadata": {"uid": uid}, "spec": {"port": {"number": 80}, **spec}}
 
 
 def traffic_policy(about: tuple[str, str], spec: Object, created: str) -> Object:
@@ -122,7 +141,8 @@ def upstream_policy(service: str, spec: Object, created: str = "2026-01-01T00:00
 
 
 SERVICES = st.sampled_from(["s1", "s2"])
-STREAMS = st.builds(stream_route, PARENTS, SERVICES, st.integers(0, 2), NAMES)
+BACKENDS = SERVICES | st.just("b")
+STREAMS = st.builds(stream_route, PARENTS, BACKENDS, st.integers(0, 2), NAMES)
 
 EDITS: dict[str, Edit] = {
     "ListenerSet": some(
@@ -136,7 +156,7 @@ EDITS: dict[str, Edit] = {
         ),
     ),
     "GRPCRoute": some(
-        "GRPCRoute", ["g", "h"], st.builds(grpc_route, PARENTS, SERVICES, NAMES)
+        "GRPCRoute", ["g", "h"], st.builds(grpc_route, PARENTS, BACKENDS, NAMES)
     ),
     "TLSRoute": some("TLSRoute", ["t", "u"], STREAMS),
     "TCPRoute": some("TCPRoute", ["t", "u"], STREAMS),
@@ -210,6 +230,24 @@ EDITS: dict[str, Edit] = {
                 ]
             ),
             CREATED,
+        ),
+    ),
+    "XBackend": some(
+        "XBackend",
+        ["b"],
+        st.builds(
+            x_backend,
+            st.sampled_from(
+                [
+                    PODS,
+                    {**PODS, "protocol": "H2C"},
+                    {**PODS, "sessionPersistence": {"cookie": {"name": "s"}}},
+                    {**PODS, "tls": {"mode": "ServerOnly", "validation": VALIDATION}},
+                    {**PODS, "endpointSelector": {}},
+                    {"type": "ExternalHostname", "externalHostname": {"hostname": "b.example"}},
+                ]
+            ),
+            st.sampled_from(["u", "v"]),
         ),
     ),
     "XTelemetryPolicy": some(

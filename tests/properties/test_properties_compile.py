@@ -65,7 +65,7 @@ def route(
     gateways: tuple[str, ...] = ("gw",),
     scope: str = "None",
 ) -> Object:
-    backend = {"name": service, "namespace": namespace, "port": 80}
+    backend = {**every_kind.reference(service), "namespace": namespace}
     rule: Object = {"matches": [{"path": {"value": path}}], "backendRefs": [backend]}
     if guarded:
         reference = {"group": "gateway.nginx.org", "kind": "AuthenticationFilter", "name": "auth"}
@@ -105,7 +105,7 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
             route,
             st.lists(HOSTS, max_size=2, unique=True),
             st.sampled_from(["/", "/p", "/p/q"]),
-            st.sampled_from(["s1", "s2"]),
+            st.sampled_from(["s1", "s2", "b"]),
             st.sampled_from(NAMESPACES),
             st.booleans(),
             st.sampled_from([("gw",), ("gw", "other"), ("other",), ()]),
@@ -135,8 +135,8 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
     "ReferenceGrant": st.tuples(
         st.tuples(st.just("ReferenceGrant"), st.sampled_from(NAMESPACES), st.just("g")),
         st.none()
-        | st.sampled_from(NAMESPACES).map(
-            lambda ns: {
+        | st.builds(
+            lambda ns, to: {
                 "spec": {
                     "from": [
                         {
@@ -145,9 +145,16 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
                             "namespace": ns,
                         }
                     ],
-                    "to": [{"group": "", "kind": "Service"}],
+                    "to": [to],
                 }
-            }
+            },
+            st.sampled_from(NAMESPACES),
+            st.sampled_from(
+                [
+                    {"group": "", "kind": "Service"},
+                    {"group": every_kind.EXPERIMENTS, "kind": "XBackend"},
+                ]
+            ),
         ),
     ),
     "HTTPRoute malformed": st.tuples(
@@ -185,7 +192,10 @@ def everything(engine: Engine) -> tuple[Any, Any]:
         statuses = ask.map(combined.desired_status, ask(combined.status_subjects))
         serving = ask.map(combined.gateways_of_attached, ask(combined.status_subjects))
         records = ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED))
-        return gateways, (statuses, serving, records)
+        written = [
+            ask.map(owned.desired, ask.read(owned.owners)) for _, owned in combined.KINDS.owned
+        ]
+        return gateways, (statuses, serving, records, *written)
 
 
 def referring(engine: Engine) -> list[tuple[Key, tuple[Key, ...], list[Key]]]:

@@ -115,6 +115,13 @@ _BOTH = {
     ),
     "header 'x_y'": ("session header beside a match",),
     "rules[0].retry.attempts": ("retry: many",),
+    "spec.externalHostname.hostname": (
+        "XBackend host: local",
+        "XBackend host: short address",
+        "XBackend host: cloud",
+        "XBackend host: Service",
+    ),
+    "spec.sessionPersistence.header.name": ("XBackend session header: host",),
     "rules[0].backendRefs[15]": ("weights: sixteen and a missing Service",),
     "rules[0].backendRefs[0]": (
         "udp: weight",
@@ -303,6 +310,7 @@ _NGINX = {
         "session header: dollar sign",
         "session header: tilde",
         "session header: several backends",
+        "XBackend session header: dot",
         "grpc: session",
     ),
     "method CONNECT": ("method: CONNECT",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,6 +155,30 @@ def backend_tls(**validation: Any) -> list[Object]:
     return [*route(), {"kind": "BackendTLSPolicy", "spec": spec}]
 
 
+def x_backend(**spec: Any) -> list[Object]:
+    """Return a route to an XBackend with an endpoint."""
+    group, uid = "gateway.networking.x-k8s.io", "uid-of-x"
+    selector = {"type": "EndpointSelector", "endpointSelector": {"matchLabels": {"a": "b"}}}
+    service = f"xbackend-{hashlib.sha256(uid.encode()).hexdigest()[:20]}"
+    return [
+        *route({"backendRefs": [{"group": group, "kind": "XBackend", "name": "x"}]}),
+        {
+            "apiVersion": f"{group}/v1alpha1",
+            "kind": "XBackend",
+            "name": "x",
+            "metadata": {"uid": uid},
+            "spec": {**selector, "port": {"number": 9000}, **spec},
+        },
+        {
+            "kind": "EndpointSlice",
+            "name": f"{service}-1",
+            "addressType": "IPv4",
+            "ports": [{"port": 9000}],
+            "endpoints": [{"addresses": ["10.0.0.1"]}],
+        },
+    ]
+
+
 def cors(**spec: Any) -> list[Object]:
     return filtered("CORS", {"allowOrigins": ["https://a.example"], **spec})
 
@@ -226,7 +251,8 @@ def services(namespace: str) -> Iterator[Object]:
 
 def completed(raw: Object, namespace: str) -> Object:
     kind = raw["kind"]
-    raw["metadata"] = {"name": raw.pop("name", "r"), "namespace": namespace}
+    own = {"name": raw.pop("name", "r"), "namespace": namespace}
+    raw["metadata"] = own | raw.pop("metadata", {})
     if kind == "EndpointSlice":
         raw["apiVersion"] = "discovery.k8s.io/v1"
         service = raw["metadata"]["name"].rpartition("-")[0]

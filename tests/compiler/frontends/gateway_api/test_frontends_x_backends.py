@@ -10,6 +10,7 @@ from fakes.x_backend_world import (
     BACKEND,
     GROUP,
     HOST,
+    LISTENERS,
     NAME_SERVERS,
     PARENTS,
     REFERENCE,
@@ -23,6 +24,10 @@ from fakes.x_backend_world import (
     route_to,
 )
 from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api.backend_problems import (
+    backend_problem_key,
+    backend_problems,
+)
 from gatehouse.compiler.frontends.gateway_api.status.types import PolicyStatus
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import object_of
@@ -328,3 +333,37 @@ def test_backend_of_another_controller_is_left_alone() -> None:
     world.put(("GatewayClass", "", "c"), {"controllerName": "example.com/other"})
     assert world.status() == []
     assert world.service() is None
+
+
+def test_labels_that_select_no_ready_pod_are_named_by_the_route() -> None:
+    world = XBackendWorld()
+
+    def problem() -> str:
+        with world.engine.compile() as ask:
+            ((_, cluster), known), *_ = ask(backend_problems, GATEWAY).items()
+        assert known.backend == BACKEND
+        world.engine.commit({backend_problem_key(GATEWAY, cluster): known.text})
+        return known.text
+
+    assert problem() == "XBackend n/b port 8080: no Pod has the labels"
+    assert world.resolved() == f"{RESOLVED}; XBackend n/b port 8080: no Pod has the labels"
+    world.serve("10.0.0.1", ready=False)
+    assert problem() == "XBackend n/b port 8080: none of its endpoints is ready"
+    world.serve("10.0.0.1")
+    with world.engine.compile() as ask:
+        assert not ask(backend_problems, GATEWAY)
+
+
+def test_gateways_of_both_classes_have_an_entry_each() -> None:
+    world = XBackendWorld()
+    world.put(("GatewayClass", "", "d"), {"controllerName": gateway_api.NGINX})
+    world.put(("Gateway", "n", "second"), {"gatewayClassName": "d", "listeners": LISTENERS})
+    both = {"parentRefs": [{"name": "gw"}, {"name": "second"}]}
+    world.put(ROUTE, {**route_to(), **both})
+    with world.engine.compile() as ask:
+        status = ask(gateway_api.gateway_api_status, BACKEND)
+    assert isinstance(status, PolicyStatus)
+    assert [(entry.ancestor[2], entry.controller) for entry in status.ancestors] == [
+        ("gw", gateway_api.ENVOY),
+        ("second", gateway_api.NGINX),
+    ]

@@ -60,16 +60,7 @@ def merge_gateway_api_status(
                 return None
             desired_status = {"parents": parents}
         case PolicyStatus():
-            own = [
-                _OwnEntry(
-                    e.controller, {"ancestorRef": _reference(e.ancestor, e.group)}, e.conditions
-                )
-                for e in desired.ancestors
-            ]
-            present = before.get("ancestors") or ()
-            others = sum(entry.get("controllerName") not in CONTROLLERS for entry in present)
-            # The API server rejects a status with more entries.
-            ancestors = _entries(present, own[: max(MAX_ANCESTORS - others, 0)], now)
+            ancestors = _ancestors(before, desired, now)
             if not ancestors and not before:
                 return None
             desired_status = {"ancestors": ancestors}
@@ -78,6 +69,17 @@ def merge_gateway_api_status(
             desired_status = {"controllers": _entries(before.get("controllers"), own, now)}
     merged = {**before, **desired_status}
     return None if merged == before else merged
+
+
+def _ancestors(before: Object, desired: PolicyStatus, now: str) -> list[Object]:
+    """Return the entries of a policy. The API server rejects a status with more than the limit."""
+    present = before.get("ancestors") or ()
+    others = sum(entry.get("controllerName") not in CONTROLLERS for entry in present)
+    own = [
+        _OwnEntry(e.controller, {"ancestorRef": _reference(e.ancestor, e.group)}, e.conditions)
+        for e in desired.ancestors[: max(MAX_ANCESTORS - others, 0)]
+    ]
+    return _entries(present, own, now)
 
 
 def merge_conditions(

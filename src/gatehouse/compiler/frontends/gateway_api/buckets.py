@@ -93,10 +93,10 @@ def of_policy(value: Any) -> Iterable[Key]:
     if isinstance(value, nginx_gateway.RateLimitPolicy | nginx_gateway.UpstreamSettingsPolicy):
         yield CLAIMS_KEY
         yield policies_with_claims(value.metadata.namespace)
-    namespace, kind = value.metadata.namespace, type(value).__name__
+    namespace = value.metadata.namespace
     if isinstance(value, nginx_gateway.AttachedPolicy):
         for target in value.targets:
-            yield policies_by_target(kind, (target.kind, namespace, target.name))
+            yield policies_by_target((target.kind, namespace, target.name))
     if isinstance(value, telemetry.XTelemetryPolicy):
         tracing = value.spec.tracing
         if tracing is not None and tracing.provider is not None:

@@ -301,9 +301,9 @@ def authenticated_routes_by_service(namespace: str, service: str) -> Key:
     return ("@authenticated", namespace, service)
 
 
-def policies_by_target(kind: str, target: Key) -> Key:
-    """Return the bucket of the policies of a kind that target an object."""
-    return ("@extensions", kind, *target)
+def policies_by_target(target: Key) -> Key:
+    """Return the bucket of the policies of all kinds that target an object."""
+    return ("@extensions", *target)
 
 
 def policies_by_collector(namespace: str, service: str) -> Key:

@@ -43,9 +43,13 @@ AFFECTED = {
 }
 """Reasons of findings about the target of a policy, by policy kind."""
 
+_NO_SETTINGS, _NO_UPSTREAM_POLICY = ir.Settings(), UpstreamPolicy(ir.UpstreamSettings(), False)
+
 
 def own_settings(ask: Ask, gateway: Key, target: Key) -> ir.Settings:
     """Return the settings of the policies that target a Gateway, or a route at a Gateway."""
+    if target != gateway and not ask.read(policies_by_target(target)):
+        return _NO_SETTINGS
     client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
     for key in _accepted(ask, gateway, target, "ClientSettingsPolicy"):
         client = merge_defaults(client, policy_settings(ask, gateway, key))
@@ -69,7 +73,7 @@ def _tracing(ask: Ask, gateway: Key, target: Key) -> Tracing | None:
 
 
 def _accepted(ask: Ask, gateway: Key, target: Key, kind: str) -> tuple[Key, ...]:
-    if not ask.read(policies_by_target(kind, target)):
+    if not ask.read(policies_by_target(target)):
         # Most objects have no policy. A query for each of them would cost memory.
         return ()
     return ask(accepted_policies, gateway, kind, target)
@@ -107,6 +111,8 @@ def merge_defaults(outer: T, inner: T) -> T:
 
 def upstream_policy(ask: Ask, gateway: Key, service: Key) -> UpstreamPolicy:
     """Return the effective settings of the clusters of a Service at a Gateway."""
+    if not ask.read(policies_by_target(service)):
+        return _NO_UPSTREAM_POLICY
     settings, service_address = ir.UpstreamSettings(), False
     for key in _accepted(ask, gateway, service, "UpstreamSettingsPolicy"):
         policy: UpstreamPolicy = policy_settings(ask, gateway, key)
@@ -134,7 +140,8 @@ def common_session(ask: Ask, gateway: Key, services: Iterable[Key]) -> BackendTr
     It applies to all of them equally (GEP-1619, traffic splitting). Of several the oldest, then the
     first by name.
     """
-    policies = (backend_traffic(ask, gateway, service) for service in services)
+    targeted = [service for service in services if ask.read(policies_by_target(service))]
+    policies = [backend_traffic(ask, gateway, service) for service in targeted]
     sessions = [policy for policy in policies if policy is not None and policy.session is not None]
     if not sessions:
         return None

@@ -95,9 +95,10 @@ def policy_rejection(ask: Ask, gateway: Key, key: Key) -> Finding | None:
     for target in ask.read(key).targets:
         if target.kind == "Gateway" and target.name != gateway[2]:
             continue
-        for rival in ask.read(policies_by_target(key[0], (target.kind, key[1], target.name))):
+        for rival in ask.read(policies_by_target((target.kind, key[1], target.name))):
             if (
-                age_of(ask, rival) >= age_of(ask, key)
+                rival[0] != key[0]
+                or age_of(ask, rival) >= age_of(ask, key)
                 or ask(policy_rejection, gateway, rival) is not None
             ):
                 continue
@@ -114,7 +115,7 @@ def policy_rejection(ask: Ask, gateway: Key, key: Key) -> Finding | None:
 
 def telemetry_at(ask: Ask, gateway: Key) -> Key | None:
     """Return the XTelemetryPolicy that a Gateway follows instead of its parameters."""
-    if not ask.read(policies_by_target(TELEMETRY_KIND, gateway)):
+    if not any(key[0] == TELEMETRY_KIND for key in ask.read(policies_by_target(gateway))):
         return None
     for key in ask(accepted_policies, gateway, TELEMETRY_KIND, gateway):
         if _telemetry(policy_settings(ask, gateway, key)).mode != telemetry.DEFAULT:
@@ -176,8 +177,11 @@ def _without_exporter(ask: Ask, gateway: Key) -> str:
 
 def accepted_policies(ask: Ask, gateway: Key, kind: str, target: Key) -> tuple[Key, ...]:
     """Return the policies of a kind that a Gateway accepts for a target, oldest first."""
-    known = ask.read(policies_by_target(kind, target))
-    accepted = [key for key in known if ask(policy_rejection, gateway, key) is None]
+    accepted = [
+        key
+        for key in ask.read(policies_by_target(target))
+        if key[0] == kind and ask(policy_rejection, gateway, key) is None
+    ]
     return tuple(sorted(accepted, key=lambda key: age_of(ask, key)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gatehouse.apis import routes as api
-from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE, ClusterKey
+from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE, X_BACKEND, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     backend_traffic_policies,
@@ -186,12 +186,15 @@ def _persistence(
     name = f"{key}/{where}"
     if rule.session_persistence is not None:
         return retries.persistence(rule.session_persistence, name)
-    of_backend = backend_sessions.rule_persistence(ask, key, rule)
-    if of_backend is not None:
-        return of_backend
-    services = dict.fromkeys(
-        (SERVICE, entry.namespace, entry.service) for entry in backends if entry.kind == SERVICE
-    )
+    if backends and backends[0].kind == X_BACKEND:
+        own = backend_sessions.rule_persistence(ask, key, rule)
+        if own is not None:
+            return own
+    services = {
+        (SERVICE, entry.namespace, entry.service): None
+        for entry in backends
+        if entry.kind == SERVICE
+    }
     policy = effective.common_session(ask, gateway, services)
     if policy is None or policy.session is None:
         return None

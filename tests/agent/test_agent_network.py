@@ -15,9 +15,11 @@ from fakes.faulty_proxy import FaultyProxy, cutting_proxy
 from fakes.load import Load
 from fakes.loopback import free_port
 from fakes.nginx_agent import get, master_pid, running
-from gatehouse.agent.nginx import mpi_client
+from gatehouse.agent.nginx import main, mpi_client
+from gatehouse.agent.nginx.file_fetcher import MAX_SMALL_IN_FLIGHT, SMALL_BYTES
 from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.dataplane.file_set import FileSet
+from gatehouse.transports.mpi.services import MpiServices
 
 __all__ = ["fetched"]
 
@@ -31,7 +33,9 @@ async def network(control_plane: ControlPlane) -> AsyncIterator[FaultyProxy]:
 
 
 KINDS = pytest.mark.parametrize(
-    "sizes", [[30_000] * 40, [3 << 20]], ids=["GetFile", "GetFileStream"]
+    "sizes",
+    [[4_000] * 200, [30_000] * 40, [3 << 20]],
+    ids=["GetFiles", "GetFile", "GetFileStream"],
 )
 
 
@@ -60,7 +64,8 @@ async def test_fetch_continues_after_connection_is_cut(
         assert master_pid(tmp_path) == master
         if len(sizes) > 1:
             # Only files in flight when the connection was cut are requested twice.
-            assert fetched.total() <= len(sizes) + 2 + 8
+            in_flight = MAX_SMALL_IN_FLIGHT // 4 if sizes[0] <= SMALL_BYTES else 8
+            assert fetched.total() <= len(sizes) + 2 + in_flight
             assert max(fetched.values()) == 2
 
 
@@ -148,3 +153,18 @@ async def test_newest_version_follows_a_slow_apply(
             await load.flows()
             assert set(load.answered) <= {"one", "slow", "v19"}
         assert not load.failed
+
+
+async def test_files_are_fetched_one_by_one_from_other_control_planes(
+    fetched: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These have no RPC for several files, such as control planes of earlier versions."""
+    handlers, port = MpiServices.handlers, free_port()
+    monkeypatch.setattr(MpiServices, "handlers", lambda services: handlers(services)[:2])
+    files = noise([100] * 100)
+    async with ControlPlane(tmp_path / "other") as plane:
+        agent = main.options_from_environment(plane.environment(tmp_path))
+        async with running(agent):
+            await plane.programmed(answering(port, "one", *files))
+            assert await get(port) == (200, "one")
+    assert [fetched[file.path] for file in files] == [1] * 100

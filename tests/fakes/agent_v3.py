@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from gatehouse.wire.gatehouse.v1 import batches_pb2
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
 
@@ -51,6 +52,14 @@ class Claimant:
         reply = await self._call(path, request, files_pb2.GetFileResponse)
         contents: bytes = reply.contents.contents
         return contents
+
+    async def files(self, *digests: str) -> list[bytes]:
+        """Fetch the first of some files in one message, as agents of Gatehouse do."""
+        metas = (files_pb2.FileMeta(name=f"/{digest}", hash=digest) for digest in digests)
+        request = batches_pb2.GetFilesRequest(file_metas=metas)
+        path = "/gatehouse.v1.FileService/GetFiles"
+        reply = await self._call(path, request, batches_pb2.GetFilesResponse)
+        return list(reply.contents)
 
     async def streamed(self, digest: str) -> None:
         """Fetch a file in pieces."""

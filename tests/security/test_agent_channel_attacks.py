@@ -256,7 +256,12 @@ async def test_slow_reader_makes_the_control_plane_store_one_message(
         assert resident_bytes() - before < 30 << 20
 
 
-async def test_unread_files_of_one_agent_take_bounded_memory(control_plane: ControlPlane) -> None:
+@pytest.mark.parametrize(
+    "path", ["/mpi.v1.FileService/GetFile", "/gatehouse.v1.FileService/GetFiles"]
+)
+async def test_unread_files_of_one_agent_take_bounded_memory(
+    control_plane: ControlPlane, path: str
+) -> None:
     """An agent with a valid token that requests one large file many times and reads nothing: the
     control plane holds a few copies, and another agent gets its files."""
     large = File.make("gatehouse/large.conf", b"x" * (1 << 20))
@@ -265,7 +270,7 @@ async def test_unread_files_of_one_agent_take_bounded_memory(control_plane: Cont
     async with Raw.connected(control_plane) as raw:
         before = resident_bytes()
         for _ in range(90):
-            raw.call("/mpi.v1.FileService/GetFile", request.SerializeToString())
+            raw.call(path, request.SerializeToString())
         memory: list[int] = []
         async with claimant(
             control_plane.port, control_plane.cert, "control.plane", "good:pod-2"

@@ -299,6 +299,7 @@ LIMIT_OF_RPC = {
     "/f5.nginx.agent.sdk.Commander/Upload": REQUESTS,
     "/f5.nginx.agent.sdk.MetricsService/Stream": REQUESTS,
     "/f5.nginx.agent.sdk.MetricsService/StreamEvents": REQUESTS,
+    "/gatehouse.v1.FileService/GetFiles": REQUESTS,
     "/mpi.v1.CommandService/CreateConnection": CALLS,
     "/mpi.v1.CommandService/Subscribe": REQUESTS,
     "/mpi.v1.CommandService/UpdateDataPlaneHealth": CALLS,

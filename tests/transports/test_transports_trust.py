@@ -66,11 +66,13 @@ async def test_file_of_another_gateway_is_denied(
             await agent.file(KEY)
         with refused(grpc.StatusCode.NOT_FOUND, ": no file with this hash"):
             await agent.streamed(KEY)
-    await reported(trespasses, 2)
+        with refused(grpc.StatusCode.NOT_FOUND, ": no file with this hash"):
+            await agent.files(KEY)
+    await reported(trespasses, 3)
     assert {(trespass.what, trespass.gateway) for trespass in trespasses} == {
         ("asked for a file", OTHER)
     }
-    assert len(trespasses) == 2
+    assert len(trespasses) == 3
 
 
 async def test_file_access_depends_on_hash_not_on_name(

@@ -5,9 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -19,25 +29,30 @@ from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.wire.gatehouse.v1 import batches_pb2
 from gatehouse.wire.mpi.v1 import files_pb2
+
+_T = TypeVar("_T")
 
 PARALLEL_LARGE = 4
 
 SMALL_BYTES = 4 << 10
-"""Size in bytes up to which a file is small. Small files are fetched beside the others."""
+"""Size in bytes up to which a file is small. Small files are fetched together, beside the others.
+"""
+
+BATCH_KIB = 64
+"""Total size in KiB of the small files that are fetched with one call. Each counts as 1 KiB at
+least.
+"""
 
 SMALL_IN_FLIGHT = 64
-"""Total size in KiB of the small files that are fetched at one time at first. Each counts as 1 KiB
-at least.
-"""
+"""Total size in KiB of the small files that are fetched at one time at first."""
 
 MAX_SMALL_IN_FLIGHT = 512
-"""Limit to which that total grows, by each file that arrives quickly. A control plane of Gatehouse
-handles 100 calls of a connection at a time; others wait in the agent.
-"""
+"""Limit to which that total grows, by each batch that arrives quickly."""
 
 QUICK_SECONDS = 5.0
-"""Time in seconds in which a small file arrives quickly. A busy control plane takes a second for a
+"""Time in seconds in which a batch arrives quickly. A busy control plane takes a second for a
 response. On a slow link the limit grows by at most what arrives in this time.
 """
 
@@ -74,10 +89,9 @@ class _InFlight:
         self._turn = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def hold(self, size: int) -> AsyncIterator[None]:
-        """Wait until a file of `size` bytes may be fetched."""
-        taken = max(1, math.ceil(size / 1024))
-        # Two files with a part of what they need would wait for each other.
+    async def hold(self, taken: int) -> AsyncIterator[None]:
+        """Wait until files of `taken` KiB may be fetched."""
+        # Two batches with a part of what they need would wait for each other.
         async with self._turn:
             for _ in range(taken):
                 await self._free.acquire()
@@ -111,25 +125,51 @@ class FileFetcher:
 
     async def fetch(self, entries: Sequence[ManifestEntry], correlation: str) -> None:
         """Fetch every entry. Raises :class:`ApplyError` naming the first that failed."""
-        large, small = asyncio.Semaphore(PARALLEL_LARGE), self._small
+        small = [entry for entry in entries if entry.size <= SMALL_BYTES]
+        others = [entry for entry in entries if entry.size > SMALL_BYTES]
+        large = asyncio.Semaphore(PARALLEL_LARGE)
 
-        async def fetch_one(entry: ManifestEntry) -> None:
-            async with small.hold(entry.size) if entry.size <= SMALL_BYTES else large:
-                content = await self._fetch_with_retry(entry, correlation)
-            await asyncio.to_thread(self._revisions.put, entry, content)
+        async def fetch_large(entry: ManifestEntry) -> None:
+            async with large:
+                await self._fetch_one(entry, correlation)
 
-        tasks = [asyncio.ensure_future(fetch_one(entry)) for entry in entries]
+        async def fetch_batch(batch: list[ManifestEntry]) -> None:
+            async with self._small.hold(sum(map(_kib, batch))):
+                await self._fetch_batch(batch, correlation)
+
         try:
-            await asyncio.gather(*tasks)
+            await _all([*map(fetch_batch, _batches(small)), *map(fetch_large, others)])
         except BaseException:
             # The link may be a slower one now.
             self._small = _InFlight()
             raise
-        finally:
-            for task in tasks:
-                task.cancel()
 
-    async def _fetch_with_retry(self, entry: ManifestEntry, correlation: str) -> bytes:
+    async def _fetch_batch(self, batch: Sequence[ManifestEntry], correlation: str) -> None:
+        """Fetch entries together, or one by one from a control plane that does not serve that."""
+        while len(batch) > 1:
+            get = functools.partial(_get_first, batch=batch, correlation=correlation)
+            contents = await self._with_retry(batch[0], get)
+            if not contents:
+                break
+            received, batch = batch[: len(contents)], batch[len(contents) :]
+            await asyncio.to_thread(self._store, received, contents)
+        await _all([self._fetch_one(entry, correlation) for entry in batch])
+
+    async def _fetch_one(self, entry: ManifestEntry, correlation: str) -> None:
+        get = functools.partial(_get, entry=entry, correlation=correlation)
+        await asyncio.to_thread(self._revisions.put, entry, await self._with_retry(entry, get))
+
+    def _store(self, entries: Sequence[ManifestEntry], contents: Sequence[bytes]) -> None:
+        for entry, content in zip(entries, contents, strict=True):
+            self._revisions.put(entry, content)
+
+    async def _with_retry(
+        self, entry: ManifestEntry, call: Callable[[MPIClient], Awaitable[_T]]
+    ) -> _T:
+        """Return the result of a call, repeated after errors of the connection.
+
+        Raises :class:`ApplyError` naming `entry`.
+        """
         reason = "not connected"
         for attempt in range(_ATTEMPTS):
             if attempt:
@@ -138,7 +178,7 @@ class FileFetcher:
             if connection is None:
                 continue
             try:
-                return await _get(connection, entry, correlation)
+                return await call(connection)
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
                 if error.code() in _FINAL:
@@ -149,16 +189,62 @@ class FileFetcher:
         raise ApplyError(f"{entry.path} could not be fetched: {reason}")
 
 
+def _kib(entry: ManifestEntry) -> int:
+    return max(1, math.ceil(entry.size / 1024))
+
+
+def _batches(entries: Iterable[ManifestEntry]) -> Iterator[list[ManifestEntry]]:
+    """Yield the entries in batches of at most :data:`BATCH_KIB`."""
+    batch, size = list[ManifestEntry](), 0
+    for entry in entries:
+        size += _kib(entry)
+        if batch and size > BATCH_KIB:
+            yield batch
+            batch, size = [], _kib(entry)
+        batch.append(entry)
+    if batch:
+        yield batch
+
+
+async def _all(calls: Iterable[Coroutine[None, None, None]]) -> None:
+    """Await all calls. Cancel the others if one fails."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _get_first(
+    connection: MPIClient, batch: Sequence[ManifestEntry], correlation: str
+) -> Sequence[bytes]:
+    """Download the first entries of a batch, as many as the control plane sends at once.
+
+    Return nothing if it does not serve batches.
+    """
+    if not connection.serves_batches:
+        return ()
+    request = batches_pb2.GetFilesRequest(
+        message_meta=instance_info.message_metadata(correlation),
+        file_metas=map(_file_meta, batch),
+    )
+    return (await connection.get_files(request))[: len(batch)]
+
+
 async def _get(connection: MPIClient, entry: ManifestEntry, correlation: str) -> bytes:
     request = files_pb2.GetFileRequest(
-        message_meta=instance_info.message_metadata(correlation),
-        file_meta=files_pb2.FileMeta(
-            name=f"{CONFIG_DIR}/{entry.path}",
-            hash=base64.b64encode(bytes.fromhex(entry.digest)).decode(),
-            permissions="0600" if entry.secret else "0644",
-            size=entry.size,
-        ),
+        message_meta=instance_info.message_metadata(correlation), file_meta=_file_meta(entry)
     )
     if entry.size <= MAX_UNARY_BYTES:
         return await connection.get_file(request)
     return await connection.get_file_stream(request)
+
+
+def _file_meta(entry: ManifestEntry) -> files_pb2.FileMeta:
+    return files_pb2.FileMeta(
+        name=f"{CONFIG_DIR}/{entry.path}",
+        hash=base64.b64encode(bytes.fromhex(entry.digest)).decode(),
+        permissions="0600" if entry.secret else "0644",
+        size=entry.size,
+    )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Iterator, Sequence
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from gatehouse.agent.channel import Token, open_channel
 from gatehouse.agent.options import AgentOptions
 from gatehouse.runtime.time_limits import scaled
+from gatehouse.wire.gatehouse.v1 import batches_pb2
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
 UNARY_SECONDS = scaled(10.0)
@@ -50,6 +52,8 @@ class MPIClient:
         self._labels = tuple((key.lower(), value) for key, value in options.labels.items())
         self._resource_id = resource_id
         self._channel = open_channel(options)
+        self.serves_batches = True
+        """False once the control plane has responded that it does not have :meth:`get_files`."""
 
     async def close(self) -> None:
         """Close the channel and end its calls."""
@@ -103,6 +107,20 @@ class MPIClient:
             "/mpi.v1.FileService/GetFile", request, files_pb2.GetFileResponse, DOWNLOAD_SECONDS
         )
         return response.contents.contents
+
+    async def get_files(self, request: batches_pb2.GetFilesRequest) -> Sequence[bytes]:
+        """Download the first files of a request in one message; none if :attr:`serves_batches`
+        becomes false."""
+        path, response = "/gatehouse.v1.FileService/GetFiles", batches_pb2.GetFilesResponse
+        try:
+            message = await self._unary(path, request, response, DOWNLOAD_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            if error.code() != grpc.StatusCode.UNIMPLEMENTED:
+                raise
+            self.serves_batches = False
+            return ()
+        contents: Sequence[bytes] = message.contents
+        return contents
 
     async def get_file_stream(self, request: files_pb2.GetFileRequest) -> bytes:
         """Download a file in chunks, joined in the order of their IDs."""

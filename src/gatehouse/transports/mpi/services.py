@@ -1,8 +1,12 @@
-"""The RPCs of the two MPI services; they pass messages between the wire and the fleet."""
+"""The RPCs of the two MPI services and of their extension by Gatehouse.
+
+They pass messages between the wire and the fleet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -25,13 +29,17 @@ from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.mpi import messages
+from gatehouse.wire.gatehouse.v1 import batches_pb2
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 log = structlog.get_logger("gatehouse.mpi")
 
+MAX_BATCH_FILES = 256
+"""Maximum number of files in one response. Finding them takes a few milliseconds."""
+
 
 class MpiServices:
-    """CommandService and FileService of package ``mpi.v1``."""
+    """CommandService and FileService of package ``mpi.v1``, FileService of ``gatehouse.v1``."""
 
     def __init__(self, fleet: AgentFleet, callers: CallAuthorizer, config_dir: str) -> None:
         self._fleet = fleet
@@ -40,7 +48,7 @@ class MpiServices:
         self._downloads = downloads.DownloadLimiter()
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Return the handlers of both services."""
+        """Return the handlers of all services."""
         command: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "CreateConnection": self._unary(
                 self._create_connection, command_pb2.CreateConnectionRequest
@@ -67,9 +75,13 @@ class MpiServices:
                 response_serializer=files_pb2.UpdateFileResponse.SerializeToString,
             ),
         }
+        batch = {
+            "GetFiles": self._unary(self._get_files, batches_pb2.GetFilesRequest, counted=False)
+        }
         return [
             grpc.method_handlers_generic_handler("mpi.v1.CommandService", command),
             grpc.method_handlers_generic_handler("mpi.v1.FileService", file),
+            grpc.method_handlers_generic_handler("gatehouse.v1.FileService", batch),
         ]
 
     def _unary(
@@ -205,8 +217,13 @@ class MpiServices:
         return files_pb2.UpdateOverviewResponse()
 
     async def _file(
-        self, identity: Identity, request: files_pb2.GetFileRequest, context: CallContext
+        self,
+        identity: Identity,
+        request: files_pb2.GetFileRequest,
+        context: CallContext,
+        size: int | None = None,
     ) -> File:
+        """Return a file that may be sent now. ``size``: bytes of the message; None: `request`'s."""
         digest = request.file_meta.hash
         file = self._fleet.find(identity, digest) or self._main_file(identity, request)
         if file is None:
@@ -217,15 +234,22 @@ class MpiServices:
                 lambda: self._fleet.owner_of(lambda publication: publication.find(digest)),
                 f"{request.file_meta.name[:MAX_TEXT_CHARACTERS]}: no file with this hash",
             )
-        try:
-            published = self._fleet.fetch_units(identity)
-            size = len(file.content) + request.ByteSize()
-            self._callers.count_request(identity, size, published)
-        except MessageRefused as refused:
-            await self._callers.abort_refused(context, identity, refused)
+        await self._count_file(
+            identity, file, context, request.ByteSize() if size is None else size
+        )
         if len(file.content) > downloads.SMALL_DOWNLOAD_BYTES:
             await self._downloads.admit(identity, context)
         return file
+
+    async def _count_file(
+        self, identity: Identity, file: File, context: CallContext, more: int = 0
+    ) -> None:
+        """Count a fetched file and ``more`` bytes. Abort the call beyond the limit."""
+        try:
+            published = self._fleet.fetch_units(identity)
+            self._callers.count_request(identity, len(file.content) + more, published)
+        except MessageRefused as refused:
+            await self._callers.abort_refused(context, identity, refused)
 
     def _main_file(self, identity: Identity, request: files_pb2.GetFileRequest) -> File | None:
         """Return the main file of the caller's current request if its digest is requested, else
@@ -238,6 +262,25 @@ class MpiServices:
         self, identity: Identity, request: files_pb2.GetFileRequest, context: CallContext
     ) -> bytes:
         return messages.file_response(await self._file(identity, request, context))
+
+    async def _get_files(
+        self, identity: Identity, request: batches_pb2.GetFilesRequest, context: CallContext
+    ) -> batches_pb2.GetFilesResponse:
+        """Respond with the first file as :meth:`_get_file` does, and with small ones after it."""
+        metas = islice(request.file_metas, MAX_BATCH_FILES)
+        first = files_pb2.GetFileRequest(
+            message_meta=request.message_meta, file_meta=next(metas, None)
+        )
+        contents = [(await self._file(identity, first, context, request.ByteSize())).content]
+        size = len(contents[0])
+        for meta in metas:
+            file = self._fleet.find(identity, meta.hash)
+            size += len(file.content) if file is not None else 0
+            if file is None or size > downloads.SMALL_DOWNLOAD_BYTES:
+                break
+            await self._count_file(identity, file, context)
+            contents.append(file.content)
+        return batches_pb2.GetFilesResponse(contents=contents)
 
     async def _get_file_stream(
         self, message: bytes, context: CallContext

@@ -311,6 +311,34 @@ async def test_invalid_configuration_changes_nothing(
     assert await connector.exchange() == b"hello"
 
 
+@pytest.mark.parametrize(
+    ("part", "content"), [("certificate", None), ("certificate", "no certificate"), ("key", None)]
+)
+async def test_client_certificate_that_cannot_be_loaded_is_named(
+    connector: ConnectorProcess, authority: Authority, part: str, content: str | None
+) -> None:
+    files = dict(zip(("certificate", "key"), authority.issue("gateway"), strict=True))
+    files[part].unlink()
+    if content is not None:
+        files[part].write_text(content)
+    paths = {name: str(path) for name, path in files.items()}
+    bad = connector.configuration(connector_to(1, authority, **paths))
+    assert f"cluster c-shop-app-443: {paths[part]}: " in await connector.serve(bad)
+
+
+async def test_new_content_of_a_ca_file_applies_to_next_connection(
+    connector: ConnectorProcess, endpoints: Make, authority: Authority, tmp_path: Path
+) -> None:
+    endpoint, trusted = endpoints(), authority.file.read_bytes()
+    for content, response in (
+        (Authority(tmp_path, "other").file.read_bytes(), b""),
+        (trusted, b"hello"),
+    ):
+        authority.file.write_bytes(content)
+        await connector.listen(connector_to(endpoint, authority))
+        assert await connector.exchange() == response
+
+
 async def test_process_exits_after_linger_time_of_last_socket(
     hasty: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:

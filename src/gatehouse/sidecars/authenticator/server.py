@@ -24,6 +24,7 @@ from gatehouse.sidecars.authenticator.provider import Provider
 from gatehouse.sidecars.authenticator.relying_party import RelyingParty
 from gatehouse.sidecars.authenticator.request import AuthRequest
 from gatehouse.sidecars.authenticator.sessions import SessionCodec
+from gatehouse.sidecars.base.context_cache import ContextCache
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
 
@@ -70,6 +71,7 @@ class AuthServer:
         self._parties: dict[str, RelyingParty | BasicAuthenticator] = {}
         self._ended_sessions: dict[tuple[str, str, str], EndedSessions] = {}
         self._removal_timers: dict[str, asyncio.TimerHandle] = {}
+        self._contexts = ContextCache()
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
 
@@ -78,7 +80,7 @@ class AuthServer:
 
         All or nothing: raises InvalidConfigError without adding any party.
         """
-        loaded = await asyncio.to_thread(_load, configurations)
+        loaded = await asyncio.to_thread(_load, configurations, self._contexts)
         desired = {loaded_config.party.name for loaded_config in loaded}
         http = await self._listen() if desired else None
         for loaded_config in loaded:
@@ -182,10 +184,10 @@ class AuthServer:
             self.idle.set()
 
 
-def _load(configurations: Sequence[Path]) -> list[_LoadedParty | _LoadedRealm]:
+def _load(configurations: Sequence[Path], cache: ContextCache) -> list[_LoadedParty | _LoadedRealm]:
     """Load parties and realms with the content of their files. Raises InvalidConfigError."""
     loaded: dict[str, _LoadedParty | _LoadedRealm] = {}
-    # Parties share contexts, because loading all system CA certificates takes milliseconds.
+    # Parties share contexts, so that their files are read once.
     contexts: dict[tuple[Path, str], ssl.SSLContext] = {}
     for configuration in configurations:
         try:
@@ -196,7 +198,8 @@ def _load(configurations: Sequence[Path]) -> list[_LoadedParty | _LoadedRealm]:
         for realm in realms:
             loaded[realm.name] = _realm(configuration, realm)
         for party in parties:
-            loaded[party.name] = _party(configuration, party, contexts)
+            loaded[party.name] = _party(configuration, party, contexts, cache)
+    cache.forget_unused()
     return list(loaded.values())
 
 
@@ -211,18 +214,31 @@ def _realm(configuration: Path, realm: Realm) -> _LoadedRealm:
 
 
 def _party(
-    configuration: Path, party: Party, contexts: dict[tuple[Path, str], ssl.SSLContext]
+    configuration: Path,
+    party: Party,
+    contexts: dict[tuple[Path, str], ssl.SSLContext],
+    cache: ContextCache,
 ) -> _LoadedParty:
     where = party.secret
+
+    def load() -> ssl.SSLContext:
+        nonlocal where
+        where = party.trust
+        context = ssl.create_default_context(cafile=str(configuration / where))
+        if party.revoked:
+            where = party.revoked
+            context.load_verify_locations(configuration / where)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        return context
+
     try:
         secret = (configuration / party.secret).read_bytes()
-        where, key = party.trust, (configuration / party.trust, party.revoked)
+        key = (configuration / party.trust, party.revoked)
         if key not in contexts:
-            contexts[key] = ssl.create_default_context(cafile=str(key[0]))
-            if party.revoked:
-                where = party.revoked
-                contexts[key].load_verify_locations(configuration / party.revoked)
-                contexts[key].verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            contents = []
+            for where in filter(None, (party.trust, party.revoked)):
+                contents.append((configuration / where).read_bytes())
+            contexts[key] = cache.get(contents, load)
         for rule in party.rules:
             for pattern in (
                 value for claim in rule.claims if claim.regex for value in claim.values

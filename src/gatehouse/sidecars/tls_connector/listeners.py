@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from gatehouse.sidecars.base.context_cache import ContextCache
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
 from gatehouse.sidecars.tls_connector import config
@@ -43,6 +44,7 @@ class Listeners:
         self._linger = linger
         self._failures = failures
         self._sockets: dict[str, _Socket] = {}
+        self._contexts = ContextCache()
         self._relays: set[DownstreamConnection] = set()
 
     async def serve(self, configurations: Sequence[Path]) -> None:
@@ -54,8 +56,9 @@ class Listeners:
         desired = {
             target.connector.socket: target
             for configuration in configurations
-            for target in _targets(configuration)
+            for target in _targets(configuration, self._contexts)
         }
+        self._contexts.forget_unused()
         opened: list[str] = []
         try:
             for name, target in desired.items():
@@ -138,40 +141,48 @@ class Listeners:
                 relay.abort()
 
 
-def _targets(configuration: Path) -> list[RelayTarget]:
+def _targets(configuration: Path, cache: ContextCache) -> list[RelayTarget]:
     try:
         connectors = config.read_connectors(configuration)
     except (OSError, msgspec.MsgspecError) as error:
         raise InvalidConfigError(f"{config.CONNECTORS_FILE}: {error}") from error
-    # Endpoints of one cluster share a context, because loading CA certificates takes milliseconds.
+    # Endpoints of one cluster share a context, so its files are read once.
     contexts: dict[tuple[str, str, str], ssl.SSLContext] = {}
     targets = []
     for connector in connectors:
         key = (connector.trust, connector.certificate, connector.alpn)
         if key not in contexts:
-            contexts[key] = _context(configuration, connector)
+            contexts[key] = _context(configuration, connector, cache)
         targets.append(RelayTarget(connector, contexts[key]))
     return targets
 
 
-def _context(configuration: Path, connector: Connector) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The chain is verified here, the names after the handshake.
-    context.check_hostname = False
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION
+def _context(configuration: Path, connector: Connector, cache: ContextCache) -> ssl.SSLContext:
     path = connector.trust
-    try:
-        context.load_verify_locations(configuration / connector.trust)
+
+    def load() -> ssl.SSLContext:
+        nonlocal path
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # The chain is verified here, the names after the handshake.
+        context.check_hostname = False
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        path = connector.trust
+        context.load_verify_locations(configuration / path)
         if connector.certificate:
             path = connector.certificate
-            context.load_cert_chain(
-                configuration / connector.certificate, configuration / connector.key
-            )
+            context.load_cert_chain(configuration / path, configuration / connector.key)
+        if connector.alpn:
+            context.set_alpn_protocols([connector.alpn])
+        return context
+
+    contents = [connector.alpn.encode()]
+    files = (connector.trust, connector.certificate, connector.key)
+    try:
+        for path in files if connector.certificate else files[:1]:
+            contents.append((configuration / path).read_bytes())
+        return cache.get(contents, load)
     except OSError as error:
         raise InvalidConfigError(
             f"cluster {connector.cluster}: {path}: {error.strerror}"
         ) from error
-    if connector.alpn:
-        context.set_alpn_protocols([connector.alpn])
-    return context

@@ -10,6 +10,7 @@ import pytest
 from fakes.authority import Authority
 from fakes.one_route import GATEWAY
 from fakes.x_backend_world import (
+    BACKEND,
     GROUP,
     LISTENERS,
     SELECTOR,
@@ -118,3 +119,15 @@ def test_client_certificate_of_another_namespace_needs_a_grant_to_the_backend(pa
     tls = world.cluster().tls
     assert tls is not None
     assert tls.certificate
+
+
+@pytest.mark.parametrize("spec", [None, {"port": "x"}])
+def test_backend_that_goes_or_becomes_malformed_gets_nothing(spec: Object | None) -> None:
+    world = XBackendWorld(SELECTOR | {"tls": SERVER_ONLY})
+    assert world.cluster().tls is not None
+    if spec is None:
+        world.remove(BACKEND)
+    else:
+        world.put(BACKEND, spec)
+    assert world.actions() == [ir.Respond(500)]
+    assert world.clusters == []

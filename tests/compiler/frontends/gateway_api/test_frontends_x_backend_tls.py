@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from fakes.authority import Authority
 from fakes.one_route import GATEWAY
@@ -19,6 +20,9 @@ from fakes.x_backend_world import (
     Object,
     XBackendWorld,
 )
+from gatehouse.compiler.frontends.certificate_names import validity_of
+from gatehouse.compiler.frontends.gateway_api.status.backend_status import backend_deadlines
+from gatehouse.compiler.frontends.inputs import deadline_key
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import Origin
 
@@ -131,3 +135,23 @@ def test_backend_that_goes_or_becomes_malformed_gets_nothing(spec: Object | None
         world.put(BACKEND, spec)
     assert world.actions() == [ir.Respond(500)]
     assert world.clusters == []
+
+
+def test_validity_of_a_certificate_of_another_namespace_needs_a_grant(pair: Object) -> None:
+    world = XBackendWorld(mutual(namespace="other"))
+    world.put(("Secret", "other", "pair"), {}, **pair)
+    chain = x509.load_pem_x509_certificate(base64.b64decode(pair["data"]["tls.crt"]))
+    _, ends = validity_of(chain)
+
+    def reported() -> tuple[bool, bool]:
+        """Return whether the end is a time of change, and whether a condition reports it."""
+        with world.engine.compile() as ask:
+            is_awaited = ends in backend_deadlines(ask, BACKEND)
+        return is_awaited, any(" Expired " in one for one in world.status())
+
+    world.engine.commit({deadline_key(ends): True})
+    assert reported() == (False, False)
+    source = {"group": GROUP, "kind": "XBackend", "namespace": "n"}
+    to = {"from": [source], "to": [{"group": "", "kind": "Secret"}]}
+    world.put(("ReferenceGrant", "other", "g"), to)
+    assert reported() == (True, True)

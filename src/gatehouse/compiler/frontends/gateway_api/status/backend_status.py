@@ -135,8 +135,12 @@ def _certificates(ask: Ask, key: Key) -> Iterator[Dated]:
     trust = ask(backend_tls.resolve_backend_tls, key).trust
     yield from certificates_of_policy(ask, trust, "spec.tls.validation")
     reference = backend_tls.client_reference(ask, key)
-    if reference is not None:
-        holder = (reference.namespace or key[1], reference.name)
+    if reference is None:
+        return
+    holder = (reference.namespace or key[1], reference.name)
+    # Without a grant, a condition would disclose the validity of another namespace's certificate.
+    across = Reference(resources.X_BACKENDS.group, key[0], key[1], "", "Secret", *holder)
+    if ask(permitted, across):
         own = ask(key_pair_of_secret, holder)
         yield from leaf_certificate(own, "spec.tls.clientCertificateRef")
 

@@ -121,7 +121,6 @@ _BOTH = {
         "XBackend host: cloud",
         "XBackend host: Service",
     ),
-    "spec.sessionPersistence.header.name": ("XBackend session header: host",),
     "rules[0].backendRefs[15]": ("weights: sixteen and a missing Service",),
     "rules[0].backendRefs[0]": (
         "udp: weight",
@@ -140,6 +139,7 @@ _BOTH = {
     ),
     "spec.sessionPersistence.cookie.path": ("traffic: path with semicolon",),
     "spec.sessionPersistence.header.name": (
+        "XBackend session header: host",
         "traffic: header with dot",
         "traffic: header of the connection",
     ),

@@ -36,7 +36,13 @@ BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
 PARTS = ("apiserver", "controller", "node")
-GROUPS = ["", "discovery.k8s.io", "gateway.networking.k8s.io", "gateway.nginx.org"]
+GROUPS = [
+    "",
+    "discovery.k8s.io",
+    "gateway.networking.k8s.io",
+    "gateway.networking.x-k8s.io",
+    "gateway.nginx.org",
+]
 
 WORLD = (
     """

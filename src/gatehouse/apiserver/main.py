@@ -57,7 +57,6 @@ from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.rbac import data_planes
 from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.signing_permissions import register_signing_checks
 from gatehouse.apiserver.storage import factory
 from gatehouse.apiserver.storage.entries import StorageFullError, UnavailableError
 from gatehouse.apiserver.storage.store import ObjectStore
@@ -107,7 +106,6 @@ class ApiServer:
         custom_resources.serve_crds(store, registry, admission)
         rbac.register_authorizer(store, authorizer, admission)
         _register_checks(store, authorizer, admission)
-        register_signing_checks(authorizer, admission)
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).validate
         register_type_checks(registry, admission)

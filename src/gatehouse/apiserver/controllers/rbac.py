@@ -10,6 +10,7 @@ from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.rbac import aggregation, defaults, escalation, signers
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import RBAC_GROUP
+from gatehouse.apiserver.rbac.signing_permissions import register_signing_checks
 from gatehouse.apiserver.storage.entries import StoreEvent
 from gatehouse.apiserver.storage.store import ObjectStore
 
@@ -39,6 +40,7 @@ def register_authorizer(store: ObjectStore, authorizer: Authorizer, admission: A
         signers.check_attestation(authorizer, call.user, obj, old)
 
     admission.finishing.setdefault(signers.TRUST_BUNDLES, []).append(check_bundle)
+    register_signing_checks(authorizer, admission)
     for plural in _KINDS:
         prefix = f"/{RBAC_GROUP}/{plural}/"
         store.listen(prefix, changed)

@@ -27,6 +27,7 @@ from gatehouse.controller.quarantined_routes import (
     bare_route,
     objects_of_route,
     session_objects,
+    tracing_objects,
 )
 from gatehouse.controller.used_credentials import NOWHERE, certificate_port, with_used_credentials
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
@@ -271,6 +272,7 @@ class _Differences:
             self._chosen(old.client, new.client, new.client.objects),
             self._chosen(old.proxy, new.proxy, new.proxy.objects),
             self._chosen(old.rates, new.rates, limits),
+            self._chosen(old.tracing, new.tracing, tracing_objects(new)),
         )
 
     def _chosen(

@@ -29,7 +29,7 @@ def objects_of_route(route: Route) -> Iterator[Origin]:
     settings = route.settings
     yield from (*settings.client.objects, *settings.proxy.objects)
     yield from (limit.origin.whole for limit in settings.rates.limits)
-    yield from session_objects(route)
+    yield from (*session_objects(route), *tracing_objects(settings))
     if route.authentication is not None:
         yield route.authentication.origin.whole
     yield from (snippet.origin for snippet in route.snippets)
@@ -38,6 +38,11 @@ def objects_of_route(route: Route) -> Iterator[Origin]:
 def session_objects(route: Route) -> tuple[Origin, ...]:
     """Return the policy that sets the session persistence of a route, if one does."""
     return (route.policy_session.origin.whole,) if route.policy_session is not None else ()
+
+
+def tracing_objects(settings: Settings) -> tuple[Origin, ...]:
+    """Return the policy that sets the traces of a route, if one does."""
+    return (settings.tracing.origin.whole,) if settings.tracing is not None else ()
 
 
 def configured_routes(gateway: GatewayConfiguration) -> Iterator[Route]:

@@ -200,7 +200,7 @@ async def test_verdict_is_tried_again_soon_unless_the_changed_object_is_written_
         now = full if held is None else without_held_back(held, full)
         data.rejected = rejected
         quarantines.published(GATEWAY, now, full)
-        assert quarantines.reported(GATEWAY)
+        assert quarantines.reported(GATEWAY, data.report(""))
     assert "Secret ns/tls" in quarantines.message(GATEWAY)
     hurried: list[object] = []
     monkeypatch.setattr(Verdicts, "hurry", lambda *_: hurried.append(kind))

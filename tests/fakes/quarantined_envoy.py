@@ -168,7 +168,7 @@ class Controller:
             self.publisher.publish(GATEWAY, "envoy", output, trial=trial)
             changed = self.quarantines.published(KEY, gateway, compiled)
             await self.plane.until(lambda report: report.programmed)
-            changed |= self.quarantines.reported(KEY)
+            changed |= self.quarantines.reported(KEY, self.publisher.report(GATEWAY))
             if not changed or self.trials == trials > 0:
                 return
         raise AssertionError("the quarantine does not settle")

@@ -330,9 +330,9 @@ class Loop:
         for key in sorted(gateways):
             if key not in result.gateways:
                 continue
-            released = self._quarantines.reported(key)
-            (generation, first), name = self._states[key].first_publication, _name(key)
-            state, report = self._states[key], self._publisher.report(name)
+            state, name = self._states[key], _name(key)
+            (generation, first), report = state.first_publication, self._publisher.report(name)
+            released = self._quarantines.reported(key, report)
             state.instances = len(report.instances)
             before = state.programmed or self._quarantines.stored_state(key)
             awaited = self._absences.is_awaited(
@@ -345,7 +345,7 @@ class Loop:
                 report,
                 generation,
                 state.provisioning_error,
-                served=self._publisher.confirmed_number(name) >= first,
+                served=self._publisher.confirmed_number(name, report) >= first,
                 awaited=awaited,
                 incomplete=incomplete_now(self._quarantines.message(key), result.gateways[key]),
             )

@@ -70,7 +70,7 @@ class Publisher:
         content = output.content.as_trial() if trial else output.content
         if content.version == published.version:
             return
-        confirmed = self.confirmed_number(name)
+        confirmed = self.confirmed_number(name, self.report(name))
         confirmable = {
             version: number for version, number in published.numbers.items() if number >= confirmed
         }
@@ -103,24 +103,26 @@ class Publisher:
         published = self._published.get(name)
         return published.newest if published else 0
 
-    def confirmed_number(self, name: str) -> int:
-        """Return the number of the newest publication that every instance has reached.
+    def confirmed_number(self, name: str, report: DataPlaneReport) -> int:
+        """Return the number of the newest publication that every instance of a report has reached.
 
         0 without instances, and during trials: nothing is known to be served.
         """
         published = self._published.get(name)
         if published is None or published.trial:
             return 0
-        confirmed = self.report(name).confirmed
-        return min((published.numbers.get(version, 0) for version in confirmed), default=0)
+        numbers = published.numbers
+        return min((numbers.get(version, 0) for version in report.confirmed), default=0)
 
     def served_number(self, name: str) -> int:
         """Return the number of the newest publication that need not be waited for."""
         published = self._published.get(name)
-        trial = published is not None and published.trial
-        if not trial and is_settled(self.report(name)):
-            return self.latest_number(name)
-        return self.confirmed_number(name)
+        if published is None:
+            return 0
+        report = self.report(name)
+        if not published.trial and is_settled(report):
+            return published.newest
+        return self.confirmed_number(name, report)
 
     def waiting(self, name: str, number: int) -> tuple[int, int]:
         """Return how many instances have not confirmed a publication, of how many.
@@ -128,9 +130,12 @@ class Publisher:
         Both numbers are 0 if all have.
         """
         published = self._published.get(name)
-        if published is None or self.confirmed_number(name) >= number:
+        if published is None:
             return 0, 0
-        instances = self.report(name).instances
+        report = self.report(name)
+        if self.confirmed_number(name, report) >= number:
+            return 0, 0
+        instances = report.instances
         if published.trial:
             return len(instances), len(instances)
         numbers = published.numbers

@@ -192,13 +192,13 @@ class Quarantines:
             changed_at=self._changed_at,
         )
 
-    def reported(self, gateway: Key) -> bool:
-        """Process the current report of a Gateway. Return whether inputs changed."""
+    def reported(self, gateway: Key, report: DataPlaneReport) -> bool:
+        """Process the report of a Gateway. Return whether inputs changed."""
         quarantine = self._by_gateway.get(gateway)
         if quarantine is None:
             return False
         before = quarantine.left_out
-        if not process_report(quarantine, self._publisher.report(self._name_of(gateway))):
+        if not process_report(quarantine, report):
             return False
         new = tuple(origin for origin in quarantine.left_out if origin not in before)
         if new:

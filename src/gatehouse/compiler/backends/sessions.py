@@ -50,7 +50,10 @@ def served_host(
     host: ir.VirtualHost, check: SessionCheck
 ) -> tuple[ir.VirtualHost, tuple[Unsupported, ...]]:
     """Return a virtual host whose routes are those of :func:`served_route`."""
-    if not any(route.policy_session for route in host.routes):
+    for route in host.routes:
+        if route.policy_session is not None:
+            break
+    else:
         return host, ()
     routes = [served_route(route, check) for route in host.routes]
     unsupported = tuple(

@@ -105,7 +105,7 @@ class MachineFleet:
     def _configure(self, name: str, machines: Machines) -> MachineConfiguration:
         """Return the configuration of one machine, without what its proxy rejected."""
         key = machine_key(name)
-        self._quarantines.reported(key)
+        self._quarantines.reported(key, self._publisher.report(name))
         compiled = self._inputs.without_rejected(key, machines.gateway)
         gateway = self._inputs.without_held_back(key, compiled)
         capabilities = self._pipelines[machines.proxy].capabilities(name)

@@ -29,7 +29,7 @@ from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteCont
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
-from gatehouse.compiler.ir.settings import RateLimits, UpstreamSettings
+from gatehouse.compiler.ir.settings import RateLimits
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.origin import NO_ORIGIN
 
@@ -143,14 +143,6 @@ def unsupported_retry(retry: ir.Retry) -> list[UnsupportedSetting]:
         *([] if _served_attempts(retry) == retry.attempts else [_too_many(retry)]),
         *([_NOT_CAUGHT] if _CLIENT_CLOSED in retry.codes else []),
     ]
-
-
-def unsupported_budget(settings: UpstreamSettings) -> list[UnsupportedSetting]:
-    """Return the budget of retries, which NGINX does not have."""
-    if settings.retry_budget is None:
-        return []
-    why = "NGINX does not count retries: only the rules limit them"
-    return [UnsupportedSetting(settings.source("retry_budget"), why)]
 
 
 def _served_attempts(retry: ir.Retry) -> int:

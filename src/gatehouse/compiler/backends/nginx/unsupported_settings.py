@@ -26,10 +26,7 @@ def unsupported_settings(context: NginxRouteContext, route: ir.Route) -> list[Un
         *(
             why
             for cluster in clusters
-            for why in (
-                *upstreams.unsupported_upstream(cluster.settings, capabilities),
-                *retries.unsupported_budget(cluster.settings),
-            )
+            for why in upstreams.unsupported_upstream(cluster.settings, capabilities)
         ),
     ]
 

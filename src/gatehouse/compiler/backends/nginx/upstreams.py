@@ -157,19 +157,27 @@ def unsupported_upstream(
     settings: UpstreamSettings, capabilities: NginxCapabilities
 ) -> list[UnsupportedSetting]:
     """Return the settings that this NGINX does not support."""
-    needs = ""
+    unsupported = []
+    if needs := _needs_of_balancing(settings, capabilities):
+        unsupported.append(UnsupportedSetting(settings.source("balancing"), f"requires {needs}"))
+    if settings.retry_budget is not None:
+        why = "NGINX does not count retries: only the rules limit them"
+        unsupported.append(UnsupportedSetting(settings.source("retry_budget"), why))
+    return unsupported
+
+
+def _needs_of_balancing(settings: UpstreamSettings, capabilities: NginxCapabilities) -> str:
+    """Return the NGINX that a load balancing method requires; empty if this one has it."""
     if settings.effective_balancing.choice == "least-time" and not capabilities.random_least_time:
-        needs = "NGINX Plus"
-    elif settings.effective_balancing.method == "least-time" and not capabilities.least_time:
-        needs = "NGINX 1.31.0 or newer"
-    if not needs:
-        return []
-    return [UnsupportedSetting(settings.source("balancing"), f"requires {needs}")]
+        return "NGINX Plus"
+    if settings.effective_balancing.method == "least-time" and not capabilities.least_time:
+        return "NGINX 1.31.0 or newer"
+    return ""
 
 
 def balancing(settings: UpstreamSettings, capabilities: NginxCapabilities) -> list[Directive]:
     """Return the directive of the load balancing method; none for round robin."""
-    if unsupported_upstream(settings, capabilities):
+    if _needs_of_balancing(settings, capabilities):
         return []
     timed = {"": "", "header": "header", "whole": "last_byte"}[
         settings.effective_balancing.response

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.extensions.backend_traffic_policies import (
     RETRY_FIELD,
     TRAFFIC_KIND,
@@ -134,14 +135,20 @@ def backend_traffic(ask: Ask, gateway: Key, service: Key) -> BackendTraffic | No
     return None
 
 
-def common_session(ask: Ask, gateway: Key, services: Iterable[Key]) -> BackendTraffic | None:
-    """Return the policy whose session persistence a rule with these Services has; None: none.
+def common_session(ask: Ask, gateway: Key, backends: Iterable[ClusterKey]) -> BackendTraffic | None:
+    """Return the policy whose session persistence a rule with these backends has; None: none.
 
     It applies to all of them equally (GEP-1619, traffic splitting). Of several the oldest, then the
     first by name.
     """
-    targeted = [service for service in services if ask.read(policies_by_target(service))]
-    policies = [backend_traffic(ask, gateway, service) for service in targeted]
+    targeted = [
+        service
+        for entry in backends
+        if ask.read(policies_by_target(service := (entry.kind, entry.namespace, entry.service)))
+    ]
+    if not targeted:
+        return None
+    policies = (backend_traffic(ask, gateway, service) for service in targeted)
     sessions = [policy for policy in policies if policy is not None and policy.session is not None]
     if not sessions:
         return None

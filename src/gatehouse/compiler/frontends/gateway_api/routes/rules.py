@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gatehouse.apis import routes as api
-from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE, X_BACKEND, ClusterKey
+from gatehouse.compiler.frontends.gateway_api.cluster_key import X_BACKEND, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     backend_traffic_policies,
@@ -190,12 +190,7 @@ def _persistence(
         own = backend_sessions.rule_persistence(ask, key, rule)
         if own is not None:
             return own
-    services = {
-        (SERVICE, entry.namespace, entry.service): None
-        for entry in backends
-        if entry.kind == SERVICE
-    }
-    policy = effective.common_session(ask, gateway, services)
+    policy = effective.common_session(ask, gateway, backends)
     if policy is None or policy.session is None:
         return None
     origin = policy.origin.field(backend_traffic_policies.SESSION_FIELD)

@@ -137,9 +137,12 @@ async def test_port_in_use_is_named_until_it_is_free(
     async with taken:
         await client.patch(resources.GATEWAYS, "web", {"spec": {"listeners": listeners}}, "default")
 
+        printed: list[str] = []
+
         async def is_named() -> bool:
             url = "http://any.example:8099/"
-            problems, explained = await output(status, "--problems"), await output(explain, url)
+            printed[:] = await output(status, "--problems"), await output(explain, url)
+            problems, explained = printed
             lines = [line for line in problems.splitlines() if " listener more: " in line]
             lines.append(explained.partition("\n")[0].removeprefix("no answer: "))
             return len(lines) == 2 and all(
@@ -150,7 +153,7 @@ async def test_port_in_use_is_named_until_it_is_free(
                 for line in lines
             )
 
-        await until(is_named)
+        await until(is_named, lambda: "\n".join(printed))
 
     async def is_served() -> bool:
         with contextlib.suppress(aiohttp.ClientError):

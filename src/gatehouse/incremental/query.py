@@ -153,6 +153,8 @@ class Ask(Derivations):
     def _mapped(
         self, method: Callable[..., Any], function: Any, table: Table[K, Any], failed: Any
     ) -> Table[K, Any]:
+        if not table.chunks:
+            return _EMPTY
         calls = zip(repeat(method), repeat(function), table.chunks, repeat(failed))
         return Table.joined(self.each_call(_map_chunk, calls))
 
@@ -172,6 +174,9 @@ class Ask(Derivations):
             raise memo.failure()
         value: V | None = memo.value.get(key)
         return value
+
+
+_EMPTY: Table[Any, Any] = Table()
 
 
 def _calls(

@@ -315,6 +315,7 @@ KINDS = {
     "ExternalLoadBalancer": "Load balancer outside the cluster, with its hosts and upstreams.",
     "GatewayParameters": "Parameters of the data plane of a Gateway or GatewayClass.",
     "HostedAPIServer": "Hosted kube-apiserver, with its hostnames and backends.",
+    "InferencePool": "Pods that serve a model, as a backend of routes.",
     "NginxProxy": "Parameters of the NGINX data plane of a Gateway or GatewayClass.",
     "ObservabilityPolicy": "Tracing of the requests of routes.",
     "PayloadProcessor": "Processing of payloads, which Gatehouse does not support.",

@@ -23,7 +23,7 @@ KINDS = (
     "GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute",
     "UDPRoute", "BackendTLSPolicy", "ReferenceGrant", "XBackend",
     "XBackendTrafficPolicy", "XMesh",
-    "XTelemetryPolicy",
+    "XTelemetryPolicy", "InferencePool",
     "GatewayParameters", "NginxProxy", "ClientSettingsPolicy", "ProxySettingsPolicy",
     "UpstreamSettingsPolicy", "RateLimitPolicy", "ObservabilityPolicy", "AuthenticationFilter",
     "SnippetsFilter", "SnippetsPolicy", "WAFPolicy", "PayloadProcessor",
@@ -31,7 +31,10 @@ KINDS = (
 )  # fmt: skip
 """Kinds whose fields are tested."""
 
-ENVOY_KINDS = {"UpstreamCluster": "kube-apiservers need Envoy"}
+ENVOY_KINDS = {
+    "InferencePool": "NGINX serves no InferencePools",
+    "UpstreamCluster": "kube-apiservers need Envoy",
+}
 """Kinds that NGINX does not serve, with the reason. A condition of the object reports it."""
 
 UNREAD_KINDS = {

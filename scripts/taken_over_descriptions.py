@@ -1,6 +1,8 @@
-"""Descriptions of the fields of ``gateway.nginx.org`` and ``proxy.kubegateway.io``.
+"""Descriptions of the fields of ``gateway.nginx.org``, ``proxy.kubegateway.io`` and
+``inference.networking.k8s.io``.
 
-The kinds are those of NGINX Gateway Fabric and of KubeGateway. The texts say what Gatehouse does.
+The kinds are those of NGINX Gateway Fabric, KubeGateway and the Gateway API Inference Extension.
+The texts say what Gatehouse does.
 """
 
 from __future__ import annotations
@@ -347,4 +349,38 @@ RATE_LIMIT_CONDITION_STATUS = {
     "limitItemStatuses[].name": "Name of the limit.",
     "limitItemStatuses[].requestLevel": "Use of the limit in percent.",
     **{f"limitItemStatuses[].{name}": text for name, text in _LIMITS.items()},
+}
+
+INFERENCE_POOL = {
+    "selector": "Pods of the pool, in its namespace.",
+    "selector.matchLabels": "Labels that a Pod must have, all of them.",
+    "targetPorts": "Ports of each Pod. Each one is an endpoint.",
+    "targetPorts[].number": "Number of the port.",
+    "appProtocol": "Protocol of the ports: http, or kubernetes.io/h2c for HTTP/2 without TLS.",
+    "endpointPickerRef": "Service of the program that chooses the Pod of each request. Default: "
+    "the proxy chooses.",
+    "endpointPickerRef.group": "API group of the object: empty for the core group.",
+    "endpointPickerRef.kind": "Kind of the object. Only a Service is served.",
+    "endpointPickerRef.name": "Name of the Service, in the namespace of the pool.",
+    "endpointPickerRef.port": "Port of the Service. Required for a Service.",
+    "endpointPickerRef.port.number": "Number of the port.",
+    "endpointPickerRef.failureMode": "Requests while the program does not respond: FailOpen lets "
+    "the proxy choose, FailClose answers 503.",
+}
+
+INFERENCE_POOL_STATUS = {
+    "parents": "State at each Gateway whose routes refer to the pool.",
+    "parents[].parentRef": "The Gateway.",
+    "parents[].parentRef.group": "API group of the Gateway.",
+    "parents[].parentRef.kind": "Kind of the parent.",
+    "parents[].parentRef.name": "Name of the Gateway.",
+    "parents[].parentRef.namespace": "Namespace of the Gateway. Default: that of the pool.",
+    "parents[].controllerName": "Controller that wrote the entry.",
+    "parents[].conditions": "Conditions of the pool at the Gateway.",
+    "parents[].conditions[].type": "Type of the condition.",
+    "parents[].conditions[].status": "True, False or Unknown.",
+    "parents[].conditions[].reason": "Reason of the status, for programs.",
+    "parents[].conditions[].message": "Reason of the status, for people.",
+    "parents[].conditions[].lastTransitionTime": "Time of the last change of the status.",
+    "parents[].conditions[].observedGeneration": "Generation of the pool that the entry is about.",
 }

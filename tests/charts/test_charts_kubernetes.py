@@ -35,6 +35,8 @@ def cluster_with_crds(cluster: Cluster) -> Cluster:
     """The cluster with the CRDs of Gatehouse and of the Gateway API."""
     cluster.kubectl("apply", "--server-side", "--filename", str(BUNDLED))
     cluster.kubectl("wait", "--for=condition=Established", KUBECTL_TIMEOUT, "crd", "--all")
+    # A controller that does not run here creates it in a cluster. Pods need it.
+    cluster.kubectl("create", "serviceaccount", "default", "--namespace", "default")
     return cluster
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from fakes.inprocess import Server
 from fakes.patience import until
 from fakes.upstream_worlds import spec
 from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.compiler.frontends import combined
+from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import PodSelection
+from gatehouse.compiler.frontends.kinds import OwnedKind
 from gatehouse.compiler.frontends.upstream_cluster import Allocation
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import LimitAllocation
 from gatehouse.compiler.ir.kube_apiserver import InFlight
@@ -30,7 +35,10 @@ Object = dict[str, Any]
 A = "a.example"
 STATE, INSTANCE = f"{A}.state", f"{A}.ns.p"
 LIMITS = resources.RATE_LIMIT_CONDITIONS
-WATCHED = (LIMITS, resources.UPSTREAM_CLUSTERS)
+LIMIT_RECORDS = next(own for _, own in combined.KINDS.owned if own.resource == LIMITS)
+SELECTING = (resources.X_BACKENDS, resources.INFERENCE_POOLS)
+"""Kinds whose objects have a Service each."""
+WATCHED = (LIMITS, resources.UPSTREAM_CLUSTERS, resources.SERVICES, *SELECTING)
 
 
 def found(most: int, *data_planes: str, name: str = A) -> CompileResult:
@@ -41,7 +49,7 @@ def found(most: int, *data_planes: str, name: str = A) -> CompileResult:
         (LimitAllocation("s", "globalAllocate", InFlight(most), shares),), planes
     )
     key: Key = ("UpstreamCluster", "", name)
-    return CompileResult(owned={LIMITS: Table({key: allocation})})
+    return CompileResult(owned={LIMIT_RECORDS: Table({key: allocation})})
 
 
 NOTHING = CompileResult()
@@ -170,3 +178,45 @@ async def test_leftovers_of_earlier_controller_are_pruned_and_foreign_objects_st
         later.follow(found(10, name="b.example"))
         await until(lambda: _are(client, {"b.example.state"}))
     assert (await client.get(LIMITS, "b.example.state"))["spec"] == {"upstreamCluster": "x"}
+
+
+def selections(*owners: Resource) -> CompileResult:
+    """Return a compile result in which objects of kinds select Pods."""
+    desired: dict[OwnedKind, Table[Key, Any]] = {}
+    for kind, owned in combined.KINDS.owned:
+        if kind.resource in owners:
+            name = kind.resource.plural
+            selection = PodSelection(name, (("app", "shop"),), (80,))
+            key: Key = (kind.resource.kind, "default", "b")
+            desired[owned] = Table({key: selection})
+    return CompileResult(owned=desired)
+
+
+async def test_owners_of_two_kinds_have_objects_of_one_kind(
+    client: kube.Client, keeping: OwnedResources
+) -> None:
+    labels = {"matchLabels": {"app": "shop"}}
+    specs: dict[Resource, Object] = {
+        resources.X_BACKENDS: {
+            "type": "EndpointSelector",
+            "endpointSelector": labels,
+            "port": {"number": 80},
+        },
+        resources.INFERENCE_POOLS: {"selector": labels, "targetPorts": [{"number": 80}]},
+    }
+    for owner, own in specs.items():
+        metadata = {"name": "b", "namespace": "default"}
+        await client.create(owner, {**owner.type_meta, "metadata": metadata, "spec": own})
+
+    async def are(*expected: Resource) -> bool:
+        listed = (await client.list(resources.SERVICES, "default")).items
+        owners = {
+            (item["metadata"]["name"], reference["kind"])
+            for item in listed
+            for reference in item["metadata"].get("ownerReferences") or ()
+        }
+        return owners == {(owner.plural, owner.kind) for owner in expected}
+
+    for owners in (SELECTING, SELECTING[:1], SELECTING, SELECTING[1:], ()):
+        keeping.follow(selections(*owners))
+        await until(partial(are, *owners))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -70,9 +71,29 @@ def stream_route(parents: list[Object], service: str, weight: int, hostname: str
 
 def grpc_route(parents: list[Object], service: str, hostname: str) -> Object:
     match = {"method": {"service": "pkg.Service", "method": "Call"}}
-    rules = [{"matches": [match], "backendRefs": [reference(service)]}]
+    pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "p"}
+    rules = [{"matches": [match], "backendRefs": [reference(service), pool]}]
     spec: Object = {"parentRefs": parents, "rules": rules}
     return {"spec": spec | ({"hostnames": [hostname]} if hostname else {})}
+
+
+def inference_pool(app: str, picker: str, port: int, mode: str, uid: str) -> Object:
+    spec: Object = {"selector": {"matchLabels": {"app": app}}, "targetPorts": [{"number": 8000}]}
+    if picker:
+        reference = {"name": picker, "port": {"number": port}, "failureMode": mode}
+        spec["endpointPickerRef"] = reference
+    return {"metadata": {"uid": uid}, "spec": spec}
+
+
+def service_of_pool(uid: str) -> str:
+    """Return the name of the Service with the endpoints of an InferencePool."""
+    return f"inferencepool-{hashlib.sha256(uid.encode()).hexdigest()[:20]}"
+
+
+def pool_slice(address: str, ready: bool) -> Object:
+    endpoint = {"addresses": [address], "conditions": {"ready": ready}}
+    ports = [{"name": "", "port": 8000, "protocol": "TCP"}]
+    return {"addressType": "IPv4", "ports": ports, "endpoints": [endpoint]}
 
 
 def listener_set(protocol: str, port: int, hostname: str) -> Object:
@@ -262,6 +283,23 @@ EDITS: dict[str, Edit] = {
                 for more in ({}, {"samplingRate": {"numerator": 5}}, {"spanName": "$"})
             ),
         ),
+    ),
+    "InferencePool": some(
+        "InferencePool",
+        ["p"],
+        st.builds(
+            inference_pool,
+            st.sampled_from(["one", "two"]),
+            st.sampled_from(["", "s1", "s2"]),
+            st.sampled_from([80, 81]),
+            st.sampled_from(["FailOpen", "FailClose"]),
+            st.sampled_from(["u", "v"]),
+        ),
+    ),
+    "EndpointSlice of an InferencePool": some(
+        "EndpointSlice",
+        [service_of_pool("u"), service_of_pool("v")],
+        st.builds(pool_slice, st.sampled_from(["10.0.0.3", "10.0.0.4"]), st.booleans()),
     ),
     "AuthenticationFilter": some(
         "AuthenticationFilter",

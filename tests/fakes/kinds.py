@@ -26,7 +26,8 @@ def resource_of(kind: str) -> Resource:
 
 
 def gateway_api_definitions() -> Iterator[dict[str, Any]]:
-    """Yield the CustomResourceDefinitions of Gateway API's experimental channel."""
+    """Yield the CustomResourceDefinitions of Gateway API's experimental channel and its Inference
+    Extension."""
     for definition in bundled():
-        if definition["spec"]["group"].startswith("gateway.networking."):
+        if definition["spec"]["group"].startswith(("gateway.networking.", "inference.")):
             yield definition

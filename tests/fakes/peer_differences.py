@@ -137,7 +137,7 @@ LOOPBACK_ENDPOINTS = PeerDifference(
     "kube-apiserver",
     "kube-apiserver rejects the EndpointSlices of these examples.",
     "Their backends are processes on addresses of 127.0.0.0/8, which Kubernetes does not permit.",
-    ("cafe", "hello.yaml", "hosted-apiserver.yaml"),
+    ("cafe", "hello.yaml", "hosted-apiserver.yaml", "inference"),
 )
 
 PEER_DIFFERENCES = (

@@ -81,7 +81,7 @@ class XBackendWorld:
 
     def service(self, key: Key = BACKEND) -> Object | None:
         """Return the Service that the controller writes for an XBackend."""
-        ((_, owned),) = GATEWAY_API_FRONT_END.kinds.owned
+        (owned,) = GATEWAY_API_FRONT_END.kinds.by_name["XBackend"].owned
         with self.engine.compile() as ask:
             desired = ask(owned.desired, key)
         if desired is None:

@@ -21,7 +21,7 @@ from gatehouse.apis.resource_limits import (
     ResourceLimits,
     parse_limits,
 )
-from gatehouse.compiler.backends.envoy import route_filters
+from gatehouse.compiler.backends.envoy import endpoint_pickers, route_filters
 from gatehouse.compiler.backends.envoy.capabilities import EnvoyCapabilities
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.frontends import combined, gateway_api
@@ -280,7 +280,7 @@ def test_envoy_holds_no_larger_body_than_the_ceiling(limit: int) -> None:
     route_filters.apply_filters(proto, context, route_ir)
     findings = route_filters.unsupported_filters(context, route_ir)
     is_held = limit == 2 << 20
-    assert (route_filters.BODY in proto.typed_per_filter_config) is is_held
+    assert (endpoint_pickers.BODY in proto.typed_per_filter_config) is is_held
     assert [finding.setting.part for finding in findings] == ([] if is_held else ["body.maxSize"])
 
 

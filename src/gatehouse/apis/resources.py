@@ -89,6 +89,7 @@ BACKEND_TRAFFIC_POLICIES = Resource(
     "gateway.networking.x-k8s.io", "v1alpha1", "xbackendtrafficpolicies", "XBackendTrafficPolicy"
 )
 X_BACKENDS = Resource("gateway.networking.x-k8s.io", "v1alpha1", "xbackends", "XBackend")
+INFERENCE_POOLS = Resource("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool")
 _NGINX = "gateway.nginx.org"
 CLIENT_SETTINGS_POLICIES = Resource(
     _NGINX, "v1alpha1", "clientsettingspolicies", "ClientSettingsPolicy"

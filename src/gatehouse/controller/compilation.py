@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.backends.fragments import Output
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.gateway_api.backend_problems import backend_problems
@@ -55,8 +54,8 @@ class CompileResult(msgspec.Struct, frozen=True):
     """Gateways that serve each route or other attached object."""
     fetches: tuple[gateway_api.UrlFetch, ...] = ()
     """URLs to fetch."""
-    owned: Mapping[Resource, Table[query.Key, Any]] = {}
-    """By owned resource, the desired state by owner."""
+    owned: Mapping[OwnedKind, Table[query.Key, Any]] = {}
+    """By owned kind, the desired state by owner."""
     backend_problems: Table[query.Key, Problems] = msgspec.field(default_factory=Table)
     """Backends without endpoints, by Gateway."""
     deadlines: Table[query.Key, tuple[int, ...]] = msgspec.field(default_factory=Table)
@@ -136,7 +135,7 @@ def _collect(ask: query.Ask) -> CompileResult:
         statuses=ask(_statuses, ""),
         attached=ask(_attached, ""),
         fetches=ask(gateway_api.fetches),
-        owned={owned.resource: ask(_owned, owned) for _, owned in combined.KINDS.owned},
+        owned={owned: ask(_owned, owned) for _, owned in combined.KINDS.owned},
         backend_problems=ask(_backend_problems, ""),
         deadlines=ask(_deadlines, ""),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined
+from gatehouse.compiler.frontends.kinds import OwnedKind
 from gatehouse.controller.compilation import CompileResult
 from gatehouse.controller.dependents import Dependents, Objects
 from gatehouse.incremental.table import Table
@@ -23,8 +24,8 @@ class OwnedResources:
 
     def __init__(self, client: kube.Client, objects: Callable[[Resource], Objects]) -> None:
         """``objects``: returns the objects of a kind as last seen."""
-        self._dependents: dict[Resource, Dependents[Any]] = {
-            owned.resource: Dependents(
+        self._dependents: dict[OwnedKind, Dependents[Any]] = {
+            owned: Dependents(
                 client, owned.resource, kind.resource, objects, owned.build, owned.debounce
             )
             for kind, owned in combined.KINDS.owned
@@ -32,14 +33,13 @@ class OwnedResources:
 
     def follow(self, result: CompileResult) -> None:
         """Set the desired state from the result of a compile pass."""
-        for resource, dependents in self._dependents.items():
-            dependents.set_desired(result.owned.get(resource, Table()))
+        for owned, dependents in self._dependents.items():
+            dependents.set_desired(result.owned.get(owned, Table()))
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Reconcile changed dependents; ignore other kinds."""
-        dependents = self._dependents.get(resource)
-        if dependents is not None:
-            for name in changes:
+        for owned, dependents in self._dependents.items():
+            for name in changes if owned.resource == resource else ():
                 dependents.enqueue(name)
 
     async def run(self) -> None:

@@ -32,7 +32,13 @@ RETRY = BackoffPolicy(first=60.0, maximum=3600.0)
 HURRY_SECONDS = 10.0
 """The longest time after something changed on which a verdict may depend."""
 
-_REFERRED = {*gateway_api.CREDENTIAL_KINDS, "Service", "XBackend", *gateway_api.FILTER_KINDS}
+_REFERRED = {
+    *gateway_api.CREDENTIAL_KINDS,
+    "Service",
+    "XBackend",
+    "InferencePool",
+    *gateway_api.FILTER_KINDS,
+}
 """Kinds of objects that others refer to."""
 
 Replacements = tuple[tuple[Route, Route | None], ...]

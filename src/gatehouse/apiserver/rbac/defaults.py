@@ -43,6 +43,7 @@ _EVENTS = "events.k8s.io"
 _EXPERIMENTAL = "gateway.networking.x-k8s.io"
 _GATEWAY_API = "gateway.networking.k8s.io"
 _GATEHOUSE = "gatehouse.dev"
+_INFERENCE = "inference.networking.k8s.io"
 _NETWORKING = "networking.k8s.io"
 _NGINX = "gateway.nginx.org"
 _POLICY = "policy"
@@ -89,6 +90,7 @@ _VIEW = (
     _rule(_READ, _GATEWAY_API, _and(f"gatewayclasses {_OF_GATEWAYS}", "status")),
     _rule(_READ, _GATEWAY_API, "referencegrants"),
     _rule(_READ, _EXPERIMENTAL, _and(f"xmeshes {_EXPERIMENTS}", "status")),
+    _rule(_READ, _INFERENCE, _and("inferencepools", "status")),
     _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
 )
 """Excludes Secrets: reading a token there gives the rights of its owner."""
@@ -105,6 +107,7 @@ _EDIT = (
     _rule(_BOTH, _COORDINATION, "leases"),
     _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
     _rule(_WRITE, _EXPERIMENTAL, _EXPERIMENTS),
+    _rule(_WRITE, _INFERENCE, "inferencepools"),
 )
 """Excludes Endpoints and EndpointSlices: writing them gives access to Pods of other namespaces."""
 

@@ -218,13 +218,14 @@ def _cluster(clusters: _Clusters, name: str) -> str:
 
 
 def _service_port(cluster: http.Cluster) -> str:
-    """Return the port in the name of a cluster; empty if a long name has no room for it."""
+    """Return the port in the name of a cluster; empty if a long name has no room for it, and for an
+    InferencePool."""
     match, origin = _PORT.search(cluster.name), cluster.origin
     if match is None:
         return ""
     number, kind = int(match[1]), origin.kind
     key = ClusterKey(origin.namespace, origin.name, number, cluster.protocol, kind)
-    return f":{key.port}" if key.name == cluster.name else ""
+    return f":{key.port}" if key.port and key.name == cluster.name else ""
 
 
 def _name(origin: Origin) -> str:

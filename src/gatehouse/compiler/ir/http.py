@@ -105,6 +105,15 @@ class Rewrite(msgspec.Struct, frozen=True):
     path: PathRewrite | None = None
 
 
+class EndpointPicker(msgspec.Struct, frozen=True):
+    """A server that chooses the endpoint of each request (Endpoint Picker Protocol)."""
+
+    cluster: str
+    """Name of a :class:`Cluster`."""
+    fail_open: bool = False
+    """True: the proxy chooses if the server does not respond. False: such requests get 503."""
+
+
 class Backend(msgspec.Struct, frozen=True):
     """A backend of a :class:`Forward`."""
 
@@ -114,6 +123,8 @@ class Backend(msgspec.Struct, frozen=True):
     """At least 1."""
     request_headers: HeaderEdit = HeaderEdit()
     response_headers: HeaderEdit = HeaderEdit()
+    picker: EndpointPicker | None = None
+    """Chooses among the endpoints; None: the proxy does."""
 
 
 class Mirror(msgspec.Struct, frozen=True):
@@ -335,6 +346,8 @@ class BackendTls(msgspec.Struct, frozen=True):
     """The certificate must have one of these names. Empty: ``server_name``."""
     certificate: str = ""
     """Name of the client certificate; empty: none."""
+    verified: bool = True
+    """False: the certificate of the backend may be any."""
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -352,7 +365,11 @@ class Cluster(msgspec.Struct, frozen=True):
     """Name servers for a cluster whose only endpoint is a DNS name; None: the endpoints are known.
     """
     origin: Origin = NO_ORIGIN
-    """The Service."""
+    """The Service or InferencePool."""
+    is_picked: bool = False
+    """True if an endpoint picker chooses among the endpoints."""
+    is_picker: bool = False
+    """True for the endpoints of an endpoint picker. One that accepts no connection is not asked."""
 
     @property
     def credentials(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import (
+    endpoint_pickers,
     headers,
     load_balancing,
     mirrors,
@@ -102,6 +103,8 @@ def _to(proto: components.Route, route: ir.Route, action: ir.Forward) -> None:
     weighted = len(action.backends) > 1 or action.failing
     if not weighted and not only.request_headers and not only.response_headers:
         action_proto.cluster = only.cluster
+        if only.picker is not None:
+            endpoint_pickers.ask_picker(proto, only.picker)
         _sent(proto, action_proto, route, route.request_headers)
         return
     shares = action_proto.weighted_clusters.clusters
@@ -112,6 +115,8 @@ def _to(proto: components.Route, route: ir.Route, action: ir.Forward) -> None:
         response_edit = route.response_headers.then(backend.response_headers)
         headers.apply_headers(share, "response", response_edit)
         session_persistence.mark(share, action, backend.cluster)
+        if backend.picker is not None:
+            endpoint_pickers.ask_picker(share, backend.picker)
     if action.failing:
         share = shares.add(name=names.BROKEN, weight=wrap_number(action.failing))
         headers.apply_headers(share, "response", route.response_headers)

@@ -15,6 +15,7 @@ from envoy.type.v3 import percent_pb2
 
 from gatehouse.compiler.backends.envoy import (
     dynamic_clusters,
+    endpoint_pickers,
     external_names,
     load_balancing,
     log_entries,
@@ -66,7 +67,12 @@ def build_cluster(
     proto = base(name or source.name)
     if source.resolution is not None:
         external_names.set_name_resolution(proto, source.resolution, source.endpoints)
-    proto.lb_policy = load_balancing.endpoint_policy(source.settings)
+    if source.is_picked:
+        proto.load_balancing_policy.CopyFrom(endpoint_pickers.picked_endpoints())
+    else:
+        proto.lb_policy = load_balancing.endpoint_policy(source.settings)
+    if source.is_picker:
+        endpoint_pickers.check_connections(proto)
     if source.tls is not None:
         proto.transport_socket.CopyFrom(_tls(source, source.tls, capabilities))
     if source.protocol not in ("tcp", "udp"):
@@ -223,6 +229,8 @@ def _tls(
 
 
 def _names(tls: ir.BackendTls) -> tuple[ir.SubjectName, ...]:
+    if not tls.verified:
+        return ()
     return tls.names or (ir.SubjectName("dns", tls.server_name),)
 
 

@@ -27,6 +27,7 @@ from gatehouse.compiler.backends.envoy import (
     client_headers,
     client_ip,
     compression,
+    endpoint_pickers,
     external_auth,
     filter_matchers,
     headers,
@@ -232,11 +233,11 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]
         _filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),
         _filter(route_filters.GUARD_FILTER, filter_matchers.idle()),
         _filter(claim_headers.CLAIMS_FILTER, claim_headers.claims_filter()),
-        _filter(route_filters.BODY, filter_matchers.idle()),
+        _filter(endpoint_pickers.BODY, filter_matchers.idle()),
         _filter(
             session_persistence.STATEFUL_SESSION_FILTER, stateful_session_pb2.StatefulSession()
         ),
-        _filter("gh.forwarded", _forwarded(port, edge)),
+        _filter(endpoint_pickers.FORWARDED, _forwarded(port, edge)),
         _filter("envoy.filters.http.router", traces.router(edge)),
     ]
     return filters

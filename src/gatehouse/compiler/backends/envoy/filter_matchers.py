@@ -9,6 +9,7 @@ from envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
 from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.type.matcher.v3 import http_inputs_pb2
+from google.protobuf import any_pb2
 from google.protobuf.message import Message
 from xds.core.v3 import extension_pb2 as xds_extension_pb2
 from xds.type.matcher.v3 import matcher_pb2
@@ -55,6 +56,11 @@ def for_methods(
 def idle() -> extension_matcher_pb2.ExtensionWithMatcher:
     """Return a filter that does nothing until a route configures it."""
     return _composite(matcher_pb2.Matcher(on_no_match=skip_filter()))
+
+
+def per_route(matcher: matcher_pb2.Matcher) -> any_pb2.Any:
+    """Return the configuration of a route for a filter that is :func:`idle` without it."""
+    return packed(extension_matcher_pb2.ExtensionWithMatcherPerRoute(xds_matcher=matcher))
 
 
 def run_for_methods(

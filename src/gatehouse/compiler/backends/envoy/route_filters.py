@@ -10,15 +10,14 @@ from collections.abc import Sequence
 
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
-from envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
-from google.protobuf import any_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
 from gatehouse.compiler.backends.envoy import (
     authentication,
     challenges,
     claim_headers,
+    endpoint_pickers,
     external_auth,
     filter_matchers,
     rate_limits,
@@ -38,7 +37,6 @@ from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 AUTHORIZATION_FILTER = "gh.authorization"
 GUARD_FILTER = "gh.guard"
-BODY = "gh.body"
 
 _MAX_BUFFER_BYTES = (1 << 32) - 1
 """Maximum size in bytes of a body that Envoy's buffer filter can hold."""
@@ -83,8 +81,14 @@ def apply_filters(proto: components.Route, context: EnvoyRouteContext, route: ir
             claim_headers.per_route_config(claims)
         )
     action, size = route.action, route.settings.client.body_size
-    if size and _is_enforced(route.settings.client):
-        proto.typed_per_filter_config[BODY].CopyFrom(_own(_buffer_unknown_length(size)))
+    if (
+        size
+        and endpoint_pickers.BODY not in proto.typed_per_filter_config
+        and _is_enforced(route.settings.client)
+    ):
+        proto.typed_per_filter_config[endpoint_pickers.BODY].CopyFrom(
+            filter_matchers.per_route(_buffer_unknown_length(size))
+        )
     if isinstance(action, ir.Forward) and action.persistence is not None:
         config = session_persistence.session_filter(action.persistence)
         proto.typed_per_filter_config[session_persistence.STATEFUL_SESSION_FILTER].CopyFrom(config)
@@ -107,16 +111,12 @@ def _run(
         own = matcher_pb2.Matcher(on_no_match=filter_matchers.run_filters(filters))
     else:
         return
-    proto.typed_per_filter_config[place].CopyFrom(_own(own))
+    proto.typed_per_filter_config[place].CopyFrom(filter_matchers.per_route(own))
 
 
 def _is_enforced(client: ClientSettings) -> bool:
     """Return whether bodies of unknown length are held until they are known to be short enough."""
     return (client.body_size or 0) <= min(client.envoy.whole_body or 0, _MAX_BUFFER_BYTES)
-
-
-def _own(matcher: matcher_pb2.Matcher) -> any_pb2.Any:
-    return packed(extension_matcher_pb2.ExtensionWithMatcherPerRoute(xds_matcher=matcher))
 
 
 def _buffer_unknown_length(size: int) -> matcher_pb2.Matcher:
@@ -146,7 +146,7 @@ def unsupported_filters(context: EnvoyRouteContext, route: ir.Route) -> list[Uns
             for field in fields
             if getattr(settings.nginx, field) is not None
         ]
-    if client.body_size and not _is_enforced(client):
+    if client.body_size and (endpoint_pickers.has_picker(route.action) or not _is_enforced(client)):
         why = "Envoy limits only bodies with Content-Length"
         findings.append(UnsupportedSetting(client.source("body_size"), why))
     return [

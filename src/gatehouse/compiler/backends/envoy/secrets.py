@@ -83,7 +83,7 @@ def cluster_tls(
         combined.validation_context_sds_secret_config.CopyFrom(
             secret_config(names.backend_trust(cluster))
         )
-    else:
+    elif isinstance(tls, TraceExport) or tls.verified:
         validation.trusted_ca.filename = system_trust
         common.validation_context.CopyFrom(validation)
     return common

@@ -15,12 +15,13 @@ from msgspec.structs import astuple
 
 from gatehouse.apis import core, routes
 from gatehouse.compiler.frontends.gateway_api import dependencies
-from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE, X_BACKEND, ClusterKey
+from gatehouse.compiler.frontends.gateway_api.cluster_key import INFERENCE_POOL, SERVICE, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     BackendReference,
     GatewayCluster,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
+    ALL_PORTS,
     backend_slices,
     cluster_port,
 )
@@ -40,7 +41,7 @@ class BackendProblem(msgspec.Struct, frozen=True):
     """Why no endpoint of a Service port gets requests."""
 
     backend: Key
-    """The Service or XBackend."""
+    """The backend."""
     text: str
     """Message that names the backend and the port. It has no numbers of endpoints, so that it
     changes only if the cause does."""
@@ -68,7 +69,7 @@ def _backend_problem(ask: Ask, cluster: GatewayCluster) -> BackendProblem | None
 
 
 def slices_of(ask: Ask, key: ClusterKey) -> list[core.EndpointSlice]:
-    """Return the EndpointSlices of a Service or XBackend."""
+    """Return the EndpointSlices of a backend."""
     slices = (
         ask.read(entry) for entry in backend_slices(ask, key.kind, key.namespace, key.service)
     )
@@ -77,6 +78,8 @@ def slices_of(ask: Ask, key: ClusterKey) -> list[core.EndpointSlice]:
 
 def backend_name(key: ClusterKey) -> str:
     """Return the name of a backend with its port in messages."""
+    if key.kind == INFERENCE_POOL:
+        return f"{key.kind} {key.namespace}/{key.service}"
     suffix = "/UDP" if key.transport == "UDP" else ""
     return f"{key.kind} {key.namespace}/{key.service} port {key.port}{suffix}"
 
@@ -98,7 +101,7 @@ def port_cause(slices: Iterable[core.EndpointSlice], name: str, transport: str) 
     """
     filled = [entry for entry in slices if entry.endpoints and not entry.has_names]
     ports = {(port.protocol, port.name) for entry in filled for port in entry.ports if port.port}
-    if not filled or (transport, name) in ports:
+    if not filled or name == ALL_PORTS or (transport, name) in ports:
         return ""
     known = ", ".join(sorted(_port_name(*port) for port in ports)) or "none"
     own = _port_name(transport, name)
@@ -118,7 +121,12 @@ def reported_problems(
         return ""
     namespace = route.metadata.namespace
     used = {
-        (reference.kind, reference.namespace or namespace, reference.name, reference.port)
+        (
+            reference.kind,
+            reference.namespace or namespace,
+            reference.name,
+            reference.port if reference.kind == SERVICE else None,
+        )
         for reference in used_references(route)
     }
     relevant = dict.fromkeys(
@@ -130,8 +138,8 @@ def reported_problems(
 
 
 def _as_referred(key: ClusterKey) -> tuple[str, str, str, int | None]:
-    """Return kind, namespace, name and port as references have them. XBackends have the port."""
-    port = None if key.kind == X_BACKEND else key.port
+    """Return kind, namespace, name and port as references have them. Those of Services have one."""
+    port = key.port if key.kind == SERVICE else None
     return key.kind, key.namespace, key.service, port
 
 

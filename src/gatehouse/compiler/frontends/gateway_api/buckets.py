@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gatehouse.apis import backends, core, gateway, nginx_gateway, policies, routes, telemetry
+from gatehouse.apis import (
+    backends,
+    core,
+    gateway,
+    inference,
+    nginx_gateway,
+    policies,
+    routes,
+    telemetry,
+)
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     CLAIMS_KEY,
     DEFAULT_GATEWAYS_KEY,
     DEFAULT_PARENT,
     FILTERS,
     GATEWAYS_KEY,
+    INFERENCE_POOLS_KEY,
     ROUTES_KEY,
     X_BACKENDS_KEY,
     authenticated_routes_by_service,
     policies_by_collector,
     policies_by_target,
     policies_with_claims,
+    pools_by_picker,
     routes_by_namespace,
     routes_by_parent,
     routes_by_service,
@@ -116,6 +127,14 @@ def of_endpoint_slice(value: Any) -> Iterable[Key]:
         yield slices_by_service(value.metadata.namespace, service)
         if isinstance(value, core.EndpointSlice) and value.has_names:
             yield slices_with_names(value.metadata.namespace, service)
+
+
+def of_inference_pool(value: Any) -> Iterable[Key]:
+    """Yield the buckets of an InferencePool: all InferencePools, and its endpoint picker."""
+    if isinstance(value, inference.InferencePool):
+        yield INFERENCE_POOLS_KEY
+        if value.spec.endpoint_picker_ref is not None:
+            yield pools_by_picker(value.metadata.namespace, value.spec.endpoint_picker_ref.name)
 
 
 def of_reference_grant(value: Any) -> Iterable[Key]:

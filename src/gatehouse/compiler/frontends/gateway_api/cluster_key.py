@@ -1,4 +1,4 @@
-"""Key of a cluster: a port of a Service or XBackend, and the protocol used to connect to it."""
+"""Key of a cluster: a backend, and the protocol used to connect to it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ import msgspec
 
 Protocol = Literal["http", "h2c", "grpc", "tcp", "udp"]
 
-SERVICE, X_BACKEND = "Service", "XBackend"
+SERVICE, X_BACKEND, INFERENCE_POOL = "Service", "XBackend", "InferencePool"
 """Kinds of backends."""
 
 
 class ClusterKey(msgspec.Struct, frozen=True, order=True):
-    """A port of a Service or XBackend and the protocol used to connect to it."""
+    """A backend and the protocol used to connect to it: a port of a Service or XBackend, or all
+    ports of an InferencePool."""
 
     namespace: str
     service: str
-    """Name of the Service or XBackend."""
+    """Name of the Service, XBackend or InferencePool."""
     port: int
+    """0 for an InferencePool."""
     protocol: Protocol
     kind: str = SERVICE
+    is_picker: bool = False
+    """True for the Service of an endpoint picker, which proxies connect to in another way."""
 
     @property
     def name(self) -> str:
@@ -30,6 +34,8 @@ class ClusterKey(msgspec.Struct, frozen=True, order=True):
         whole = f"{self.namespace}/{self.service}/{self.port}/{self.protocol}"
         if self.kind != SERVICE:
             whole = f"{self.kind}/{whole}"
+        if self.is_picker:
+            whole = f"EndpointPicker/{whole}"
         digest = hashlib.sha256(whole.encode()).hexdigest()[:12]
         readable = re.sub(r"[^a-z0-9]+", "-", f"{self.namespace}-{self.service}-{self.port}")
         return f"c-{readable[:46].strip('-')}-{digest}"

@@ -13,6 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
 )
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.inputs import (
+    pools_by_picker,
     rejected_by_proxy,
     routes_by_service,
 )
@@ -30,7 +31,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     clusters: frozenset[ClusterKey] = frozenset()
     services: frozenset[Key] = frozenset()
-    """Services and XBackends that routes refer to."""
+    """Backends that routes refer to, and their endpoint pickers."""
     secrets: tuple[SecretFile, ...] = ()
     snippets: tuple[NginxSnippet, ...] = ()
     """Snippets for the contexts ``main`` and ``http``."""
@@ -85,13 +86,18 @@ def clusters_of_gateway(
 
 
 def services(ask: Ask, key: Key) -> Table[Key, bool]:
-    """Return the Services and XBackends of a Gateway's routes, as the keys of a table."""
+    """Return the backends and endpoint pickers of a Gateway's routes, as the keys of a table."""
     return ask.group_by(ask(gateway_needs, key), lambda _, needs: needs.services, presence)
 
 
 def gateways_using(ask: Ask, service: Key) -> tuple[Key, ...]:
-    """Return the Gateways whose routes refer to a Service, sorted."""
-    referring = ask.read(routes_by_service(*service[1:]))
+    """Return the Gateways whose routes refer to a Service, sorted.
+
+    The endpoint picker of an InferencePool counts as one that the routes of the pool refer to.
+    """
+    name = service[1:]
+    pools = (pool[1:] for pool in ask.read(pools_by_picker(*name)))
+    referring = {route for one in (name, *pools) for route in ask.read(routes_by_service(*one))}
     owners = {
         parent_result.gateway for route in referring for parent_result in ask(parent_results, route)
     }

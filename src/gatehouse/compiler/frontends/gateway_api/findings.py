@@ -220,6 +220,14 @@ class Reason(ReasonBase):
     """The EndpointSlices of a Service have the `addressType` `FQDN`. Requests to this backend are
     answered 500, and connections are closed.
     """
+    POOL_ROUTE_NOT_ACCEPTED = ("Accepted", False, "HTTPRouteNotAccepted")
+    """No route that refers to the InferencePool is accepted by the Gateway."""
+    POOL_NOT_SUPPORTED = ("Accepted", False, "NotSupportedByParent")
+    """The proxy of the Gateway's class does not serve InferencePools."""
+    INVALID_PICKER = ("ResolvedRefs", False, "InvalidExtensionRef")
+    """`endpointPickerRef` of an InferencePool names no Service or port, or one that cannot be used.
+    Requests are answered 500; with the failure mode `FailOpen` the proxy chooses the Pod.
+    """
     INVALID_FILTER = ("ResolvedRefs", False, "InvalidFilter")
     """A filter of `gateway.nginx.org` is missing or invalid, or the BackendTLSPolicy of an
     authorization server is. Requests are answered 500.

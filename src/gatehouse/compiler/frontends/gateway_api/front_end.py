@@ -11,6 +11,7 @@ from gatehouse.apis import (
     core,
     gateway,
     gateway_parameters,
+    inference,
     mesh,
     nginx_gateway,
     policies,
@@ -21,8 +22,12 @@ from gatehouse.apis import (
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api import buckets
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
-from gatehouse.compiler.frontends.gateway_api.inputs import INPUT_INDEXES, X_BACKENDS_KEY
-from gatehouse.compiler.frontends.gateway_api.routes.x_backends import service_for
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    INFERENCE_POOLS_KEY,
+    INPUT_INDEXES,
+    X_BACKENDS_KEY,
+)
+from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import service_for
 from gatehouse.compiler.frontends.gateway_api.status.backend_status import (
     backend_deadlines,
     backend_status,
@@ -45,6 +50,10 @@ from gatehouse.compiler.frontends.gateway_api.status.gateway_status import (
 from gatehouse.compiler.frontends.gateway_api.status.merge import merge_gateway_api_status
 from gatehouse.compiler.frontends.gateway_api.status.mesh_status import mesh_status
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import policy_status
+from gatehouse.compiler.frontends.gateway_api.status.pool_status import (
+    desired_pool_service,
+    pool_status,
+)
 from gatehouse.compiler.frontends.gateway_api.status.route_status import (
     gateways_of_route,
     route_status,
@@ -80,6 +89,14 @@ _X_BACKENDS = Kind(
     status=backend_status,
     deadlines=backend_deadlines,
     owned=(OwnedKind(resources.SERVICES, X_BACKENDS_KEY, desired_service, service_for),),
+)
+
+_INFERENCE_POOLS = Kind(
+    resources.INFERENCE_POOLS,
+    inference.InferencePool,
+    indexes=(buckets.of_inference_pool,),
+    status=pool_status,
+    owned=(OwnedKind(resources.SERVICES, INFERENCE_POOLS_KEY, desired_pool_service, service_for),),
 )
 
 
@@ -142,6 +159,7 @@ _GATEWAY_API = (
         deadlines=policy_deadlines,
     ),
     _X_BACKENDS,
+    _INFERENCE_POOLS,
 )
 _EXTENSIONS = (
     _policy(resources.CLIENT_SETTINGS_POLICIES, nginx_gateway.ClientSettingsPolicy),

@@ -25,6 +25,7 @@ DEFAULT_PARENT: Key = ("DefaultGateway", "", "")
 FILTERS: Key = ("@filters",)
 
 X_BACKENDS_KEY: Key = ("@x-backends",)
+INFERENCE_POOLS_KEY: Key = ("@inference-pools",)
 
 CREDENTIAL_KINDS = frozenset({"Secret", "ConfigMap", "ClusterTrustBundle"})
 """Kinds of objects that hold certificates and other credentials."""
@@ -282,7 +283,7 @@ def routes_by_namespace(namespace: str) -> Key:
 
 
 def routes_by_service(namespace: str, service: str) -> Key:
-    """Return the bucket of the routes that refer to a Service or XBackend of a name."""
+    """Return the bucket of the routes that refer to a backend of a name."""
     return ("@referring", namespace, service)
 
 
@@ -294,6 +295,11 @@ def slices_by_service(namespace: str, service: str) -> Key:
 def slices_with_names(namespace: str, service: str) -> Key:
     """Return the bucket of those of them whose addresses are DNS names."""
     return ("@fqdn-slices", namespace, service)
+
+
+def pools_by_picker(namespace: str, service: str) -> Key:
+    """Return the bucket of the InferencePools that name a Service as their endpoint picker."""
+    return ("@pickers", namespace, service)
 
 
 def authenticated_routes_by_service(namespace: str, service: str) -> Key:

@@ -7,6 +7,7 @@ import msgspec
 from gatehouse.apis import core, resources, routes
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.compiler.frontends.gateway_api.cluster_key import (
+    INFERENCE_POOL,
     SERVICE,
     X_BACKEND,
     ClusterKey,
@@ -21,6 +22,13 @@ from gatehouse.compiler.frontends.gateway_api.routes.external_names import (
     external_name,
     name_finding,
     name_resolution,
+)
+from gatehouse.compiler.frontends.gateway_api.routes.inference_pools import (
+    endpoint_picker,
+    is_pool_reference,
+    picker_of,
+    resolve_pool,
+    unverified_tls,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
     backend_tls_policy,
@@ -62,6 +70,9 @@ _GROUPS = {
 }
 """Groups of the kinds of backends."""
 
+_WITH_POOLS = ("HTTPRoute", "GRPCRoute")
+"""Kinds of routes that may refer to InferencePools."""
+
 BackendReference = routes.BackendRef | routes.BackendObject
 
 
@@ -79,6 +90,8 @@ def resolve_backend(
     gateway, route = at
     target = reference.namespace or route[1]
     group, kind, name = reference.group, reference.kind, reference.name
+    if kind == INFERENCE_POOL and route[0] in _WITH_POOLS and is_pool_reference(reference):
+        return resolve_pool(ask, at, reference, where)
     if _GROUPS.get(kind) != group:
         message = f"{where}: kind {f'{group}/{kind}'.lstrip('/')} is not supported: "
         return Finding(Reason.INVALID_KIND, f"{message}must be Service or XBackend")
@@ -136,7 +149,10 @@ GatewayCluster = tuple[Key, ClusterKey]
 
 
 def tls_resolved(ask: Ask, gateway: Key, key: ClusterKey) -> bool:
-    """Return whether a cluster has no TLS settings, or valid ones."""
+    """Return whether a cluster and its endpoint picker have no TLS settings, or valid ones."""
+    if key.kind == INFERENCE_POOL:
+        picker = ask(picker_of, key.namespace, key.service).cluster
+        return picker is None or ask(tls_resolved, gateway, picker)
     policy = ask(backend_tls_policy, key)
     return policy is None or ask(backend_tls.backend_tls_at, gateway, policy).tls is not None
 
@@ -153,6 +169,8 @@ def service_cluster(ask: Ask, gateway: Key, key: ClusterKey) -> ir.Cluster:
         endpoints = used_endpoints(ask, key, port)
     policy = ask(backend_tls_policy, key)
     tls = ask(backend_tls.backend_tls_at, gateway, policy).tls if policy is not None else None
+    if policy is None and key.is_picker:
+        tls = unverified_tls(ask, key)
     upstream = ask(effective.upstream_policy, gateway, backend)
     origin = Origin(*backend)
     result = ir.Cluster(
@@ -163,6 +181,8 @@ def service_cluster(ask: Ask, gateway: Key, key: ClusterKey) -> ir.Cluster:
         upstream.settings,
         ask(name_resolution, gateway) if external else None,
         origin,
+        key.kind == INFERENCE_POOL and endpoint_picker(ask, key) is not None,
+        key.is_picker,
     )
     return _by_service_address(ask, key, result) if upstream.service_address else result
 

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gatehouse.apis import routes as api
-from gatehouse.compiler.frontends.gateway_api.cluster_key import X_BACKEND, ClusterKey
+from gatehouse.compiler.frontends.gateway_api.cluster_key import (
+    INFERENCE_POOL,
+    X_BACKEND,
+    ClusterKey,
+)
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     backend_traffic_policies,
@@ -29,6 +33,10 @@ from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     tls_resolved,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.external_names import external_name
+from gatehouse.compiler.frontends.gateway_api.routes.inference_pools import (
+    endpoint_picker,
+    picker_of,
+)
 from gatehouse.compiler.frontends.gateway_api.routes.precedence import Rank, call_rank, rank
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import SecretFile
@@ -52,7 +60,7 @@ class Translated(msgspec.Struct, frozen=True):
     clusters: tuple[ClusterKey, ...] = ()
     findings: tuple[Finding, ...] = ()
     services: tuple[Key, ...] = ()
-    """The Services and XBackends that exist and are referred to."""
+    """The backends and endpoint pickers that exist and are referred to."""
     secrets: tuple[SecretFile, ...] = ()
     """Secrets that authentication refers to."""
     dropped: frozenset[Origin] = frozenset()
@@ -78,6 +86,9 @@ def translate(ask: Ask, gateway: Key, key: Key, port: int, protocol: str) -> Tra
         compiled = _rule(ask, (gateway, key), rule, f"rules[{index}]", (port, protocol), excess)
         findings += compiled.findings
         clusters |= set(compiled.clusters)
+        for cluster in compiled.clusters:
+            if cluster.kind == INFERENCE_POOL and (picker := _picker(ask, cluster)) is not None:
+                clusters.add(picker)
         secrets.update({secret.name: secret for secret in compiled.secrets})
         for number, match in enumerate(rule.matches or (api.RouteMatch(),)):
             name = f"{key[1]}/{key[2]}/{index}/{number}"
@@ -103,6 +114,12 @@ def translate(ask: Ask, gateway: Key, key: Key, port: int, protocol: str) -> Tra
         tuple(secrets[name] for name in sorted(secrets)),
         frozenset(dropped),
     )
+
+
+def _picker(ask: Ask, pool: ClusterKey) -> ClusterKey | None:
+    """Return the cluster of the endpoint picker of an InferencePool."""
+    picker: ClusterKey | None = ask(picker_of, pool.namespace, pool.service).cluster
+    return picker
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -299,7 +316,8 @@ def _backends(
             failing += reference.weight
         elif reference.weight:
             edits = compiled_filters.request_headers, compiled_filters.response_headers
-            backends.append(ir.Backend(cluster.name, reference.weight, *edits))
+            picker = endpoint_picker(ask, cluster) if cluster.kind == INFERENCE_POOL else None
+            backends.append(ir.Backend(cluster.name, reference.weight, *edits, picker))
     return tuple(backends), failing, tuple(clusters), tuple(findings)
 
 

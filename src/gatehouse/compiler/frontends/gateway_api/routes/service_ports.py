@@ -1,15 +1,24 @@
-"""Ports of Services and XBackends: their endpoints, and the objects with their TLS settings."""
+"""Ports of backends: their endpoints, and the objects with their TLS settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from gatehouse.apis import backends, core
-from gatehouse.compiler.frontends.gateway_api.cluster_key import X_BACKEND, ClusterKey
+from gatehouse.compiler.frontends.gateway_api.cluster_key import (
+    INFERENCE_POOL,
+    SERVICE,
+    X_BACKEND,
+    ClusterKey,
+)
 from gatehouse.compiler.frontends.gateway_api.inputs import slices_by_service, slices_with_names
-from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, x_backends
+from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
+from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import selecting_service
 from gatehouse.compiler.ir import http as ir
 from gatehouse.incremental.query import Ask, Key
+
+ALL_PORTS = "*"
+"""In the place of a port's name: all ports of the EndpointSlices."""
 
 
 def service_port(
@@ -31,7 +40,9 @@ def service_port(
 
 def cluster_port(ask: Ask, key: ClusterKey) -> core.ServicePort | str:
     """Return the Service port with the endpoints of a cluster, or the problem. The Service of an
-    XBackend has one port, without a name."""
+    XBackend has one port, without a name. All ports of that of an InferencePool are used."""
+    if key.kind == INFERENCE_POOL:
+        return core.ServicePort(key.port, name=ALL_PORTS)
     if key.kind == X_BACKEND:
         return core.ServicePort(key.port)
     result: core.ServicePort | str = ask(
@@ -41,9 +52,9 @@ def cluster_port(ask: Ask, key: ClusterKey) -> core.ServicePort | str:
 
 
 def backend_slices(ask: Ask, kind: str, namespace: str, name: str) -> tuple[Key, ...]:
-    """Return the EndpointSlices of a Service or XBackend."""
-    if kind == X_BACKEND:
-        selection = ask(x_backends.selecting_service, (kind, namespace, name))
+    """Return the EndpointSlices of a backend."""
+    if kind != SERVICE:
+        selection = ask(selecting_service, (kind, namespace, name))
         if selection is None:
             return ()
         name = selection.name
@@ -63,7 +74,7 @@ def names_problem(ask: Ask, namespace: str, service: str) -> str:
 def backend_tls_policy(ask: Ask, key: ClusterKey) -> Key | None:
     """Return the object with the TLS settings of a cluster: the effective BackendTLSPolicy of a
     Service, or an XBackend itself. None if there is none."""
-    if key.protocol == "udp":
+    if key.protocol == "udp" or key.kind == INFERENCE_POOL:
         return None
     if key.kind == X_BACKEND:
         holder = (X_BACKEND, key.namespace, key.service)
@@ -121,7 +132,7 @@ def endpoints_of(
     numbers = [
         entry.port
         for entry in endpoint_slice.ports
-        if entry.name == port[0] and entry.port and entry.protocol == port[1]
+        if port[0] in (entry.name, ALL_PORTS) and entry.port and entry.protocol == port[1]
     ]
     return frozenset(
         ir.Endpoint(address, number)

@@ -1,22 +1,16 @@
-"""XBackends (GEP-4894): their protocol, their TLS settings, and the Service of their endpoints.
+"""XBackends (GEP-4894): their problems and their protocol.
 
-An XBackend of type EndpointSelector selects Pods of its own namespace. A headless Service that the
-controller writes for it has their EndpointSlices: an XBackend names no address, and no component
-watches the Pods of all namespaces. An XBackend of type ExternalHostname is a host outside the
-cluster, with the rules of
+An XBackend of type EndpointSelector selects Pods of its own namespace
+(:mod:`~gatehouse.compiler.frontends.gateway_api.routes.pod_selections`). An XBackend of type
+ExternalHostname is a host outside the cluster, with the rules of
 :mod:`~gatehouse.compiler.frontends.gateway_api.routes.external_names`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import msgspec
 
 from gatehouse.apis import backends
-from gatehouse.apis.objects import ObjectName
 from gatehouse.compiler.frontends.gateway_api.cluster_key import X_BACKEND, Protocol
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import unavailable_kind_key
@@ -54,12 +48,12 @@ def x_backend_problem(ask: Ask, gateway: Key, key: Key) -> Finding | None:
         return Finding(Reason.BACKEND_NOT_FOUND, f"{name} not found{suffix}")
     if not isinstance(backend, backends.XBackend):
         return Finding(Reason.UNSUPPORTED_BACKEND, f"{name} is invalid")
-    for problem in _problems(backend.spec):
+    for problem in problems_of_spec(backend.spec):
         return Finding(Reason.UNSUPPORTED_BACKEND, f"{name}: spec.{problem}")
     return name_finding(ask, gateway, key)
 
 
-def _problems(spec: backends.BackendSpec) -> Iterable[str]:
+def problems_of_spec(spec: backends.BackendSpec) -> Iterable[str]:
     """Yield what is invalid or not supported in an XBackend."""
     if spec.type not in (backends.EXTERNAL_HOSTNAME, backends.ENDPOINT_SELECTOR):
         yield f"type: {spec.type!r} is not supported"
@@ -87,45 +81,3 @@ def protocol_of(backend: backends.XBackend, route: str) -> Protocol | None:
     """Return the protocol between a data plane and an XBackend; None if a route of a kind cannot
     use it."""
     return _PROTOCOLS.get(route, {}).get(backend.spec.protocol)
-
-
-class PodSelection(msgspec.Struct, frozen=True):
-    """The Service with the endpoints of an XBackend."""
-
-    name: str
-    labels: tuple[tuple[str, str], ...]
-    """Labels of the Pods, sorted."""
-    port: int
-
-
-def selecting_service(ask: Ask, key: Key) -> PodSelection | None:
-    """Return the Service with the endpoints of an XBackend; None if the XBackend selects no Pods.
-
-    The name is derived from the UID, so that it is not known before, and no client relies on it as
-    a DNS name.
-    """
-    backend = ask.read(key)
-    if not isinstance(backend, backends.XBackend):
-        return None
-    spec, uid = backend.spec, backend.metadata.uid
-    if spec.type != backends.ENDPOINT_SELECTOR or any(_problems(spec)):
-        return None
-    digest = hashlib.sha256(uid.encode()).hexdigest()[:20]
-    labels = tuple(sorted(spec.endpoint_selector.match_labels.items()))
-    return PodSelection(f"xbackend-{digest}", labels, spec.port.number)
-
-
-def service_for(
-    owner: Key, selection: PodSelection
-) -> Mapping[ObjectName, Mapping[str, Any] | None]:
-    """Return the desired Service of an XBackend. It has no address: only its EndpointSlices are
-    used."""
-    name: ObjectName = (owner[1], selection.name)
-    metadata = {
-        "name": selection.name,
-        "namespace": owner[1],
-        "labels": {"app.kubernetes.io/managed-by": "gatehouse"},
-    }
-    port = {"port": selection.port, "targetPort": selection.port, "protocol": "TCP"}
-    spec = {"clusterIP": "None", "selector": dict(selection.labels), "ports": [port]}
-    return {name: {"metadata": metadata, "spec": spec}}

@@ -19,6 +19,11 @@ from gatehouse.compiler.frontends.gateway_api.routes import (
     backend_tls,
     x_backends,
 )
+from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import (
+    PodSelection,
+    missing_service,
+    selecting_service,
+)
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
     certificates_of_policy,
     leaf_certificate,
@@ -66,7 +71,7 @@ def backend_status(ask: Ask, key: Key) -> PolicyStatus | None:
         return None
     entries = []
     for gateway in ask(gateways_of_backend, key)[:_MAX_GATEWAYS]:
-        accepted = f"the backend is accepted{_missing_service(ask, key)}"
+        accepted = f"the backend is accepted{missing_service(ask, key)}"
         defaults = (
             Finding(Reason.ACCEPTED, accepted),
             Finding(Reason.RESOLVED, "all references are resolved"),
@@ -75,14 +80,6 @@ def backend_status(ask: Ask, key: Key) -> PolicyStatus | None:
         conditions = fold_findings(findings, defaults, backend.metadata.generation)
         entries.append(AncestorStatus(ask(class_controller, gateway), gateway, conditions))
     return PolicyStatus(tuple(entries))
-
-
-def _missing_service(ask: Ask, key: Key) -> str:
-    """Return that the Service with the endpoints of an XBackend is missing, as a suffix."""
-    selection = ask(x_backends.selecting_service, key)
-    if selection is None or ask.read(("Service", key[1], selection.name)) is not None:
-        return ""
-    return f"; Service {key[1]}/{selection.name} for its endpoints does not exist yet"
 
 
 def _findings(ask: Ask, gateway: Key, key: Key, spec: backends.BackendSpec) -> tuple[Finding, ...]:
@@ -150,7 +147,7 @@ def backend_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
     return certificate_validity.validity_deadlines(_certificates(ask, key))
 
 
-def desired_service(ask: Ask, key: Key) -> x_backends.PodSelection | None:
+def desired_service(ask: Ask, key: Key) -> PodSelection | None:
     """Return the Service that the controller writes for an XBackend; None if no Gateway uses it."""
-    selection: x_backends.PodSelection | None = ask(x_backends.selecting_service, key)
+    selection: PodSelection | None = ask(selecting_service, key)
     return selection if selection is not None and ask(gateways_of_backend, key) else None

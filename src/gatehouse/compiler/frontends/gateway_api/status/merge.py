@@ -14,12 +14,14 @@ from gatehouse.compiler.frontends.gateway_api.findings import OPTIONAL_CONDITION
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KIND_GROUPS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     MAX_ANCESTORS,
+    MAX_PARENTS,
     ClassStatus,
     FilterStatus,
     GatewayApiStatus,
     GatewayStatus,
     ListenerStatus,
     PolicyStatus,
+    PoolStatus,
     RouteStatus,
     SetStatus,
 )
@@ -59,11 +61,11 @@ def merge_gateway_api_status(
                 # All Gateways of the route belong to other controllers.
                 return None
             desired_status = {"parents": parents}
-        case PolicyStatus():
-            ancestors = _ancestors(before, desired, now)
-            if not ancestors and not before:
+        case PolicyStatus() | PoolStatus():
+            about_gateways = _about_gateways(before, desired, now)
+            if about_gateways is None:
                 return None
-            desired_status = {"ancestors": ancestors}
+            desired_status = about_gateways
         case FilterStatus():
             own = [_OwnEntry(name, {}, conditions) for name, conditions in desired.controllers]
             desired_status = {"controllers": _entries(before.get("controllers"), own, now)}
@@ -71,15 +73,23 @@ def merge_gateway_api_status(
     return None if merged == before else merged
 
 
-def _ancestors(before: Object, desired: PolicyStatus, now: str) -> list[Object]:
-    """Return the entries of a policy. The API server rejects a status with more than the limit."""
-    present = before.get("ancestors") or ()
+def _about_gateways(before: Object, desired: PolicyStatus | PoolStatus, now: str) -> Object | None:
+    """Return the list of entries about Gateways; None if there was none and is none.
+
+    The API server rejects a status with more entries than the limit.
+    """
+    if isinstance(desired, PoolStatus):
+        field, about, limit, statuses = "parents", "parentRef", MAX_PARENTS, desired.parents
+    else:
+        field, about, limit, statuses = "ancestors", "ancestorRef", MAX_ANCESTORS, desired.ancestors
+    present = before.get(field) or ()
     others = sum(entry.get("controllerName") not in CONTROLLERS for entry in present)
     own = [
-        _OwnEntry(e.controller, {"ancestorRef": _reference(e.ancestor, e.group)}, e.conditions)
-        for e in desired.ancestors[: max(MAX_ANCESTORS - others, 0)]
+        _OwnEntry(e.controller, {about: _reference(e.ancestor, e.group)}, e.conditions)
+        for e in statuses[: max(limit - others, 0)]
     ]
-    return _entries(present, own, now)
+    entries = _entries(present, own, now)
+    return {field: entries} if entries or before else None
 
 
 def merge_conditions(

@@ -60,6 +60,9 @@ class RouteStatus(DesiredStatus, frozen=True, tag=True):
 MAX_ANCESTORS = 16
 """Maximum number of entries in a policy's status, of all controllers together."""
 
+MAX_PARENTS = 32
+"""Maximum number of entries in the status of an InferencePool, of all controllers together."""
+
 
 class AncestorStatus(msgspec.Struct, frozen=True):
     """Status of a policy for one Gateway or route, or for a target that is not served."""
@@ -77,6 +80,13 @@ class PolicyStatus(DesiredStatus, frozen=True, tag=True):
     ancestors: tuple[AncestorStatus, ...] = ()
 
 
+class PoolStatus(DesiredStatus, frozen=True, tag=True):
+    """Status of an InferencePool: the entries of this controller in ``parents``."""
+
+    parents: tuple[AncestorStatus, ...] = ()
+    """An entry for each Gateway."""
+
+
 class FilterStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a filter: the entries of this controller in ``controllers``."""
 
@@ -85,5 +95,5 @@ class FilterStatus(DesiredStatus, frozen=True, tag=True):
 
 
 GatewayApiStatus = (
-    ClassStatus | GatewayStatus | SetStatus | RouteStatus | PolicyStatus | FilterStatus
+    ClassStatus | GatewayStatus | SetStatus | RouteStatus | PolicyStatus | PoolStatus | FilterStatus
 )

@@ -58,6 +58,8 @@ class Dependents(Generic[V]):
 
     def set_desired(self, values: Table[Key, V]) -> None:
         """Replace the desired state, by owner, and reconcile what differs."""
+        if values is self._values:
+            return
         before: Table[Key, V] = Table() if self._values is None else self._values
         self._values = values
         for owner, old, new in before.diff(values):

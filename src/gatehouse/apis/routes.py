@@ -342,9 +342,12 @@ def backend_references(route: RouteObject) -> Iterator[BackendRef | BackendObjec
     """Yield the references of a route to backends, mirrors and authorization servers."""
     for rule in route.spec.rules:
         yield from rule.backend_refs
-        if not isinstance(rule, StreamRule):
+        if isinstance(rule, StreamRule):
+            continue
+        if rule.filters:
             yield from filter_references(rule.filters)
-            for reference in rule.backend_refs:
+        for reference in rule.backend_refs:
+            if reference.filters:
                 yield from filter_references(reference.filters)
 
 

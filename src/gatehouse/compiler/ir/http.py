@@ -277,7 +277,8 @@ class Route(msgspec.Struct, frozen=True):
     @property
     def policy_session(self) -> Persistence | None:
         """Session persistence that a policy sets; None if the route itself sets it."""
-        session = self.session
+        action = self.action
+        session = action.persistence if isinstance(action, Forward) else None
         return session if session is not None and session.origin != NO_ORIGIN else None
 
     def with_session(self, session: Persistence | None) -> Route:

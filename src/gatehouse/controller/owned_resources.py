@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,9 @@ class OwnedResources:
             )
             for kind, owned in combined.KINDS.owned
         }
+        self._by_resource: dict[Resource, list[Dependents[Any]]] = defaultdict(list)
+        for owned, dependents in self._dependents.items():
+            self._by_resource[owned.resource].append(dependents)
 
     def follow(self, result: CompileResult) -> None:
         """Set the desired state from the result of a compile pass."""
@@ -38,8 +42,8 @@ class OwnedResources:
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Reconcile changed dependents; ignore other kinds."""
-        for owned, dependents in self._dependents.items():
-            for name in changes if owned.resource == resource else ():
+        for dependents in self._by_resource.get(resource, ()):
+            for name in changes:
                 dependents.enqueue(name)
 
     async def run(self) -> None:

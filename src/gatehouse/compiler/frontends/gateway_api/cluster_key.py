@@ -32,10 +32,8 @@ class ClusterKey(msgspec.Struct, frozen=True, order=True):
     def name(self) -> str:
         """Name of the cluster: readable, and unique by its hash."""
         whole = f"{self.namespace}/{self.service}/{self.port}/{self.protocol}"
-        if self.kind != SERVICE:
-            whole = f"{self.kind}/{whole}"
-        if self.is_picker:
-            whole = f"EndpointPicker/{whole}"
+        if self.is_picker or self.kind != SERVICE:
+            whole = f"{'EndpointPicker' if self.is_picker else self.kind}/{whole}"
         digest = hashlib.sha256(whole.encode()).hexdigest()[:12]
         readable = re.sub(r"[^a-z0-9]+", "-", f"{self.namespace}-{self.service}-{self.port}")
         return f"c-{readable[:46].strip('-')}-{digest}"

@@ -367,3 +367,16 @@ def test_gateways_of_both_classes_have_an_entry_each() -> None:
         ("gw", gateway_api.ENVOY),
         ("second", gateway_api.NGINX),
     ]
+
+
+@pytest.mark.parametrize(("others", "own"), [(0, 1), (31, 1), (32, 0)])
+def test_status_leaves_room_for_the_entries_of_other_controllers(others: int, own: int) -> None:
+    entry = {"controllerName": "example.com/c", "conditions": []}
+    ancestors = [{**entry, "ancestorRef": {"name": f"g{number}"}} for number in range(others)]
+    with XBackendWorld().engine.compile() as ask:
+        outcome = ask(gateway_api.gateway_api_status, BACKEND)
+    assert outcome is not None
+    before = {"ancestors": ancestors}
+    merged = gateway_api.GATEWAY_API_FRONT_END.merge_status(before, outcome, "T") or before
+    assert merged["ancestors"][:others] == ancestors
+    assert len(merged["ancestors"]) == others + own

@@ -29,13 +29,14 @@ from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import
     leaf_certificate,
     validity_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.status.types import AncestorStatus, PolicyStatus
+from gatehouse.compiler.frontends.gateway_api.status.types import (
+    MAX_PARENTS,
+    AncestorStatus,
+    PolicyStatus,
+)
 from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
-
-_MAX_GATEWAYS = 32
-"""Maximum number of entries in the status of an XBackend."""
 
 _MAX_RULES = 3
 """Maximum number of rules that the message of a condition names."""
@@ -70,7 +71,7 @@ def backend_status(ask: Ask, key: Key) -> PolicyStatus | None:
     if not isinstance(backend, backends.XBackend):
         return None
     entries = []
-    for gateway in ask(gateways_of_backend, key)[:_MAX_GATEWAYS]:
+    for gateway in ask(gateways_of_backend, key)[:MAX_PARENTS]:
         accepted = f"the backend is accepted{missing_service(ask, key)}"
         defaults = (
             Finding(Reason.ACCEPTED, accepted),
@@ -79,7 +80,7 @@ def backend_status(ask: Ask, key: Key) -> PolicyStatus | None:
         findings = _findings(ask, gateway, key, backend.spec)
         conditions = fold_findings(findings, defaults, backend.metadata.generation)
         entries.append(AncestorStatus(ask(class_controller, gateway), gateway, conditions))
-    return PolicyStatus(tuple(entries))
+    return PolicyStatus(tuple(entries), limit=MAX_PARENTS)
 
 
 def _findings(ask: Ask, gateway: Key, key: Key, spec: backends.BackendSpec) -> tuple[Finding, ...]:

@@ -13,7 +13,6 @@ from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.gateway_api.findings import OPTIONAL_CONDITIONS, Condition
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KIND_GROUPS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
-    MAX_ANCESTORS,
     MAX_PARENTS,
     ClassStatus,
     FilterStatus,
@@ -81,7 +80,7 @@ def _about_gateways(before: Object, desired: PolicyStatus | PoolStatus, now: str
     if isinstance(desired, PoolStatus):
         field, about, limit, statuses = "parents", "parentRef", MAX_PARENTS, desired.parents
     else:
-        field, about, limit, statuses = "ancestors", "ancestorRef", MAX_ANCESTORS, desired.ancestors
+        field, about, limit, statuses = "ancestors", "ancestorRef", desired.limit, desired.ancestors
     present = before.get(field) or ()
     others = sum(entry.get("controllerName") not in CONTROLLERS for entry in present)
     own = [

@@ -61,7 +61,9 @@ MAX_ANCESTORS = 16
 """Maximum number of entries in a policy's status, of all controllers together."""
 
 MAX_PARENTS = 32
-"""Maximum number of entries in the status of an InferencePool, of all controllers together."""
+"""Maximum number of entries in the status of an InferencePool or XBackend, of all controllers
+together.
+"""
 
 
 class AncestorStatus(msgspec.Struct, frozen=True):
@@ -75,9 +77,11 @@ class AncestorStatus(msgspec.Struct, frozen=True):
 
 
 class PolicyStatus(DesiredStatus, frozen=True, tag=True):
-    """Status of a policy: the entries of this controller in ``ancestors``."""
+    """Status of a policy or XBackend: the entries of this controller in ``ancestors``."""
 
     ancestors: tuple[AncestorStatus, ...] = ()
+    limit: int = MAX_ANCESTORS
+    """Maximum number of entries, of all controllers together."""
 
 
 class PoolStatus(DesiredStatus, frozen=True, tag=True):

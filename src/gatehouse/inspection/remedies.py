@@ -51,6 +51,8 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             ("Accepted", "Conflicted"): "Remove the conflicting fields, or delete the older "
             "object that the message names.",
             ("Accepted", "HostnameConflict"): "Give one of the two another hostname or port.",
+            ("Accepted", "HTTPRouteNotAccepted"): "Correct the routes that refer to the "
+            "InferencePool: their conditions say why the Gateway does not accept them.",
             ("Accepted", "Invalid"): "Correct the field that the message names.",
             ("Accepted", "InvalidHost"): "Correct spec.hosts.",
             ("Accepted", "InvalidParameters"): "Create the parameters object, or correct the "
@@ -66,6 +68,8 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             "Gateway.",
             ("Accepted", "NotAllowedByListeners"): "Allow the namespace and kind in allowedRoutes "
             "of the listener.",
+            ("Accepted", "NotSupportedByParent"): "Use a class of Envoy for the Gateway, or refer "
+            "to a Service.",
             ("Accepted", "ProtocolConflict"): "Give one of the two listeners another port.",
             ("Accepted", "TargetNotFound"): "Create the target, or correct targetRefs.",
             ("Accepted", "TooManyRoutes"): "Delete routes of the namespace, or let an "
@@ -136,6 +140,11 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             "certificate and key, or correct certificateRefs.",
             ("ResolvedRefs", "InvalidClientCertificateRef"): "Create the Secret of type "
             "kubernetes.io/tls, or correct the reference.",
+            (
+                "ResolvedRefs",
+                "InvalidExtensionRef",
+            ): "Create the Service of the endpoint picker, or "
+            "correct endpointPickerRef of the InferencePool.",
             ("ResolvedRefs", "InvalidFilter"): "Create or correct the filter that the message "
             "names.",
             ("ResolvedRefs", "InvalidKind"): "Use a supported kind in the reference.",

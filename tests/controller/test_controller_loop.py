@@ -311,3 +311,40 @@ async def test_connected_instances_are_recorded_without_compile_pass(
     story.fleet.say()
     await story.until(lambda: records.get(connected) == ("pod",))
     assert not story.compilation.reads(connected)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "two batches"])
+async def test_new_gateway_of_a_deleted_one_begins_anew(story: Story, at_once: bool) -> None:
+    """It does not get the status of the other one, and gets its own although that may be equal."""
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
+    story.fleet.instance = None
+    gateway = next(raw for raw in yaml.safe_load_all(BASE) if raw["kind"] == "Gateway")
+    if not at_once:
+        story.apply(yaml.safe_dump(gateway), delete=True)
+    gateway["metadata"]["uid"] = "another"
+    story.apply(yaml.safe_dump(gateway))
+    assert GATEWAY not in story.written.now
+    await story.until(lambda: GATEWAY in story.written.now)
+    assert story.written.condition(GATEWAY, "Programmed")["status"] == "False"
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "two batches"])
+async def test_new_route_of_a_deleted_one_gets_an_equal_status(story: Story, at_once: bool) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    story.apply(ROUTE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: HTTP_ROUTE in story.written.now)
+    await story.quiet()
+    before = story.written.now[HTTP_ROUTE]
+    if not at_once:
+        story.apply(ROUTE, delete=True)
+    story.apply(ROUTE.replace("generation: 1", "generation: 1, uid: another"))
+    assert HTTP_ROUTE not in story.written.now
+    await story.until(lambda: HTTP_ROUTE in story.written.now)
+    assert story.written.now[HTTP_ROUTE] == before

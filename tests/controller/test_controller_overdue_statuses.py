@@ -67,7 +67,7 @@ async def test_status_says_which_instances_do_not_serve_a_route(
             estate.agents.connect(gateway, class_name, instance)
         late = await condition_with(estate, "late", ACCEPTED)
         assert late["lastTransitionTime"] == changed
-        assert not len(estate.controller.loop._overdue)
+        assert not len(estate.controller.loop._status_release.overdue)
 
 
 async def test_deleted_route_leaves_no_overdue_status(
@@ -81,7 +81,7 @@ async def test_deleted_route_leaves_no_overdue_status(
         waiting = "not served yet: waiting for 1 of 2 instances of Gateway default/g0"
         await condition_with(estate, "late", f"{ACCEPTED}; {waiting}")
         # The other routes wait too: the instance has confirmed nothing.
-        before = len(estate.controller.loop._overdue)
+        before = len(estate.controller.loop._status_release.overdue)
         estate.store.drop(resources.HTTP_ROUTES, "late", "default")
         await estate.rest()
-        assert len(estate.controller.loop._overdue) == before - 1
+        assert len(estate.controller.loop._status_release.overdue) == before - 1

@@ -159,8 +159,10 @@ class Story:
         for raw in yaml.safe_load_all(text):
             resource = resource_of(raw["kind"])
             name = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
-            self.objects[resource.kind, *name] = None if delete else raw
-            self.loop.on_changes(resource, {name: Change(None, None if delete else raw)})
+            key = (resource.kind, *name)
+            change = Change(self.objects.get(key), None if delete else raw)
+            self.objects[key] = change.new
+            self.loop.on_changes(resource, {name: change})
 
     async def until(self, holds: Callable[[], object]) -> None:
         await patience.until(holds)

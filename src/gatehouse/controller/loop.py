@@ -24,10 +24,8 @@ from gatehouse.controller.alarm import Alarm
 from gatehouse.controller.backend_reports import BackendReports
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines
-from gatehouse.controller.deferred_status import DeferredStatuses
 from gatehouse.controller.gateway_states import UNPUBLISHED, GatewayState
 from gatehouse.controller.metrics import compile_duration_histogram
-from gatehouse.controller.overdue_statuses import OverdueStatuses, counted
 from gatehouse.controller.programmed_condition import (
     ProvisioningError,
     evaluate_programmed,
@@ -37,6 +35,7 @@ from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantines import Quarantines
 from gatehouse.controller.report_inputs import ReportInputs
+from gatehouse.controller.status_release import StatusRelease, published_name
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Changes
@@ -105,7 +104,7 @@ class Loop:
         """Gateways with a new configuration, report or provisioning result."""
         self._states: defaultdict[Key, GatewayState] = defaultdict(GatewayState)
         """By Gateway that exists or is served."""
-        self._deferred_statuses, self._overdue = DeferredStatuses(), OverdueStatuses()
+        self._status_release = StatusRelease(statuses, publisher)
         self._deadlines = Deadlines(compilation.put_input)
         self._absences = Absences()
         self._backend_reports = BackendReports(compilation.put_input, record_backend)
@@ -123,6 +122,8 @@ class Loop:
         """Store changed objects from an informer."""
         changed = False
         for key, change in changes.items():
+            if _is_replaced(*change):
+                changed |= self._begin_anew((resource.kind, *key))
             is_input = self._compilation.put(resource.kind, key, change.new)
             changed |= is_input
             self._quarantines.object_seen((resource.kind, *key), change.new, changed=is_input)
@@ -131,6 +132,22 @@ class Loop:
             self._statuses.enqueue((resource.kind, *key))
         if changed:
             self._changed()
+
+    def _begin_anew(self, key: Key) -> bool:
+        """Forget the state of an object that was deleted, which another of its name does not have.
+
+        Return whether the object had a status.
+        """
+        if self._last.statuses.get(key) is None:
+            return False
+        self._status_release.begin_anew(key)
+        if key[0] == "Gateway":
+            state = self._states[key]
+            state.programmed, state.first_publication = None, UNPUBLISHED
+            self._absences.forget(key)
+            self._changed_gateways.add(key)
+            self._compilation.put_input(_programming(key), None)
+        return True
 
     def _set_generation(self, gateway: Key, raw: Mapping[str, Any] | None) -> None:
         state, before = self._states[gateway], self._states[gateway].generation
@@ -226,7 +243,7 @@ class Loop:
                     await self._wake_up.wait()
 
     async def _wait_for_input(self) -> None:
-        release = self._deferred_statuses.next_release()
+        release = self._status_release.next_release()
         delays = [] if release is None else [max(0.0, release - time.monotonic())]
         delays += self._deadlines.next_wakeups() + self._backend_reports.next_wakeups()
         delays += self._absences.next_wakeups()
@@ -251,7 +268,7 @@ class Loop:
         if self._stale:
             # Reports of instances, rejections or new deadlines are inputs of a second pass.
             result = self._compile_and_publish(result)
-        self._update_statuses(result)
+        self._status_release.update(self._last, result, self._changed_gateways)
         self._changed_gateways.clear()
         if plans := {key: plan for key, _, plan in self._last.plans.diff(result.plans)}:
             self._provision(plans)
@@ -296,7 +313,7 @@ class Loop:
         return result
 
     def _publish(self, key: Key, compiled: CompiledGateway) -> None:
-        name = _name(key)
+        name = published_name(key)
         if compiled.gateway is not None and compiled.published is not None:
             self._publisher.publish(
                 name, compiled.controller, compiled.output, trial=compiled.trial
@@ -310,12 +327,15 @@ class Loop:
         generation = state.generation or 0
         if state.first_publication[0] == generation:
             return False
-        state.first_publication = generation, max(1, self._publisher.latest_number(_name(key)))
+        state.first_publication = (
+            generation,
+            max(1, self._publisher.latest_number(published_name(key))),
+        )
         return True
 
     def _withdraw(self, key: Key) -> None:
         """Stop serving a Gateway. Its inputs stay until the object is deleted."""
-        self._publisher.withdraw(_name(key))
+        self._publisher.withdraw(published_name(key))
         self._quarantines.withdraw(key)
         self._absences.forget(key)
         state = self._states[key]
@@ -330,7 +350,7 @@ class Loop:
         for key in sorted(gateways):
             if key not in result.gateways:
                 continue
-            state, name = self._states[key], _name(key)
+            state, name = self._states[key], published_name(key)
             (generation, first), report = state.first_publication, self._publisher.report(name)
             released = self._quarantines.reported(key, report)
             state.instances = len(report.instances)
@@ -356,42 +376,13 @@ class Loop:
             if released or changed:
                 self._changed()
 
-    def _update_statuses(self, result: CompileResult) -> None:
-        """Write new statuses. A route's status is deferred until its configuration is served."""
-        now = time.monotonic()
-        if result is not self._last:
-            self._defer_statuses(result, now)
 
-        def served(key: Key) -> int | None:
-            return self._publisher.served_number(_name(key)) if key in result.gateways else None
-
-        overdue, changed = self._overdue, self._changed_gateways
-        released = [*self._deferred_statuses.release_ready(changed, served, now)]
-        if not released and not overdue:
-            return
-        waiting = counted(self._publisher.waiting, result.gateways)
-        for key, status, awaited in released:
-            self._statuses.set_desired(key, overdue.released(key, status, awaited, waiting))
-        for key, status in overdue.caught_up(changed, waiting):
-            self._statuses.set_desired(key, status)
-
-    def _defer_statuses(self, result: CompileResult, now: float) -> None:
-        latest = self._publisher.latest_number
-        for key, _, status in self._last.statuses.diff(result.statuses):
-            if status is not None:
-                self._statuses.set_record(key, status.next_record)
-                gateways = result.attached.get(key, ())
-                awaited = {gateway: latest(_name(gateway)) for gateway in gateways}
-                self._deferred_statuses.defer(key, status, awaited, now)
-            else:
-                self._deferred_statuses.discard(key)
-                self._overdue.discard(key)
-                self._statuses.forget(key)
+def _is_replaced(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
+    """Return whether an object was deleted, also if there is another one of its name."""
+    return new is None or (
+        old is not None and old["metadata"].get("uid") != new["metadata"].get("uid")
+    )
 
 
 def _programming(key: Key) -> Key:
     return ("Programming", *key[1:])
-
-
-def _name(key: Key) -> str:
-    return f"{key[1]}/{key[2]}"

@@ -67,9 +67,14 @@ async def test_cluster_waits_for_credentials_and_reports_their_changes(client: k
     await apply(client, [secret(ca())])
     await said(client, "ResolvedRefs", "True")
     await said(client, "Accepted", "True")
-    listed = await client.get(resources.GATEWAYS, "envoy", "default")
-    (listener,) = listed["status"]["listeners"]
-    assert listener["attachedRoutes"] == 1
+
+    async def attached() -> Any:
+        """Return the listener. The status of the Gateway is written apart from the cluster's."""
+        listed = await client.get(resources.GATEWAYS, "envoy", "default")
+        listeners = listed.get("status", {}).get("listeners") or [{}]
+        return listeners[0].get("attachedRoutes") == 1 and listeners
+
+    (listener,) = await until(attached)
     assert listener["supportedKinds"] == [
         {"group": "proxy.kubegateway.io", "kind": "UpstreamCluster"}
     ]

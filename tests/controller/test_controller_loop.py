@@ -314,7 +314,9 @@ async def test_connected_instances_are_recorded_without_compile_pass(
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "two batches"])
-async def test_new_gateway_of_a_deleted_one_begins_anew(story: Story, at_once: bool) -> None:
+async def test_gateway_with_the_name_of_a_deleted_one_has_its_own_status(
+    story: Story, at_once: bool
+) -> None:
     """It does not get the status of the other one, and gets its own although that may be equal."""
     story.fleet.say()
     story.apply(BASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -290,7 +291,11 @@ def _made(store: RevisionStore, turn: int, files: dict[str, bytes]) -> int:
     entries = _entries(files)
     for missing in store.missing(entries):
         store.put(missing, files[missing.path])
-    own: dict[str, str | Path] = {"nginx.conf": f"# {turn}\n", f"seeds/{turn % 3}.conf": "seed\n"}
+    own: dict[str, str | Path] = {
+        "nginx.conf": f"# {turn}\n",
+        "seeds/same/servers.conf": "seed\n",
+        f"seeds/{turn % 3}/servers.conf": f"seed {turn % 2}\n",
+    }
     return store.stage(Manifest(str(turn), entries), own)
 
 
@@ -314,6 +319,30 @@ def test_revision_with_one_changed_file_writes_one_file(
     monkeypatch.setattr("os.link", noted)
     stage(store, "four", files | {"gatehouse/x": b"four"})
     assert len(links) == 1
+
+
+def test_unchanged_seeds_of_the_agent_are_not_written_again(store: RevisionStore) -> None:
+    """A file system creates a file much more slowly than a link to one."""
+    nodes = []
+    for number in range(4):
+        seeds: dict[str, str | Path] = {f"seeds/{name}/s.conf": "seed" for name in range(number)}
+        staged = store.stage(Manifest(str(number), ()), seeds)
+        store.activate(staged)
+        store.keep(staged)
+        directory = store.directory(staged) / "seeds"
+        nodes.append({path.parent.name: path.stat().st_ino for path in directory.rglob("*.conf")})
+    assert [len(inodes) for inodes in nodes] == [0, 1, 2, 3]
+    assert all(old.items() <= new.items() for old, new in itertools.pairwise(nodes))
+
+
+def test_directories_of_former_seeds_are_removed(store: RevisionStore) -> None:
+    for number in range(4):
+        staged = store.stage(Manifest(str(number), ()), {f"seeds/{number}/s.conf": "seed"})
+        store.activate(staged)
+        store.keep(staged)
+        assert [path.name for path in (store.directory(staged) / "seeds").iterdir()] == [
+            str(number)
+        ]
 
 
 def test_incomplete_files_of_interrupted_run_are_removed(

@@ -49,19 +49,18 @@ class _WrittenRevision(msgspec.Struct, frozen=True):
     """A revision that this process wrote completely, and so knows without reading the disk."""
 
     manifest: Manifest
-    own: frozenset[str]
-    """First path components of the agent's own files."""
+    own: Mapping[str, str | Path]
+    """The agent's own files by path: texts, or paths that they link to."""
 
     @property
-    def reusable(self) -> dict[str, ManifestEntry]:
-        """Entries that another revision can reuse, by path."""
-        return {
+    def reusable(self) -> dict[str, ManifestEntry | str | Path]:
+        """Files that another revision can reuse, by path."""
+        entries = {
             entry.path: entry
             for entry in self.manifest.entries
-            if entry.path.partition("/")[0] not in self.own
-            and not entry.path.startswith(f"{RUNTIME_FILES}/")
-            and not entry.secret
+            if not entry.path.startswith(f"{RUNTIME_FILES}/") and not entry.secret
         }
+        return {**entries, **self.own}
 
 
 class RevisionStore:
@@ -206,9 +205,7 @@ class RevisionStore:
                 shutil.rmtree(staged, ignore_errors=True)
                 raise OSError(f"revision cannot be created: {error.strerror}") from error
         staged.rename(self.directory(number))
-        self._written[number] = _WrittenRevision(
-            manifest, frozenset(path.partition("/")[0] for path in own)
-        )
+        self._written[number] = _WrittenRevision(manifest, own)
         return number
 
     def _reuse_spare(self, staged: Path, manifest: Manifest, own: Mapping[str, str | Path]) -> bool:
@@ -219,8 +216,8 @@ class RevisionStore:
         try:
             shutil.rmtree(staged, ignore_errors=True)
             self._spare.rename(staged)
-            for top in (*spare.own, MANIFEST, RUNTIME_FILES):
-                _remove(staged / top)
+            _remove(staged / MANIFEST)
+            _remove(staged / RUNTIME_FILES)
             self._fill(staged, manifest, own, spare.reusable)
         except OSError as error:
             log.info("spare revision not reused", error=str(error))
@@ -232,30 +229,35 @@ class RevisionStore:
         staged: Path,
         manifest: Manifest,
         own: Mapping[str, str | Path],
-        existing: Mapping[str, ManifestEntry],
+        existing: Mapping[str, ManifestEntry | str | Path],
     ) -> None:
         """Write the files of a revision to a directory that already has the files `existing`."""
-        private_files.make_private_dir(staged)
         # Own files replace those of the manifest with the same path. Contents in the store stay.
-        desired = {entry.path: entry for entry in manifest.entries if entry.path not in own}
-        for path, entry in existing.items():
-            if desired.get(path) != entry:
+        entries = {entry.path: entry for entry in manifest.entries}
+        desired: dict[str, ManifestEntry | str | Path] = {**entries, **own}
+        for path, content in existing.items():
+            if desired.get(path) != content:
                 (staged / path).unlink()
-        for parent in {path.rpartition("/")[0] for path in (*desired, *own)}:
+                with contextlib.suppress(OSError):
+                    (staged / path).parent.rmdir()
+        added = {path: file for path, file in desired.items() if existing.get(path) != file}
+        for parent in {"", *(path.rpartition("/")[0] for path in added)}:
             private_files.make_private_dir(staged / parent)
-        for entry in desired.values():
-            if existing.get(entry.path) == entry:
-                continue
-            source = self._objects / entry.digest
-            if entry.secret:
-                source.chmod(0o600)
-            os.link(source, staged / entry.path)
-        self._add_runtime_files(staged)
-        for path, content in own.items():
-            if isinstance(content, Path):
+        current = self._written.get(self.current() or 0)
+        for path, content in added.items():
+            if isinstance(content, ManifestEntry):
+                source = self._objects / content.digest
+                if content.secret:
+                    source.chmod(0o600)
+                os.link(source, staged / path)
+            elif isinstance(content, Path):
                 (staged / path).symlink_to(content)
+            elif current is not None and current.own.get(path) == content:
+                # A file system creates a link much faster than a file.
+                os.link(self._link / path, staged / path)
             else:
                 private_files.write_private_file(staged / path, content.encode())
+        self._add_runtime_files(staged)
         private_files.write_private_file(staged / MANIFEST, msgspec.json.encode(manifest))
 
     def _add_runtime_files(self, staged: Path) -> None:

@@ -39,6 +39,8 @@ class ServiceSpec(View, frozen=True):
     ports: tuple[ServicePort, ...] = ()
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
     """The string ``None`` for a headless Service."""
+    cluster_ips: tuple[str, ...] = msgspec.field(default=(), name="clusterIPs")
+    """``cluster_ip``, and that of the other IP family if there is one."""
     type: str = "ClusterIP"
     external_name: str = ""
     """DNS name of a Service of type ExternalName."""

@@ -111,6 +111,16 @@ class AllowedListeners(View, frozen=True):
     namespaces: RouteNamespaces = RouteNamespaces(from_="None")
 
 
+CLUSTER_ROUTABILITY = "Cluster"
+"""Routability of the cluster IP of a Service."""
+
+SENTINEL_ROUTABILITY = "testing.x-k8s.io/sentinel"
+"""Routability that requires nothing and is only reported, for conformance tests."""
+
+EXPOSED_ROUTABILITY = ("", SENTINEL_ROUTABILITY)
+"""Routability of addresses outside the cluster, if the Service of the Gateway has any."""
+
+
 class GatewayAddress(View, frozen=True):
     """A requested address of a Gateway. Without a value, the controller chooses one."""
 

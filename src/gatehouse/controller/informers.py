@@ -19,6 +19,7 @@ from gatehouse.kube.store import Changes
 log = structlog.get_logger("gatehouse.controller")
 
 BUNDLE_VERSION_ANNOTATION = "gateway.networking.k8s.io/bundle-version"
+CHANNEL_ANNOTATION = "gateway.networking.k8s.io/channel"
 """Annotation of the CRDs of Gateway API: their version."""
 
 PROVISIONED = (
@@ -142,9 +143,13 @@ def crd_versions(crds: Any) -> gateway_api.CRDVersions:
     """Return the bundle versions of Gateway API's CRDs."""
     suffix = f".{resources.GATEWAYS.group}"
     versions = []
+    experimental = True
     for crd in crds:
         metadata = crd["metadata"]
-        version = (metadata.get("annotations") or {}).get(BUNDLE_VERSION_ANNOTATION)
+        annotations = metadata.get("annotations") or {}
+        version = annotations.get(BUNDLE_VERSION_ANNOTATION)
         if version and metadata["name"].endswith(suffix):
             versions.append((metadata["name"], version))
-    return gateway_api.CRDVersions(tuple(sorted(versions)))
+        if metadata["name"] == f"{resources.GATEWAYS.plural}{suffix}":
+            experimental = annotations.get(CHANNEL_ANNOTATION) != "standard"
+    return gateway_api.CRDVersions(tuple(sorted(versions)), experimental)

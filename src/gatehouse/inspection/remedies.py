@@ -97,6 +97,12 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             ("OverlappingTLSConfig", "OverlappingHostnames"): "Use one listener for the "
             "hostnames, or certificates without common names.",
             ("PartiallyInvalid", "UnsupportedValue"): "Correct the rules that the message names.",
+            ("AddressesAssigned", "NotAssigned"): "Request an address that the Service can have; "
+            "the cluster IP of an existing Service does not change.",
+            ("AddressesAssigned", "PartiallyAssigned"): "Remove or change the requests for "
+            "addresses that the message names.",
+            ("Programmed", "AddressNotAssigned"): "Request at least one address that the Service "
+            "can have.",
             ("Programmed", "AddressNotUsable"): "Request an address that the load balancer can "
             "assign.",
             ("Programmed", "HostnameConflict"): "Give one of the two listeners another hostname "

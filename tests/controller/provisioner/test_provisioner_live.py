@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,31 @@ async def test_changed_load_balancer_class_recreates_service(live: Live) -> None
         lambda service: service and service["spec"]["loadBalancerClass"] == "example.com/b",
     )
     assert before["metadata"]["uid"] != after["metadata"]["uid"]
+
+
+def _has_type(exposed: str, service: Any) -> bool:
+    return bool(service["spec"]["type"] == exposed)
+
+
+async def test_service_keeps_its_cluster_ip_and_is_exposed_as_requested(live: Live) -> None:
+    """A cluster IP is immutable, and another Service could take it while this one is replaced."""
+    spec = live.gateways[NAME]["spec"]
+    spec["addresses"] = [{"routability": "Cluster", "value": "10.96.0.77"}]
+    live.plan()
+    before = await live.until(SERVICES, bool)
+    assert (before["spec"]["type"], before["spec"]["clusterIP"]) == ("ClusterIP", "10.96.0.77")
+    for addresses, exposed in (
+        ([{"routability": "Cluster", "value": "10.96.0.78"}, {}], "LoadBalancer"),
+        ([{"routability": "Cluster"}], "ClusterIP"),
+        ([], "LoadBalancer"),
+    ):
+        spec["addresses"] = addresses
+        live.provisioning.enqueue(NAME)
+        is_changed = functools.partial(_has_type, exposed)
+        after = await live.until(SERVICES, is_changed)
+        assert after["spec"]["clusterIP"] == "10.96.0.77"
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert not live.trouble()
 
 
 async def test_inapplicable_patch_is_reported_and_leaves_deployment_unchanged(live: Live) -> None:

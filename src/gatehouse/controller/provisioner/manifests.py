@@ -119,8 +119,8 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
 
     shape: PodShape
     plan: ProvisioningPlan
-    address: str
-    """Requested address; empty for any."""
+    addresses: tuple[Mapping[str, Any], ...]
+    """Entries of ``spec.addresses``."""
     ca_bundle: str
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -139,7 +139,7 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
         return cls(
             shape=_shape(gateway, settings, plan),
             plan=plan,
-            address=next((a["value"] for a in spec.get("addresses") or () if a.get("value")), ""),
+            addresses=tuple(spec.get("addresses") or ()),
             ca_bundle=settings.ca_bundle,
             # Own labels last: users must not be able to hide objects from the controller, or
             # to make another Gateway's Service select these Pods.
@@ -178,7 +178,7 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
     def service(self) -> Object:
         plan, options = self.plan, self.plan.workload.service
         spec = service.service_spec(
-            plan.ports, self.selector, options, self.address, plan.ip_family
+            plan.ports, self.selector, options, self.addresses, plan.ip_family
         )
         obj = self._object(SERVICES, spec=spec)
         return patched(SERVICES, obj, options.patches, "spec.kubernetes.service.patches")

@@ -122,6 +122,9 @@ async def _write_all(
 ) -> tuple[list[ObjectWriteResult], ReconcileError | None]:
     """Create or update every object. Return the results, and the failures if there were any."""
     autoscaled = plan.workload.daemon_set is None and plan.workload.deployment.autoscaling.enable
+    adjust = {SERVICES: service.with_current_cluster_ip}
+    if autoscaled:
+        adjust[DEPLOYMENTS] = autoscaling.with_current_replicas
     results: list[ObjectWriteResult] = []
     errors: list[str] = []
     retry_after: float | None = None
@@ -132,9 +135,7 @@ async def _write_all(
                 client,
                 resource,
                 obj,
-                adjust=autoscaling.with_current_replicas
-                if resource is DEPLOYMENTS and autoscaled
-                else None,
+                adjust=adjust.get(resource),
                 must_recreate=service.needs_recreate if resource is SERVICES else never_replace,
                 last_seen=UNKNOWN if owned is None else owned.get((resource.kind, _name(obj))),
             )

@@ -48,16 +48,3 @@ def test_listener_with_filters_is_not_served(controller: str) -> None:
     ports, status = compiled(controller, {"listeners": [HTTP, unfiltered]})
     assert ports == (80, 81)
     assert "UnsupportedValue" not in status
-
-
-@pytest.mark.parametrize("controller", ["nginx", "envoy"])
-def test_address_with_routability_is_not_served(controller: str) -> None:
-    """An implementation "MUST treat an unrecognized routability value as unsatisfiable"
-    (GEP-5093)."""
-    spec = {"listeners": [HTTP], "addresses": [{"value": "10.0.0.1", "routability": "Cluster"}]}
-    ports, status = compiled(controller, spec)
-    assert ports == ()
-    assert "spec.addresses[0].routability: Cluster is not supported" in status
-    assert '"reason":"UnsupportedAddress"' in status
-    spec["addresses"] = [{"value": "10.0.0.1", "routability": ""}]
-    assert compiled(controller, spec)[0] == (80,)

@@ -49,6 +49,13 @@ def oldest_version(ask: Ask, _: str = "") -> tuple[int, int]:
     return min((version for version in parsed if version), default=BUNDLED_VERSION)
 
 
+def has_routability(ask: Ask) -> bool:
+    """Return whether addresses of Gateways have the experimental field ``routability``."""
+    resource = ask.read(CRD_VERSIONS_KEY)
+    experimental = not isinstance(resource, CRDVersions) or resource.experimental
+    return experimental and ask(oldest_version, "") >= (1, 7)
+
+
 def least_compatible(ask: Ask) -> tuple[Compatibility, str]:
     """Return the worst compatibility of the CRDs, and the version and name of one such CRD."""
     resource = ask.read(CRD_VERSIONS_KEY)

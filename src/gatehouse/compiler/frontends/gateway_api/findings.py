@@ -50,6 +50,16 @@ class Reason(ReasonBase):
     """An entry of `spec.addresses` has an unsupported type, or its value is not an IP address."""
     ADDRESS_NOT_USABLE = ("Programmed", False, "AddressNotUsable")
     """The load balancer did not assign a requested address."""
+    ADDRESS_NOT_ASSIGNED = ("Programmed", False, "AddressNotAssigned")
+    """The Gateway gets none of the addresses that `spec.addresses` requests."""
+    ADDRESSES_ASSIGNED = ("AddressesAssigned", True, "AddressesAssigned")
+    """The Gateway has the addresses that `spec.addresses` requests, or those of its Service."""
+    ADDRESSES_PARTIALLY_ASSIGNED = ("AddressesAssigned", False, "PartiallyAssigned")
+    """The Gateway gets some of the addresses that `spec.addresses` requests. The message names the
+    others.
+    """
+    ADDRESSES_NOT_ASSIGNED = ("AddressesAssigned", False, "NotAssigned")
+    """The Gateway gets none of the addresses that `spec.addresses` requests."""
     PROGRAMMED = ("Programmed", True, "Programmed")
     """Every connected data plane instance confirmed the configuration. The message names parts that
     the proxy rejected.
@@ -236,6 +246,7 @@ class Reason(ReasonBase):
 
 OPTIONAL_CONDITIONS = frozenset(
     {
+        "AddressesAssigned",
         "DefaultGateway",
         "PartiallyInvalid",
         "SupportedVersion",

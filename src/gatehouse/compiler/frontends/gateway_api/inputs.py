@@ -71,6 +71,8 @@ class CRDVersions(msgspec.Struct, frozen=True):
 
     versions: tuple[tuple[str, str], ...] = ()
     """Name of each CRD with its annotation ``gateway.networking.k8s.io/bundle-version``."""
+    experimental: bool = True
+    """True if the CRD of Gateways is of another channel than ``standard``."""
 
 
 CRD_VERSIONS_KEY: Key = ("Bundle", "", "")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gatehouse.apis import gateway, resources
 from gatehouse.compiler.frontends.gateway_api import crd_version
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller, classes
 from gatehouse.compiler.frontends.gateway_api.extensions import parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
 from gatehouse.compiler.frontends.gateway_api.inputs import unavailable_kind_key
+from gatehouse.compiler.frontends.gateway_api.listeners import addresses
 from gatehouse.compiler.frontends.gateway_api.status.supported_features import supported_features
 from gatehouse.compiler.frontends.gateway_api.status.types import ClassStatus
 from gatehouse.incremental.query import Ask, Key
@@ -25,6 +28,14 @@ def class_status(ask: Ask, key: Key) -> ClassStatus | None:
     class_conditions = fold_findings(
         crd_version.crd_version_findings(ask), (accepted,), class_object.metadata.generation
     )
-    bundles = not ask.read(unavailable_kind_key(resources.CLUSTER_TRUST_BUNDLES.kind))
-    features = supported_features(ask(crd_version.oldest_version, ""), trust_bundles=bundles)
+    features = supported_features(ask(crd_version.oldest_version, ""), _optional_features(ask))
     return ClassStatus(class_conditions, features)
+
+
+def _optional_features(ask: Ask) -> Iterator[str]:
+    if not ask.read(unavailable_kind_key(resources.CLUSTER_TRUST_BUNDLES.kind)):
+        yield "ClusterTrustBundle"
+    if ask(crd_version.has_routability):
+        yield "GatewayAddressRoutability"
+        if addresses.has_cluster_ips(ask):
+            yield "GatewayAddressRoutabilityCluster"

@@ -63,9 +63,12 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     if gateway_object.spec.default_scope == gateway.DEFAULT_SCOPE:
         message = "the Gateway has the default scope All"
         findings.append(Finding(Reason.DEFAULT_GATEWAY, message))
+    assignment = ask(addresses.address_assignment, key)
+    if assignment.finding is not None:
+        findings.append(assignment.finding)
     return GatewayStatus(
         conditions=fold_findings(tuple(findings), (), gateway_object.metadata.generation),
-        addresses=_status_addresses(ask, key),
+        addresses=assignment.assigned,
         listeners=_listeners(ask, key, own, programmed, gateway_object.metadata.generation),
         sets=sum(
             1 for owner in ask(listener_sets.listener_owners, key)[1:] if _attached(owner, everyone)
@@ -101,15 +104,6 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
 
 def _attached(owner: Key, everyone: tuple[ListenerState, ...]) -> bool:
     return any(state.spec.owner == owner and state.served for state in everyone)
-
-
-def _status_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Return the addresses for the status: assigned ones, only requested ones if any are."""
-    assigned, requested = (
-        ask(addresses.gateway_addresses, key),
-        ask(addresses.requested_addresses, key),
-    )
-    return tuple(value for value in assigned if value in requested) if requested else assigned
 
 
 def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
@@ -183,7 +177,7 @@ def _references(ask: Ask, key: Key, gateway_object: gateway.Gateway) -> list[Fin
 
 
 def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
-    unusable = ask(addresses.unusable, key)
+    unusable = ask(addresses.address_assignment, key).unusable
     if unusable is not None:
         return unusable
     if not any(state.served for state in states):

@@ -115,7 +115,11 @@ def merge_conditions(
 
 def _gateway(before: Object, desired: GatewayStatus, now: str) -> Object:
     status: Object = {
-        "addresses": [{"type": "IPAddress", "value": value} for value in desired.addresses],
+        "addresses": [
+            {"type": "IPAddress", "value": address.value}
+            | ({} if address.routability is None else {"routability": address.routability})
+            for address in desired.addresses
+        ],
         "conditions": merge_conditions(before.get("conditions"), desired.conditions, now),
         "listeners": _listeners(before, desired.listeners, now),
     }

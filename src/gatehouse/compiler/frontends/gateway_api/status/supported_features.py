@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _EVERYWHERE = (
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
@@ -60,15 +62,12 @@ _SINCE_1_7 = (
 """Features by the versions of Gateway API that name them."""
 
 
-_TRUST_BUNDLES = ("ClusterTrustBundle",)
-
-
-def supported_features(version: tuple[int, int], *, trust_bundles: bool = True) -> tuple[str, ...]:
+def supported_features(version: tuple[int, int], optional: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the features that Gatehouse supports, by the names that a version of Gateway API has
     for them. They are sorted, as required by the API.
 
-    ``trust_bundles``: whether the cluster serves ClusterTrustBundles.
+    ``optional``: features that depend on more than the version.
     """
     if version < (1, 7):
         return tuple(sorted(_EVERYWHERE + _UNTIL_1_6))
-    return tuple(sorted(_EVERYWHERE + _SINCE_1_7 + (_TRUST_BUNDLES if trust_bundles else ())))
+    return tuple(sorted((*_EVERYWHERE, *_SINCE_1_7, *optional)))

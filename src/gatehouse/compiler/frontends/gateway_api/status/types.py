@@ -6,6 +6,7 @@ import msgspec
 
 from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api.findings import Condition
+from gatehouse.compiler.frontends.gateway_api.listeners.addresses import AssignedAddress
 from gatehouse.compiler.frontends.kinds import DesiredStatus
 from gatehouse.incremental.query import Key
 
@@ -30,7 +31,7 @@ class GatewayStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a Gateway."""
 
     conditions: tuple[Condition, ...]
-    addresses: tuple[str, ...] = ()
+    addresses: tuple[AssignedAddress, ...] = ()
     listeners: tuple[ListenerStatus, ...] = ()
     sets: int = 0
     """Number of attached ListenerSets."""

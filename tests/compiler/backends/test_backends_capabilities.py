@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gatehouse.compiler.backends.nginx import NginxCapabilities, upstreams
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
+from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import Balancing, UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.origin import Origin
@@ -68,7 +70,10 @@ def test_balancing_method_is_omitted_when_nginx_rejects_it(
     capabilities = NginxCapabilities.parse(version)
     source = Origin("UpstreamSettingsPolicy", "ns", "p", "loadBalancingMethod")
     settings = UpstreamSettings(balancing=method, sources=(("balancing", source),))
-    unsupported = upstreams.unsupported_upstream(settings, capabilities)
+    clusters = {"c": http.Cluster("c", (), settings=settings)}
+    context = NginxRouteContext("scope", clusters, capabilities)
+    route = http.Route("route", http.Match(), http.Forward((http.Backend("c"),)))
+    unsupported = list(upstreams.unsupported_clusters(context, route))
     expected = [UnsupportedSetting(source, f"requires {missing}")] if missing else []
     assert unsupported == expected
     assert bool(upstreams.balancing(settings, capabilities)) == (not missing)

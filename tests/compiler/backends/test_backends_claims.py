@@ -9,26 +9,30 @@ from fakes.compiled_objects import CAPABLE_NGINX
 from gatehouse.compiler.backends.nginx import authentication
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.quoting import MAX_TOKEN_BYTES
-from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteContext
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authorization, Claim, Jwt, Requirement
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-def guard(authorization: Authorization) -> Guard:
+def piece(authorization: Authorization) -> Piece:
     context = NginxRouteContext("scope", {}, CAPABLE_NGINX)
     required = Jwt("realm", "keys", authorization=authorization)
-    return authentication.authentication_directives(context, "route", required)
+    route = ir.Route("route", ir.Match(), ir.Respond(500), authentication=required)
+    composed = authentication.authentication_piece(context, route)
+    assert composed is not None
+    return composed
 
 
-def permits(guarded: Guard, claims: dict[str, str]) -> bool:
+def permits(required_claims: Piece, claims: dict[str, str]) -> bool:
     """Return whether NGINX permits a token with these claims."""
     values: dict[str, str] = {}
 
     def expanded(text: str) -> str:
         return _VARIABLE.sub(lambda match: values[match[1]], text.strip('"'))
 
-    for definition in guarded.maps:
+    for definition in required_claims.maps:
         source, variable = definition.arguments
         if definition.name == "auth_jwt_claim_set":
             values[source[1:]] = claims.get(variable.strip('"'), "")
@@ -40,7 +44,8 @@ def permits(guarded: Guard, claims: dict[str, str]) -> bool:
             for row in rows
             if row.name == "default" or re.search(row.name.strip('"')[1:], subject)
         )
-    (required,) = (item for item in guarded.directives if item.name == "auth_jwt_require")
+    checks = required_claims.checks
+    (required,) = (item for item in checks if item.name == "auth_jwt_require")
     assert required.arguments[-1] == "error=403"
     assert all(len(token) < MAX_TOKEN_BYTES for token in required.arguments)
     return all(expanded(token) not in ("", "0") for token in required.arguments[:-1])
@@ -73,11 +78,11 @@ def test_claims_are_required_as_specified() -> None:
             ),
             rng.random() < 0.5,
         )
-        guarded = guard(authorization)
+        required_claims = piece(authorization)
         for _ in range(20):
             claims = {name: rng.choice("xyz") for name in "abcd" if rng.random() < 0.8}
             outcomes.append(meets(authorization, claims))
-            assert permits(guarded, claims) == outcomes[-1], (authorization, claims)
+            assert permits(required_claims, claims) == outcomes[-1], (authorization, claims)
     assert 1000 < sum(outcomes) < 5000
 
 
@@ -91,12 +96,14 @@ def test_largest_authorization_fits_the_tokens_of_nginx() -> None:
         ),
         every=False,
     )
-    assert permits(guard(largest), {"c31-31": "x"})
-    assert not permits(guard(largest), {"c31-31": "y"})
+    assert permits(piece(largest), {"c31-31": "x"})
+    assert not permits(piece(largest), {"c31-31": "y"})
 
 
 def test_conjunctions_and_disjunctions_need_one_map_for_each_claim() -> None:
     claims = (Claim("a", ("x",)), Claim("b", ("x",)))
     for every in (True, False):
-        guarded = guard(Authorization((Requirement(claims, every), Requirement(claims, every))))
-        assert [item.name for item in guarded.maps].count("map") == 4
+        required_claims = piece(
+            Authorization((Requirement(claims, every), Requirement(claims, every)))
+        )
+        assert [item.name for item in required_claims.maps].count("map") == 4

@@ -41,6 +41,11 @@ class Phase(enum.IntEnum):
     """Settings of connections to backends."""
 
 
+def no_piece(_context: object, _route: ir.Route) -> None:
+    """Return no piece, for a feature that the answer of a route itself has, and that is listed for
+    its findings."""
+
+
 def no_findings(_context: object, _route: ir.Route) -> Iterable[UnsupportedSetting]:
     """Return the findings of a feature that the proxy supports entirely: none."""
     return ()
@@ -51,8 +56,30 @@ class RouteFeature(msgspec.Struct, Generic[Context, Piece], frozen=True):
 
     name: str
     phase: Phase
-    piece: Callable[[Context, ir.Route], Piece | None]
+    piece: Callable[[Context, ir.Route], Piece | None] = no_piece
     """Returns the feature's part of the configuration; None: the route does not use the feature.
     Raises InvalidValueError for a route that must not be served without it."""
     unsupported: Callable[[Context, ir.Route], Iterable[UnsupportedSetting]] = no_findings
     """Returns the settings without which the route is served."""
+
+
+def pieces_of(
+    features: Iterable[RouteFeature[Context, Piece]], context: Context, route: ir.Route
+) -> list[Piece]:
+    """Return the pieces of a route, in the order of its features."""
+    pieces = [
+        feature.piece(context, route) for feature in features if feature.piece is not no_piece
+    ]
+    return [piece for piece in pieces if piece is not None]
+
+
+def findings_of(
+    features: Iterable[RouteFeature[Context, Piece]], context: Context, route: ir.Route
+) -> list[UnsupportedSetting]:
+    """Return the settings of a route that the proxy does not support."""
+    return [
+        finding
+        for feature in features
+        if feature.unsupported is not no_findings
+        for finding in feature.unsupported(context, route)
+    ]

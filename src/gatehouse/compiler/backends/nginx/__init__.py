@@ -6,12 +6,12 @@ Reading order:
   :mod:`locations`: paths to routes.
 - :mod:`match_conditions`, :mod:`decision_plan`, :mod:`map_chains`: selection among routes of a
   path, as nested maps.
-- :mod:`actions`: forward, redirect, respond; :mod:`proxy_pass` with :mod:`backend_protocol`,
-  :mod:`headers`, :mod:`rewriting`, :mod:`retries`, :mod:`mirrors`, :mod:`cors`,
-  :mod:`session_persistence`, :mod:`grpc_status`; :mod:`route_context`: their shared types;
-  :mod:`functions`: variables that their locations share.
-- :mod:`access_phase`: checks before the action, with :mod:`authentication`, :mod:`auth_request`,
-  :mod:`rate_limits`, :mod:`traffic_settings`.
+- :mod:`features`: the list of all features of routes, such as :mod:`cors`, :mod:`rate_limits`,
+  :mod:`external_auth` and :mod:`authentication` with :mod:`auth_request`, and their composition
+  around an answer; :mod:`route_context`: their shared types; :mod:`functions`: variables that their
+  locations share.
+- :mod:`actions`: the answers: forward, redirect, respond; :mod:`proxy_pass` with
+  :mod:`backend_protocol`, :mod:`rewriting`, :mod:`retries`, :mod:`mirrors`; :mod:`grpc_status`.
 - :mod:`upstreams`, :mod:`weighted_upstreams`, :mod:`tls_connectors`: clusters.
 - :mod:`http_conf`, :mod:`outer_contexts`, :mod:`data_plane_settings`, :mod:`usage_reporting`,
   :mod:`snippets`: contexts around the servers.
@@ -19,9 +19,9 @@ Reading order:
 - :mod:`tracing`: from an error message of NGINX to the objects that it is about.
 
 Only :mod:`directives` writes text, only :mod:`quoting` (with :mod:`regex`) escapes values, only
-:mod:`names` forms names. A new feature is a module with functions from IR to directives. Features
-that some NGINX versions lack are properties of :mod:`capabilities`. Never here: I/O, Kubernetes,
-templates.
+:mod:`names` forms names. A new feature of routes is a module with a function from a route to its
+piece, and a record in :mod:`features`. Features that some NGINX versions lack are properties of
+:mod:`capabilities`. Never here: I/O, Kubernetes, templates.
 """
 
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities

@@ -1,4 +1,4 @@
-"""Actions of a route as the content of a location: forward, redirect, respond."""
+"""Actions of a route as locations: forward, redirect, respond."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import msgspec
 
 from gatehouse.compiler.backends.nginx import (
     access_log,
-    access_phase,
-    cors,
     grpc_status,
-    headers,
     names,
     proxy_pass,
     quoting,
     rewriting,
     session_persistence,
-    traces,
     weighted_upstreams,
 )
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteContext, ServedRoute
+from gatehouse.compiler.backends.nginx.directives import block, simple_directive
+from gatehouse.compiler.backends.nginx.features import compose
+from gatehouse.compiler.backends.nginx.route_context import (
+    Answer,
+    NginxRouteContext,
+    Piece,
+    ServedRoute,
+)
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
 
@@ -28,34 +30,28 @@ _FIRST_SERVER_ERROR = 500
 
 def action_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute:
     """Return the locations of a route. Raises InvalidValueError."""
-    logged: tuple[Directive, ...] = ()
-    match route.action:
-        case ir.Forward() if mixed := weighted_upstreams.shares(route.action, context.clusters):
-            name = weighted_upstreams.weighted_upstream_name(mixed)
-            first = route.action.backends[0]
-            body = proxy_pass.forward_directives(context, route, route.action, first, name)
-            logged = access_log.backend_variables(cluster for cluster, _ in mixed)
-        case ir.Forward(backends) if len(backends) > 1 or route.action.failing:
-            return _split(context, route, route.action)
-        case ir.Forward(backends):
-            body = proxy_pass.forward_directives(context, route, route.action, backends[0])
-            logged = access_log.backend_variables([context.clusters[backends[0].cluster]])
-        case ir.Redirect():
-            body = access_phase.guard_response(context, route, _redirect(route, route.action))
-        case ir.Respond(grpc=True):
-            body = Body(grpc_status.unavailable_location())
-            logged = (access_log.reason_variable(LocalReason.INVALID_ROUTE),)
-        case ir.Respond(status):
-            body = _plain(route, simple_directive("return", str(status)))
-            logged = (
-                (access_log.reason_variable(LocalReason.INVALID_ROUTE),) if status >= 500 else ()
-            )
+    action = route.action
+    if isinstance(action, ir.Forward):
+        mixed = weighted_upstreams.shares(action, context.clusters)
+        if not mixed and (len(action.backends) > 1 or action.failing):
+            return _split(context, route, action)
+        (backend, *_) = action.backends
+        context = msgspec.structs.replace(
+            context,
+            backend=backend,
+            answering=tuple(cluster for cluster, _ in mixed)
+            or (context.clusters[backend.cluster],),
+            upstream=weighted_upstreams.weighted_upstream_name(mixed) if mixed else "",
+        )
     name = names.route(context.scope, route.name)
-    inner = (*_named(context, route, body), *logged, *body.inner)
-    location = block("location", (name,), inner)
-    locations = (location, *body.locations)
-    direct = None if _is_rejected_before(route) else inner
-    return ServedRoute(name, locations, body.maps, direct, body.subrequests, body.fixed)
+    piece = _named_location(name, compose(context, route, _answer))
+    return ServedRoute(name, piece, is_direct=not _is_rejected_before(route))
+
+
+def _named_location(name: str, piece: Piece) -> Piece:
+    """Put the content of a piece into a named location, which is its first."""
+    location = block("location", (name,), piece.content)
+    return msgspec.structs.replace(piece, locations=(location, *piece.locations))
 
 
 def _is_rejected_before(route: ir.Route) -> bool:
@@ -64,60 +60,70 @@ def _is_rejected_before(route: ir.Route) -> bool:
     return bool(route.settings.client.body_size) and (persistence or route.cors is not None)
 
 
-def _named(context: NginxRouteContext, route: ir.Route, body: Body) -> tuple[Directive, ...]:
-    """Return the directives that name the route in the access log, and in spans unless the content
-    of its location does."""
-    spans = traces.span_directives(context.traces, route)
-    present = not spans or spans[0] in body.inner
-    return (*access_log.route_variables(route), *(() if present else spans))
-
-
 def failed_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute:
     """Return the locations of a route that cannot be generated: it answers with 500, or calls with
     UNAVAILABLE."""
     name = names.route(context.scope, route.name)
-    failed = (simple_directive("return", "500"),)
-    inner = (
-        *access_log.route_variables(route),
-        access_log.reason_variable(LocalReason.INVALID_ROUTE),
-        *(grpc_status.unavailable_location() if route.serves_calls else failed),
-    )
-    return ServedRoute(name, (block("location", (name,), inner),), (), inner)
+    named = access_log.log_piece(context, route).named
+    failed = _own_answer(route, Piece(), _FIRST_SERVER_ERROR, LocalReason.INVALID_ROUTE)
+    piece = _named_location(name, Piece(content=(*named, *failed.piece.content)))
+    return ServedRoute(name, piece, is_direct=True)
 
 
 def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> ServedRoute:
     """Choose a backend by weight, in steps of 0.01 %."""
     variable = names.variable(context.scope, route.name, "split")
-    shares: list[tuple[str, int]] = []
-    locations: list[Directive] = []
-    maps: list[Directive] = []
-    key = "$request_id"
+    key, pieces = "$request_id", []
     if action.persistence is not None:
         key, session_maps = session_persistence.chooser(action.persistence)
-        maps += session_maps
-    subrequests: list[Directive] = []
-    fixed: list[Directive] = []
+        pieces.append(Piece(maps=session_maps))
+    shares: list[tuple[str, int]] = []
     for number, backend in enumerate(action.backends, 1):
+        chosen = msgspec.structs.replace(
+            context, backend=backend, answering=(context.clusters[backend.cluster],)
+        )
         destination = names.route(context.scope, route.name, number)
-        body = proxy_pass.forward_directives(context, route, action, backend)
-        maps += body.maps
-        subrequests += body.subrequests
-        fixed += body.fixed
-        logged = access_log.backend_variables([context.clusters[backend.cluster]])
-        inner = (*_named(context, route, body), *logged, *body.inner)
-        locations += [block("location", (destination,), inner), *body.locations]
+        pieces.append(_named_location(destination, compose(chosen, route, _answer)))
         shares.append((destination, backend.weight))
     if action.failing:
-        error = names.UNAVAILABLE if action.grpc else names.INTERNAL_ERROR
-        shares.append((error, action.failing))
+        destination = names.route(context.scope, f"{route.name}/failing")
+        pieces.append(_named_location(destination, compose(context, route, _answer)))
+        shares.append((destination, action.failing))
     rows = weighted_upstreams.split_rows(shares)
-    maps.append(block("split_clients", (key, f"${variable}"), rows))
-    return ServedRoute(
-        f"${variable}", tuple(locations), tuple(maps), None, tuple(subrequests), tuple(fixed)
-    )
+    pieces.append(Piece(maps=(block("split_clients", (key, f"${variable}"), rows),)))
+    return ServedRoute(f"${variable}", Piece.joined(pieces))
 
 
-def _redirect(route: ir.Route, action: ir.Redirect) -> Body:
+def _answer(context: NginxRouteContext, route: ir.Route, features: Piece) -> Answer:
+    """Return the answer to requests that pass all checks. Raises InvalidValueError."""
+    match route.action:
+        case ir.Forward() as action if context.backend is not None:
+            (cluster, *_) = context.answering
+            if cluster.endpoints:
+                return proxy_pass.forward(context, route, action, context.backend, features)
+            return _own_answer(route, features, 503, LocalReason.NO_ENDPOINT)
+        case ir.Forward():
+            return _own_answer(route, features, 500, LocalReason.INVALID_ROUTE)
+        case ir.Redirect() as action:
+            return _redirect(route, features, action)
+        case ir.Respond(status, calls):
+            is_error = calls or status >= _FIRST_SERVER_ERROR
+            reason = LocalReason.INVALID_ROUTE if is_error else None
+            return _own_answer(route, features, status, reason)
+
+
+def _own_answer(
+    route: ir.Route, features: Piece, status: int, reason: LocalReason | None = None
+) -> Answer:
+    """Return an answer of NGINX itself: a status, or UNAVAILABLE to calls."""
+    logged = () if reason is None else (access_log.reason_variable(reason),)
+    if route.serves_calls:
+        return Answer(Piece(content=(*logged, *grpc_status.unavailable_location())))
+    content = simple_directive("return", str(status))
+    return Answer(Piece(content=(*features.added, *features.snippets, *logged, content)))
+
+
+def _redirect(route: ir.Route, features: Piece, action: ir.Redirect) -> Answer:
     scheme = action.scheme or "$scheme"
     host = quoting.quote_text_literal(action.hostname or "", "hostname of a redirect")[1:-1]
     port = f":{action.port}" if action.port is not None else ""
@@ -125,12 +131,7 @@ def _redirect(route: ir.Route, action: ir.Redirect) -> Body:
     url = quoting.fitting(
         f'"{scheme}://{host or "$host"}{port}{path.inner}"', "Location of a redirect"
     )
-    body = _plain(route, simple_directive("return", str(action.status), url))
-    return msgspec.structs.replace(body, inner=(*path.directives, *body.inner))
-
-
-def _plain(route: ir.Route, response: Directive) -> Body:
-    """Return a response that NGINX generates itself."""
-    shared = cors.shared(route.cors)
-    added = [*headers.added(route.response_headers), *shared.added]
-    return Body((*shared.preflight, *added, response), shared.maps)
+    content = simple_directive("return", str(action.status), url)
+    return Answer(
+        Piece(variables=path.directives, content=(*features.added, *features.snippets, content))
+    )

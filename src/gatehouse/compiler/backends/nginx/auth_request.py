@@ -17,7 +17,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteContext
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File
@@ -36,7 +36,7 @@ _BUFFERS = (
 )
 
 
-def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> Guard:
+def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> Piece:
     """Return the directives that permit authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.auth_request:
         raise InvalidValueError("OpenID Connect requires an NGINX with http_auth_request_module")
@@ -53,8 +53,8 @@ def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> Guard:
     variables |= {f"x_claim_{n}": variable("claim", n) for n in range(len(claims))}
     variables["x_cookie"] = variable("cookie")
     check, login = names.check_path(party.name), names.login(party.name)
-    return Guard(
-        auth_directives=(
+    return Piece(
+        login=(
             simple_directive("auth_request", check),
             *(
                 simple_directive("auth_request_set", f"${name}", f"$upstream_http_{header}")

@@ -10,19 +10,19 @@ from collections.abc import Iterable
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import auth_request, names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteContext
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.backends.nginx.traffic_settings import whole_seconds
 from gatehouse.compiler.ir import authentication as ir
+from gatehouse.compiler.ir.http import Route
 
 
-def authentication_directives(
-    context: NginxRouteContext, route: str, authentication: ir.Authentication | None
-) -> Guard:
+def authentication_piece(context: NginxRouteContext, route: Route) -> Piece | None:
     """Return the directives that reject unauthenticated requests. Raises InvalidValueError."""
+    authentication = route.authentication
     match authentication:
         case ir.Basic(realm, users, _):
-            return Guard(
-                (
+            return Piece(
+                checks=(
                     simple_directive(
                         "auth_basic", quoting.quote_text_literal(realm, "basic.realm")
                     ),
@@ -34,10 +34,10 @@ def authentication_directives(
                 raise InvalidValueError(
                     "JWT authentication requires the module nginx-auth-jwt, or NGINX Plus"
                 )
-            return _Tokens(f"{context.scope}/{route}").guard(authentication)
+            return _Tokens(f"{context.scope}/{route.name}").piece(authentication)
         case ir.Oidc():
             return auth_request.auth_request_directives(context, authentication)
-    return Guard()
+    return None
 
 
 MAX_ALTERNATIVES = 128
@@ -53,7 +53,7 @@ class _Tokens:
         self._maps: list[Directive] = []
         self._claim_headers: list[tuple[str, str]] = []
 
-    def guard(self, authentication: ir.Jwt) -> Guard:
+    def piece(self, authentication: ir.Jwt) -> Piece:
         directives = [
             simple_directive(
                 "auth_jwt", quoting.quote_text_literal(authentication.realm, "jwt.realm")
@@ -69,8 +69,10 @@ class _Tokens:
             # A value is empty if all its variables are.
             values = (f'"{_joined(clause)}"' for clause in clauses)
             directives.append(simple_directive("auth_jwt_require", *values, "error=403"))
-        return Guard(
-            tuple(directives), maps=tuple(self._maps), claim_headers=tuple(self._claim_headers)
+        return Piece(
+            checks=tuple(directives),
+            maps=tuple(self._maps),
+            claim_headers=tuple(self._claim_headers),
         )
 
     def _authorization(self, authorization: ir.Authorization) -> list[_Clause]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.ir import http as ir
 
 PREFLIGHT = "gh_preflight"
@@ -36,16 +35,6 @@ _ANSWERS = (
     "Access-Control-Expose-Headers",
     "Access-Control-Max-Age",
 )
-
-
-class Sharing(msgspec.Struct, frozen=True):
-    """Directives of a location for its CORS policy."""
-
-    preflight: tuple[Directive, ...] = ()
-    added: tuple[Directive, ...] = ()
-    hidden: tuple[str, ...] = ()
-    """Headers of the backend that are replaced."""
-    maps: tuple[Directive, ...] = ()
 
 
 def _definitions() -> tuple[Directive, ...]:
@@ -84,10 +73,14 @@ _FIELDS = {
 """Fields of the filter by the header that they set."""
 
 
-def shared(cors: ir.Cors | None) -> Sharing:
-    """Return the CORS directives of a route's location. Raises InvalidValueError."""
+def cors_piece(_context: NginxRouteContext, route: ir.Route) -> Piece | None:
+    """Return the answer to preflight requests, and the headers of other responses.
+
+    Raises InvalidValueError.
+    """
+    cors = route.cors
     if cors is None:
-        return Sharing()
+        return None
     origin, maps = _origin(cors)
     arguments = [functions.set_argument(_ORIGIN, origin)]
 
@@ -122,11 +115,11 @@ def shared(cors: ir.Cors | None) -> Sharing:
             )
             preflight.append(text(kind, value))
     inside = [*(_header(pair) for pair in preflight), simple_directive("return", "204")]
-    return Sharing(
-        (*arguments, block("if", (f"(${PREFLIGHT})",), inside)),
-        tuple(_header(pair) for pair in always),
-        _ANSWERS,
-        maps,
+    return Piece(
+        preflight=(*arguments, block("if", (f"(${PREFLIGHT})",), inside)),
+        added=tuple(_header(pair) for pair in always),
+        hidden=_ANSWERS,
+        maps=maps,
     )
 
 

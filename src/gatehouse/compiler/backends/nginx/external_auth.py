@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-import msgspec
-
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import cors, headers, names, quoting
 from gatehouse.compiler.backends.nginx.backend_protocol import (
@@ -25,7 +23,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteContext
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import (
@@ -50,24 +48,18 @@ _CONNECT_SECONDS = 2.0
 """Timeout of connection attempts to a server in seconds."""
 
 
-def guarded(
-    context: NginxRouteContext, route: ir.Route, guard: Guard, limits: tuple[Directive, ...]
-) -> Guard:
-    """Add the check by the authorization server of a route. Raises InvalidValueError.
-
-    ``limits``: directives that reject requests before the server is asked.
-    """
+def authorization_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
+    """Return the check by the authorization server of a route. Raises InvalidValueError."""
     auth = route.external_auth
     if auth is None:
-        return guard
+        return None
     _check(context, auth)
     call = _call(context, auth)
-    denied = _denied_location(cors.shared(route.cors).added)
+    shared = cors.cors_piece(context, route)
+    denied = _denied_location(shared.added if shared is not None else ())
     copied = {name: names.variable("authorized", name.lower()) for name in auth.response_headers}
-    return msgspec.structs.replace(
-        guard,
-        external=(
-            *limits,
+    return Piece(
+        authorization=(
             simple_directive("set", f"${_PATH}", "$uri"),
             simple_directive("set", f"${_QUERY}", "$args"),
             simple_directive("auth_request", call.arguments[-1]),
@@ -89,9 +81,9 @@ def guarded(
                 ),
             ),
         ),
-        claim_headers=(*copied.items(), *guard.claim_headers),
-        locations=(*guard.locations, denied),
-        subrequests=(*guard.subrequests, call),
+        claim_headers=tuple(copied.items()),
+        locations=(denied,),
+        subrequests=(call,),
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from gatehouse.compiler.backends.nginx import access_log, names, rate_limits
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.authentication import Basic, Jwt
@@ -69,19 +70,23 @@ def _answered(name: str) -> tuple[Directive, ...]:
     return (simple_directive("error_page", "418", "=", name), simple_directive("return", "418"))
 
 
-def failure_directives(route: ir.Route) -> Iterator[Directive]:
-    """Yield the directives that replace NGINX's own responses to calls of a route."""
-    limits = route.settings.rates
-    if status := rate_limits.rejection_status(limits):
-        yield simple_directive("error_page", str(status), "=", names.grpc_limit(status))
-    for status in _statuses(route):
-        yield simple_directive("error_page", str(status), "=", names.grpc_failure(status))
+def calls_piece(_context: NginxRouteContext, route: ir.Route) -> Piece | None:
+    """Return the directives that replace NGINX's own responses to rejected calls of a route."""
+    if not route.serves_calls:
+        return None
+    status = rate_limits.rejection_status(route.settings.rates)
+    limits = (simple_directive("error_page", str(status), "=", names.grpc_limit(status)),)
+    statuses = (401, 403) if isinstance(route.authentication, Basic | Jwt) else ()
+    return Piece(failures=(*(limits if status else ()), *map(_failure_directive, statuses)))
 
 
-def _statuses(route: ir.Route) -> Iterable[int]:
-    if not isinstance(route.authentication, Basic | Jwt):
-        return (502, 504)
-    return (401, 403, 502, 504)
+def connection_failures() -> Iterator[Directive]:
+    """Yield the directives that replace NGINX's own responses to calls that no backend answers."""
+    yield from map(_failure_directive, (502, 504))
+
+
+def _failure_directive(status: int) -> Directive:
+    return simple_directive("error_page", str(status), "=", names.grpc_failure(status))
 
 
 def limit_locations(routes: Iterable[ir.Route]) -> tuple[Directive, ...]:

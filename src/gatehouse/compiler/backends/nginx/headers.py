@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.origin import NO_ORIGIN
@@ -163,34 +164,40 @@ def _checked_name(module: str, name: str) -> str:
     return quoting.checked_header_name(name)
 
 
-def hidden(module: str, edit: ir.HeaderEdit, others: Iterable[str] = ()) -> list[Directive]:
+def hidden(module: str, names: Iterable[str]) -> list[Directive]:
     """Return the directives that hide removed or replaced headers of a backend from clients."""
-    replaced = dict.fromkeys(name.lower() for name in (*edit.remove, *others))
-    replaced.update(dict.fromkeys(item.name.lower() for item in edit.set))
     return [
-        simple_directive(f"{module}_hide_header", _checked_name(module, name)) for name in replaced
+        simple_directive(f"{module}_hide_header", _checked_name(module, name))
+        for name in dict.fromkeys(name.lower() for name in names)
     ]
 
 
-def added(edit: ir.HeaderEdit) -> list[Directive]:
-    """Return the directives that add response headers. They work in every NGINX version."""
-    return [
+def response_headers_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
+    """Return the changes of response headers by the route and its backend.
+
+    They work in every NGINX version. Raises InvalidValueError.
+    """
+    edit = route.response_headers
+    if context.backend is not None and context.backend.response_headers:
+        edit = edit.then(context.backend.response_headers)
+    if not edit:
+        return None
+    added = tuple(
         simple_directive(
-            "add_header",
-            quoting.checked_header_name(item.name),
-            _value(item),
-            "always",
+            "add_header", quoting.checked_header_name(item.name), _value(item), "always"
         )
         for item in (*edit.set, *edit.add)
         if item.name.lower() not in _OWN
-    ]
+    )
+    return Piece(added=added, hidden=(*edit.remove, *(item.name for item in edit.set)))
 
 
-def unsupported_response_headers(edit: ir.HeaderEdit) -> list[UnsupportedSetting]:
-    """Return the changes of response headers that have no effect."""
-    changed = (*edit.remove, *(item.name for item in (*edit.set, *edit.add)))
-    return [
-        UnsupportedSetting(NO_ORIGIN, f"response header {name}: {OWN_HEADER}")
-        for name in changed
-        if name.lower() in _OWN
-    ]
+def unsupported_response_headers(
+    _context: NginxRouteContext, route: ir.Route
+) -> Iterator[UnsupportedSetting]:
+    """Yield the changes of response headers that have no effect."""
+    backends = route.action.backends if isinstance(route.action, ir.Forward) else ()
+    for edit in (route.response_headers, *(backend.response_headers for backend in backends)):
+        for name in (*edit.remove, *(item.name for item in (*edit.set, *edit.add))):
+            if name.lower() in _OWN:
+                yield UnsupportedSetting(NO_ORIGIN, f"response header {name}: {OWN_HEADER}")

@@ -17,7 +17,7 @@ from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNod
 from gatehouse.compiler.backends.nginx.if_chains import first_match_ifs, go_to
 from gatehouse.compiler.backends.nginx.map_chains import MapChain, first_match_chain
 from gatehouse.compiler.backends.nginx.match_conditions import MatchCondition, path_condition
-from gatehouse.compiler.backends.nginx.route_context import ServedRoute
+from gatehouse.compiler.backends.nginx.route_context import NOT_TRACED, ServedRoute
 from gatehouse.compiler.ir import http as ir
 
 IFS_PER_MAP = 4
@@ -103,14 +103,14 @@ def _traces(
 ) -> list[tuple[tuple[Directive, ...], tuple[Directive, ...]]]:
     """Return the directives of each location that trace requests, and the map that they need."""
     decisions = {target.served.trace for targets in places for target in targets}
-    if not decisions - {traces.NOT_TRACED}:
+    if not decisions - {NOT_TRACED}:
         return [((), ())] * len(chains)
     result = []
     for selection, targets in zip(chains, places, strict=True):
         by_location = {
             location.arguments[-1]: target.served.trace
             for target in targets
-            for location in target.served.locations
+            for location in target.served.piece.locations
         }
         result.append(traces.first_location(scope, selection.destination, by_location))
     return result
@@ -121,8 +121,8 @@ def _direct(
 ) -> tuple[DirectiveNode, ...] | None:
     """Return the action itself if no choice is left and it fits the location."""
     for target in targets:
-        if target.served.destination == destination and target.served.direct is not None:
-            return target.served.direct
+        if target.served.destination == destination and target.served.is_direct:
+            return target.served.piece.content
     return None
 
 

@@ -5,8 +5,6 @@ Their responses are discarded.
 
 from __future__ import annotations
 
-import msgspec
-
 from gatehouse.compiler.backends.nginx import functions, headers, names, quoting, rewriting
 from gatehouse.compiler.backends.nginx.backend_protocol import (
     http_version,
@@ -20,7 +18,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     block,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.route_context import Guard, NginxRouteContext
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.backends.nginx.weighted_upstreams import SHARE_STEPS, split_rows
 from gatehouse.compiler.ir import http as ir
 
@@ -31,36 +29,26 @@ _PATH = "gh_mirrored"
 """Variable with the decoded path of a mirrored request before it is rewritten."""
 
 
-class Copies(msgspec.Struct, frozen=True):
-    """Directives of the mirrored location, and the maps and locations that they need."""
-
-    directives: tuple[Directive, ...] = ()
-    before: tuple[Directive, ...] = ()
-    """Directives of the mirrored location that must precede the rewrite of its path."""
-    maps: tuple[Directive, ...] = ()
-    locations: tuple[Directive, ...] = ()
-
-
 def mirror_directives(
     context: NginxRouteContext,
     action: ir.Forward,
     path_match: ir.PathMatch,
     edit: ir.HeaderEdit,
     scope: str,
-    guarded: Guard,
-) -> Copies:
+    features: Piece,
+) -> Piece:
     """Return the directives that mirror requests with the changes of their rule and backend.
 
-    Raises InvalidValueError.
+    Its variables must precede the rewrite of the path. Raises InvalidValueError.
     """
     targets, rewrite = action.mirrors, action.rewrite
     if not targets:
-        return Copies()
-    claims = [(name, f'"${{{variable}}}"') for name, variable in guarded.claim_headers]
-    changes = edit, rewrite.hostname, claims, context.removed_headers, guarded.cookie
+        return Piece()
+    claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]
+    changes = edit, rewrite.hostname, claims, context.removed_headers, features.cookie
     directives: list[Directive] = []
     maps: list[Directive] = []
-    locations: list[Directive] = []
+    subrequests: list[Directive] = []
     needs_path = False
     for number, mirror in enumerate(targets):
         cluster = context.clusters.get(mirror.cluster)
@@ -86,9 +74,14 @@ def mirror_directives(
             *_forwarded(context, cluster, module, "" if sets_path else _UNCHANGED),
         ]
         directives.append(simple_directive("mirror", path))
-        locations.append(block("location", ("=", path), inner))
+        subrequests.append(block("location", ("=", path), inner))
     before = (functions.set_argument(_PATH, "$uri"),) if needs_path else ()
-    return Copies(tuple(directives), before, tuple(maps), tuple(locations))
+    return Piece(
+        variables=before,
+        content=tuple(directives),
+        maps=tuple(maps),
+        subrequests=tuple(subrequests),
+    )
 
 
 def _forwarded(

@@ -13,7 +13,6 @@ STREAM_ZONE = "gatehouse_streams"
 """Shared memory of all upstreams that resolve names: one zone each cost 0.2 ms per reload."""
 
 NOT_FOUND = "@gh_404"
-INTERNAL_ERROR = "@gh_500"
 UNAVAILABLE = "@gh_grpc_14"
 UNIMPLEMENTED = "@gh_grpc_12"
 INVALID_CLIENT_CERTIFICATE = "@gh_unproven"

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 
 import msgspec
 
 from gatehouse.compiler.backends.nginx import (
-    access_log,
-    access_phase,
-    cors,
     grpc_status,
     headers,
     mirrors,
-    names,
     retries,
     rewriting,
     session_persistence,
-    snippets,
-    traces,
     traffic_settings,
 )
 from gatehouse.compiler.backends.nginx.backend_protocol import (
@@ -27,105 +21,60 @@ from gatehouse.compiler.backends.nginx.backend_protocol import (
     pass_directive,
     tls_directives,
 )
-from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteContext
+from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import Answer, NginxRouteContext, Piece
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.settings import ProxySettings
 
 UNLIMITED = "24h"
 """Stands for an unlimited timeout, which NGINX does not have."""
 
 
-def forward_directives(
+def forward(
     context: NginxRouteContext,
     route: ir.Route,
     action: ir.Forward,
     backend: ir.Backend,
-    upstream: str = "",
-) -> Body:
-    """Return the content of the location that forwards to a backend. Raises InvalidValueError.
-
-    ``upstream``: name of an upstream that several backends share; empty: that of the cluster.
-    """
-    shared = cors.shared(route.cors)
-    edit = route.response_headers.then(backend.response_headers)
-    cluster = context.clusters[backend.cluster]
-    if not cluster.endpoints:
-        why = access_log.reason_variable(LocalReason.NO_ENDPOINT)
-        if action.grpc:
-            return Body((why, *grpc_status.unavailable_location()))
-        added = [*headers.added(edit), *shared.added, why]
-        return Body((*shared.preflight, *added, simple_directive("return", "503")), shared.maps)
-    own = session_persistence.session_upstream(cluster.name, action.persistence)
-    return _sent(context, route, action, backend, pass_directive(cluster, upstream or own), edit)
-
-
-def _sent(
-    context: NginxRouteContext,
-    route: ir.Route,
-    action: ir.Forward,
-    backend: ir.Backend,
-    sent: Directive,
-    edit: ir.HeaderEdit,
-) -> Body:
-    """Return the content of a location around the directive that forwards the request."""
-    cluster = context.clusters[backend.cluster]
+    features: Piece,
+) -> Answer:
+    """Return the answer of a backend that has endpoints. Raises InvalidValueError."""
+    (cluster, *_) = context.answering
     module, scope = module_of(cluster), f"{context.scope}/{route.name}/{backend.cluster}"
-    shared = cors.shared(route.cors)
-    edits = route.request_headers.then(backend.request_headers)
-    guard = access_phase.guards(context, route)
-    copies = mirrors.mirror_directives(context, action, route.match.path, edits, scope, guard)
-    claims = [(name, f'"${{{variable}}}"') for name, variable in guard.claim_headers]
-    host, cookie = action.rewrite.hostname, guard.cookie
-    request = headers.request_headers(module, edits, host, claims, context.removed_headers, cookie)
-    first, inner = _split_checks(action, (*shared.preflight, *guard.auth_directives))
-    inner += [
-        *traces.span_directives(context.traces, route),
-        # Before directives that end the evaluation of ``set``: they return, or rewrite the path.
-        *session_persistence.session_directives(action.persistence),
-        *request,
-        *guard.directives,
-        *copies.before,
+    edit = route.request_headers.then(backend.request_headers)
+    copies = mirrors.mirror_directives(context, action, route.match.path, edit, scope, features)
+    claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]
+    host, cookie = action.rewrite.hostname, features.cookie
+    content = (
+        *copies.variables,
         *rewriting.rewrites(action.rewrite.path, route.match.path),
-        *copies.directives,
-        *headers.hidden(module, edit, shared.hidden),
-        *headers.added(edit),
-        *shared.added,
-        *guard.added,
+        *copies.content,
+        *headers.hidden(module, features.hidden),
+        *features.added,
         *traffic_settings.proxying(module, route.settings.proxy.nginx),
         *_limits(module, action, route.settings.proxy),
-        *(grpc_status.failure_directives(route) if action.grpc else ()),
+        *features.failures,
+        *(grpc_status.connection_failures() if action.grpc else ()),
         *http_version(context, cluster),
         *tls_directives(module, cluster),
-        *snippets.within(route.snippets, "http.server.location"),
-    ]
-    body = retries.attempts(context, route, backend, module, action, inner, sent)
-    if first:
-        name = names.route(f"{scope}/guarded", route.name)
-        body = access_phase.into_named_location(name, first, body)
-    body = access_phase.after_authorization(guard, scope, body, shared.preflight)
-    body = msgspec.structs.replace(
-        body,
-        maps=(*shared.maps, *copies.maps, *body.maps),
-        subrequests=copies.locations,
+        *features.snippets,
     )
-    return access_phase.merge_guard(guard, body)
-
-
-def _split_checks(
-    action: ir.Forward, first: Sequence[DirectiveNode]
-) -> tuple[Sequence[DirectiveNode], list[DirectiveNode]]:
-    """Split off the checks that need a location of their own.
-
-    If responses lead to a retry, a 401 of a backend would be mistaken for one of a check.
-    """
-    separate = action.retry is not None and any(_is_auth_request(node) for node in first)
-    return (first, []) if separate else ((), [*first])
-
-
-def _is_auth_request(node: DirectiveNode) -> bool:
-    return isinstance(node, Directive) and node.name == "auth_request"
+    piece = Piece(
+        variables=headers.request_headers(
+            module, edit, host, claims, context.removed_headers, cookie
+        ),
+        content=content,
+        maps=copies.maps,
+        subrequests=copies.subrequests,
+    )
+    own = session_persistence.session_upstream(cluster.name, action.persistence)
+    sent = pass_directive(cluster, context.upstream or own)
+    if action.retry is None:
+        piece = msgspec.structs.replace(piece, content=(*content, sent))
+        return Answer(piece, is_early=False)
+    attempts = functools.partial(
+        retries.attempts, context, route, backend, module, action, action.retry, sent
+    )
+    return Answer(piece, is_early=False, attempts=attempts)
 
 
 def _limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Directive]:

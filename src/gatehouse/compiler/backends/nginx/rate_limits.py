@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.http import Route
 
 _REJECTED = 503
 """NGINX's own status code for a request above a rate limit."""
@@ -39,10 +41,11 @@ def zone_name(limit: ir.RateLimit) -> str:
     return f"rate_{names.name_digest(limit.name, repr(limit.key), str(limit.memory))}"
 
 
-def rate_limit_directives(rates: ir.RateLimits) -> list[Directive]:
+def rate_limits_piece(_context: NginxRouteContext, route: Route) -> Piece | None:
     """Return the directives of a location that apply its limits. Raises InvalidValueError."""
+    rates = route.settings.rates
     if not rates.limits:
-        return []
+        return None
     directives = []
     for limit in rates.limits:
         _zone_directive(limit)
@@ -57,7 +60,7 @@ def rate_limit_directives(rates: ir.RateLimits) -> list[Directive]:
         directives.append(simple_directive("limit_req_log_level", rates.nginx.log_level))
     if rates.dry_run is not None:
         directives.append(simple_directive("limit_req_dry_run", "on" if rates.dry_run else "off"))
-    return directives
+    return Piece(limits=tuple(directives))
 
 
 def rejection_status(rates: ir.RateLimits) -> int:

@@ -25,7 +25,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.retry_selection import FAILURES, RetrySelection
-from gatehouse.compiler.backends.nginx.route_context import Body, NginxRouteContext
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -48,13 +48,14 @@ def attempts(
     backend: ir.Backend,
     module: str,
     action: ir.Forward,
-    inner: Sequence[DirectiveNode],
+    retry: ir.Retry,
     sent: Directive,
-) -> Body:
-    """Return the content of the location of the first attempt, and the locations of the others."""
-    retry = action.retry
-    if retry is None:
-        return Body((*inner, sent))
+    inner: Sequence[DirectiveNode],
+) -> Piece:
+    """Return the content of the location of the first attempt, and the locations of the others.
+
+    Raises InvalidValueError.
+    """
     if retry.backoff and not context.capabilities.auth_request:
         raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
     name = names.route(context.scope, f"{route.name}/{backend}/retry")
@@ -69,7 +70,7 @@ def attempts(
         *attempt.locations(repeated),
         *attempt.failures(repeated),
     )
-    return Body(attempt.content(inner, selection.after_failure), fixed=fixed)
+    return Piece(content=attempt.content(inner, selection.after_failure), fixed=fixed)
 
 
 def retry_definitions(
@@ -137,8 +138,11 @@ class _Attempt(msgspec.Struct, frozen=True):
                 yield node
 
 
-def unsupported_retry(retry: ir.Retry) -> list[UnsupportedSetting]:
+def unsupported_retry(_context: NginxRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the settings of a retry that NGINX does not serve."""
+    retry = route.action.retry if isinstance(route.action, ir.Forward) else None
+    if retry is None:
+        return []
     return [
         *([] if _served_attempts(retry) == retry.attempts else [_too_many(retry)]),
         *([_NOT_CAUGHT] if _CLIENT_CLOSED in retry.codes else []),

@@ -1,24 +1,66 @@
-"""Types shared by the modules of actions: content of locations, guards, context."""
+"""Types shared by the modules of features and actions: pieces of locations, and their context."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode
-from gatehouse.compiler.backends.nginx.traces import NOT_TRACED, LocationTrace, TraceContext
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import ClientSettings
+from gatehouse.compiler.ir.tracing import SpanAttribute
 
 _Clusters = Mapping[str, ir.Cluster]
 
 
-class Body(msgspec.Struct, frozen=True):
-    """Content of a location, and the directives that it needs around it."""
+class Piece(msgspec.Struct, frozen=True):
+    """Part of the configuration of a route: of one feature, of all of them, or of an answer.
 
-    inner: tuple[DirectiveNode, ...]
+    A slot is a place in the locations of the route. NGINX runs directives in the order of its own
+    phases: those that ``return``, then limits, then access checks.
+    """
+
+    named: tuple[Directive, ...] = ()
+    """Variables of the access log, set once at the start of the first location."""
+    preflight: tuple[Directive, ...] = ()
+    """Answers that need no check. They and the variables that they use precede all others."""
+    rejections: tuple[Directive, ...] = ()
+    """Checks that ``return``: they hold before any answer."""
+    limits: tuple[Directive, ...] = ()
+    """Rate limits. NGINX runs them after ``return``, so that an answer of its own follows in
+    another location, as for ``login``, ``checks`` and ``snippets``."""
+    authorization: tuple[Directive, ...] = ()
+    """The check by an authorization server: in a location of its own, after the limits alone."""
+    permitted: tuple[Directive, ...] = ()
+    """Directives at the start of the location that ``authorization`` leads to."""
+    login: tuple[Directive, ...] = ()
+    """Directives that handle 401 by another location, so that it must not be a backend's 401."""
+    checks: tuple[Directive, ...] = ()
+    """Access checks that need no location of their own before a backend."""
+    settings: tuple[Directive, ...] = ()
+    """Settings of the client's connection."""
+    spans: tuple[Directive, ...] = ()
+    """Names and attributes of spans, in each location that may be the last."""
+    variables: tuple[Directive, ...] = ()
+    """Directives that set variables, before others that return or rewrite the path."""
+    claim_headers: tuple[tuple[str, str], ...] = ()
+    """Names of headers for the backend, with the variables of their values."""
+    cookie: str = ""
+    """Variable with the cookies for the backend; empty: those of the client."""
+    hidden: tuple[str, ...] = ()
+    """Headers of the backend that are replaced."""
+    added: tuple[Directive, ...] = ()
+    """Directives that add response headers for clients."""
+    failures: tuple[Directive, ...] = ()
+    """Directives that replace NGINX's own responses."""
+    snippets: tuple[DirectiveNode, ...] = ()
+    """Directives of users, which may be checks or change the response."""
+    content: tuple[DirectiveNode, ...] = ()
+    """Directives that answer; in a composed piece, all of the first location."""
     maps: tuple[Directive, ...] = ()
     locations: tuple[Directive, ...] = ()
     """Named locations that it leads to."""
@@ -28,44 +70,55 @@ class Body(msgspec.Struct, frozen=True):
     """Locations that are written even if no directive has their name: those with fixed paths, which
     several routes may need, and those whose name contains variables where it is used."""
 
+    @classmethod
+    def joined(cls, pieces: Sequence[Piece]) -> Piece:
+        """Return the piece that has the slots of all pieces, each in their order."""
+        if len(pieces) == 1:
+            return pieces[0]
+        slots = zip(*map(msgspec.structs.astuple, pieces), strict=True)
+        return cls(*(functools.reduce(operator.add, slot) for slot in slots))
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Answer to the requests of a route that pass its checks."""
+
+    piece: Piece
+    is_early: bool = True
+    """True: it returns, so that NGINX would answer before limits and access checks."""
+    attempts: Callable[[Sequence[DirectiveNode]], Piece] | None = None
+    """Returns the location of the first attempt, and those of the retries, with these directives.
+    A backend's 401 leads to a retry. None: there are no retries."""
+
+
+class TraceContext(msgspec.Struct, frozen=True):
+    """Attributes of all spans of a gateway."""
+
+    gateway: str
+    """``namespace/name``."""
+    attributes: tuple[SpanAttribute, ...] = ()
+
+
+class LocationTrace(msgspec.Struct, frozen=True):
+    """Decision about requests of a route."""
+
+    sampled: str
+    """Value of ``otel_trace``."""
+    context: str
+    """Value of ``otel_trace_context``; empty for the default."""
+
+
+NOT_TRACED = LocationTrace("off", "")
+
 
 class ServedRoute(msgspec.Struct, frozen=True):
     """A route as locations. ``destination`` leads to it: a named location or a variable."""
 
     destination: str
-    locations: tuple[Directive, ...]
-    maps: tuple[Directive, ...] = ()
-    direct: tuple[DirectiveNode, ...] | None = None
-    """Content of its only location, for use where no choice is left."""
-    subrequests: tuple[Directive, ...] = ()
-    fixed: tuple[Directive, ...] = ()
+    piece: Piece
+    """Its locations, and all that they need. The first one has the content."""
+    is_direct: bool = False
+    """True: where no choice is left, another location may have its content."""
     trace: LocationTrace = NOT_TRACED
-
-
-class Guard(msgspec.Struct, frozen=True):
-    """Checks of a location: authentication and limits."""
-
-    directives: tuple[Directive, ...] = ()
-    auth_directives: tuple[Directive, ...] = ()
-    """Directives that handle 401 by another location, so that it must not be a backend's 401."""
-    external: tuple[Directive, ...] = ()
-    """Directives of a location of their own, before all others: the check by an authorization
-    server."""
-    permitted: tuple[Directive, ...] = ()
-    """Directives at the start of the location that ``external`` leads to."""
-    maps: tuple[Directive, ...] = ()
-    claim_headers: tuple[tuple[str, str], ...] = ()
-    """Names of headers for the backend, with the variables of their values."""
-    cookie: str = ""
-    """Variable with the cookies for the backend; empty: those of the client."""
-    added: tuple[Directive, ...] = ()
-    """Directives that add response headers for clients."""
-    locations: tuple[Directive, ...] = ()
-    """Named locations that it leads to."""
-    subrequests: tuple[Directive, ...] = ()
-    """Internal locations of authorization servers."""
-    fixed: tuple[Directive, ...] = ()
-    """Locations with fixed paths."""
 
 
 class NginxRouteContext(msgspec.Struct, frozen=True):
@@ -80,3 +133,9 @@ class NginxRouteContext(msgspec.Struct, frozen=True):
     """Default headers that are not sent to backends."""
     traces: TraceContext | None = None
     """Attributes of all spans; None: no request is traced."""
+    backend: ir.Backend | None = None
+    """Backend that answers; None: NGINX answers without one."""
+    answering: tuple[ir.Cluster, ...] = ()
+    """Clusters of the backend, and of others that share its upstream."""
+    upstream: str = ""
+    """Name of an upstream that several backends share; empty: that of the backend's cluster."""

@@ -29,6 +29,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
+from gatehouse.compiler.backends.nginx.features import NGINX_ROUTE_FEATURES
 from gatehouse.compiler.backends.nginx.locations import LocationTarget, decoded, locations
 from gatehouse.compiler.backends.nginx.match_conditions import (
     MatchCondition,
@@ -40,7 +41,7 @@ from gatehouse.compiler.backends.nginx.server_certificates import (
     ServerNames,
     certificate_directives,
 )
-from gatehouse.compiler.backends.nginx.unsupported_settings import unsupported_settings
+from gatehouse.compiler.backends.route_features import findings_of
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -92,8 +93,8 @@ def write_server(
             *(unserved(route.origin, error) for route in host.routes),
         ]
         targets, generated, (blocks, maps) = [], [], locations(context.scope, [], otherwise)
-    definitions = _unique([*(item for target in targets for item in target.served.maps), *maps])
-    served = [target.served for target in targets]
+    served = [target.served.piece for target in targets]
+    definitions = _unique([*(item for piece in served for item in piece.maps), *maps])
     fixed = _unique(directive for item in served for directive in item.fixed)
     subrequests = _unique(subrequest for item in served for subrequest in item.subrequests)
     # An internal path takes precedence over a route's.
@@ -192,7 +193,7 @@ def _targets(
         try:
             unsupported += [
                 served_without(route.origin, unsupported_setting)
-                for unsupported_setting in unsupported_settings(context, route)
+                for unsupported_setting in findings_of(NGINX_ROUTE_FEATURES, context, route)
             ]
             required = match_conditions(route.match)
             _check(route.match.path)
@@ -201,8 +202,6 @@ def _targets(
             unsupported.append(unserved(route.origin, error))
             continue
         try:
-            # A route is never served without one of its filters.
-            snippets.within(route.snippets, "http.server")
             served = actions.action_locations(context, route)
             if context.traces is not None:
                 trace = traces.route_trace(route.settings.tracing)
@@ -218,11 +217,11 @@ def _targets(
 
 def _claim(served: ServedRoute, claimed: dict[tuple[str, ...], Directive]) -> None:
     """Register the fixed paths of a route. Raises InvalidValueError if one is already used."""
-    for location in served.fixed:
+    for location in served.piece.fixed:
         if claimed.get(location.arguments, location) != location:
             path = location.arguments[-1]
             raise InvalidValueError(f"the path {path} is already used by another filter")
-    claimed.update({fixed.arguments: fixed for fixed in served.fixed})
+    claimed.update({fixed.arguments: fixed for fixed in served.piece.fixed})
 
 
 def _snippets(host: ir.VirtualHost, unsupported: list[Unsupported]) -> list[DirectiveNode]:
@@ -281,10 +280,8 @@ def _destinations(directives: Iterable[Directive]) -> set[str]:
 @functools.cache
 def _fixed() -> tuple[Directive, ...]:
     """Return the locations that chains lead to when there is nothing to serve."""
-    invalid = access_log.reason_variable(LocalReason.INVALID_ROUTE)
     return (
         block("location", (names.NOT_FOUND,), (simple_directive("return", "404"),)),
-        block("location", (names.INTERNAL_ERROR,), (invalid, simple_directive("return", "500"))),
         *grpc_status.status_locations(),
     )
 

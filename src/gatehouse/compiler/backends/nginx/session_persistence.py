@@ -7,6 +7,7 @@ import re
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.ir import http as ir
 
 SESSION = "gh_session"
@@ -35,13 +36,18 @@ SESSION_DEFINITIONS = (
 """Directives of ``http`` that locations with session persistence need."""
 
 
-def session_directives(persistence: ir.Persistence | None) -> tuple[Directive, ...]:
+def session_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
     """Return the directives that read a client's session, or start one if there is none.
 
     Raises InvalidValueError.
     """
-    if persistence is None:
-        return ()
+    persistence, backend = route.session, context.backend
+    if persistence is None or backend is None or not context.clusters[backend.cluster].endpoints:
+        return None
+    return Piece(variables=_session_directives(persistence))
+
+
+def _session_directives(persistence: ir.Persistence) -> tuple[Directive, ...]:
     if persistence.kind == "header":
         _check(persistence)
         arguments = {_SOURCE: _header(persistence), _TEXT: f"${SESSION}"}
@@ -65,7 +71,7 @@ def session_directives(persistence: ir.Persistence | None) -> tuple[Directive, .
 
 def check_nginx_session(_: ir.Forward, session: ir.Persistence) -> None:
     """Raise InvalidValueError if NGINX does not support a session."""
-    session_directives(session)
+    _session_directives(session)
     chooser(session)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx.directives import Raw
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 
 _TOKEN = re.compile(
@@ -25,6 +27,15 @@ def within(snippets: Iterable[NginxSnippet], context: str) -> list[Raw]:
     return [
         Raw(_checked(snippet)) for snippet in dict.fromkeys(snippets) if snippet.context == context
     ]
+
+
+def snippets_piece(_context: NginxRouteContext, route: ir.Route) -> Piece | None:
+    """Return the snippets of a route. Raises InvalidValueError."""
+    if not route.snippets:
+        return None
+    # A route is never served without one of its snippets.
+    within(route.snippets, "http.server")
+    return Piece(snippets=tuple(within(route.snippets, "http.server.location")))
 
 
 def _checked(snippet: NginxSnippet) -> str:

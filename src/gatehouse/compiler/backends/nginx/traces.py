@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import access_log, headers, names, quoting
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
@@ -20,6 +18,13 @@ from gatehouse.compiler.backends.nginx.directives import (
     block,
     format_directives,
     simple_directive,
+)
+from gatehouse.compiler.backends.nginx.route_context import (
+    NOT_TRACED,
+    LocationTrace,
+    NginxRouteContext,
+    Piece,
+    TraceContext,
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import tracing as ir_tracing
@@ -43,30 +48,11 @@ NO_NAME = (
 MISSING = "this NGINX has no module ngx_otel_module: requests are not traced"
 
 
-class TraceContext(msgspec.Struct, frozen=True):
-    """Attributes of all spans of a gateway."""
-
-    gateway: str
-    """``namespace/name``."""
-    attributes: tuple[SpanAttribute, ...] = ()
-
-
-class LocationTrace(msgspec.Struct, frozen=True):
-    """Decision about requests of a route."""
-
-    sampled: str
-    """Value of ``otel_trace``."""
-    context: str
-    """Value of ``otel_trace_context``; empty for the default."""
-
-
 _ROUTE = ir_tracing.ROUTE_ATTRIBUTE
 
 _PARENT = "$gh_parent_traced"
 _SAMPLED = '"~^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]$"'
 """Pattern of ``traceparent`` of a client that traces the request (W3C Trace Context)."""
-
-NOT_TRACED = LocationTrace("off", "")
 
 
 def exporter_text(export: TraceExport, gateway: str) -> str:
@@ -131,13 +117,12 @@ def unsupported_export(
     return [*attributes, UnsupportedSetting(certificate, NO_CLIENT_CERTIFICATE)]
 
 
-def unsupported_tracing(
-    tracing: Tracing | None, capabilities: NginxCapabilities
-) -> list[UnsupportedSetting]:
+def unsupported_tracing(context: NginxRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the settings of a policy that this NGINX does not support."""
+    tracing = route.settings.tracing
     if tracing is None or tracing.is_off:
         return []
-    if not capabilities.traces:
+    if not context.capabilities.traces:
         return [UnsupportedSetting(tracing.origin.field("tracing"), MISSING)]
     rates = {"samplingRate": tracing.percent}
     rates["parentBasedSampling.samplingRate"] = tracing.parent_percent or 0
@@ -204,17 +189,20 @@ def first_location(
     return (simple_directive("otel_trace", variable), *context), (definition,)
 
 
-def span_directives(context: TraceContext | None, route: ir.Route) -> tuple[Directive, ...]:
+def spans_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
     """Return the directives of the last locations of requests. Raises InvalidValueError."""
     tracing = route.settings.tracing
-    if context is None or tracing is None or tracing.is_off:
-        return ()
+    if context.traces is None or tracing is None or tracing.is_off:
+        return None
     rule = rule_text(route.name)
     own = (SpanAttribute(_ROUTE, rule), *tracing.attributes)
-    return (
-        simple_directive("otel_span_name", quoting.quote_text_literal(tracing.span_name or rule)),
-        *_gateway_attributes(context),
-        *_attributes(own),
+    name = quoting.quote_text_literal(tracing.span_name or rule)
+    return Piece(
+        spans=(
+            simple_directive("otel_span_name", name),
+            *_gateway_attributes(context.traces),
+            *_attributes(own),
+        )
     )
 
 

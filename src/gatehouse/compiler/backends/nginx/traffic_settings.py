@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.proxy_settings import (
     Buffers,
     NginxClientSettings,
@@ -24,12 +26,10 @@ _DEFAULTS = NginxClientSettings()
 _DIGITS = "0123456789"
 
 
-def unsupported_traffic(
-    settings: ir.Settings, capabilities: NginxCapabilities
-) -> list[UnsupportedSetting]:
-    """Return the traffic settings for which this NGINX is too old."""
-    client = settings.client
-    if client.nginx.keepalive_min_timeout is not None and not capabilities.keepalive_min_timeout:
+def unsupported_client(context: NginxRouteContext, route: Route) -> list[UnsupportedSetting]:
+    """Return the client settings for which this NGINX is too old."""
+    client, able = route.settings.client, context.capabilities
+    if client.nginx.keepalive_min_timeout is not None and not able.keepalive_min_timeout:
         setting = client.source("nginx.keepalive_min_timeout")
         return [UnsupportedSetting(setting, "requires NGINX 1.27.4 or newer")]
     return []
@@ -62,25 +62,28 @@ def clients(settings: NginxClientSettings, capabilities: NginxCapabilities) -> l
     return directives
 
 
-def differing_directives(
-    inner: NginxClientSettings, outer: NginxClientSettings, capabilities: NginxCapabilities
-) -> list[Directive]:
-    """Return the directives of a location that differ from those of its server."""
-    inherited = clients(outer, capabilities)
-    return [client for client in clients(inner, capabilities) if client not in inherited]
+def client_piece(context: NginxRouteContext, route: Route) -> Piece | None:
+    """Return the client settings that differ from those of the server."""
+    own = route.settings.client.nginx
+    if own in (context.client.nginx, _DEFAULTS):
+        return None
+    inherited = clients(context.client.nginx, context.capabilities)
+    directives = clients(own, context.capabilities)
+    return Piece(settings=tuple(item for item in directives if item not in inherited))
 
 
-def body_limit(size: int | None) -> list[Directive]:
-    """Return the directives that reject bodies longer than ``size`` bytes.
+def body_limit_piece(_context: NginxRouteContext, route: Route) -> Piece | None:
+    """Return the directives that reject bodies longer than permitted.
 
     NGINX checks the Content-Length before the route is known, and not again. So the route checks
     it, and leaves bodies of unknown length to NGINX.
     """
+    size = route.settings.client.body_size
     if not size:
-        return []
+        return None
     is_longer = ("($content_length", "~", f'"{longer(size)}")')
     refuse = block("if", is_longer, (simple_directive("return", "413"),))
-    return [simple_directive("client_max_body_size", str(size)), refuse]
+    return Piece(rejections=(simple_directive("client_max_body_size", str(size)), refuse))
 
 
 def longer(size: int) -> str:

@@ -8,7 +8,7 @@ connectors have no names.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import object_text
@@ -153,17 +154,18 @@ def _endpoints_file(path: str, shares: Shares) -> File:
     return File.make(path, msgspec.json.encode(members))
 
 
-def unsupported_upstream(
-    settings: UpstreamSettings, capabilities: NginxCapabilities
-) -> list[UnsupportedSetting]:
-    """Return the settings that this NGINX does not support."""
-    unsupported = []
-    if needs := _needs_of_balancing(settings, capabilities):
-        unsupported.append(UnsupportedSetting(settings.source("balancing"), f"requires {needs}"))
-    if settings.retry_budget is not None:
-        why = "NGINX does not count retries: only the rules limit them"
-        unsupported.append(UnsupportedSetting(settings.source("retry_budget"), why))
-    return unsupported
+def unsupported_clusters(
+    context: NginxRouteContext, route: ir.Route
+) -> Iterator[UnsupportedSetting]:
+    """Yield the settings of the clusters of a route that this NGINX does not support."""
+    for name in sorted(route.clusters):
+        cluster = context.clusters.get(name)
+        settings = cluster.settings if cluster is not None else UpstreamSettings()
+        if needs := _needs_of_balancing(settings, context.capabilities):
+            yield UnsupportedSetting(settings.source("balancing"), f"requires {needs}")
+        if settings.retry_budget is not None:
+            why = "NGINX does not count retries: only the rules limit them"
+            yield UnsupportedSetting(settings.source("retry_budget"), why)
 
 
 def _needs_of_balancing(settings: UpstreamSettings, capabilities: NginxCapabilities) -> str:

@@ -31,7 +31,7 @@ from gatehouse.compiler.backends.nginx import (
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.l4_listeners import internal_ports
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, TraceContext
 from gatehouse.compiler.backends.nginx.servers import (
     ServerPort,
     default_server,
@@ -123,9 +123,9 @@ def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragmen
 
 def _trace_context(
     edge: DataPlaneSettings, able: NginxCapabilities, gateway: str
-) -> traces.TraceContext | None:
+) -> TraceContext | None:
     export = able.exported(edge.traces)
-    return traces.TraceContext(gateway, export.attributes) if export is not None else None
+    return TraceContext(gateway, export.attributes) if export is not None else None
 
 
 def default_files(ask: Ask, gateway: GatewaySource) -> Table[int, Fragment[File]]:

@@ -1,0 +1,126 @@
+"""Features of routes in NGINX, and their composition around every kind of answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from gatehouse.compiler.backends.literal_values import literal_values
+from gatehouse.compiler.backends.nginx import (
+    access_log,
+    authentication,
+    cors,
+    external_auth,
+    grpc_status,
+    headers,
+    names,
+    rate_limits,
+    retries,
+    session_persistence,
+    snippets,
+    traces,
+    traffic_settings,
+    upstreams,
+)
+from gatehouse.compiler.backends.nginx.directives import DirectiveNode, block, simple_directive
+from gatehouse.compiler.backends.nginx.route_context import Answer, NginxRouteContext, Piece
+from gatehouse.compiler.backends.route_features import Phase, RouteFeature, pieces_of
+from gatehouse.compiler.backends.sessions import unsupported_session
+from gatehouse.compiler.ir import http as ir
+
+NGINX_ROUTE_FEATURES: Sequence[RouteFeature[NginxRouteContext, Piece]] = (
+    RouteFeature("access log", Phase.OBSERVATION, access_log.log_piece),
+    RouteFeature("spans", Phase.OBSERVATION, traces.spans_piece, traces.unsupported_tracing),
+    RouteFeature("CORS", Phase.PREFLIGHT, cors.cors_piece),
+    # NGINX itself rejects by the Content-Length before it counts a request.
+    RouteFeature("body limit", Phase.LIMITS, traffic_settings.body_limit_piece),
+    RouteFeature("rate limits", Phase.LIMITS, rate_limits.rate_limits_piece),
+    RouteFeature(
+        "client settings",
+        Phase.LIMITS,
+        traffic_settings.client_piece,
+        traffic_settings.unsupported_client,
+    ),
+    RouteFeature("authorization server", Phase.AUTHORIZATION, external_auth.authorization_piece),
+    # Claims override the headers of an authorization server, which knows less of the user.
+    RouteFeature("authentication", Phase.AUTHENTICATION, authentication.authentication_piece),
+    RouteFeature(
+        "session",
+        Phase.REQUEST,
+        session_persistence.session_piece,
+        lambda _, route: unsupported_session(route.action),
+    ),
+    RouteFeature(
+        "literal values", Phase.REQUEST, unsupported=lambda _, route: literal_values(route)
+    ),
+    RouteFeature(
+        "response headers",
+        Phase.RESPONSE,
+        headers.response_headers_piece,
+        headers.unsupported_response_headers,
+    ),
+    # A status of gRPC replaces what all checks answer.
+    RouteFeature("gRPC calls", Phase.RESPONSE, grpc_status.calls_piece),
+    RouteFeature("retries", Phase.BACKEND, unsupported=retries.unsupported_retry),
+    RouteFeature("clusters", Phase.BACKEND, unsupported=upstreams.unsupported_clusters),
+    # Last, so that users can add to everything before.
+    RouteFeature("snippets", Phase.BACKEND, snippets.snippets_piece),
+)
+"""All features of routes. Directives of one slot are in this order."""
+
+
+def compose(
+    context: NginxRouteContext,
+    route: ir.Route,
+    answer: Callable[[NginxRouteContext, ir.Route, Piece], Answer],
+) -> Piece:
+    """Put the features of a route around an answer. Raises InvalidValueError.
+
+    NGINX runs ``return`` before limits and access checks. So these are in a location that leads to
+    the one of such an answer: a location that looks for a file first does not skip them. If a 401
+    of a backend leads to a retry, the location of the login is another one, too.
+    """
+    features = Piece.joined(pieces_of(NGINX_ROUTE_FEATURES, context, route))
+    action = answer(context, route, features)
+    own, attempts = action.piece, action.attempts
+    first: tuple[DirectiveNode, ...] = (*features.preflight, *features.login)
+    before = (*features.spans, *features.variables)
+    checks = (*features.rejections, *features.limits, *features.settings, *features.checks)
+    late = features.limits or features.login or features.checks or features.snippets
+    is_apart = bool(late if action.is_early else attempts is not None and features.login)
+    if action.is_early and late:
+        after = (*features.added, *features.failures, *features.snippets)
+        first = (*first, *before, *checks, *after)
+        nodes = (*features.spans, *own.variables, *own.content)
+    else:
+        nodes = (*before, *own.variables, *checks, *own.content)
+    nodes = nodes if is_apart else (*first, *nodes)
+    piece = Piece(content=nodes) if attempts is None else attempts(nodes)
+    parts = (context.scope, route.name, context.backend.cluster if context.backend else "")
+    scope = "/".join(filter(None, parts))
+    if is_apart:
+        piece = _in_named_location(names.route(scope, "guarded"), first, piece)
+    if features.authorization:
+        # In a location of its own, the check denies requests before others, and never takes a
+        # status of these or of a backend for one of the server.
+        piece = msgspec.structs.replace(piece, content=(*features.permitted, *piece.content))
+        limits = (*features.preflight, *features.rejections, *features.limits)
+        first = (*limits, *features.authorization)
+        piece = _in_named_location(names.route(scope, "authorized"), first, piece)
+    return Piece(
+        content=(*features.named, *piece.content),
+        maps=(*features.maps, *own.maps),
+        locations=(*piece.locations, *features.locations),
+        subrequests=(*own.subrequests, *features.subrequests),
+        fixed=(*piece.fixed, *features.fixed),
+    )
+
+
+def _in_named_location(name: str, first: Iterable[DirectiveNode], piece: Piece) -> Piece:
+    """Put ``first`` into a location that leads to a named location ``name`` with the content."""
+    onward = simple_directive("try_files", names.NO_FILE, name)
+    location = block("location", (name,), piece.content)
+    return msgspec.structs.replace(
+        piece, content=(*first, onward), locations=(location, *piece.locations)
+    )

@@ -36,12 +36,10 @@ def action_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute
         if not mixed and (len(action.backends) > 1 or action.failing):
             return _split(context, route, action)
         (backend, *_) = action.backends
+        answering = tuple(cluster for cluster, _ in mixed) or (context.clusters[backend.cluster],)
+        upstream = weighted_upstreams.shared_upstream(mixed) if mixed else None
         context = msgspec.structs.replace(
-            context,
-            backend=backend,
-            answering=tuple(cluster for cluster, _ in mixed)
-            or (context.clusters[backend.cluster],),
-            upstream=weighted_upstreams.weighted_upstream_name(mixed) if mixed else "",
+            context, backend=backend, answering=answering, upstream=upstream
         )
     name = names.route(context.scope, route.name)
     piece = _named_location(name, compose(context, route, _answer))

@@ -17,7 +17,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import RELYING_PARTY, NginxRouteContext, Piece
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File
@@ -70,6 +70,7 @@ def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> Piece:
         ),
         locations=(block("location", (login,), _login(party)),),
         fixed=_fixed(party, oidc),
+        needs=((RELYING_PARTY, repr(oidc), oidc),),
     )
 
 

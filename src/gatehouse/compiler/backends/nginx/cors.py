@@ -10,7 +10,7 @@ import re
 
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece, definitions
 from gatehouse.compiler.ir import http as ir
 
 PREFLIGHT = "gh_preflight"
@@ -61,9 +61,7 @@ def _definitions() -> tuple[Directive, ...]:
     )
 
 
-CORS_DEFINITIONS = _definitions()
-"""Directives of ``http`` that locations with a CORS policy need."""
-
+_NEEDS = definitions(_definitions())
 
 _FIELDS = {
     "Allow-Methods": "allowMethods",
@@ -119,6 +117,7 @@ def cors_piece(_context: NginxRouteContext, route: ir.Route) -> Piece | None:
         preflight=(*arguments, block("if", (f"(${PREFLIGHT})",), inside)),
         added=tuple(_header(pair) for pair in always),
         hidden=_ANSWERS,
+        needs=_NEEDS,
         maps=maps,
     )
 

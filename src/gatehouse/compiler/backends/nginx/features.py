@@ -110,6 +110,7 @@ def compose(
         piece = _in_named_location(names.route(scope, "authorized"), first, piece)
     return Piece(
         content=(*features.named, *piece.content),
+        needs=(*features.needs, *own.needs, *piece.needs),
         maps=(*features.maps, *own.maps),
         locations=(*piece.locations, *features.locations),
         subrequests=(*own.subrequests, *features.subrequests),

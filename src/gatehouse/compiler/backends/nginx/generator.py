@@ -28,6 +28,7 @@ from gatehouse.compiler.backends.nginx import (
     names,
     outer_contexts,
     request_counts,
+    route_context,
     server_tls,
     stream,
     tls_connectors,
@@ -134,7 +135,7 @@ def common_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[File]]
 def _base(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     """Return the file that all virtual hosts share."""
     internal_ports, edge = ask(_base_settings, gateway)
-    needs = ask(virtual_hosts.needs_of_kind, gateway, virtual_hosts.DEFINITION)
+    needs = ask(virtual_hosts.needs_of_kind, gateway, route_context.DEFINITION)
     needed = sorted((directive for _, _, directive in needs), key=lambda item: item.arguments)
     definitions = (*ask(virtual_hosts.names_by_sni_of_ports, gateway), *needed)
     zone = _upstream_zone(ask, gateway, names.ZONE)
@@ -234,7 +235,7 @@ def _authenticator(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     able = capabilities(ask, gateway)
     if not (able.auth_request and able.authenticators):
         return Fragment()
-    needs = ask(virtual_hosts.needs_of_kind, gateway, virtual_hosts.RELYING_PARTY)
+    needs = ask(virtual_hosts.needs_of_kind, gateway, route_context.RELYING_PARTY)
     parties = sorted(
         (party for _, _, party in needs), key=lambda party: (party.filter, repr(party))
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece, definitions
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.origin import NO_ORIGIN
@@ -46,12 +46,13 @@ def is_known_name(name: str) -> bool:
 
 _EXTENDED, _LIST = "gh_extended", "gh_list"
 
-HEADER_DEFINITIONS = (
-    functions.argument(_EXTENDED),
-    functions.unless_empty(_EXTENDED, _LIST, f'"${{{_EXTENDED}}},"'),
+ADDITION_NEEDS = definitions(
+    (
+        functions.argument(_EXTENDED),
+        functions.unless_empty(_EXTENDED, _LIST, f'"${{{_EXTENDED}}},"'),
+    )
 )
-"""Directives of ``http`` that locations with added request headers need."""
-
+"""Needs of locations with added request headers."""
 
 _OWN = frozenset({"date", "server"})
 """Response headers in lower case that NGINX adds after all others. Another value would be a second

@@ -58,6 +58,7 @@ def forward(
         *tls_directives(module, cluster),
         *features.snippets,
     )
+    shared = () if context.upstream is None else (context.upstream,)
     piece = Piece(
         variables=headers.request_headers(
             module, edit, host, claims, context.removed_headers, cookie
@@ -65,9 +66,10 @@ def forward(
         content=content,
         maps=copies.maps,
         subrequests=copies.subrequests,
+        needs=(*shared, *(headers.ADDITION_NEEDS if edit.add else ())),
     )
     own = session_persistence.session_upstream(cluster.name, action.persistence)
-    sent = pass_directive(cluster, context.upstream or own)
+    sent = pass_directive(cluster, own if context.upstream is None else context.upstream[1])
     if action.retry is None:
         piece = msgspec.structs.replace(piece, content=(*content, sent))
         return Answer(piece, is_early=False)

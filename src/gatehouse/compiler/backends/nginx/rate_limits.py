@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable
-
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece, definitions
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Route
 
 _REJECTED = 503
 """NGINX's own status code for a request above a rate limit."""
-
-
-def rate_limit_zones(rates: Iterable[ir.RateLimits]) -> list[Directive]:
-    """Return the zones of all valid rate limits."""
-    by_name: dict[str, Directive] = {}
-    for limit in (limit for rate_limits in rates for limit in rate_limits.limits):
-        with contextlib.suppress(InvalidValueError):
-            by_name[zone_name(limit)] = _zone_directive(limit)
-    return [by_name[name] for name in sorted(by_name)]
 
 
 def _zone_directive(limit: ir.RateLimit) -> Directive:
@@ -48,7 +36,6 @@ def rate_limits_piece(_context: NginxRouteContext, route: Route) -> Piece | None
         return None
     directives = []
     for limit in rates.limits:
-        _zone_directive(limit)
         words = [f"zone={zone_name(limit)}"]
         words += [f"burst={limit.burst}"] if limit.burst else []
         words += ["nodelay"] if limit.delay is None else []
@@ -60,7 +47,8 @@ def rate_limits_piece(_context: NginxRouteContext, route: Route) -> Piece | None
         directives.append(simple_directive("limit_req_log_level", rates.nginx.log_level))
     if rates.dry_run is not None:
         directives.append(simple_directive("limit_req_dry_run", "on" if rates.dry_run else "off"))
-    return Piece(limits=tuple(directives))
+    zones = map(_zone_directive, rates.limits)
+    return Piece(limits=tuple(directives), needs=definitions(zones))
 
 
 def rejection_status(rates: ir.RateLimits) -> int:

@@ -25,7 +25,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.retry_selection import FAILURES, RetrySelection
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece, definitions
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -70,14 +70,11 @@ def attempts(
         *attempt.locations(repeated),
         *attempt.failures(repeated),
     )
-    return Piece(content=attempt.content(inner, selection.after_failure), fixed=fixed)
-
-
-def retry_definitions(
-    action: ir.Forward, retry: ir.Retry, rates: RateLimits
-) -> tuple[Directive, ...]:
-    """Return the directives of ``http`` that the retries of an action need."""
-    return _selection("", action, retry, rates).maps()
+    return Piece(
+        content=attempt.content(inner, selection.after_failure),
+        fixed=fixed,
+        needs=definitions(selection.maps()),
+    )
 
 
 def _selection(

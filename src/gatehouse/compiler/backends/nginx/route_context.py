@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode
 from gatehouse.compiler.ir import http as ir
@@ -15,6 +16,23 @@ from gatehouse.compiler.ir.settings import ClientSettings
 from gatehouse.compiler.ir.tracing import SpanAttribute
 
 _Clusters = Mapping[str, ir.Cluster]
+
+UPSTREAM, DEFINITION, RELYING_PARTY = "upstream", "definition", "relying party"
+"""Kinds of needs."""
+
+
+class SharedUpstream(msgspec.Struct, frozen=True):
+    """An upstream that routes of any virtual host may need."""
+
+    shares: tuple[tuple[str, int], ...]
+    """Names of clusters, with their weights."""
+    by: str = ""
+    """The variable that selects the endpoint."""
+
+
+def definitions(directives: Iterable[Directive]) -> tuple[Need, ...]:
+    """Return the needs of directives of ``http``, which routes of any virtual host may share."""
+    return tuple((DEFINITION, " ".join(item.arguments), item) for item in directives)
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -61,7 +79,10 @@ class Piece(msgspec.Struct, frozen=True):
     """Directives of users, which may be checks or change the response."""
     content: tuple[DirectiveNode, ...] = ()
     """Directives that answer; in a composed piece, all of the first location."""
+    needs: tuple[Need, ...] = ()
+    """Parts of other files: upstreams, directives of ``http``, relying parties."""
     maps: tuple[Directive, ...] = ()
+    """Directives of ``http`` in the file of the virtual host."""
     locations: tuple[Directive, ...] = ()
     """Named locations that it leads to."""
     subrequests: tuple[Directive, ...] = ()
@@ -137,5 +158,5 @@ class NginxRouteContext(msgspec.Struct, frozen=True):
     """Backend that answers; None: NGINX answers without one."""
     answering: tuple[ir.Cluster, ...] = ()
     """Clusters of the backend, and of others that share its upstream."""
-    upstream: str = ""
-    """Name of an upstream that several backends share; empty: that of the backend's cluster."""
+    upstream: Need | None = None
+    """An upstream that several backends share; None: that of the backend's cluster."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError, served_without, unserved
+from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.backends.nginx import (
     access_log,
     actions,
@@ -68,8 +69,8 @@ class ServerFile(msgspec.Struct, frozen=True):
     """File content of a virtual host, and its findings."""
 
     text: str
-    served: frozenset[str] = frozenset()
-    """Names of the routes that could be generated."""
+    needs: frozenset[Need] = frozenset()
+    """Needs of its routes."""
     unsupported: tuple[Unsupported, ...] = ()
 
 
@@ -80,7 +81,7 @@ def write_server(
     servers: Iterable[ServerNames],
 ) -> ServerFile:
     """Write the file of a virtual host. ``servers``: its servers, the default server first."""
-    targets, generated, unsupported = _targets(host, context)
+    targets, unsupported = _targets(host, context)
     # Servers of HTTPRoutes have no location that knows gRPC calls: as two locations for NGINX, it
     # would cost 20 KB in each of them.
     has_calls = port.edge.http2 and host.knows_calls
@@ -92,7 +93,7 @@ def write_server(
             *unsupported,
             *(unserved(route.origin, error) for route in host.routes),
         ]
-        targets, generated, (blocks, maps) = [], [], locations(context.scope, [], otherwise)
+        targets, (blocks, maps) = [], locations(context.scope, [], otherwise)
     served = [target.served.piece for target in targets]
     definitions = _unique([*(item for piece in served for item in piece.maps), *maps])
     fixed = _unique(directive for item in served for directive in item.fixed)
@@ -119,7 +120,8 @@ def write_server(
     ]
     written = [block("server", (), (*_head(port, server), *inner)) for server in servers]
     text = format_directives([*definitions, *written])
-    return ServerFile(text, frozenset(generated), tuple(unsupported))
+    needs = frozenset(need for piece in served for need in piece.needs)
+    return ServerFile(text, needs, tuple(unsupported))
 
 
 def _head(port: ServerPort, server: ServerNames) -> list[Directive]:
@@ -183,10 +185,9 @@ def names_by_sni(port: ServerPort, listeners: Iterable[str]) -> Directive:
 
 def _targets(
     host: ir.VirtualHost, context: NginxRouteContext
-) -> tuple[list[LocationTarget], list[str], list[Unsupported]]:
-    """Return the targets, the names of the routes that were generated, and the findings."""
+) -> tuple[list[LocationTarget], list[Unsupported]]:
+    """Return the targets and the findings."""
     targets: list[LocationTarget] = []
-    generated: list[str] = []
     unsupported: list[Unsupported] = []
     claimed: dict[tuple[str, ...], Directive] = {}
     for route in host.routes:
@@ -207,12 +208,11 @@ def _targets(
                 trace = traces.route_trace(route.settings.tracing)
                 served = msgspec.structs.replace(served, trace=trace)
             _claim(served, claimed)
-            generated.append(route.name)
         except Exception as error:
             unsupported.append(unserved(route.origin, error))
             served = actions.failed_locations(context, route)
         targets.append(LocationTarget(route.match.path, required, served))
-    return targets, generated, unsupported
+    return targets, unsupported
 
 
 def _claim(served: ServedRoute, claimed: dict[tuple[str, ...], Directive]) -> None:

@@ -7,7 +7,13 @@ import re
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import (
+    UPSTREAM,
+    NginxRouteContext,
+    Piece,
+    SharedUpstream,
+    definitions,
+)
 from gatehouse.compiler.ir import http as ir
 
 SESSION = "gh_session"
@@ -35,6 +41,8 @@ SESSION_DEFINITIONS = (
 )
 """Directives of ``http`` that locations with session persistence need."""
 
+_NEEDS = definitions(SESSION_DEFINITIONS)
+
 
 def session_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
     """Return the directives that read a client's session, or start one if there is none.
@@ -44,7 +52,9 @@ def session_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
     persistence, backend = route.session, context.backend
     if persistence is None or backend is None or not context.clusters[backend.cluster].endpoints:
         return None
-    return Piece(variables=_session_directives(persistence))
+    shared = SharedUpstream(((backend.cluster, 1),), SESSION)
+    upstream = UPSTREAM, session_upstream(backend.cluster, persistence), shared
+    return Piece(variables=_session_directives(persistence), needs=(*_NEEDS, upstream))
 
 
 def _session_directives(persistence: ir.Persistence) -> tuple[Directive, ...]:

@@ -25,6 +25,7 @@ from gatehouse.compiler.backends.nginx.route_context import (
     NginxRouteContext,
     Piece,
     TraceContext,
+    definitions,
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import tracing as ir_tracing
@@ -133,10 +134,8 @@ def unsupported_tracing(context: NginxRouteContext, route: ir.Route) -> list[Uns
     ]
 
 
-def definitions(tracing: Tracing | None) -> Iterable[Directive]:
-    """Return the directives of ``http`` that the decision about a route needs."""
-    if tracing is None or tracing.is_off:
-        return
+def _decision(tracing: Tracing) -> Iterable[Directive]:
+    """Yield the directives of ``http`` that the decision about a route needs."""
     # Clients choose the ID of a trace that is continued. Other choices depend on the request ID
     # alone, and must not coincide with this one.
     for percent in (tracing.percent, tracing.parent_percent or 0):
@@ -202,7 +201,8 @@ def spans_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
             simple_directive("otel_span_name", name),
             *_gateway_attributes(context.traces),
             *_attributes(own),
-        )
+        ),
+        needs=definitions(_decision(tracing)),
     )
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import msgspec
-
 from gatehouse.compiler.backends.configuration import (
     ClusterReferences,
     Clusters,
@@ -16,22 +12,20 @@ from gatehouse.compiler.backends.configuration import (
 from gatehouse.compiler.backends.failures import served_without
 from gatehouse.compiler.backends.fragments import Fragment, Need, failed_fragment
 from gatehouse.compiler.backends.nginx import (
-    cors,
-    headers,
     names,
-    rate_limits,
-    retries,
     server_certificates,
     server_tls,
     session_persistence,
-    traces,
     upstreams,
-    weighted_upstreams,
 )
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.l4_listeners import internal_ports
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, TraceContext
+from gatehouse.compiler.backends.nginx.route_context import (
+    UPSTREAM,
+    NginxRouteContext,
+    TraceContext,
+)
 from gatehouse.compiler.backends.nginx.servers import (
     ServerPort,
     default_server,
@@ -40,26 +34,12 @@ from gatehouse.compiler.backends.nginx.servers import (
 )
 from gatehouse.compiler.backends.sessions import served_host
 from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
-from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.authentication import Oidc
-from gatehouse.compiler.ir.settings import DataPlaneSettings, RateLimits
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.origin import gateway_origin
 from gatehouse.incremental.grouping import presence
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
-
-UPSTREAM, DEFINITION, RELYING_PARTY = "upstream", "definition", "relying party"
-"""Kinds of needs."""
-
-
-class SharedUpstream(msgspec.Struct, frozen=True):
-    """An upstream that routes of any virtual host may need."""
-
-    shares: tuple[tuple[str, int], ...]
-    """Names of clusters, with their weights."""
-    by: str = ""
-    """The variable that selects the endpoint."""
 
 
 def _ports(ask: Ask, gateway: GatewaySource) -> Table[int, ServerPort]:
@@ -112,13 +92,12 @@ def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragmen
     )
     generated = write_server(port, host, context, servers)
     file = File.make(names.server_file(number, hostname), generated.text)
-    served = [route for route in host.routes if route.name in generated.served]
     unsupported = (*generated.unsupported, *sessionless)
     if port.tls not in server_tls.DEFAULT_SETTINGS and not context.capabilities.versions_by_sni:
         settings = server_tls.unsupported_versions(number, port.tls)
         origin = gateway_origin(gateway.name)
         unsupported += tuple(served_without(origin, setting) for setting in settings)
-    return Fragment((file,), unsupported, frozenset(_needs(served, context)))
+    return Fragment((file,), unsupported, generated.needs)
 
 
 def _trace_context(
@@ -187,46 +166,3 @@ def _shared_upstream_files(ask: Ask, gateway: GatewaySource, key: Need) -> Fragm
         return None
     shares = [(clusters[cluster], weight) for cluster, weight in upstream.shares]
     return Fragment(upstreams.upstream_files(capabilities(ask, gateway), name, shares, upstream.by))
-
-
-def _needs(routes: Sequence[ir.Route], context: NginxRouteContext) -> Iterator[Need]:
-    for zone in rate_limits.rate_limit_zones(route.settings.rates for route in routes):
-        yield _definition(zone)
-    for route in routes:
-        if context.traces is not None:
-            yield from map(_definition, traces.definitions(route.settings.tracing))
-        if route.cors is not None:
-            yield from map(_definition, cors.CORS_DEFINITIONS)
-        if route.request_headers.add:
-            yield from map(_definition, headers.HEADER_DEFINITIONS)
-        if isinstance(route.authentication, Oidc):
-            yield RELYING_PARTY, repr(route.authentication), route.authentication
-        if isinstance(route.action, ir.Forward):
-            yield from _needs_of_forward(route.action, route.settings.rates, context)
-
-
-def _definition(directive: Directive) -> Need:
-    """Return the need of a directive of ``http``."""
-    return DEFINITION, " ".join(directive.arguments), directive
-
-
-def _needs_of_forward(
-    action: ir.Forward, rates: RateLimits, context: NginxRouteContext
-) -> Iterator[Need]:
-    if action.retry is not None:
-        yield from map(_definition, retries.retry_definitions(action, action.retry, rates))
-    for name, shares in weighted_upstreams.upstreams_of_route(action, context.clusters).items():
-        weights = tuple((cluster.name, weight) for cluster, weight in shares)
-        yield UPSTREAM, name, SharedUpstream(weights)
-    for backend in action.backends:
-        if backend.request_headers.add:
-            yield from map(_definition, headers.HEADER_DEFINITIONS)
-    if action.persistence is None:
-        return
-    yield from map(_definition, session_persistence.SESSION_DEFINITIONS)
-    for backend in action.backends:
-        cluster = context.clusters.get(backend.cluster)
-        if cluster is not None and cluster.endpoints:
-            name = session_persistence.session_upstream(cluster.name, action.persistence)
-            by = session_persistence.SESSION
-            yield UPSTREAM, name, SharedUpstream(((cluster.name, 1),), by)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.backends.nginx import names
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
-from gatehouse.compiler.backends.nginx.upstreams import Shares
+from gatehouse.compiler.backends.nginx.route_context import UPSTREAM, SharedUpstream
 from gatehouse.compiler.ir import http as ir
 
 SHARE_STEPS = 10_000
@@ -44,15 +45,11 @@ def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple
     return list(mixed.values())
 
 
-def weighted_upstream_name(mixed: list[tuple[ir.Cluster, int]]) -> str:
-    """Return the name of the upstream of these shares."""
-    return f"w-{names.name_digest(*(f'{cluster.name}={weight}' for cluster, weight in mixed))}"
-
-
-def upstreams_of_route(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> dict[str, Shares]:
-    """Return the common upstream of a route, by name; empty if it has none."""
-    mixed = shares(action, clusters)
-    return {weighted_upstream_name(mixed): mixed} if mixed else {}
+def shared_upstream(mixed: Sequence[tuple[ir.Cluster, int]]) -> Need:
+    """Return the need of an upstream with these shares."""
+    weights = tuple((cluster.name, weight) for cluster, weight in mixed)
+    name = f"w-{names.name_digest(*(f'{cluster}={weight}' for cluster, weight in weights))}"
+    return UPSTREAM, name, SharedUpstream(weights)
 
 
 def split_rows(shares: Sequence[tuple[str, int]]) -> list[Directive]:

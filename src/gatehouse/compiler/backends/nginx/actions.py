@@ -31,6 +31,7 @@ _FIRST_SERVER_ERROR = 500
 def action_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute:
     """Return the locations of a route. Raises InvalidValueError."""
     action = route.action
+    context = msgspec.structs.replace(context, location=names.route(context.scope, route.name))
     if isinstance(action, ir.Forward):
         mixed = weighted_upstreams.shares(action, context.clusters)
         if not mixed and (len(action.backends) > 1 or action.failing):
@@ -41,15 +42,8 @@ def action_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute
         context = msgspec.structs.replace(
             context, backend=backend, answering=answering, upstream=upstream
         )
-    name = names.route(context.scope, route.name)
-    piece = _named_location(name, compose(context, route, _answer))
-    return ServedRoute(name, piece, is_direct=not _is_rejected_before(route))
-
-
-def _named_location(name: str, piece: Piece) -> Piece:
-    """Put the content of a piece into a named location, which is its first."""
-    location = block("location", (name,), piece.content)
-    return msgspec.structs.replace(piece, locations=(location, *piece.locations))
+    piece = compose(context, route, _answer)
+    return ServedRoute(context.location, piece, is_direct=not _is_rejected_before(route))
 
 
 def _is_rejected_before(route: ir.Route) -> bool:
@@ -64,8 +58,9 @@ def failed_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute
     name = names.route(context.scope, route.name)
     named = access_log.log_piece(context, route).named
     failed = _own_answer(route, Piece(), _FIRST_SERVER_ERROR, LocalReason.INVALID_ROUTE)
-    piece = _named_location(name, Piece(content=(*named, *failed.piece.content)))
-    return ServedRoute(name, piece, is_direct=True)
+    content = (*named, *failed.piece.content)
+    location = block("location", (name,), content)
+    return ServedRoute(name, Piece(content=content, locations=(location,)), is_direct=True)
 
 
 def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> ServedRoute:
@@ -78,15 +73,16 @@ def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> S
     shares: list[tuple[str, int]] = []
     for number, backend in enumerate(action.backends, 1):
         chosen = msgspec.structs.replace(
-            context, backend=backend, answering=(context.clusters[backend.cluster],)
+            context,
+            location=names.route(context.scope, route.name, number),
+            backend=backend,
+            answering=(context.clusters[backend.cluster],),
         )
-        destination = names.route(context.scope, route.name, number)
-        pieces.append(_named_location(destination, compose(chosen, route, _answer)))
-        shares.append((destination, backend.weight))
+        pieces.append(compose(chosen, route, _answer))
+        shares.append((chosen.location, backend.weight))
     if action.failing:
-        destination = names.route(context.scope, f"{route.name}/failing")
-        pieces.append(_named_location(destination, compose(context, route, _answer)))
-        shares.append((destination, action.failing))
+        pieces.append(compose(context, route, _answer))
+        shares.append((context.location, action.failing))
     rows = weighted_upstreams.split_rows(shares)
     pieces.append(Piece(maps=(block("split_clients", (key, f"${variable}"), rows),)))
     return ServedRoute(f"${variable}", Piece.joined(pieces))

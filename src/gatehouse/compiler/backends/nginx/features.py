@@ -75,7 +75,9 @@ def compose(
     route: ir.Route,
     answer: Callable[[NginxRouteContext, ir.Route, Piece], Answer],
 ) -> Piece:
-    """Put the features of a route around an answer. Raises InvalidValueError.
+    """Return the locations of an answer with the features of its route around it.
+
+    The first location has the content. Raises InvalidValueError.
 
     NGINX runs ``return`` before limits and access checks. So these are in a location that leads to
     the one of such an answer: a location that looks for a file first does not skip them. If a 401
@@ -97,22 +99,22 @@ def compose(
         nodes = (*before, *own.variables, *checks, *own.content)
     nodes = nodes if is_apart else (*first, *nodes)
     piece = Piece(content=nodes) if attempts is None else attempts(nodes)
-    parts = (context.scope, route.name, context.backend.cluster if context.backend else "")
-    scope = "/".join(filter(None, parts))
     if is_apart:
-        piece = _in_named_location(names.route(scope, "guarded"), first, piece)
+        piece = _in_named_location(names.guarded(context.location), first, piece)
     if features.authorization:
         # In a location of its own, the check denies requests before others, and never takes a
         # status of these or of a backend for one of the server.
         piece = msgspec.structs.replace(piece, content=(*features.permitted, *piece.content))
         limits = (*features.preflight, *features.rejections, *features.limits)
         first = (*limits, *features.authorization)
-        piece = _in_named_location(names.route(scope, "authorized"), first, piece)
+        piece = _in_named_location(names.authorized(context.location), first, piece)
+    content = (*features.named, *piece.content)
+    location = block("location", (context.location,), content)
     return Piece(
-        content=(*features.named, *piece.content),
+        content=content,
         needs=(*features.needs, *own.needs, *piece.needs),
         maps=(*features.maps, *own.maps),
-        locations=(*piece.locations, *features.locations),
+        locations=(location, *piece.locations, *features.locations),
         subrequests=(*own.subrequests, *features.subrequests),
         fixed=(*piece.fixed, *features.fixed),
     )

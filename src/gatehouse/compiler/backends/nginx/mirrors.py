@@ -34,14 +34,13 @@ def mirror_directives(
     action: ir.Forward,
     path_match: ir.PathMatch,
     edit: ir.HeaderEdit,
-    scope: str,
     features: Piece,
 ) -> Piece:
     """Return the directives that mirror requests with the changes of their rule and backend.
 
     Its variables must precede the rewrite of the path. Raises InvalidValueError.
     """
-    targets, rewrite = action.mirrors, action.rewrite
+    scope, targets, rewrite = context.location, action.mirrors, action.rewrite
     if not targets:
         return Piece()
     claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]

@@ -62,6 +62,16 @@ def grpc_limit(status: int) -> str:
     return f"@gh_grpc_limit_{status}"
 
 
+def guarded(location: str) -> str:
+    """Return the named location that follows the checks of another."""
+    return f"{location}_guarded"
+
+
+def authorized(location: str) -> str:
+    """Return the named location that follows the check of another by an authorization server."""
+    return f"{location}_authorized"
+
+
 def delayed_location(location: str) -> str:
     """Return the named location that waits before another."""
     return f"{location}_paused"

@@ -39,9 +39,9 @@ def forward(
 ) -> Answer:
     """Return the answer of a backend that has endpoints. Raises InvalidValueError."""
     (cluster, *_) = context.answering
-    module, scope = module_of(cluster), f"{context.scope}/{route.name}/{backend.cluster}"
+    module = module_of(cluster)
     edit = route.request_headers.then(backend.request_headers)
-    copies = mirrors.mirror_directives(context, action, route.match.path, edit, scope, features)
+    copies = mirrors.mirror_directives(context, action, route.match.path, edit, features)
     claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]
     host, cookie = action.rewrite.hostname, features.cookie
     content = (

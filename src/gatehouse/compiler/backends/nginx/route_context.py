@@ -154,6 +154,8 @@ class NginxRouteContext(msgspec.Struct, frozen=True):
     """Default headers that are not sent to backends."""
     traces: TraceContext | None = None
     """Attributes of all spans; None: no request is traced."""
+    location: str = ""
+    """Named location of the answer; two shares of one backend have different ones."""
     backend: ir.Backend | None = None
     """Backend that answers; None: NGINX answers without one."""
     answering: tuple[ir.Cluster, ...] = ()

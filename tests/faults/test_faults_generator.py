@@ -53,17 +53,17 @@ def _redirect(proto, *arguments):
     if proto.host_redirect == "{REJECTED}":
         proto.response_code = 99
 """,
-    "route_filters": f"""
+    "body_sizes": f"""
 
-_valid_rejections = rejections
+_valid_limit = body_limit
 
 
-def rejections(route, match):
-    routes = _valid_rejections(route, match)
-    for proto in routes:
-        if route.settings.client.body_size == {SIZE}:
-            proto.direct_response.status = 99
-    return routes
+def body_limit(context, route):
+    piece = _valid_limit(context, route)
+    if route.settings.client.body_size == {SIZE}:
+        (rejection,) = piece.rejections
+        return EnvoyPiece(rejections=[Rejection(rejection.condition, 99, rejection.reason)])
+    return piece
 """,
 }
 """By module, what lets a redirect or a limit have an invalid status. Envoy names only the scope."""

@@ -13,7 +13,6 @@ import json
 from typing import Any
 
 import pytest
-from envoy.config.route.v3 import route_components_pb2
 
 from fakes.admission import admitted_objects
 from gatehouse.apis.resource_limits import (
@@ -21,7 +20,7 @@ from gatehouse.apis.resource_limits import (
     ResourceLimits,
     parse_limits,
 )
-from gatehouse.compiler.backends.envoy import endpoint_pickers, route_filters
+from gatehouse.compiler.backends.envoy import body_sizes, endpoint_pickers
 from gatehouse.compiler.backends.envoy.capabilities import EnvoyCapabilities
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.frontends import combined, gateway_api
@@ -276,11 +275,11 @@ def test_envoy_holds_no_larger_body_than_the_ceiling(limit: int) -> None:
     [host] = listener.virtual_hosts
     [route_ir] = host.routes
     context = EnvoyRouteContext({}, {}, EnvoyCapabilities())
-    proto = route_components_pb2.Route()
-    route_filters.apply_filters(proto, context, route_ir)
-    findings = route_filters.unsupported_filters(context, route_ir)
+    piece = body_sizes.body_limit(context, route_ir)
+    assert piece is not None
+    findings = body_sizes.unsupported_body_limit(context, route_ir)
     is_held = limit == 2 << 20
-    assert (endpoint_pickers.BODY in proto.typed_per_filter_config) is is_held
+    assert (endpoint_pickers.BODY in piece.fields.typed_per_filter_config) is is_held
     assert [finding.setting.part for finding in findings] == ([] if is_held else ["body.maxSize"])
 
 

@@ -51,17 +51,13 @@ def apply_action(
     context: EnvoyRouteContext,
     route: ir.Route,
     action: ir.Action,
-    hostname: str,
 ) -> None:
-    """Write an action of a route. Raises InvalidValueError.
-
-    ``hostname``: the hostname of the virtual host if it is exact, else empty.
-    """
+    """Write an action of a route. Raises InvalidValueError."""
     match action:
         case ir.Forward():
             _forward(proto, context, route, action)
         case ir.Redirect():
-            _redirect(proto.redirect, route, action, hostname)
+            _redirect(proto.redirect, route, action, context.hostname)
         case ir.Respond(status, grpc):
             # Envoy answers a gRPC call with the status UNAVAILABLE instead.
             respond(proto, 503 if grpc else status)

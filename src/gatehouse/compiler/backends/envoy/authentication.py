@@ -22,9 +22,9 @@ from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 from envoy.type.matcher.v3 import metadata_pb2, number_pb2, string_pb2, value_pb2
 from google.protobuf.message import Message
 
-from gatehouse.compiler.backends.envoy import claim_headers, ext_authz, quoting
+from gatehouse.compiler.backends.envoy import challenges, claim_headers, ext_authz, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
-from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import authentication as ir
 from gatehouse.compiler.ir import http
@@ -45,32 +45,21 @@ class _KeySet(msgspec.Struct):
     keys: list[dict[str, Any]] = []
 
 
-def authentication_filters(
-    context: EnvoyRouteContext, route: http.Route
-) -> list[extension_pb2.TypedExtensionConfig]:
+def authentication_filters(context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece | None:
     """Return the filters that reject unauthenticated requests. Raises InvalidValueError."""
+    filters: list[extension_pb2.TypedExtensionConfig]
     match route.authentication:
+        case None:
+            return None
         case ir.Basic() if uses_authenticator(context, route):
-            return [ext_authz.passwords(route.authentication)]
+            filters = [ext_authz.passwords(route.authentication)]
         case ir.Basic():
-            return [_basic(context, route.authentication)]
+            filters = [_basic(context, route.authentication)]
         case ir.Jwt():
-            return _tokens(context, route.authentication)
+            filters = _tokens(context, route.authentication)
         case ir.Oidc():
-            return [ext_authz.ext_authz_filter(context, route.authentication)]
-    return []
-
-
-def claims_by_header(route: http.Route) -> dict[str, str]:
-    """Return the claims passed to backends, by header. Raises InvalidValueError."""
-    if not isinstance(route.authentication, ir.Jwt):
-        return {}
-    return {
-        quoting.changed_header(claim.header): quoting.check_text(claim.name)
-        for rule in route.authentication.authorization.requirements
-        for claim in rule.claims
-        if claim.header
-    }
+            filters = [ext_authz.ext_authz_filter(context, route.authentication)]
+    return EnvoyPiece(filters=filters, fields=challenges.challenge(route.authentication))
 
 
 def uses_authenticator(context: EnvoyRouteContext, route: http.Route) -> bool:

@@ -40,15 +40,17 @@ def reply() -> manager_pb2.ResponseMapper:
     return mapper
 
 
-def apply_challenge(proto: components.Route, authentication: ir.Authentication | None) -> None:
-    """Write the challenge of a route into its metadata. Raises InvalidValueError."""
+def challenge(authentication: ir.Authentication) -> components.Route:
+    """Return the challenge as metadata of a route. Raises InvalidValueError."""
+    proto = components.Route()
     match authentication:
         case ir.Basic(realm):
             scheme = "Basic"
         case ir.Jwt(realm):
             scheme = "Bearer"
         case _:
-            return
+            return proto
     quoted = re.sub(r'(["\\])', r"\\\1", quoting.check_text(realm, "realm"))
     value = f'{scheme} realm="{quoted}"'
     proto.metadata.filter_metadata[_METADATA].update({"value": value})
+    return proto

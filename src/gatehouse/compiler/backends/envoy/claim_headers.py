@@ -7,13 +7,15 @@ not configure it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from envoy.config.core.v3 import base_pb2
+from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
-from google.protobuf import any_pb2
 
+from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
+from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.authentication import Jwt
 
 CLAIMS_FILTER = "gh.claims"
 
@@ -71,8 +73,22 @@ def claims_filter() -> lua_pb2.Lua:
     return lua_pb2.Lua(source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)})
 
 
-def per_route_config(claims: Mapping[str, str]) -> any_pb2.Any:
-    """Return the filter's configuration for a route: names of claims by header."""
-    proto = lua_pb2.LuaPerRoute(name=_NAME)
-    proto.filter_context.update({"headers": dict(claims)})
-    return packed(proto)
+def route_claims(_context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece | None:
+    """Return the filter's configuration for a route: names of claims by header.
+
+    Raises InvalidValueError.
+    """
+    if not isinstance(route.authentication, Jwt):
+        return None
+    claims = {
+        quoting.changed_header(claim.header): quoting.check_text(claim.name)
+        for rule in route.authentication.authorization.requirements
+        for claim in rule.claims
+        if claim.header
+    }
+    if not claims:
+        return None
+    config, fields = lua_pb2.LuaPerRoute(name=_NAME), components.Route()
+    config.filter_context.update({"headers": claims})
+    fields.typed_per_filter_config[CLAIMS_FILTER].CopyFrom(packed(config))
+    return EnvoyPiece(fields=fields)

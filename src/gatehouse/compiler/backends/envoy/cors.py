@@ -9,10 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import headers, quoting, route_match
+from gatehouse.compiler.backends.envoy.route_context import (
+    EnvoyPiece,
+    EnvoyRouteContext,
+    RequestCase,
+)
 from gatehouse.compiler.ir import http as ir
 
 _METHOD = "access-control-request-method"
@@ -26,37 +30,23 @@ _LABELS = tuple(
 )  # fmt: skip
 
 
-class Case(msgspec.Struct, frozen=True):
-    """A kind of requests: its additional conditions and its response."""
-
-    conditions: tuple[components.HeaderMatcher, ...] = ()
-    preflight: bool = False
-    """True if these are preflight requests, which the proxy answers itself."""
-    labels: tuple[tuple[str, str], ...] = ()
-    """Headers added to the response, in Envoy's format."""
-    hidden: tuple[str, ...] = ()
-    """Headers of a backend's response that are removed."""
-
-
-def cases(cors: ir.Cors | None, method: str) -> list[Case]:
-    """Return the cases of a route, in evaluation order.
-
-    ``method``: the method that the route matches; empty: all. Raises InvalidValueError.
-    """
+def cors_cases(_context: EnvoyRouteContext, route: ir.Route) -> EnvoyPiece | None:
+    """Return the cases of a route. Raises InvalidValueError."""
+    cors = route.cors
     if cors is None:
-        return [Case()]
+        return None
     allowed = route_match.header_match("origin", _origins(cors))
     page = route_match.present("origin")
     common, preflight = _labels(cors)
-    others = [Case((allowed,), False, common, _LABELS), Case((), False, (), _LABELS)]
-    if method not in ("", "OPTIONS"):
-        return others
+    others = [RequestCase((allowed,), False, common, _LABELS), RequestCase((), False, (), _LABELS)]
+    if route.match.method not in ("", "OPTIONS"):
+        return EnvoyPiece(cases=others)
     preflight_conditions = (route_match.method("OPTIONS"), route_match.present(_METHOD))
-    return [
-        Case((*preflight_conditions, allowed), True, preflight),
-        Case((*preflight_conditions, page), True),
-        *others,
+    preflights = [
+        RequestCase((*preflight_conditions, allowed), True, preflight),
+        RequestCase((*preflight_conditions, page), True),
     ]
+    return EnvoyPiece(cases=[*preflights, *others])
 
 
 def _origins(cors: ir.Cors) -> str:
@@ -102,7 +92,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(quoting.escape_percent(name) for name in names)
 
 
-def apply_cors(proto: components.Route, case: Case) -> None:
+def apply_cors(proto: components.Route, case: RequestCase) -> None:
     """Write the response of a case into a route."""
     proto.response_headers_to_remove.extend(
         name for name in case.hidden if name not in proto.response_headers_to_remove

@@ -21,12 +21,14 @@ from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import client_headers, headers, names, quoting
 from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, truth
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir.authentication import (
     AUTHORIZATION_SERVER_FAILED,
     AUTHORIZATION_SERVER_TIMEOUT_SECONDS,
     ExternalAuth,
 )
+from gatehouse.compiler.ir.http import Route
 
 _EXT_AUTHZ = "envoy.filters.http.ext_authz"
 _METADATA = _EXT_AUTHZ
@@ -64,9 +66,12 @@ _DENIED_FLAG = "UAEX"
 _LAST_SUCCESS = 299
 
 
-def check(auth: ExternalAuth) -> extension_pb2.TypedExtensionConfig:
+def check(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
     """Return the filter that permits only requests that a server permits. Raises
     InvalidValueError."""
+    auth = route.external_auth
+    if auth is None:
+        return None
     proto = ext_authz_pb2.ExtAuthz(
         transport_api_version=config_source_pb2.V3,
         status_on_error=http_status(AUTHORIZATION_SERVER_FAILED),
@@ -93,7 +98,7 @@ def check(auth: ExternalAuth) -> extension_pb2.TypedExtensionConfig:
         requested = [name for name in requested if name not in _FORGED]
     if requested:
         proto.allowed_headers.CopyFrom(_exactly(requested))
-    return _filter(_EXT_AUTHZ, proto)
+    return EnvoyPiece(filters=[_filter(_EXT_AUTHZ, proto)])
 
 
 def _http_service(
@@ -118,22 +123,22 @@ def _http_service(
     )
 
 
-def after_check(auth: ExternalAuth) -> list[extension_pb2.TypedExtensionConfig]:
+def after_check(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
     """Return the filter that replaces headers of the client by those of the server.
 
     The client's are removed also if the server sends none. Raises InvalidValueError.
     """
     mutations: list[_Mutation] = []
-    for name in _copied_headers(auth):
+    for name in _copied_headers(route.external_auth) if route.external_auth is not None else ():
         mutations.append(_Mutation(remove=name))
         value = f"%DYNAMIC_METADATA({_METADATA}:{name})%"
         mutations.append(_Mutation(append=headers.option(name, value)))
     if not mutations:
-        return []
+        return None
     proto = header_mutation_pb2.HeaderMutation(
         mutations=header_mutation_pb2.Mutations(request_mutations=mutations)
     )
-    return [_filter("envoy.filters.http.header_mutation", proto)]
+    return EnvoyPiece(filters=[_filter("envoy.filters.http.header_mutation", proto)])
 
 
 def _copied_headers(auth: ExternalAuth) -> list[str]:

@@ -40,15 +40,15 @@ def _action(message: Message) -> matcher_pb2.Matcher.OnMatch:
 
 def for_methods(
     methods: Iterable[str],
-    first: extension_pb2.TypedExtensionConfig,
+    first: Sequence[extension_pb2.TypedExtensionConfig],
     filters: Sequence[extension_pb2.TypedExtensionConfig],
 ) -> matcher_pb2.Matcher:
-    """Run filters, and another one before them for requests with some methods.
+    """Run filters, and others before them for requests with some methods.
 
     Filters that count requests must not be among them: each of the two lists has its own.
     """
     proto = matcher_pb2.Matcher(on_no_match=run_filters(filters) if filters else skip_filter())
-    matcher = proto.matcher_list.matchers.add(on_match=run_filters([first, *filters]))
+    matcher = proto.matcher_list.matchers.add(on_match=run_filters([*first, *filters]))
     match_header(matcher.predicate.single_predicate, ":method", "|".join(methods))
     return proto
 

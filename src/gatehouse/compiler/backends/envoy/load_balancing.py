@@ -5,6 +5,8 @@ from __future__ import annotations
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 
+from gatehouse.compiler.backends.envoy import retries
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
@@ -31,7 +33,7 @@ def endpoint_policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
     return cluster_pb2.Cluster.RANDOM if drawn else _POLICIES[settings.effective_balancing.method]
 
 
-def unsupported_balancing(settings: UpstreamSettings) -> list[UnsupportedSetting]:
+def _unsupported_balancing(settings: UpstreamSettings) -> list[UnsupportedSetting]:
     """Return the settings that Envoy does not support."""
     reasons = {}
     if settings.effective_balancing.timed:
@@ -47,6 +49,19 @@ def unsupported_balancing(settings: UpstreamSettings) -> list[UnsupportedSetting
     if settings.nginx.memory and settings.source("nginx.memory") != NO_ORIGIN:
         reasons["nginx.memory"] = "Envoy shares no memory between processes"
     return [UnsupportedSetting(settings.source(field), reason) for field, reason in reasons.items()]
+
+
+def unsupported_upstream_settings(
+    context: EnvoyRouteContext, route: ir.Route
+) -> list[UnsupportedSetting]:
+    """Return the settings of the clusters of a route that Envoy does not support."""
+    findings: list[UnsupportedSetting] = []
+    for name in sorted(route.clusters):
+        if name in context.clusters:
+            settings = context.clusters[name].settings
+            findings += _unsupported_balancing(settings)
+            findings += retries.unsupported_budget_interval(settings)
+    return findings
 
 
 def hash_policies(clusters: list[ir.Cluster]) -> list[components.RouteAction.HashPolicy]:

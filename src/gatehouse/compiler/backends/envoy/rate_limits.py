@@ -10,7 +10,9 @@ from envoy.type.v3 import http_status_pb2, token_bucket_pb2
 
 from gatehouse.compiler.backends.envoy import client_headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, truth, wrap_number
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _FILTER = "envoy.filters.http.local_ratelimit"
@@ -32,14 +34,18 @@ _HEADERS = {
 }
 
 
-def rate_limit_filters(rates: ir.RateLimits) -> list[extension_pb2.TypedExtensionConfig]:
+def rate_limit_filters(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
     """Return a filter for each supported limit. Raises InvalidValueError."""
-    return [_limit(rates, limit) for limit in rates.limits if _unsupported_attribute(limit) is None]
+    rates = route.settings.rates
+    if not rates.limits:
+        return None
+    supported = [limit for limit in rates.limits if _unsupported_attribute(limit) is None]
+    return EnvoyPiece(filters=[_limit(rates, limit) for limit in supported])
 
 
-def unsupported_limits(rates: ir.RateLimits) -> list[UnsupportedSetting]:
+def unsupported_limits(_context: EnvoyRouteContext, route: Route) -> list[UnsupportedSetting]:
     """Return the settings of the limits that Envoy does not support."""
-    findings = []
+    rates, findings = route.settings.rates, []
     for field in rates.nginx.log_level_fields:
         why = "Envoy does not log rejected requests at a level of their own"
         findings.append(UnsupportedSetting(field, why))

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 
 from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.core.v3 import base_pb2
+from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.header_to_metadata.v3 import header_to_metadata_pb2
 
 from gatehouse.compiler.backends.envoy import log_entries, quoting
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
-from gatehouse.compiler.ir.access_log import AccessLog, LocalReason, Style
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
+from gatehouse.compiler.ir.access_log import AccessLog, LocalReason, Style, rule_text
+from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.backend_failures import BACKEND_FAILURES, RESET, BackendFailure
@@ -163,6 +166,8 @@ def add_reason(metadata: base_pb2.Metadata, reason: LocalReason) -> None:
     metadata.filter_metadata[_METADATA].update({_REASON: str(reason)})
 
 
-def add_route(metadata: base_pb2.Metadata, route: str) -> None:
-    """Add to the metadata of a route its name in entries."""
-    metadata.filter_metadata[_METADATA].update({"route": route})
+def route_log(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece:
+    """Return the name of a route in entries, as metadata."""
+    fields = components.Route()
+    fields.metadata.filter_metadata[_METADATA].update({"route": rule_text(route.name)})
+    return EnvoyPiece(fields=fields)

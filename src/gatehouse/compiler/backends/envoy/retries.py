@@ -18,6 +18,7 @@ from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 
 from gatehouse.compiler.backends.envoy import filter_matchers, headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import RetryBudget, UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
@@ -70,6 +71,13 @@ def set_budget(
         thresholds.retry_budget.budget_percent.value = budget.percent
         concurrency = max(1, math.ceil(budget.min_per_second))
         thresholds.retry_budget.min_retry_concurrency.CopyFrom(wrap_number(concurrency))
+
+
+def repeated_requests(_context: EnvoyRouteContext, route: ir.Route) -> EnvoyPiece | None:
+    """Return the filter that has the router repeat idempotent requests of a route."""
+    if not isinstance(route.action, ir.Forward) or route.action.retry is None:
+        return None
+    return EnvoyPiece(idempotent=[repeating()])
 
 
 def unsupported_budget_interval(settings: UpstreamSettings) -> list[UnsupportedSetting]:

@@ -7,50 +7,49 @@ from envoy.config.route.v3 import route_components_pb2 as components
 from gatehouse.compiler.backends.envoy import (
     actions,
     cors,
-    load_balancing,
+    features,
     request_log,
-    retries,
     route_filters,
     route_match,
     session_persistence,
-    traces,
 )
-from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
+from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext, RequestCase
 from gatehouse.compiler.backends.failures import served_without, unserved
-from gatehouse.compiler.backends.sessions import served_route, unsupported_session
+from gatehouse.compiler.backends.route_features import Phase, no_findings
+from gatehouse.compiler.backends.sessions import served_route
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.access_log import LocalReason, rule_text
-from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
+from gatehouse.compiler.ir.access_log import LocalReason
+from gatehouse.compiler.ir.unsupported import Unsupported
 
 
 def envoy_routes(
-    context: EnvoyRouteContext, route: ir.Route, hostname: str, unsupported: list[Unsupported]
+    context: EnvoyRouteContext, route: ir.Route, unsupported: list[Unsupported]
 ) -> list[components.Route]:
     """Return the Envoy routes of a route; one that is not supported answers 500, or calls with
     UNAVAILABLE, and is reported.
-
-    ``hostname``: empty for a hostname with a wildcard.
     """
     route, session = served_route(route, session_persistence.check_envoy_session)
     if session is not None:
         unsupported.append(served_without(route.origin, session))
     try:
-        unsupported += [
-            served_without(route.origin, unsupported_setting)
-            for unsupported_setting in _unsupported_settings(context, route, hostname)
-        ]
         match = route_match.match(route.match)
     except Exception as error:
         # A match that cannot be generated never matches.
         unsupported.append(unserved(route.origin, error))
         return []
     try:
-        return _cases(context, route, match, hostname)
+        unsupported += [
+            served_without(route.origin, setting)
+            for feature in features.ENVOY_ROUTE_FEATURES
+            if feature.unsupported is not no_findings
+            for setting in feature.unsupported(context, route)
+        ]
+        return _composed(context, route, match)
     except Exception as error:
         unsupported.append(unserved(route.origin, error))
         failed = components.Route(name=route.name, match=match)
         failed.direct_response.status = 503 if route.serves_calls else 500
-        request_log.add_route(failed.metadata, rule_text(route.name))
+        failed.MergeFrom(request_log.route_log(context, route).fields)
         request_log.add_reason(failed.metadata, LocalReason.INVALID_ROUTE)
         return [failed]
 
@@ -90,49 +89,54 @@ def not_found_route() -> components.Route:
     return _rejection(404, LocalReason.NO_ROUTE)
 
 
-def _unsupported_settings(
-    context: EnvoyRouteContext, route: ir.Route, hostname: str
-) -> list[UnsupportedSetting]:
-    """Return the settings of a route that Envoy does not support."""
-    findings = route_filters.unsupported_filters(context, route)
-    findings += traces.unsupported_context(route.settings.tracing)
-    findings += traces.unsupported_spans(route.settings.tracing, hostname)
-    findings += unsupported_session(route.action)
-    for name in sorted(route.clusters):
-        if name in context.clusters:
-            settings = context.clusters[name].settings
-            findings += load_balancing.unsupported_balancing(settings)
-            findings += retries.unsupported_budget_interval(settings)
-    return findings
-
-
-def _cases(
-    context: EnvoyRouteContext, route: ir.Route, match: components.RouteMatch, hostname: str
+def _composed(
+    context: EnvoyRouteContext, route: ir.Route, match: components.RouteMatch
 ) -> list[components.Route]:
+    """Compose the features of a route around its action, whatever this is."""
+    pieces = [
+        (feature.phase, piece)
+        for feature in features.ENVOY_ROUTE_FEATURES
+        if (piece := feature.piece(context, route)) is not None
+    ]
+    observed, checked = components.Route(name=route.name), components.Route()
+    for phase, piece in pieces:
+        (observed if phase is Phase.OBSERVATION else checked).MergeFrom(piece.fields)
+    route_filters.place_filters(checked, pieces)
+    checked.MergeFrom(observed)
+    rejections = [rejection for _, piece in pieces for rejection in piece.rejections]
+    by_condition = [action for _, piece in pieces for action in piece.actions]
     result = []
-    by_session = []
-    if isinstance(route.action, ir.Forward) and route.action.persistence is not None:
-        by_session = session_persistence.backends_by_session(route.action)
-    for case in cors.cases(route.cors, route.match.method):
+    for case in next((piece.cases for _, piece in pieces if piece.cases), (RequestCase(),)):
         case_match = components.RouteMatch()
         case_match.CopyFrom(match)
         case_match.headers.extend(case.conditions)
         if case.preflight:
-            proto = components.Route(name=route.name, match=case_match)
+            proto = _with_condition(observed, case_match)
             proto.direct_response.status = 204
             cors.apply_cors(proto, case)
             result.append(proto)
             continue
-        result += route_filters.rejections(route, case_match)
-        for condition, action in (*by_session, (None, route.action)):
-            proto = components.Route(name=route.name, match=case_match)
-            if condition is not None:
-                proto.match.headers.append(condition)
-            actions.apply_action(proto, context, route, action, hostname)
-            route_filters.apply_filters(proto, context, route)
+        for rejection in rejections:
+            proto = _with_condition(observed, case_match, rejection.condition)
+            proto.direct_response.status = rejection.status
+            request_log.add_reason(proto.metadata, rejection.reason)
+            result.append(proto)
+        for condition, action in (*by_condition, (None, route.action)):
+            proto = _with_condition(checked, case_match, condition)
+            actions.apply_action(proto, context, route, action)
             cors.apply_cors(proto, case)
             result.append(proto)
-    for proto in result:
-        request_log.add_route(proto.metadata, rule_text(route.name))
-        traces.apply_traces(proto, route)
     return result
+
+
+def _with_condition(
+    base: components.Route,
+    match: components.RouteMatch,
+    condition: components.HeaderMatcher | None = None,
+) -> components.Route:
+    """Return a copy of a route for the requests that match, and meet a condition."""
+    proto = components.Route(match=match)
+    proto.MergeFrom(base)
+    if condition is not None:
+        proto.match.headers.append(condition)
+    return proto

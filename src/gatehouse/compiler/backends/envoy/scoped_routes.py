@@ -99,14 +99,14 @@ def _virtual_host(
     unsupported: list[Unsupported],
 ) -> components.VirtualHost:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
-    context = msgspec.structs.replace(context, taken=ext_authz.taken(host))
+    context = msgspec.structs.replace(context, taken=ext_authz.taken(host), hostname=only)
     if only:
         proto.routes.append(several_hosts_route())
     if context.keeps_slashes:
         proto.routes.append(dot_segments_route())
     proto.routes.extend(ext_authz.authenticator_routes(context, host))
     for route in host.routes:
-        proto.routes.extend(envoy_routes(context, route, only, unsupported))
+        proto.routes.extend(envoy_routes(context, route, unsupported))
     proto.routes.append(not_found_route())
     proto.retry_policy.CopyFrom(retries.safe_policy())
     return proto

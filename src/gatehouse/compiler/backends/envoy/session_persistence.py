@@ -11,20 +11,27 @@ from envoy.extensions.filters.http.stateful_session.v3 import stateful_session_p
 from envoy.extensions.http.stateful_session.cookie.v3 import cookie_pb2
 from envoy.extensions.http.stateful_session.header.v3 import header_pb2
 from envoy.type.http.v3 import cookie_pb2 as http_cookie_pb2
-from google.protobuf import any_pb2
 
 from gatehouse.compiler.backends.envoy import headers, quoting, route_match
 from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 STATEFUL_SESSION_FILTER = "envoy.filters.http.stateful_session"
 
 
-def session_filter(persistence: ir.Persistence) -> any_pb2.Any:
+def session_filter(_context: EnvoyRouteContext, route: ir.Route) -> EnvoyPiece | None:
     """Return the filter's configuration for a route. Raises InvalidValueError."""
-    session = stateful_session_pb2.StatefulSession(session_state=_state(persistence))
-    return packed(stateful_session_pb2.StatefulSessionPerRoute(stateful_session=session))
+    action = route.action
+    if not isinstance(action, ir.Forward) or action.persistence is None:
+        return None
+    session = stateful_session_pb2.StatefulSession(session_state=_state(action.persistence))
+    fields = components.Route()
+    fields.typed_per_filter_config[STATEFUL_SESSION_FILTER].CopyFrom(
+        packed(stateful_session_pb2.StatefulSessionPerRoute(stateful_session=session))
+    )
+    return EnvoyPiece(fields=fields, actions=backends_by_session(action))
 
 
 def _state(persistence: ir.Persistence) -> extension_pb2.TypedExtensionConfig:

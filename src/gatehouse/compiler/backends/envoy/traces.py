@@ -49,11 +49,12 @@ from gatehouse.compiler.backends.envoy.protobufs import (
     wrap_number,
     written,
 )
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import tracing as ir_tracing
 from gatehouse.compiler.ir.access_log import rule_text
 from gatehouse.compiler.ir.settings import DataPlaneSettings
-from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport, Tracing
+from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane import ip_addresses
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, XdsResource
@@ -172,14 +173,15 @@ def router(edge: DataPlaneSettings) -> router_pb2.Router:
     return proto
 
 
-def apply_traces(proto: components.Route, route: ir.Route) -> None:
-    """Write the traces of a route. Raises InvalidValueError."""
+def route_traces(_context: EnvoyRouteContext, route: ir.Route) -> EnvoyPiece | None:
+    """Return the traces of a route. Raises InvalidValueError."""
     tracing = route.settings.tracing
     if tracing is None or tracing.is_off:
-        return
+        return None
     below = traced = untraced = _below(tracing.percent)
     if tracing.parent_percent is not None:
         traced, untraced = _below(tracing.parent_percent), ""
+    proto = components.Route()
     of_route = proto.metadata.filter_metadata[RECORDING]
     of_route.update({"below": below, "traced": traced, "untraced": untraced})
     proto.tracing.custom_tags.extend(
@@ -190,6 +192,7 @@ def apply_traces(proto: components.Route, route: ir.Route) -> None:
         proto.typed_per_filter_config[RESTORING].CopyFrom(packed(off))
     name = quoting.escape_percent(tracing.span_name or rule_text(route.name))
     proto.tracing.operation = proto.tracing.upstream_operation = name
+    return EnvoyPiece(fields=proto)
 
 
 def unsupported_attributes(export: TraceExport | None) -> list[UnsupportedSetting]:
@@ -201,26 +204,23 @@ def unsupported_attributes(export: TraceExport | None) -> list[UnsupportedSettin
     ]
 
 
-def unsupported_context(tracing: Tracing | None) -> list[UnsupportedSetting]:
-    """Return the use of the context that Envoy does not support."""
-    if tracing is None or tracing.extracts or not tracing.context:
+def unsupported_traces(context: EnvoyRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
+    """Return the use of the context that Envoy does not support, and traces that have spans of
+    attempts only."""
+    tracing = route.settings.tracing
+    if tracing is None:
         return []
-    why = "Envoy continues the trace of a client that sends traceparent"
-    return [UnsupportedSetting(tracing.origin.field("tracing.context"), why)]
-
-
-def unsupported_spans(tracing: Tracing | None, hostname: str) -> list[UnsupportedSetting]:
-    """Return the traces that have spans of attempts only.
-
-    ``hostname``: empty if the hostname has no scope of its own.
-    """
-    if tracing is None or tracing.is_off or hostname:
-        return []
-    why = (
-        "Envoy sends no span of kind server for requests that match no exact hostname, only of "
-        "kind client"
-    )
-    return [UnsupportedSetting(tracing.origin.field("tracing"), why)]
+    findings = []
+    if tracing.context and not tracing.extracts:
+        why = "Envoy continues the trace of a client that sends traceparent"
+        findings.append(UnsupportedSetting(tracing.origin.field("tracing.context"), why))
+    if not tracing.is_off and not context.hostname:
+        why = (
+            "Envoy sends no span of kind server for requests that match no exact hostname, only of "
+            "kind client"
+        )
+        findings.append(UnsupportedSetting(tracing.origin.field("tracing"), why))
+    return findings
 
 
 def collector_cluster(export: TraceExport, capabilities: EnvoyCapabilities) -> XdsResource:

@@ -4,12 +4,15 @@ Reading order:
 - :mod:`generator`: the query for all resources, and those for clusters and secrets.
 - :mod:`listeners` with :mod:`filter_chains`: ports; :mod:`connection_manager`: HTTP towards
   clients, with :mod:`client_ip`, :mod:`compression` and :mod:`challenges`.
-- :mod:`virtual_hosts`, :mod:`scoped_routes`: virtual hosts; :mod:`routes` with :mod:`route_match`,
-  :mod:`actions`, :mod:`rewriting`, :mod:`headers`, :mod:`cors`, :mod:`retries`, :mod:`mirrors`,
-  :mod:`load_balancing` and :mod:`session_persistence`: one route; :mod:`route_context`: their
-  shared types.
-- :mod:`route_filters`: filters before the action, with :mod:`authentication`, :mod:`ext_authz`,
-  :mod:`claim_headers` and :mod:`rate_limits`.
+- :mod:`virtual_hosts`, :mod:`scoped_routes`: virtual hosts; :mod:`routes`: one route, whose action
+  (:mod:`actions`) has the features of :mod:`features` around it, whatever it is;
+  :mod:`route_context`: their shared types, such as the piece that a feature contributes.
+- Features: :mod:`request_log`, :mod:`traces`, :mod:`cors`, :mod:`proxy_settings`,
+  :mod:`body_sizes`, :mod:`rate_limits`, :mod:`external_auth`, :mod:`authentication` with
+  :mod:`ext_authz`, :mod:`claim_headers`, :mod:`retries`, :mod:`session_persistence`,
+  :mod:`load_balancing`. :mod:`route_filters` places their filters.
+- Actions: :mod:`route_match`, :mod:`rewriting`, :mod:`headers`, :mod:`mirrors`,
+  :mod:`endpoint_pickers`.
 - :mod:`clusters`, :mod:`secrets` with :mod:`secret_names`.
 - :mod:`l4`: L4 listeners; :mod:`dynamic_clusters`, :mod:`passthrough`,
   :mod:`proxy_protocol`: connections whose cluster is selected by name.

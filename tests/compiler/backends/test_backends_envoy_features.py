@@ -1,0 +1,157 @@
+"""Features of routes in Envoy: one list, which holds for every kind of answer."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from envoy.config.core.v3 import extension_pb2
+from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.extensions.filters.http.fault.v3 import fault_pb2
+
+from fakes import envoy_serving
+from fakes.kinds_of_answers import (
+    HOST,
+    KINDS_OF_ANSWERS,
+    gateway_of_all_kinds,
+    path_of,
+    routes_of_all_kinds,
+)
+from fakes.loopback import free_port
+from gatehouse.compiler.backends.envoy import EnvoyCapabilities, features, route_filters
+from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.envoy.route_context import (
+    EnvoyFeature,
+    EnvoyPiece,
+    EnvoyRouteContext,
+)
+from gatehouse.compiler.backends.envoy.routes import envoy_routes
+from gatehouse.compiler.backends.route_features import Phase
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import ExternalAuth
+from gatehouse.compiler.ir.unsupported import Unsupported
+
+REJECTED = 418
+CHECKS = (Phase.LIMITS, Phase.AUTHORIZATION, Phase.AUTHENTICATION)
+
+
+def rejecting_filter() -> extension_pb2.TypedExtensionConfig:
+    proto = fault_pb2.HTTPFault()
+    proto.abort.http_status = REJECTED
+    proto.abort.percentage.numerator = 100
+    return extension_pb2.TypedExtensionConfig(
+        name="envoy.filters.http.fault", typed_config=packed(proto)
+    )
+
+
+def reject_everything(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a feature that rejects every request, as the last one of a phase."""
+    rejecting = EnvoyFeature(
+        "rejection", phase, lambda _context, _route: EnvoyPiece(filters=[rejecting_filter()])
+    )
+    listed = sorted((*features.ENVOY_ROUTE_FEATURES, rejecting), key=lambda feature: feature.phase)
+    monkeypatch.setattr(features, "ENVOY_ROUTE_FEATURES", tuple(listed))
+
+
+def envoy_routes_of(route: ir.Route) -> tuple[list[components.Route], list[Unsupported]]:
+    """Return the Envoy routes of a route, and the findings about it."""
+    clusters = {name: ir.Cluster(name, ()) for name in route.clusters}
+    unsupported: list[Unsupported] = []
+    context = EnvoyRouteContext(clusters, {}, EnvoyCapabilities())
+    return envoy_routes(context, route, unsupported), unsupported
+
+
+async def statuses(served: envoy_serving.Served) -> dict[str, set[int]]:
+    """Return the statuses of several requests of each kind, and of one that is a call."""
+    result: dict[str, set[int]] = {}
+    for name, kind in KINDS_OF_ANSWERS.items():
+        answers = [
+            await served.ask(HOST, path_of(name), method=method, headers=kind.headers)
+            for method in ("GET", "GET", "POST", "HEAD")
+        ]
+        result[name] = {status for status, _, _ in answers}
+    return result
+
+
+def test_features_are_in_the_order_of_their_phases() -> None:
+    phases = [feature.phase for feature in features.ENVOY_ROUTE_FEATURES]
+    assert phases == sorted(phases)
+    listed = [feature.name for feature in features.ENVOY_ROUTE_FEATURES]
+    assert len(set(listed)) == len(listed)
+
+
+@pytest.mark.parametrize("phase", CHECKS)
+@pytest.mark.parametrize("route", routes_of_all_kinds(), ids=KINDS_OF_ANSWERS)
+def test_filter_of_a_feature_runs_for_every_kind_of_answer(
+    route: ir.Route, phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reject_everything(phase, monkeypatch)
+    generated, unsupported = envoy_routes_of(route)
+    assert not unsupported
+    rejecting = packed(rejecting_filter()).value
+    for proto in generated:
+        places = (route_filters.AUTHORIZATION_FILTER, route_filters.GUARD_FILTER)
+        configured = b"".join(proto.typed_per_filter_config[place].value for place in places)
+        is_preflight = proto.HasField("direct_response") and proto.direct_response.status == 204
+        # Browsers send preflight requests without credentials, so that no check may reject them.
+        assert (rejecting in configured) is not is_preflight, proto
+
+
+@pytest.mark.process
+async def test_kinds_of_answers_have_their_own_statuses() -> None:
+    """Without a feature that rejects them, so that the test below can fail for each."""
+    async with (
+        envoy_serving.backend("up") as up,
+        envoy_serving.serving(
+            gateway_of_all_kinds(up, ir.Endpoint("127.0.0.1", free_port()))
+        ) as served,
+    ):
+        for name, answered in (await statuses(served)).items():
+            assert answered <= KINDS_OF_ANSWERS[name].statuses, name
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("phase", CHECKS)
+async def test_feature_that_rejects_everything_rejects_every_kind_of_answer(
+    phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reject_everything(phase, monkeypatch)
+    async with (
+        envoy_serving.backend("up") as up,
+        envoy_serving.serving(
+            gateway_of_all_kinds(up, ir.Endpoint("127.0.0.1", free_port()))
+        ) as served,
+    ):
+        assert await statuses(served) == {name: {REJECTED} for name in KINDS_OF_ANSWERS}
+        for name in KINDS_OF_ANSWERS:
+            call = {"Content-Type": "application/grpc"}
+            _, headers, _ = await served.ask(HOST, path_of(name), method="POST", headers=call)
+            assert headers["grpc-status"] == "2", name
+
+
+def test_filter_that_envoy_would_skip_is_a_defect_and_its_route_is_not_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Envoy skips the filters of a place after one that waits for a response."""
+    auth = ExternalAuth(cluster="server", protocol="http")
+    route = ir.Route("ns/r/0/0", ir.Match(), ir.Respond(404), external_auth=auth)
+    reject_everything(Phase.AUTHORIZATION, monkeypatch)
+    (failed,), (finding,) = envoy_routes_of(route)
+    assert failed.direct_response.status == 500
+    assert "skip" in finding.reason
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.pairwise(CHECKS)])
+def test_places_of_filters_are_in_the_order_of_their_phases(first: Phase, second: Phase) -> None:
+    """The first place of every chain has the filters up to authorization, if a route has any."""
+    proto = components.Route()
+    route_filters.place_filters(
+        proto,
+        [
+            (first, EnvoyPiece(filters=[extension_pb2.TypedExtensionConfig(name="first")])),
+            (second, EnvoyPiece(filters=[extension_pb2.TypedExtensionConfig(name="second")])),
+        ],
+    )
+    places = (route_filters.AUTHORIZATION_FILTER, route_filters.GUARD_FILTER)
+    written = b"".join(proto.typed_per_filter_config[place].value for place in places)
+    assert written.index(b"first") < written.index(b"second")

@@ -178,8 +178,8 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     A backend whose cluster has no endpoints answers 503, gRPC calls with the status UNAVAILABLE.
     """
 
-    backends: tuple[Backend, ...]
-    """At least one."""
+    backends: tuple[Backend, ...] = ()
+    """At least one. Filters set the other fields of an action before it has backends."""
     rewrite: Rewrite = Rewrite()
     request_timeout: float = 0.0
     """Timeout of the whole exchange in seconds; 0: not set."""
@@ -246,10 +246,10 @@ class Cors(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True):
     """One match and its action. A virtual host tries its routes in order."""
 
-    name: str
+    name: str = ""
     """For diagnostics: ``namespace/name`` of the object, rule and match, such as ``a/b/0/1``."""
-    match: Match
-    action: Action
+    match: Match = Match()
+    action: Action = Forward()
     request_headers: HeaderEdit = HeaderEdit()
     response_headers: HeaderEdit = HeaderEdit()
     cors: Cors | None = None

@@ -37,6 +37,7 @@ from gatehouse.compiler.ir.authentication import (
     Requirement,
 )
 from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
+from gatehouse.compiler.ir.http import Route
 from gatehouse.dataplane.key_sizes import verification_key
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
@@ -64,7 +65,7 @@ def translate_authentication_filter(ask: Ask, key: Key) -> Filters | str:
                     secret.name,
                     Origin(key[0], key[1], key[2], "basic.secretRef"),
                 )
-                return Filters(authentication=basic_auth, secrets=(secret,))
+                return Filters(Route(authentication=basic_auth), secrets=(secret,))
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
                 return _tokens(ask, key, tokens)
             case api.AuthenticationFilterSpec(type="OIDC", oidc=api.OidcAuth() as users):
@@ -97,7 +98,7 @@ def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Filters:
     authorization = _authorization(spec.authorization, "spec.jwt.authorization")
     origin = Origin(key[0], namespace, key[2], "jwt")
     tokens = Jwt(_realm(spec.realm, "spec.jwt"), keys.name, leeway, authorization, origin)
-    return Filters(authentication=tokens, secrets=(keys,))
+    return Filters(Route(authentication=tokens), secrets=(keys,))
 
 
 def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Filters:
@@ -123,7 +124,7 @@ def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Filters:
         authorization=_authorization(spec.authorization, "spec.oidc.authorization"),
     )
     secrets = tuple(credential for credential in (secret, trust, revoked) if credential is not None)
-    return Filters(authentication=configuration, secrets=secrets)
+    return Filters(Route(authentication=configuration), secrets=secrets)
 
 
 def _revoked(ask: Ask, namespace: str, reference: api.LocalReference) -> SecretFile:

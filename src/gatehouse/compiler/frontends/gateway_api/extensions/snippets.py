@@ -7,6 +7,7 @@ from typing import Literal
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
+from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
@@ -29,7 +30,7 @@ def snippet_rejection(ask: Ask, kind: str) -> str:
 def translate_snippets_filter(ask: Ask, key: Key) -> Filters | str:
     """Return the translation of a SnippetsFilter, or the problem."""
     problem = snippet_rejection(ask, key[0])
-    return problem or Filters(snippets=translate_snippets(ask.read(key)))
+    return problem or Filters(Route(snippets=translate_snippets(ask.read(key))))
 
 
 def translate_snippets(source: api.SnippetsPolicy | api.SnippetsFilter) -> tuple[NginxSnippet, ...]:

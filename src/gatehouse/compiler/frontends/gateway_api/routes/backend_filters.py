@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-
 from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
@@ -14,11 +10,13 @@ from gatehouse.compiler.frontends.gateway_api.routes.filters import compile_filt
 from gatehouse.compiler.ir import http as ir
 from gatehouse.incremental.query import Ask
 
-_ALONE = ("answer", "rewrite", "mirrors", "cors", "clusters", "notes")
-"""Filters that a backend may have if it is the only one of its rule."""
+_AMONG_OTHERS = frozenset({"request_headers", "response_headers"})
+"""Fields of a route that filters of any backend may set."""
 
-_AMONG_OTHERS = ("request_headers", "response_headers", "findings")
-"""Filters that any backend may have."""
+_ALONE = _AMONG_OTHERS | {"action", "cors"}
+"""Fields that filters of the only backend of a rule may set."""
+
+_UNCHANGED = ir.Route()
 
 
 def with_only_backend(
@@ -37,7 +35,9 @@ def with_only_backend(
     """
     place = f"{where}.backendRefs[0]"
     own = compile_filters(ask, at, rule.backend_refs[0].filters, place, listener)
-    merged = of_rule.merge(msgspec.structs.replace(_part(own, _ALONE), answer=None))
+    action = ir.Forward() if own.answer is not None else own.route.action
+    part = ir.Route(action=action, cors=own.route.cors)
+    merged = of_rule.merge(Filters(part, clusters=own.clusters, notes=own.notes))
     if merged is None:
         message = f"{place}.filters: the rule has a filter of the same type"
         return None, of_rule, (Finding(Reason.UNSUPPORTED_VALUE, message),)
@@ -47,14 +47,16 @@ def with_only_backend(
 def unsupported_on_backend(compiled_filters: Filters, backends: int) -> str:
     """Return why the filters of one of ``backends`` backends are not supported; empty if they
     are."""
-    if compiled_filters == _part(compiled_filters, _AMONG_OTHERS):
+    route = compiled_filters.route
+    fields = {
+        name
+        for name in route.__struct_fields__
+        if getattr(route, name) != getattr(_UNCHANGED, name)
+    }
+    if fields <= _AMONG_OTHERS and not compiled_filters.notes:
         return ""
-    if compiled_filters != _part(compiled_filters, (*_AMONG_OTHERS, *_ALONE)):
+    if not fields <= _ALONE:
         return "ExternalAuth and ExtensionRef are not supported for backends"
     if backends > 1:
         return "only header modifiers are supported for one of several backends"
     return ""
-
-
-def _part(compiled_filters: Filters, fields: Iterable[str]) -> Filters:
-    return Filters(**{field: getattr(compiled_filters, field) for field in fields})

@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-import msgspec
-
 from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api import header_names
-from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import gateway_limits
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import GatewayObject
@@ -19,6 +17,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     tls_resolved,
 )
 from gatehouse.compiler.ir.authentication import ExternalAuth
+from gatehouse.compiler.ir.http import Route
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask
 
@@ -33,35 +32,27 @@ _MAX_NAME_CHARACTERS = 256
 _BODY_LIMIT = "bodyBufferBytes"
 
 
-class TranslatedAuth(msgspec.Struct, frozen=True):
-    """A translated ExternalAuth filter, or why there is none."""
-
-    external_auth: ExternalAuth | None = None
-    clusters: tuple[ClusterKey, ...] = ()
-    findings: tuple[Finding, ...] = ()
-
-
 def translate_external_auth(
     ask: Ask, at: GatewayObject, spec: routes.ExternalAuthSpec, where: str
-) -> TranslatedAuth:
+) -> Filters:
     """Translate the filter of a route at a Gateway; ``where`` is its field path in the route."""
     messages = [*_problems(spec, where)]
     size = spec.forward_body.max_size
     if excess := ask(gateway_limits, at[0]).excess(_BODY_LIMIT, size):
         messages.append(f"{where}.forwardBody.maxSize: {excess}")
     if messages:
-        return TranslatedAuth(
+        return Filters(
             findings=tuple(Finding(Reason.UNSUPPORTED_VALUE, message) for message in messages)
         )
     place = f"{where}.backendRef"
     is_grpc = spec.protocol == "GRPC"
     server = resolve_backend(ask, at, spec.backend_ref, place, "grpc" if is_grpc else None)
     if isinstance(server, Finding):
-        return TranslatedAuth(findings=(server,))
+        return Filters(findings=(server,))
     if not ask(tls_resolved, at[0], server):
         service = f"{server.namespace}/{server.service}"
         message = f"{place}: the BackendTLSPolicy of Service {service} is invalid"
-        return TranslatedAuth(findings=(Finding(Reason.INVALID_FILTER, message),))
+        return Filters(findings=(Finding(Reason.INVALID_FILTER, message),))
     kind, namespace, name = at[1]
     own = spec.grpc if is_grpc else spec.http
     translated = ExternalAuth(
@@ -73,7 +64,7 @@ def translate_external_auth(
         body_size=size,
         origin=Origin(kind, namespace, name, where),
     )
-    return TranslatedAuth(translated, (server,))
+    return Filters(Route(external_auth=translated), clusters=(server,))
 
 
 def _problems(spec: routes.ExternalAuthSpec, where: str) -> Iterator[str]:

@@ -32,6 +32,10 @@ _STATUSES: dict[int, Literal[301, 302, 303, 307, 308]] = {
     307: 307,
     308: 308,
 }
+_ONCE = {"ExternalAuth": Reason.UNSUPPORTED_VALUE, "ExtensionRef": Reason.INVALID_FILTER}
+"""Types of filters of which a rule must not have two that set the same field, with the reason of
+the finding. The CRDs rule this out for the others, of which the last one applies."""
+
 _SCHEMES: dict[str, Literal["http", "https"]] = {"http": "http", "https": "https"}
 
 
@@ -49,51 +53,68 @@ def compile_filters(
     result = Filters()
     for index, item in enumerate(filters):
         place = f"{where}.filters[{index}]"
-        match item:
-            case routes.Filter(type="RequestHeaderModifier", request_header_modifier=edit) if edit:
-                result = _with_header_edit(result, edit, place, "request")
-            case routes.Filter(type="ResponseHeaderModifier", response_header_modifier=edit) if (
-                edit
-            ):
-                result = _with_header_edit(result, edit, place, "response")
-            case routes.Filter(type="RequestRedirect", request_redirect=redirect) if redirect:
-                result = _replace(result, answer=_redirect(redirect, *listener))
-            case routes.Filter(type="URLRewrite", url_rewrite=rewrite) if rewrite:
-                result = _replace(result, rewrite=_rewrite(rewrite))
-            case routes.Filter(type="RequestMirror", request_mirror=mirror) if mirror:
-                result = _with_mirror(ask, at, result, mirror, f"{place}.requestMirror")
-            case routes.Filter(type="CORS", cors=cors) if cors:
-                result = _with_cors(result, cors, f"{place}.cors")
-            case routes.Filter(type="ExternalAuth", external_auth=spec) if (
-                spec and at[1][0] == "HTTPRoute"
-            ):
-                result = _with_external_auth(ask, at, result, spec, place)
-            case routes.Filter(type="ExtensionRef", extension_ref=reference) if reference:
-                result = _with_extension(ask, at, result, reference, place)
-            case _:
-                message = f"{place}: type {item.type} is not supported"
-                finding = Finding(Reason.UNSUPPORTED_VALUE, message)
-                result = _replace(result, findings=(*result.findings, finding))
+        added = _translated(ask, at, item, place, listener)
+        merged = result.merge(added, last_applies=item.type not in _ONCE)
+        if merged is None:
+            kind = item.extension_ref.kind if item.extension_ref else f"{item.type} filter"
+            message = f"{place}: a rule must not have more than one {kind}"
+            merged = result.merge(_invalid(_ONCE[item.type], message))
+            assert merged is not None
+        result = merged
     return result
 
 
-def _with_header_edit(
-    result: Filters,
-    edit: routes.HeaderModifier,
-    place: str,
-    direction: Literal["request", "response"],
+def _translated(
+    ask: Ask, at: GatewayObject, item: routes.Filter, place: str, listener: tuple[int, str]
 ) -> Filters:
-    """Add the changes of a header modifier, or a finding for each reserved header."""
-    header_findings = tuple(_header_findings(edit, f"{place}.{direction}HeaderModifier", direction))
-    if header_findings:
-        return _replace(result, findings=(*result.findings, *header_findings))
-    return _replace(result, **{f"{direction}_headers": _edit(edit)})
+    """Return the fields of the route that a filter sets, or findings."""
+    match item:
+        case routes.Filter(type="RequestHeaderModifier", request_header_modifier=edit) if edit:
+            return _header_edit(edit, place, "request")
+        case routes.Filter(type="ResponseHeaderModifier", response_header_modifier=edit) if edit:
+            return _header_edit(edit, place, "response")
+        case routes.Filter(type="RequestRedirect", request_redirect=redirect) if redirect:
+            return Filters(ir.Route(action=_redirect(redirect, *listener)))
+        case routes.Filter(type="URLRewrite", url_rewrite=rewrite) if rewrite:
+            return Filters(ir.Route(action=ir.Forward(rewrite=_rewrite(rewrite))))
+        case routes.Filter(type="RequestMirror", request_mirror=mirror) if mirror:
+            return _mirror(ask, at, mirror, f"{place}.requestMirror")
+        case routes.Filter(type="CORS", cors=cors) if cors:
+            return _cors(cors, f"{place}.cors")
+        case routes.Filter(type="ExternalAuth", external_auth=spec) if (
+            spec and at[1][0] == "HTTPRoute"
+        ):
+            return external_auth.translate_external_auth(ask, at, spec, f"{place}.externalAuth")
+        case routes.Filter(type="ExtensionRef", extension_ref=reference) if reference:
+            return _extension(ask, at, reference, place)
+    return _invalid(Reason.UNSUPPORTED_VALUE, f"{place}: type {item.type} is not supported")
 
 
-def _header_findings(
+def _invalid(reason: Reason, *messages: str) -> Filters:
+    return Filters(findings=tuple(Finding(reason, message) for message in messages))
+
+
+def _header_edit(
     edit: routes.HeaderModifier, place: str, direction: Literal["request", "response"]
-) -> Iterator[Finding]:
-    """Yield a finding for each header that must not be changed so."""
+) -> Filters:
+    """Return the changes of a header modifier, or a finding for each reserved header."""
+    problems = [*_header_problems(edit, f"{place}.{direction}HeaderModifier", direction)]
+    if problems:
+        return _invalid(Reason.UNSUPPORTED_VALUE, *problems)
+    changes = ir.HeaderEdit(
+        set=tuple(ir.HeaderValue(item.name, item.value) for item in edit.set),
+        add=tuple(ir.HeaderValue(item.name, item.value) for item in edit.add),
+        remove=edit.remove,
+    )
+    if direction == "request":
+        return Filters(ir.Route(request_headers=changes))
+    return Filters(ir.Route(response_headers=changes))
+
+
+def _header_problems(
+    edit: routes.HeaderModifier, place: str, direction: Literal["request", "response"]
+) -> Iterator[str]:
+    """Yield a message for each header that must not be changed so."""
     changes: dict[header_names.HeaderChange, list[tuple[str, str]]] = {
         "set": [(item.name, item.value) for item in edit.set],
         "add": [(item.name, item.value) for item in edit.add],
@@ -106,46 +127,40 @@ def _header_findings(
             else:
                 why = header_names.problem(name)
             if why:
-                yield Finding(Reason.UNSUPPORTED_VALUE, f"{place}.{change}[{index}]: {why}")
+                yield f"{place}.{change}[{index}]: {why}"
 
 
-def _with_mirror(
-    ask: Ask, at: GatewayObject, result: Filters, mirror: routes.RequestMirror, place: str
-) -> Filters:
+def _mirror(ask: Ask, at: GatewayObject, mirror: routes.RequestMirror, place: str) -> Filters:
     cluster = resolve_backend(ask, at, mirror.backend_ref, f"{place}.backendRef")
     if isinstance(cluster, Finding):
-        return _replace(result, notes=(*result.notes, cluster))
+        return Filters(notes=(cluster,))
     if not ask(tls_resolved, at[0], cluster):
-        return result
+        return Filters()
     numerator, denominator = 100, 100
     if mirror.percent is not None:
         numerator = mirror.percent
     elif mirror.fraction is not None:
         numerator, denominator = mirror.fraction.numerator, mirror.fraction.denominator
-    added = ir.Mirror(cluster.name, numerator, denominator)
-    return _replace(result, mirrors=(*result.mirrors, added), clusters=(*result.clusters, cluster))
+    action = ir.Forward(mirrors=(ir.Mirror(cluster.name, numerator, denominator),))
+    return Filters(ir.Route(action=action), clusters=(cluster,))
 
 
-def _with_cors(result: Filters, cors: routes.CorsSpec, place: str) -> Filters:
-    """Add a CORS policy, or a finding for each invalid name of a method or header."""
+def _cors(cors: routes.CorsSpec, place: str) -> Filters:
+    """Return a CORS policy, or a finding for each invalid name of a method or header."""
     lists = {
         "allowMethods": cors.allow_methods,
         "allowHeaders": cors.allow_headers,
         "exposeHeaders": cors.expose_headers,
     }
-    cors_findings = tuple(
-        Finding(Reason.UNSUPPORTED_VALUE, f"{place}.{field}[{index}]: {name!r} must be a token")
+    problems = [
+        f"{place}.{field}[{index}]: {name!r} must be a token"
         for field, listed in lists.items()
         for index, name in enumerate(listed)
         if not header_names.is_token(name)
-    )
-    if cors_findings:
-        return _replace(result, findings=(*result.findings, *cors_findings))
-    return _replace(result, cors=_cors(cors))
-
-
-def _cors(cors: routes.CorsSpec) -> ir.Cors:
-    return ir.Cors(
+    ]
+    if problems:
+        return _invalid(Reason.UNSUPPORTED_VALUE, *problems)
+    policy = ir.Cors(
         origins=tuple(origin.lower() for origin in cors.allow_origins),
         methods=cors.allow_methods,
         headers=cors.allow_headers,
@@ -153,35 +168,7 @@ def _cors(cors: routes.CorsSpec) -> ir.Cors:
         credentials=cors.allow_credentials,
         max_age=cors.max_age,
     )
-
-
-def _with_external_auth(
-    ask: Ask, at: GatewayObject, result: Filters, spec: routes.ExternalAuthSpec, place: str
-) -> Filters:
-    """Add an authorization server, or findings."""
-    if result.external_auth is not None:
-        message = f"{place}: a rule must not have more than one ExternalAuth filter"
-        finding = Finding(Reason.UNSUPPORTED_VALUE, message)
-        return _replace(result, findings=(*result.findings, finding))
-    translated = external_auth.translate_external_auth(ask, at, spec, f"{place}.externalAuth")
-    return _replace(
-        result,
-        external_auth=translated.external_auth,
-        clusters=(*result.clusters, *translated.clusters),
-        findings=(*result.findings, *translated.findings),
-    )
-
-
-def _replace(filters: Filters, **changes: object) -> Filters:
-    return msgspec.structs.replace(filters, **changes)
-
-
-def _edit(edit: routes.HeaderModifier) -> ir.HeaderEdit:
-    return ir.HeaderEdit(
-        set=tuple(ir.HeaderValue(item.name, item.value) for item in edit.set),
-        add=tuple(ir.HeaderValue(item.name, item.value) for item in edit.add),
-        remove=edit.remove,
-    )
+    return Filters(ir.Route(cors=policy))
 
 
 def _rewrite(rewrite: routes.UrlRewrite) -> ir.Rewrite:
@@ -205,16 +192,11 @@ def _absolute(path: str | None) -> str:
     return f"/{(path or '').removeprefix('/')}"
 
 
-def _with_extension(
-    ask: Ask, at: GatewayObject, result: Filters, reference: routes.ExtensionRef, place: str
-) -> Filters:
-    """Add a filter of the group ``gateway.nginx.org``, or a finding."""
-
-    def finding(message: str) -> Finding:
-        return Finding(Reason.INVALID_FILTER, f"{place}: {message}")
+def _extension(ask: Ask, at: GatewayObject, reference: routes.ExtensionRef, place: str) -> Filters:
+    """Return a filter of the group ``gateway.nginx.org``, or a finding."""
 
     def refused(message: str) -> Filters:
-        return _replace(result, findings=(*result.findings, finding(message)))
+        return _invalid(Reason.INVALID_FILTER, f"{place}: {message}")
 
     gateway, (_, namespace, _) = at
     kind, key = reference.kind, (reference.kind, namespace, reference.name)
@@ -226,11 +208,9 @@ def _with_extension(
     translated = ask(filter_at, gateway, key)
     if isinstance(translated, str):
         return refused(f"{name}: {translated}")
-    merged = result.merge(translated)
-    if merged is None:
-        return refused(f"a rule must not have more than one {kind}")
     why = filter_rejection(ask, gateway, key, tried=True)
-    return _replace(merged, notes=(*merged.notes, finding(f"{name}: {why}"))) if why else merged
+    notes = refused(f"{name}: {why}").findings if why else ()
+    return msgspec.structs.replace(translated, notes=(*translated.notes, *notes))
 
 
 def _redirect(redirect: routes.RequestRedirect, port: int, protocol: str) -> ir.Redirect:

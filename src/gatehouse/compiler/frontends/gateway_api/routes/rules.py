@@ -12,7 +12,6 @@ from gatehouse.compiler.frontends.gateway_api.cluster_key import (
     X_BACKEND,
     ClusterKey,
 )
-from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     backend_traffic_policies,
     effective,
@@ -150,42 +149,44 @@ def _rule(
         findings += conflict
     if findings:
         return _broken_rule(findings)
-    if compiled_filters.answer is not None:
-        route = _route(compiled_filters.answer, compiled_filters)
-        notes, secrets = compiled_filters.notes, compiled_filters.secrets
-        return _Rule(route, compiled_filters.clusters, notes, secrets)
+    route, secrets = compiled_filters.route, compiled_filters.secrets
+    forward = route.action
+    if not isinstance(forward, ir.Forward):
+        return _Rule(route, compiled_filters.clusters, compiled_filters.notes, secrets)
     backends, failing, own, backend_findings = _backends(ask, place, rule, where, listener)
     findings = [*compiled_filters.notes, *backend_findings]
     clusters = (*own, *compiled_filters.clusters)
     if not backends:
-        route = _route(ir.Respond(500, grpc=key[0] == "GRPCRoute"), compiled_filters)
-        broken = _has_invalid_value(backend_findings)
-        return _Rule(route, clusters, tuple(findings), compiled_filters.secrets, broken)
+        only = ir.Respond(500, grpc=key[0] == "GRPCRoute")
     if only is not None:
-        route = _route(only, compiled_filters)
-        return _Rule(route, clusters, tuple(findings), compiled_filters.secrets)
-    compiled_filters = _without_claims(ask, compiled_filters, clusters)
+        broken = not backends and _has_invalid_value(backend_findings)
+        route = msgspec.structs.replace(route, action=only)
+        return _Rule(route, clusters, tuple(findings), secrets, broken)
     limits = _timeouts(rule)
-    action = ir.Forward(
+    action = msgspec.structs.replace(
+        forward,
         backends=backends,
         failing=failing,
-        rewrite=_rewrite(ask, compiled_filters.rewrite, backends, clusters),
+        rewrite=_rewrite(ask, forward.rewrite, backends, clusters),
         request_timeout=limits[0] or 0.0,
         backend_timeout=limits[1] or 0.0,
         unlimited=0.0 in limits and not any(limits),
-        mirrors=compiled_filters.mirrors,
         retry=retries.retry(rule.retry),
         persistence=_persistence(ask, place, rule, where, own),
         grpc=key[0] == "GRPCRoute",
     )
-    route = _route(action, compiled_filters)
-    return _Rule(route, clusters, tuple(findings), compiled_filters.secrets)
+    request_headers = _without_claims(ask, route, clusters)
+    route = msgspec.structs.replace(route, action=action, request_headers=request_headers)
+    return _Rule(route, clusters, tuple(findings), secrets)
 
 
 def _broken_rule(findings: Sequence[Finding]) -> _Rule:
     """Return a rule that answers 500."""
-    route = ir.Route("", ir.Match(), ir.Respond(500))
-    return _Rule(route, findings=tuple(findings), broken=_has_invalid_value(findings))
+    return _Rule(
+        ir.Route(action=ir.Respond(500)),
+        findings=tuple(findings),
+        broken=_has_invalid_value(findings),
+    )
 
 
 def _timeouts(rule: api.RouteRule) -> list[float | None]:
@@ -233,32 +234,15 @@ def _rewrite(
     return msgspec.structs.replace(rewrite, hostname=names.pop())
 
 
-def _without_claims(ask: Ask, compiled_filters: Filters, clusters: Iterable[ClusterKey]) -> Filters:
-    """Return the filters of a rule that removes a client's claim headers for its Services."""
+def _without_claims(ask: Ask, route: ir.Route, clusters: Iterable[ClusterKey]) -> ir.HeaderEdit:
+    """Return the changes of requests, which remove a client's claim headers for its Services."""
     services = {(cluster.namespace, cluster.service) for cluster in clusters}
-    unset = claim_headers.unset(
-        ask, services, compiled_filters.authentication, compiled_filters.external_auth
-    )
-    request_headers = claim_headers.edited(compiled_filters.request_headers, unset)
-    return msgspec.structs.replace(compiled_filters, request_headers=request_headers)
+    unset = claim_headers.unset(ask, services, route.authentication, route.external_auth)
+    return claim_headers.edited(route.request_headers, unset)
 
 
 def _has_invalid_value(findings: Iterable[Finding]) -> bool:
     return any(finding.reason is Reason.UNSUPPORTED_VALUE for finding in findings)
-
-
-def _route(action: ir.Action, compiled_filters: Filters) -> ir.Route:
-    return ir.Route(
-        name="",
-        match=ir.Match(),
-        action=action,
-        request_headers=compiled_filters.request_headers,
-        response_headers=compiled_filters.response_headers,
-        cors=compiled_filters.cors,
-        authentication=compiled_filters.authentication,
-        external_auth=compiled_filters.external_auth,
-        snippets=compiled_filters.snippets,
-    )
 
 
 def _invalid_fields(rule: api.RouteRule, where: str, excess: str) -> list[Finding]:
@@ -315,7 +299,7 @@ def _backends(
         if isinstance(cluster, Finding) or problems or not ask(tls_resolved, at[0], cluster):
             failing += reference.weight
         elif reference.weight:
-            edits = compiled_filters.request_headers, compiled_filters.response_headers
+            edits = compiled_filters.route.request_headers, compiled_filters.route.response_headers
             picker = endpoint_picker(ask, cluster) if cluster.kind == INFERENCE_POOL else None
             backends.append(ir.Backend(cluster.name, reference.weight, *edits, picker))
     return tuple(backends), failing, tuple(clusters), tuple(findings)

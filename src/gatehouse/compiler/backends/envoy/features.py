@@ -6,6 +6,8 @@ redirects and fixed responses, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gatehouse.compiler.backends.envoy import (
     authentication,
     body_sizes,
@@ -20,43 +22,30 @@ from gatehouse.compiler.backends.envoy import (
     session_persistence,
     traces,
 )
-from gatehouse.compiler.backends.envoy.route_context import EnvoyFeature, EnvoyRouteContext
+from gatehouse.compiler.backends.envoy.route_context import EnvoyFeature
 from gatehouse.compiler.backends.literal_values import literal_values
 from gatehouse.compiler.backends.route_features import Phase
 from gatehouse.compiler.backends.sessions import unsupported_session
-from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
-
-def _no_piece(_context: EnvoyRouteContext, _route: ir.Route) -> None:
-    """Return the piece of a feature that only has findings."""
-
-
-def _literal_values(_context: EnvoyRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
-    return literal_values(route, always_sent="date")
-
-
-def _unsupported_session(_context: EnvoyRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
-    return unsupported_session(route.action)
-
-
-ENVOY_ROUTE_FEATURES: tuple[EnvoyFeature, ...] = (
+ENVOY_ROUTE_FEATURES: Sequence[EnvoyFeature] = (
     EnvoyFeature("access log", Phase.OBSERVATION, request_log.route_log),
-    EnvoyFeature("traces", Phase.OBSERVATION, traces.route_traces, traces.unsupported_traces),
+    EnvoyFeature("spans", Phase.OBSERVATION, traces.route_traces, traces.unsupported_traces),
     EnvoyFeature("CORS", Phase.PREFLIGHT, cors.cors_cases),
     # A route must not be served without snippets, which may contain any check.
-    EnvoyFeature("snippets", Phase.LIMITS, proxy_settings.reject_snippets),
     EnvoyFeature(
-        "settings of NGINX", Phase.LIMITS, _no_piece, proxy_settings.unsupported_nginx_settings
+        "settings of NGINX",
+        Phase.LIMITS,
+        proxy_settings.reject_snippets,
+        proxy_settings.unsupported_nginx_settings,
     ),
     # Envoy knows the length of most bodies before any filter runs.
     EnvoyFeature(
-        "body size", Phase.LIMITS, body_sizes.body_limit, body_sizes.unsupported_body_limit
+        "body limit", Phase.LIMITS, body_sizes.body_limit, body_sizes.unsupported_body_limit
     ),
     EnvoyFeature(
         "rate limits", Phase.LIMITS, rate_limits.rate_limit_filters, rate_limits.unsupported_limits
     ),
-    EnvoyFeature("external authorization", Phase.AUTHORIZATION, external_auth.check),
+    EnvoyFeature("authorization server", Phase.AUTHORIZATION, external_auth.check),
     # The server may set the headers that authentication reads.
     EnvoyFeature(
         "headers of the authorization server", Phase.AUTHENTICATION, external_auth.after_check
@@ -71,15 +60,18 @@ ENVOY_ROUTE_FEATURES: tuple[EnvoyFeature, ...] = (
     EnvoyFeature("headers with claims", Phase.REQUEST, claim_headers.route_claims),
     EnvoyFeature("retries", Phase.REQUEST, retries.repeated_requests),
     EnvoyFeature(
-        "session persistence",
+        "session",
         Phase.REQUEST,
         session_persistence.session_filter,
-        _unsupported_session,
+        lambda _, route: unsupported_session(route.action),
     ),
-    # The action writes these, since each backend may have its own.
-    EnvoyFeature("changes of headers", Phase.RESPONSE, _no_piece, _literal_values),
     EnvoyFeature(
-        "load balancing", Phase.BACKEND, _no_piece, load_balancing.unsupported_upstream_settings
+        "literal values",
+        Phase.RESPONSE,
+        unsupported=lambda _, route: literal_values(route, always_sent="date"),
+    ),
+    EnvoyFeature(
+        "clusters", Phase.BACKEND, unsupported=load_balancing.unsupported_upstream_settings
     ),
 )
-"""All features. An exception of a piece lets the route answer 500."""
+"""All features of routes. If the piece of one raises an exception, the route answers 500."""

@@ -15,7 +15,7 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext, RequestCase
 from gatehouse.compiler.backends.failures import served_without, unserved
-from gatehouse.compiler.backends.route_features import Phase, no_findings
+from gatehouse.compiler.backends.route_features import Phase, findings_of, no_piece
 from gatehouse.compiler.backends.sessions import served_route
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -40,9 +40,7 @@ def envoy_routes(
     try:
         unsupported += [
             served_without(route.origin, setting)
-            for feature in features.ENVOY_ROUTE_FEATURES
-            if feature.unsupported is not no_findings
-            for setting in feature.unsupported(context, route)
+            for setting in findings_of(features.ENVOY_ROUTE_FEATURES, context, route)
         ]
         return _composed(context, route, match)
     except Exception as error:
@@ -96,7 +94,7 @@ def _composed(
     pieces = [
         (feature.phase, piece)
         for feature in features.ENVOY_ROUTE_FEATURES
-        if (piece := feature.piece(context, route)) is not None
+        if feature.piece is not no_piece and (piece := feature.piece(context, route)) is not None
     ]
     observed, checked = components.Route(name=route.name), components.Route()
     for phase, piece in pieces:

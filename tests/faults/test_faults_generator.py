@@ -55,14 +55,14 @@ def _redirect(proto, *arguments):
 """,
     "body_sizes": f"""
 
-_valid_limit = body_limit
+_valid_limit = limit_body
 
 
-def body_limit(context, route):
+def limit_body(context, route):
     piece = _valid_limit(context, route)
     if route.settings.client.body_size == {SIZE}:
         (rejection,) = piece.rejections
-        return EnvoyPiece(rejections=[Rejection(rejection.condition, 99, rejection.reason)])
+        return EnvoyPiece(rejections=[EarlyRejection(rejection.condition, 99, rejection.reason)])
     return piece
 """,
 }

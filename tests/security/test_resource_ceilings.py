@@ -275,7 +275,7 @@ def test_envoy_holds_no_larger_body_than_the_ceiling(limit: int) -> None:
     [host] = listener.virtual_hosts
     [route_ir] = host.routes
     context = EnvoyRouteContext({}, {}, EnvoyCapabilities())
-    piece = body_sizes.body_limit(context, route_ir)
+    piece = body_sizes.limit_body(context, route_ir)
     assert piece is not None
     findings = body_sizes.unsupported_body_limit(context, route_ir)
     is_held = limit == 2 << 20

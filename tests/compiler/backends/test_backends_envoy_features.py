@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.fault.v3 import fault_pb2
+from msgspec.structs import replace
 
 from fakes import envoy_serving
-from fakes.kinds_of_answers import (
-    HOST,
-    KINDS_OF_ANSWERS,
-    gateway_of_all_kinds,
-    path_of,
-    routes_of_all_kinds,
-)
-from fakes.loopback import free_port
+from fakes.kinds_of_answers import HOST, KINDS_OF_ANSWERS, gateway_of_kinds
 from gatehouse.compiler.backends.envoy import EnvoyCapabilities, features, route_filters
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.route_context import (
@@ -32,6 +30,15 @@ from gatehouse.compiler.ir.authentication import ExternalAuth
 from gatehouse.compiler.ir.unsupported import Unsupported
 
 REJECTED = 418
+PAGE = "http://page.example"
+EDIT = ir.HeaderEdit(set=(ir.HeaderValue("x-edit", "set"),))
+ROUTES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "edited": {"request_headers": EDIT, "response_headers": EDIT},
+    "shared": {"cors": ir.Cors((PAGE,), methods=("GET",))},
+}
+"""Fields of the routes of all kinds."""
+
 CHECKS = (Phase.LIMITS, Phase.AUTHORIZATION, Phase.AUTHENTICATION)
 
 
@@ -61,12 +68,18 @@ def envoy_routes_of(route: ir.Route) -> tuple[list[components.Route], list[Unsup
     return envoy_routes(context, route, unsupported), unsupported
 
 
+def places_of(proto: components.Route) -> bytes:
+    """Return the filters of a route, in their order."""
+    places = (route_filters.AUTHORIZATION_FILTER, route_filters.GUARD_FILTER)
+    return b"".join(proto.typed_per_filter_config[place].value for place in places)
+
+
 async def statuses(served: envoy_serving.Served) -> dict[str, set[int]]:
-    """Return the statuses of several requests of each kind, and of one that is a call."""
+    """Return the statuses of several requests of each kind."""
     result: dict[str, set[int]] = {}
-    for name, kind in KINDS_OF_ANSWERS.items():
+    for name in KINDS_OF_ANSWERS:
         answers = [
-            await served.ask(HOST, path_of(name), method=method, headers=kind.headers)
+            await served.ask(HOST, f"/{name}", method=method, headers={"Origin": PAGE})
             for method in ("GET", "GET", "POST", "HEAD")
         ]
         result[name] = {status for status, _, _ in answers}
@@ -80,53 +93,55 @@ def test_features_are_in_the_order_of_their_phases() -> None:
     assert len(set(listed)) == len(listed)
 
 
-@pytest.mark.parametrize("phase", CHECKS)
-@pytest.mark.parametrize("route", routes_of_all_kinds(), ids=KINDS_OF_ANSWERS)
-def test_filter_of_a_feature_runs_for_every_kind_of_answer(
-    route: ir.Route, phase: Phase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reject_everything(phase, monkeypatch)
-    generated, unsupported = envoy_routes_of(route)
-    assert not unsupported
-    rejecting = packed(rejecting_filter()).value
-    for proto in generated:
-        places = (route_filters.AUTHORIZATION_FILTER, route_filters.GUARD_FILTER)
-        configured = b"".join(proto.typed_per_filter_config[place].value for place in places)
-        is_preflight = proto.HasField("direct_response") and proto.direct_response.status == 204
-        # Browsers send preflight requests without credentials, so that no check may reject them.
-        assert (rejecting in configured) is not is_preflight, proto
+@contextlib.asynccontextmanager
+async def answering(fields: dict[str, Any]) -> AsyncIterator[envoy_serving.Served]:
+    """Serve a route of each kind with these fields."""
+    async with envoy_serving.backend("open") as open_backend:
+        gateway = gateway_of_kinds(open_backend, functools.partial(replace, **fields))
+        async with envoy_serving.serving(gateway) as served:
+            yield served
 
 
 @pytest.mark.process
-async def test_kinds_of_answers_have_their_own_statuses() -> None:
+@pytest.mark.parametrize("variant", ROUTES)
+async def test_kinds_of_answers_have_their_own_statuses(variant: str) -> None:
     """Without a feature that rejects them, so that the test below can fail for each."""
-    async with (
-        envoy_serving.backend("up") as up,
-        envoy_serving.serving(
-            gateway_of_all_kinds(up, ir.Endpoint("127.0.0.1", free_port()))
-        ) as served,
-    ):
+    async with answering(ROUTES[variant]) as served:
         for name, answered in (await statuses(served)).items():
-            assert answered <= KINDS_OF_ANSWERS[name].statuses, name
+            assert answered <= {*KINDS_OF_ANSWERS[name].statuses}, name
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("phase", CHECKS)
+@pytest.mark.parametrize("variant", ROUTES)
 async def test_feature_that_rejects_everything_rejects_every_kind_of_answer(
-    phase: Phase, monkeypatch: pytest.MonkeyPatch
+    variant: str, phase: Phase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reject_everything(phase, monkeypatch)
-    async with (
-        envoy_serving.backend("up") as up,
-        envoy_serving.serving(
-            gateway_of_all_kinds(up, ir.Endpoint("127.0.0.1", free_port()))
-        ) as served,
-    ):
+    async with answering(ROUTES[variant]) as served:
         assert await statuses(served) == {name: {REJECTED} for name in KINDS_OF_ANSWERS}
         for name in KINDS_OF_ANSWERS:
             call = {"Content-Type": "application/grpc"}
-            _, headers, _ = await served.ask(HOST, path_of(name), method="POST", headers=call)
+            _, headers, _ = await served.ask(HOST, f"/{name}", method="POST", headers=call)
             assert headers["grpc-status"] == "2", name
+
+
+@pytest.mark.parametrize("phase", CHECKS)
+@pytest.mark.parametrize("name", KINDS_OF_ANSWERS)
+def test_preflight_requests_alone_pass_a_feature_that_rejects_everything(
+    name: str, phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Browsers send preflight requests without credentials, so that no check may reject them."""
+    reject_everything(phase, monkeypatch)
+    action = KINDS_OF_ANSWERS[name].action
+    generated, unsupported = envoy_routes_of(
+        ir.Route("ns/r/0/0", ir.Match(), action, **ROUTES["shared"])
+    )
+    assert not unsupported
+    rejecting = packed(rejecting_filter()).value
+    passing = [proto for proto in generated if rejecting not in places_of(proto)]
+    assert [proto.direct_response.status for proto in passing] == [204, 204]
+    assert len(generated) > len(passing)
 
 
 def test_filter_that_envoy_would_skip_is_a_defect_and_its_route_is_not_served(
@@ -152,6 +167,5 @@ def test_places_of_filters_are_in_the_order_of_their_phases(first: Phase, second
             (second, EnvoyPiece(filters=[extension_pb2.TypedExtensionConfig(name="second")])),
         ],
     )
-    places = (route_filters.AUTHORIZATION_FILTER, route_filters.GUARD_FILTER)
-    written = b"".join(proto.typed_per_filter_config[place].value for place in places)
+    written = places_of(proto)
     assert written.index(b"first") < written.index(b"second")

@@ -10,9 +10,9 @@ from xds.type.matcher.v3 import matcher_pb2
 from gatehouse.compiler.backends.envoy import endpoint_pickers, filter_matchers
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.backends.envoy.route_context import (
+    EarlyRejection,
     EnvoyPiece,
     EnvoyRouteContext,
-    Rejection,
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -26,7 +26,7 @@ _MAX_LENGTH_BYTES = 2**63 - 1
 _BUFFER = "envoy.filters.http.buffer"
 
 
-def body_limit(_context: EnvoyRouteContext, route: ir.Route) -> EnvoyPiece | None:
+def limit_body(_context: EnvoyRouteContext, route: ir.Route) -> EnvoyPiece | None:
     """Return the limit of a route. The filter of an endpoint picker takes the place of a buffer."""
     size = route.settings.client.body_size
     if not size:
@@ -38,7 +38,7 @@ def body_limit(_context: EnvoyRouteContext, route: ir.Route) -> EnvoyPiece | Non
         fields.typed_per_filter_config[endpoint_pickers.BODY].CopyFrom(
             filter_matchers.per_route(_buffer_unknown_length(size))
         )
-    rejection = Rejection(longer, 413, LocalReason.BODY_TOO_LARGE)
+    rejection = EarlyRejection(longer, 413, LocalReason.BODY_TOO_LARGE)
     return EnvoyPiece(fields=fields, rejections=(rejection,))
 
 

@@ -40,7 +40,7 @@ ENVOY_ROUTE_FEATURES: Sequence[EnvoyFeature] = (
     ),
     # Envoy knows the length of most bodies before any filter runs.
     EnvoyFeature(
-        "body limit", Phase.LIMITS, body_sizes.body_limit, body_sizes.unsupported_body_limit
+        "body limit", Phase.LIMITS, body_sizes.limit_body, body_sizes.unsupported_body_limit
     ),
     EnvoyFeature(
         "rate limits", Phase.LIMITS, rate_limits.rate_limit_filters, rate_limits.unsupported_limits

@@ -44,7 +44,7 @@ class RequestCase(msgspec.Struct, frozen=True):
     """Headers of a backend's response that are removed."""
 
 
-class Rejection(msgspec.Struct, frozen=True):
+class EarlyRejection(msgspec.Struct, frozen=True):
     """Response to the requests that meet a condition, before any filter runs."""
 
     condition: components.HeaderMatcher
@@ -61,7 +61,7 @@ class EnvoyPiece(msgspec.Struct, frozen=True, kw_only=True):
     """Filters for requests with idempotent methods only."""
     fields: components.Route = components.Route()
     """Metadata, tracing, and configurations of filters that are in every chain."""
-    rejections: Sequence[Rejection] = ()
+    rejections: Sequence[EarlyRejection] = ()
     cases: Sequence[RequestCase] = ()
     """Kinds of requests, in evaluation order. At most one feature has them."""
     actions: Sequence[tuple[components.HeaderMatcher, ir.Forward]] = ()

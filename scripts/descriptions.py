@@ -368,7 +368,8 @@ def _field(
     schema: Mapping[str, Any], texts: Mapping[str, str], parent: str, name: str
 ) -> dict[str, Any]:
     path = f"{parent}.{name}".lstrip(".")
-    text = f"{texts.get(path) or _common(path)}{_default(schema)}"
+    own = texts.get(path) or schema.get("description") or _common(path)
+    text = f"{own}{_default(schema)}"
     return {**described(schema, texts, path), "description": text}
 
 
@@ -382,7 +383,8 @@ def _default(schema: Mapping[str, Any]) -> str:
 def top_level(kind: str, schema: Mapping[str, Any], version: str) -> dict[str, Any]:
     """Return the schema of an object with descriptions of itself and its top-level fields.
 
-    ``version``: group and version.
+    ``version``: group and version. A kind that is not in :data:`KINDS` has its description on
+    ``spec``.
     """
     texts = {**TOP_LEVEL, "apiVersion": f"Version of the API: {version}."}
     # Kubernetes forbids a description of metadata.
@@ -390,4 +392,5 @@ def top_level(kind: str, schema: Mapping[str, Any], version: str) -> dict[str, A
         name: field_schema if name == "metadata" else {**field_schema, "description": texts[name]}
         for name, field_schema in schema["properties"].items()
     }
-    return {"description": KINDS[kind], **schema, "properties": properties}
+    described_kind = KINDS.get(kind) or schema["properties"]["spec"]["description"]
+    return {"description": described_kind, **schema, "properties": properties}

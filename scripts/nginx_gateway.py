@@ -381,7 +381,7 @@ def definition(kind: str) -> Schema:
                                 apiVersion=STRING,
                                 kind=STRING,
                                 metadata={"type": "object"},
-                                spec=described(SPECS[kind], NGF[kind]),
+                                spec=described(SPECS[kind], NGF.get(kind, {})),
                                 status=described(fields(**{entries: several(LOOSE)}), NGF_STATUS),
                             ),
                             f"gateway.nginx.org/{version}",

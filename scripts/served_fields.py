@@ -13,13 +13,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nginx_gateway import SPECS
+
 from gatehouse.apiserver.controllers.bootstrap import bundled
 
 Schema = dict[str, Any]
 FieldPath = tuple[str, ...]
 """Names of fields; ``[]`` for the items of a list and ``{}`` for the values of a map."""
 
-KINDS = (
+_FIRST_KINDS = (
     "GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute",
     "UDPRoute", "BackendTLSPolicy", "ReferenceGrant", "XBackend",
     "XBackendTrafficPolicy", "XMesh",
@@ -29,6 +31,9 @@ KINDS = (
     "SnippetsFilter", "SnippetsPolicy", "WAFPolicy", "PayloadProcessor",
     "UpstreamCluster", "HostedAPIServer", "ExternalLoadBalancer",
 )  # fmt: skip
+"""Kinds at the start of the page."""
+
+KINDS = tuple(dict.fromkeys((*_FIRST_KINDS, *SPECS)))
 """Kinds whose fields are tested."""
 
 ENVOY_KINDS = {

@@ -1,4 +1,4 @@
-"""Programs of Kubernetes and CoreDNS, found or built once."""
+"""Programs of Kubernetes, CoreDNS and kube-router, found or built once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from fakes import peers
 MODULES = Path(__file__).parent
 KUBERNETES_MODULE, COREDNS_MODULE = MODULES / "kubernetes", MODULES / "coredns"
 SUITE_MODULE = layout.ROOT / "tests" / "conformance" / "suite"
+POLICY_MODULE = MODULES / "network_policies"
+KUBE_ROUTER = "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"
 ECHO_BACKEND = "sigs.k8s.io/gateway-api-conformance-images/echo-basic"
 SYSTEM = (
-    *("containerd", "ctr", "runc", "etcd", "kubectl", "iptables"),
+    *("containerd", "ctr", "runc", "etcd", "kubectl", "iptables", "ipset"),
     *("nsenter", "unshare", "ip", "sysctl", "curl", "debootstrap"),
 )
 """Programs of the machine's own packages."""
 
 PACKAGES = (
-    "containerd runc containernetworking-plugins etcd-server kubernetes-client iptables iproute2"
-    " util-linux procps curl debootstrap"
+    "containerd runc containernetworking-plugins etcd-server kubernetes-client iptables ipset"
+    " iproute2 util-linux procps curl debootstrap"
 )
 """Debian packages that have them, and the network plug-ins."""
 
@@ -85,6 +87,7 @@ def prepare() -> None:
         for program in programs:
             _link(layout.BINARIES / program, binary)
     _build(COREDNS_MODULE, ".", layout.BINARIES / "coredns")
+    _build(POLICY_MODULE, KUBE_ROUTER, layout.BINARIES / "kube-router")
     _build(SUITE_MODULE, ECHO_BACKEND, layout.BINARIES / "echo-basic")
 
 

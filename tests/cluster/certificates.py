@@ -13,6 +13,7 @@ from fakes.kube_test_pki import Authority
 USERS = {
     "admin": ("admin", "system:masters"),
     "load-balancers": ("load-balancers", "system:masters"),
+    "kube-router": ("kube-router", "system:masters"),
     "kube-controller-manager": ("system:kube-controller-manager", ""),
     "kube-scheduler": ("system:kube-scheduler", ""),
     "kube-proxy": ("system:kube-proxy", ""),

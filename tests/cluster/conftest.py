@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster import example, layout, running
+from cluster import example, layout, running, traffic
 from cluster.binaries import MissingProgram, RegistryUnreachable
 from cluster.running import wait_until
 from fakes.patience import FACTOR
@@ -18,6 +18,16 @@ from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE
 
 NAMESPACE = "gatehouse-system"
 CHART = str(layout.ROOT / "charts" / "gatehouse")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the table of steps: requests from outside of the cluster during each test."""
+    if traffic.STEPS:
+        terminalreporter.section("requests from outside of the cluster")
+        terminalreporter.line("requests   lost  seconds  step")
+    for step in traffic.STEPS:
+        numbers = f"{step.answered + step.lost:8} {step.lost:6} {step.seconds:8.1f}"
+        terminalreporter.line(f"{numbers}  {step.name}")
 
 
 @pytest.fixture(scope="session")
@@ -66,8 +76,11 @@ def _manifest(kind: str, name: str, namespace: str = "") -> dict[str, Any]:
 
 def install(chart: str, *settings: str) -> None:
     """Install a chart, or upgrade the release to it, with these values only."""
-    copied = ("dataPlanes.copiedSecrets[0].use=pull", "dataPlanes.copiedSecrets[0].name=registry")
-    options = [word for setting in (*copied, *settings) for word in ("--set", setting)]
+    always = (
+        *("dataPlanes.copiedSecrets[0].use=pull", "dataPlanes.copiedSecrets[0].name=registry"),
+        "controller.externalNames[0]=example.net",
+    )
+    options = [word for setting in (*always, *settings) for word in ("--set", setting)]
     variable = "controller.extraEnv[0]"
     options += ("--set", f"{variable}.name={TIME_FACTOR_VARIABLE}")
     options += ("--set-string", f"{variable}.value={FACTOR:g}")

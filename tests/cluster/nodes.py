@@ -1,4 +1,4 @@
-"""Programs of a node: containerd, kubelet and kube-proxy, with their configuration."""
+"""Programs of a node, with their configuration: containerd, kubelet, kube-proxy, kube-router."""
 
 from __future__ import annotations
 
@@ -75,6 +75,17 @@ def programs(node: Node) -> Iterator[Program]:
     )
     yield Program(
         f"{node.name}-kube-proxy", node.name, (str(BINARIES / "kube-proxy"), f"--config={proxy}")
+    )
+    yield Program(f"{node.name}-kube-router", node.name, _policies(node))
+
+
+def _policies(node: Node) -> tuple[str, ...]:
+    """Return the command that enforces NetworkPolicies on a node, and does nothing else."""
+    return (
+        *(str(BINARIES / "kube-router"), f"--kubeconfig={kubeconfig('kube-router')}"),
+        *(f"--hostname-override={node.name}", f"--service-cluster-ip-range={layout.SERVICE_CIDR}"),
+        *("--run-firewall", "--run-router=false", "--run-service-proxy=false"),
+        "--health-port=0",
     )
 
 

@@ -22,6 +22,10 @@ echo built > "$2"
 """
 
 
+OTHERS = ("coredns", "kube-router", "echo-basic")
+"""Programs that are built on every machine."""
+
+
 class Machine:
     """A machine with fake programs only."""
 
@@ -78,7 +82,7 @@ def test_kubernetes_is_built_once_for_its_sources(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     binaries.prepare()
-    assert machine.builds() == ["kubernetes", "coredns", "echo-basic"]
+    assert machine.builds() == ["kubernetes", *OTHERS]
     assert set(programs(machine).values()) == {"built"}
     assert (machine.home / "bin" / "kubectl").resolve() == next(machine.home.glob("kubernetes-*"))
     binaries.prepare()
@@ -115,7 +119,7 @@ def test_unknown_version_of_kubernetes_is_an_error(
 def test_kubernetes_of_other_tests_is_used_without_a_build(machine: Machine) -> None:
     machine.add_peers()
     binaries.prepare()
-    assert machine.builds() == ["coredns", "echo-basic"]
+    assert machine.builds() == [*OTHERS]
     assert {name: text for name, text in programs(machine).items() if name != "coredns"} == {
         name: "of peers" for group in binaries.PEERS.values() for name in group
     }

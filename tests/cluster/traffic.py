@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 
@@ -24,6 +25,18 @@ PAUSE_SECONDS = 0.02
 """Pause of a client between two requests."""
 
 TIMEOUT = aiohttp.ClientTimeout(total=10)
+
+
+class Step(NamedTuple):
+    """Requests during a test, for the table at the end of a run."""
+
+    name: str
+    answered: int
+    lost: int
+    seconds: float
+
+
+STEPS: list[Step] = []
 
 
 class Results:
@@ -81,6 +94,7 @@ def requests_to(*urls: str) -> Iterator[Counter[str]]:
     """
     words = running.enter(sys.executable, "-m", "cluster.traffic", *urls, network=layout.CLIENT)
     answered: Counter[str] = Counter()
+    started = time.monotonic()
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=running.environment()
     )
@@ -90,6 +104,10 @@ def requests_to(*urls: str) -> Iterator[Counter[str]]:
     finally:
         process.kill()
     results: dict[str, dict[str, Any]] = json.loads(output)
+    lost = sum(len(own["failures"]) for own in results.values())
+    name = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition(" ")[0]
+    total = sum(own["answered"] for own in results.values())
+    STEPS.append(Step(name, total, lost, time.monotonic() - started))
     failures = {url: own["failures"][:10] for url, own in results.items() if own["failures"]}
     answered.update({url: own["answered"] for url, own in results.items()})
     assert not failures, (failures, answered)

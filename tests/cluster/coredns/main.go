@@ -6,6 +6,7 @@ import (
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/hosts"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/ready"
 	_ "github.com/coredns/coredns/plugin/reload"
@@ -14,6 +15,8 @@ import (
 )
 
 func main() {
-	dnsserver.Directives = []string{"reload", "health", "ready", "errors", "cache", "kubernetes"}
+	dnsserver.Directives = []string{
+		"reload", "health", "ready", "errors", "cache", "hosts", "kubernetes",
+	}
 	coremain.Run()
 }

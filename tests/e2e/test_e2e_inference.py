@@ -272,6 +272,30 @@ async def test_pools_share_requests_by_weight_and_fail_as_they_say(
         assert await ask(where, "/open", {DESTINATION: endpoint("a")}) == (200, "b")
 
 
+async def test_picker_that_is_no_longer_ready_gets_no_request(
+    client: kube.Client, backends: None, models: None
+) -> None:
+    await apply(client, hello("gatehouse-envoy"))
+    for name in ("a", "b"):
+        await run_pod(client, name, PODS[name], "moved")
+    old, new = Picker(endpoint("a")), Picker(endpoint("b"))
+    plain = {"appProtocol": "kubernetes.io/h2c"}
+    async with picking(old, PICKER_HOST, None) as first, picking(new, PICKER_HOST, None) as second:
+        await apply(client, picker_service("moved", first, **plain))
+        moved = pool("moved", "moved", {"name": "moved"})
+        await apply(client, [moved, route("moved", "/moved", ("moved", 1))])
+        where = await address(client)
+        await answers(where, "/moved", (200, "a"))
+        # It accepts connections, as a Pod does that ends.
+        await apply(client, picker_service("moved", second, **plain))
+        failed = 0
+        while (answer := await ask(where, "/moved")) != (200, "b"):
+            failed += answer == (503, "")
+        # Envoy uses the new one as soon as it accepts a connection: a second has hundreds.
+        assert failed < 20
+        assert {await ask(where, "/moved") for _ in range(20)} == {(200, "b")}
+
+
 class Model(grpc.GenericRpcHandler):
     """A model server that speaks gRPC: it repeats the messages of a call."""
 

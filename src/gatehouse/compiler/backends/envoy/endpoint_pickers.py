@@ -120,6 +120,9 @@ def check_connections(proto: cluster_pb2.Cluster) -> None:
 
     Envoy keeps no copy of a body, so that it can do without a picker only before it has sent a part
     of the body. It would send one while it still waits for the connection.
+
+    By default, Envoy would use a new picker a second after it was checked, and one that ends until
+    it no longer accepts connections.
     """
     check = proto.health_checks.add(tcp_health_check=health_check_pb2.HealthCheck.TcpHealthCheck())
     for time in (check.timeout, check.interval, check.no_traffic_interval):
@@ -127,6 +130,8 @@ def check_connections(proto: cluster_pb2.Cluster) -> None:
     check.healthy_threshold.CopyFrom(wrap_number(1))
     check.unhealthy_threshold.CopyFrom(wrap_number(1))
     proto.common_lb_config.healthy_panic_threshold.SetInParent()
+    proto.common_lb_config.update_merge_window.SetInParent()
+    proto.ignore_health_on_host_removal = True
 
 
 def picked_endpoints() -> cluster_pb2.LoadBalancingPolicy:

@@ -33,7 +33,7 @@ def to_envoy(gateway: ir.GatewayConfiguration) -> tuple[Unsupported, ...]:
     return envoy.EnvoyGenerator(ENVOY).generate(gateway).unsupported
 
 
-def compiled(rules: list[dict[str, Any]]) -> ir.GatewayConfiguration:
+def compiled(rules: list[dict[str, Any]], *, ready: bool = True) -> ir.GatewayConfiguration:
     """Return the configuration of a route. The Services ``s`` and ``t`` have an endpoint."""
     ports = {"ports": [{"name": "p", "port": 80, "protocol": "TCP"}]}
     engine_with_route = engine("HTTPRoute", rules, (("Service", "n", "t"), ports))
@@ -43,7 +43,7 @@ def compiled(rules: list[dict[str, Any]]) -> ir.GatewayConfiguration:
             "metadata": {"name": f"{service}-1", "namespace": "n", "labels": labels},
             "addressType": "IPv4",
             "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}],
-            "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}],
+            "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": ready}}],
         }
         value = gateway_api.decode_gateway_api_object("EndpointSlice", endpoint_slice)
         engine_with_route.commit({("EndpointSlice", "n", f"{service}-1"): value})
@@ -111,4 +111,25 @@ def test_backend_that_leaves_a_route_is_no_failure(
     with capture_logs() as logs:
         for backends in (canary, [BACKEND], canary):
             generator.generate(compiled([{"backendRefs": backends}]))
+    assert logs == []
+
+
+@pytest.mark.parametrize(
+    "generator", [nginx.NginxGenerator(NGINX), envoy.EnvoyGenerator(ENVOY)], ids=["nginx", "envoy"]
+)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"backendRefs": [BACKEND, {"name": "t", "port": 80}]},
+        {"backendRefs": [BACKEND], "sessionPersistence": {"sessionName": "s"}},
+    ],
+    ids=["weights", "session"],
+)
+def test_backends_without_ready_endpoints_are_no_failure(
+    generator: nginx.NginxGenerator | envoy.EnvoyGenerator, rule: dict[str, Any]
+) -> None:
+    """The last ready endpoint of a Service goes, for example, with its namespace."""
+    with capture_logs() as logs:
+        for ready in (True, False, True):
+            generator.generate(compiled([rule], ready=ready))
     assert logs == []

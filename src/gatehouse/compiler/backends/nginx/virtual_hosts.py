@@ -161,8 +161,12 @@ def shared_upstream_files(ask: Ask, gateway: GatewaySource) -> Table[Need, Fragm
 def _shared_upstream_files(ask: Ask, gateway: GatewaySource, key: Need) -> Fragment[File] | None:
     _, name, upstream = key
     clusters = Clusters(ask, gateway)
-    if any(cluster not in clusters for cluster, _ in upstream.shares):
-        # The change that removes a cluster removes this upstream, too.
+    shares = [
+        (cluster, weight)
+        for share, weight in upstream.shares
+        if (cluster := clusters.get(share)) is not None and cluster.endpoints
+    ]
+    if len(shares) < len(upstream.shares):
+        # The change that removes a cluster, or its endpoints, removes this upstream, too.
         return None
-    shares = [(clusters[cluster], weight) for cluster, weight in upstream.shares]
     return Fragment(upstreams.upstream_files(capabilities(ask, gateway), name, shares, upstream.by))

@@ -109,7 +109,7 @@ async def test_terminating_namespace_waits_for_finalizers_and_rejects_creates(
     await client.delete(resources.NAMESPACES, "n")
     current = await client.get(resources.NAMESPACES, "n")
     assert current["status"]["phase"] == "Terminating"
-    with pytest.raises(kube.Forbidden, match="being terminated"):
+    with pytest.raises(kube.NamespaceTerminating, match="being terminated"):
         await client.create(resources.CONFIG_MAPS, {"metadata": {"name": "d", "namespace": "n"}})
     await client.patch(resources.CONFIG_MAPS, "c", {"metadata": {"finalizers": None}}, "n")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from fakes import patience
 from fakes.kube_fake_api import FakeApi, Handler, serving, status
@@ -86,6 +87,23 @@ async def test_recorder_drops_rejected_event_and_writes_next() -> None:
         await recorder.flush()
         await recorder.flush()
         assert [body["reason"] for _, body in sent(api)] == ["One", "Two"]
+
+
+async def terminating(_: web.Request) -> web.StreamResponse:
+    """Reject an object of a namespace that is being deleted."""
+    details = {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}
+    body = {"kind": "Status", "code": 403, "reason": "Forbidden", "details": details}
+    return web.json_response(body, status=403)
+
+
+async def test_event_in_a_namespace_that_is_being_deleted_is_dropped_without_a_warning() -> None:
+    async with serving() as (api, client):
+        api.others.append(terminating)
+        recorder = Recorder(client, "gatehouse", wall=lambda: START)
+        recorder.record(GATEWAY, "Normal", "One", "")
+        with capture_logs() as logs:
+            await recorder.flush()
+        assert "warning" not in {entry["log_level"] for entry in logs}
 
 
 async def test_events_are_written_in_background() -> None:

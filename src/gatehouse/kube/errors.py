@@ -43,6 +43,10 @@ class Forbidden(ApiError):
     """403: the client is not authorized."""
 
 
+class NamespaceTerminating(Forbidden):
+    """403: the namespace is being deleted, so that nothing can be created in it."""
+
+
 class NotFound(ApiError):
     """404: no such object, namespace or resource."""
 
@@ -111,6 +115,9 @@ def _error(status: int, parsed: _Status, retry_after: float | None) -> ApiError:
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else ApiError)
     if status == 409 and parsed.reason == "AlreadyExists":
         kind = AlreadyExists
+    causes = (parsed.details or {}).get("causes") or ()
+    if any(cause.get("reason") == NamespaceTerminating.__name__ for cause in causes):
+        kind = NamespaceTerminating
     return kind(status, parsed.reason, parsed.message, parsed.details, retry_after)
 
 

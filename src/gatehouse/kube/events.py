@@ -16,7 +16,14 @@ import structlog
 
 from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import EVENTS
-from gatehouse.kube.client import AlreadyExists, ApiError, Client, NotFound, Unavailable
+from gatehouse.kube.client import (
+    AlreadyExists,
+    ApiError,
+    Client,
+    NamespaceTerminating,
+    NotFound,
+    Unavailable,
+)
 from gatehouse.kube.event_budget import EventBudget
 
 log = structlog.get_logger("gatehouse.kube.events")
@@ -219,6 +226,8 @@ class Recorder:
             count, first_write = event_count.count, event_count.written == 0
             try:
                 await self._write(event_object(key, event_count, self._component), first_write)
+            except NamespaceTerminating as error:
+                log.debug("event dropped", object=key.name, reason=key.reason, error=str(error))
             except ApiError as error:
                 if isinstance(error, Unavailable) and error.status in RETRYABLE_STATUS:
                     raise

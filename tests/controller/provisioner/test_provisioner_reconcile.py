@@ -16,7 +16,15 @@ from gatehouse.controller.provisioner.reconcile import (
     prune_orphans,
     reconcile_objects,
 )
-from gatehouse.kube.client import Client, Conflict, Forbidden, ListResult, NotFound
+from gatehouse.kube.client import (
+    ApiError,
+    Client,
+    Conflict,
+    Forbidden,
+    ListResult,
+    NamespaceTerminating,
+    NotFound,
+)
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
 
@@ -46,11 +54,12 @@ class Store(Client):
         super().__init__(Configuration("http://nowhere", StaticToken()))
         self.objects: dict[Key, dict[str, Any]] = {}
         self.forbidden = ""
+        self.refusal: ApiError = Forbidden(403, "Forbidden", "not allowed")
         self.selector = ""
 
     def _put(self, resource: Resource, obj: Mapping[str, Any]) -> dict[str, Any]:
         if resource.kind == self.forbidden:
-            raise Forbidden(403, "Forbidden", "not allowed")
+            raise self.refusal
         key = (resource.kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
         uid = f"uid-of-{key[0]}-{key[2]}"
         self.objects[key] = {**obj, "metadata": {"uid": uid, **obj["metadata"]}}
@@ -100,6 +109,17 @@ async def test_reconcile_creates_all_objects_once() -> None:
     assert store.kinds() == ALL
     second = await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
     assert [outcome.action for outcome in second] == ["unchanged"] * 4
+
+
+async def test_nothing_fails_in_a_namespace_that_is_being_deleted() -> None:
+    """Kubernetes deletes objects of the Gateway before the Gateway."""
+    store = Store()
+    await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
+    del store.objects[("ServiceAccount", "ns", "g-c")]
+    store.forbidden = "ServiceAccount"
+    store.refusal = NamespaceTerminating(403, "Forbidden", "it is being terminated")
+    assert not await reconcile_objects(store, gateway("g"), SETTINGS, PLAN)
+    assert store.kinds() == ["ConfigMap", "Deployment", "Service"]
 
 
 async def test_reconcile_repairs_changed_objects() -> None:

@@ -35,7 +35,14 @@ from gatehouse.kube.apply import (
     create_or_update,
     never_replace,
 )
-from gatehouse.kube.client import ApiError, Client, Conflict, Forbidden, NotFound
+from gatehouse.kube.client import (
+    ApiError,
+    Client,
+    Conflict,
+    Forbidden,
+    NamespaceTerminating,
+    NotFound,
+)
 
 log = structlog.get_logger("gatehouse.provisioner")
 
@@ -140,6 +147,9 @@ async def _write_all(
                 last_seen=UNKNOWN if owned is None else owned.get((resource.kind, _name(obj))),
             )
             results.append(result)
+        except NamespaceTerminating:
+            # Kubernetes deletes the Gateway, too.
+            return results, None
         except NotOwnedError as error:
             errors.append(str(error))
         except ApiError as error:

@@ -33,7 +33,7 @@ class AuditLog:
         """
         stage = "ResponseStarted" if begun else "ResponseComplete"
         for event in self._events():
-            prefix, _, user = event["user"]["username"].partition("system:serviceaccount:")
+            prefix, _, user = event["user"].get("username", "").partition("system:serviceaccount:")
             names = (user, user.partition(":")[0])
             if event["stage"] == stage and (not account or (not prefix and account in names)):
                 yield event

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
+BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "gatehouse_kinds" / "bundled"
 
 
 @pytest.mark.parametrize("script", ["nginx_gateway", "gatehouse_dev", "kubegateway"])

@@ -9,7 +9,7 @@ import chart
 import pytest
 import yaml
 
-from gatehouse.apiserver.rbac import defaults
+from gatehouse.apiserver.gatehouse_kinds.roles import CONTROLLER_USER, gatehouse_roles
 from gatehouse.controller import permissions
 from gatehouse.controller.permissions import Permission
 
@@ -30,8 +30,8 @@ def granted(rules: list[dict[str, Any]]) -> set[Permission]:
 def test_embedded_role_grants_exactly_the_required_permissions() -> None:
     [role] = [
         obj
-        for obj in defaults.objects()
-        if (obj["kind"], obj["metadata"]["name"]) == ("ClusterRole", defaults.CONTROLLER_USER)
+        for obj in gatehouse_roles()
+        if (obj["kind"], obj["metadata"]["name"]) == ("ClusterRole", CONTROLLER_USER)
     ]
     assert granted(role["rules"]) == permissions.all_permissions()
 

@@ -10,7 +10,7 @@ import yaml
 from fakes.kinds import resource_of
 from gatehouse.apis import resources
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.controllers.bootstrap import bundled
+from gatehouse.apiserver.gatehouse_kinds.extension import bundled
 from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
 

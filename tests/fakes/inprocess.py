@@ -17,6 +17,7 @@ import msgspec
 
 from fakes.process import ApiServer
 from gatehouse.apiserver import main
+from gatehouse.apiserver.gatehouse_kinds.extension import GATEHOUSE
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State
@@ -46,6 +47,7 @@ class Server:
             tls_key=pair.key,
             client_ca=self.state.pki.ca().cert,
             token_key=self.state.pki.token_key,
+            extension=GATEHOUSE,
         )
         return msgspec.structs.replace(agent_options, **self._options)
 

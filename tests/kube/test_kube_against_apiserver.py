@@ -20,6 +20,7 @@ from gatehouse.apis.resources import (
     SERVICES,
 )
 from gatehouse.apiserver import main
+from gatehouse.apiserver.gatehouse_kinds.extension import GATEHOUSE
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
 from gatehouse.controller.provisioner.reconcile import gateway_of, prune_orphans, reconcile_objects
 from gatehouse.kube import client as kube
@@ -61,6 +62,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
         tls_key=tmp_path / "tls.key",
         client_ca=tmp_path / "ca.crt",
         token_key=tmp_path / "token.key",
+        extension=GATEHOUSE,
     )
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()

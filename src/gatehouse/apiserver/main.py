@@ -35,9 +35,7 @@ from gatehouse.apiserver.controllers.resource_quotas import (
 )
 from gatehouse.apiserver.controllers.service_ips import ServiceIPAllocator
 from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.gatehouse_kinds.gate_annotations import register_gate_check
-from gatehouse.apiserver.gatehouse_kinds.name_conflicts import register_name_checks
-from gatehouse.apiserver.gatehouse_kinds.recorded_status import register_status_check
+from gatehouse.apiserver.extension import NO_EXTENSION, ExtendedServer, Extension
 from gatehouse.apiserver.http import connections, requests
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.connections import ConnectionLimits, TlsListener
@@ -55,7 +53,6 @@ from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs
-from gatehouse.apiserver.rbac import data_planes
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.storage import factory
 from gatehouse.apiserver.storage.entries import StorageFullError, UnavailableError
@@ -93,6 +90,7 @@ class ApiServerOptions(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     connection_limits: ConnectionLimits = ConnectionLimits()
     pod_logs: Find | None = None
+    extension: Extension = NO_EXTENSION
 
 
 class ApiServer:
@@ -105,7 +103,8 @@ class ApiServer:
         authorizer = Authorizer()
         custom_resources.serve_crds(store, registry, admission)
         rbac.register_authorizer(store, authorizer, admission)
-        _register_checks(store, authorizer, admission)
+        for register in options.extension.register_checks:
+            register(ExtendedServer(store, authorizer, admission))
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).validate
         register_type_checks(registry, admission)
@@ -140,12 +139,15 @@ class ApiServer:
                 ),
                 authorizer=authorizer,
                 tokens=tokens,
-                nonresource=NonResourceHandlers(registry, self.keys, metrics, checks),
+                nonresource=NonResourceHandlers(
+                    registry, self.keys, metrics, checks, options.extension.build
+                ),
                 metrics=metrics,
                 evictions=Evictions(store, registry, verbs, deletion),
                 logs=PodLogs(options.pod_logs, stop),
                 audit=self.audit,
                 limits=options.limits,
+                system_users=options.extension.system_users,
             )
         )
 
@@ -179,7 +181,7 @@ class ApiServer:
             log.warning("bootstrap deferred", error=str(error))
 
     async def _prepare(self) -> None:
-        await bootstrap.prepare(self.context)
+        await bootstrap.prepare(self.context, self._options.extension)
         key = self._options.token_key
         first = await asyncio.to_thread(key.read_bytes) if key else None
         await bootstrap.rotate_keys(self.context, self.keys, first)
@@ -216,14 +218,6 @@ class ApiServer:
     async def _is_started(self) -> None:
         if not self._started:
             raise RuntimeError("not complete")
-
-
-def _register_checks(store: ObjectStore, authorizer: Authorizer, admission: Admission) -> None:
-    """Register the checks of kinds of Gatehouse."""
-    data_planes.register_check(authorizer, admission)
-    register_name_checks(store, admission)
-    register_gate_check(admission)
-    register_status_check(authorizer, admission)
 
 
 async def run_api_server(

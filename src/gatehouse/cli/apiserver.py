@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from gatehouse.apiserver import main
+from gatehouse.apiserver.gatehouse_kinds.extension import GATEHOUSE
 from gatehouse.apiserver.http.connections import ConnectionLimits
 from gatehouse.apiserver.http.handler import Limits
 from gatehouse.apiserver.identity.static_tokens import TokenFileError
@@ -186,6 +187,7 @@ def apiserver(
         limits=Limits(max_reads, max_writes),
         connection_limits=ConnectionLimits(per_source, per_user),
         pod_logs=functools.partial(pods.log_file, node_dir) if node_dir else None,
+        extension=GATEHOUSE,
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.controllers.bootstrap import bundled
+from gatehouse.apiserver.gatehouse_kinds.extension import bundled
 from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import check_new_object
 from gatehouse.apiserver.objects.registry import Registry

@@ -7,22 +7,24 @@ from typing import Any
 
 import pytest
 
+from gatehouse.apiserver.gatehouse_kinds.roles import CONTROLLER_USER, NODE_USER, gatehouse_roles
 from gatehouse.apiserver.identity.users import User
+from gatehouse.apiserver.rbac import defaults
 from gatehouse.apiserver.rbac.aggregation import changed_roles
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.coverage import rules_cover
-from gatehouse.apiserver.rbac.defaults import (
-    AUTOUPDATE,
-    CONTROLLER_USER,
-    NODE_USER,
-    objects,
-    reconcile_default,
-)
+from gatehouse.apiserver.rbac.defaults import reconcile_default
+from gatehouse.apiserver.rbac.role_objects import AUTOUPDATE
 from gatehouse.apiserver.rbac.rules import RBAC_GROUP, Attributes
 from gatehouse.apiserver.rbac.validation import validate_rbac, with_defaults
 
 Object = dict[str, Any]
 GATEWAY_API = "gateway.networking.k8s.io"
+
+
+def objects() -> list[Object]:
+    """Return the objects of Kubernetes and of Gatehouse."""
+    return [*defaults.objects(), *gatehouse_roles()]
 
 
 def server() -> Authorizer:

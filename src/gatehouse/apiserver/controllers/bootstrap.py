@@ -2,120 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
-from importlib import resources
-
-import msgspec
 import structlog
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.controllers import rbac
+from gatehouse.apiserver.controllers import definitions, rbac
 from gatehouse.apiserver.controllers.context import ControllerContext
-from gatehouse.apiserver.errors import StatusError
+from gatehouse.apiserver.extension import Extension
 from gatehouse.apiserver.identity import signing_keys as token_keys
 from gatehouse.apiserver.identity.signing_keys import Keys
-from gatehouse.apiserver.objects import crds
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "gatehouse-system")
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _MANAGER = "gatehouse-bootstrap"
-
-BUNDLED = "gatehouse.dev/bundled-digest"
-"""Annotation of a bundled CRD: digest of its spec as bundled.
-
-A newer embedded API server updates bundled CRDs that users have not changed.
-"""
-
-_OWNED: Object = {"f:metadata": {"f:annotations": {f"f:{BUNDLED}": {}}}}
-"""Fields of a bundled CRD that the server owns. Users apply their own definitions without conflict.
-"""
 
 ROTATION_SECONDS = 3600.0
 """Interval in seconds of the check whether a new key is due."""
 
 
-async def prepare(context: ControllerContext) -> None:
-    """Create missing initial objects."""
-    for name in _NAMESPACES:
+async def prepare(context: ControllerContext, extension: Extension) -> None:
+    """Create missing initial objects, also those of the extension."""
+    for name in (*_NAMESPACES, *extension.namespaces):
         await context.create("", "namespaces", {"metadata": {"name": name}}, _MANAGER)
-    await rbac.create_default_roles(context)
-    for definition in bundled():
-        await _define(context, definition)
-        await _disown(context, definition)
-
-
-def bundled() -> list[Object]:
-    """Return the bundled CRDs."""
-    result = []
-    directory = resources.files("gatehouse.apiserver") / "bundled"
-    for path in sorted(directory.iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".json"):
-            definition: Object = msgspec.json.decode(path.read_bytes())
-            annotations = definition["metadata"].setdefault("annotations", {})
-            annotations[BUNDLED] = _digest(definition)
-            result.append(definition)
-    return result
-
-
-def _digest(definition: Object) -> str:
-    """Return a digest of what a CRD serves."""
-    served = {key: definition["spec"][key] for key in ("group", "scope", "versions")}
-    return hashlib.sha256(msgspec.json.encode(served, order="sorted")).hexdigest()[:32]
-
-
-async def _define(context: ControllerContext, definition: Object) -> None:
-    """Create or update a bundled CRD, unless it has been changed."""
-    served = context.kind(crds.GROUP, crds.PLURAL)
-    name = definition["metadata"]["name"]
-    entry = context.store.get(served.key("", name))
-    if entry is None:
-        # A check compiles hundreds of CEL rules, which took a third of the time of the first start.
-        await context.create(crds.GROUP, crds.PLURAL, definition, _MANAGER, checked=True)
-        return
-    annotations = entry.value["metadata"].get("annotations") or {}
-    changed_by_user = annotations.get(BUNDLED) != _digest(entry.value)
-    if changed_by_user or annotations[BUNDLED] == definition["metadata"]["annotations"][BUNDLED]:
-        return
-
-    def change(current: Object) -> Object:
-        metadata = dict(current["metadata"])
-        metadata["annotations"] = {**annotations, **definition["metadata"]["annotations"]}
-        return {**current, "metadata": metadata, "spec": {**definition["spec"]}}
-
-    try:
-        await context.verbs.change(context.call(served, definition, _MANAGER), change)
-    except StatusError as error:
-        log.warning("bundled CRD not updated", name=name, error=str(error))
-
-
-async def _disown(context: ControllerContext, definition: Object) -> None:
-    """Drop the ownership of all fields of a CRD except the digest.
-
-    Else a server-side apply of the same CRD from another source would conflict. Without any owner
-    it would conflict as well, with the manager of former writes.
-    """
-    served = context.kind(crds.GROUP, crds.PLURAL)
-    entry = context.store.get(served.key("", definition["metadata"]["name"]))
-    if entry is None or _disowned(entry.value) == entry.value:
-        return
-    try:
-        await context.verbs.change(context.call(served, definition, _MANAGER), _disowned)
-    except StatusError as error:
-        name = definition["metadata"]["name"]
-        log.warning("ownership of bundled CRD not changed", name=name, error=str(error))
-
-
-def _disowned(current: Object) -> Object:
-    """Return a CRD whose managedFields have only the digest for this server."""
-    metadata = current["metadata"]
-    managed = [
-        {**owner, "fieldsV1": _OWNED}
-        if owner.get("manager") == _MANAGER and not owner.get("subresource")
-        else owner
-        for owner in metadata.get("managedFields") or ()
-    ]
-    return {**current, "metadata": {**metadata, "managedFields": managed}} if managed else current
+    await rbac.create_default_roles(context, extension.roles())
+    if extension.definitions is not None:
+        await definitions.install_definitions(context, extension.definitions)
 
 
 def follow_keys(context: ControllerContext, keys: Keys) -> None:

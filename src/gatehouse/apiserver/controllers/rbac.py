@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
@@ -70,10 +72,10 @@ class Aggregation:
             await context.verbs.change(context.call(served, role, _MANAGER), change)
 
 
-async def create_default_roles(context: ControllerContext) -> None:
-    """Create or update the default roles and bindings."""
+async def create_default_roles(context: ControllerContext, others: Iterable[Object]) -> None:
+    """Create or update the default roles and bindings, and others."""
     plurals = {kind: plural for plural, kind in _KINDS.items()}
-    for desired in defaults.objects():
+    for desired in (*defaults.objects(), *others):
         served = context.kind(RBAC_GROUP, plurals[desired["kind"]])
         metadata = desired["metadata"]
         entry = context.store.get(served.key(metadata.get("namespace", ""), metadata["name"]))

@@ -1,6 +1,6 @@
 """Flow schemas and priority levels: the suggested configuration of kube-apiserver.
 
-The controller and the node of Gatehouse have the levels of the control plane and of nodes.
+An extension names more users with the levels of the control plane and of nodes.
 ServiceAccounts of one namespace are one flow, because its owner may create any number of them.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apiserver.identity.users import ADMINS, AUTHENTICATED, UNAUTHENTICATED, User
-from gatehouse.apiserver.rbac.defaults import CONTROLLER_USER, NODE_USER
 from gatehouse.apiserver.rbac.rules import Attributes
 
 EXEMPT = "exempt"
@@ -29,10 +28,15 @@ _NODES = "system:nodes"
 _ACCOUNTS = "system:serviceaccounts"
 _ACCOUNT = "system:serviceaccount:"
 _SYSTEM_ACCOUNTS = f"{_ACCOUNTS}:kube-system"
-_CONTROL_PLANE = frozenset(
-    {CONTROLLER_USER, "system:kube-controller-manager", "system:kube-scheduler"}
-)
+_CONTROL_PLANE = frozenset({"system:kube-controller-manager", "system:kube-scheduler"})
 _LEASES = ("coordination.k8s.io", "leases")
+
+
+class SystemUsers(msgspec.Struct, frozen=True):
+    """Users of an installation whose requests are as urgent as those of Kubernetes' components."""
+
+    control_plane: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
 
 
 class Flow(msgspec.Struct, frozen=True):
@@ -56,19 +60,19 @@ def is_exempt(user: User) -> bool:
     return ADMINS in user.groups
 
 
-def classify(user: User, requested: Attributes) -> Flow:
-    """Return the flow of a request."""
-    schema, level = _schema(user, requested)
+def classify(user: User, requested: Attributes, others: SystemUsers) -> Flow:
+    """Return the flow of a request. `others`: users beside the components of Kubernetes."""
+    schema, level = _schema(user, requested, others)
     return Flow(schema, level, owner(user))
 
 
-def _schema(user: User, requested: Attributes) -> tuple[str, str]:
+def _schema(user: User, requested: Attributes, others: SystemUsers) -> tuple[str, str]:
     """Return the first schema that matches, and its level."""
     groups, resource = user.groups, (requested.group, requested.resource)
     if ADMINS in groups:
         return "exempt", EXEMPT
-    control = user.name in _CONTROL_PLANE
-    node = user.name == NODE_USER or _NODES in groups
+    control = user.name in _CONTROL_PLANE or user.name in others.control_plane
+    node = user.name in others.nodes or _NODES in groups
     system_account = _SYSTEM_ACCOUNTS in groups
     if resource == _LEASES and (control or system_account):
         return "system-leader-election", "leader-election"

@@ -8,13 +8,13 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.extension import ExtendedServer
 from gatehouse.apiserver.objects.write_request import WriteRequest
 
 
-def register_gate_check(admission: Admission) -> None:
+def register_gate_check(server: ExtendedServer) -> None:
     """Check every write of an UpstreamCluster."""
-    admission.finishing.setdefault("upstreamclusters", []).append(_check)
+    server.check_writes("upstreamclusters", _check)
 
 
 def _check(call: WriteRequest, obj: Object, old: Object | None) -> None:

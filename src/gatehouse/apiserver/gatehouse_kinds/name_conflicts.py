@@ -16,7 +16,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.causes import invalid_cause
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.extension import ExtendedServer
 from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.storage.entries import StoreEvent
 from gatehouse.apiserver.storage.store import ObjectStore
@@ -125,7 +125,7 @@ class ClaimIndex:
                 return
 
 
-def register_name_checks(store: ObjectStore, admission: Admission) -> None:
+def register_name_checks(server: ExtendedServer) -> None:
     """Check every write of the kinds with exclusive names."""
     hosted, upstream = hosted_api_servers._GROUP, upstream_clusters._GROUP
     for group, kind, claims in (
@@ -133,5 +133,5 @@ def register_name_checks(store: ObjectStore, admission: Admission) -> None:
         (hosted, "HostedAPIServer", hosted_server_claims),
     ):
         plural = f"{kind.lower()}s"
-        index = ClaimIndex(f"/{group}/{plural}/", kind, claims, store)
-        admission.finishing.setdefault(plural, []).append(index.check)
+        index = ClaimIndex(f"/{group}/{plural}/", kind, claims, server.store)
+        server.check_writes(plural, index.check)

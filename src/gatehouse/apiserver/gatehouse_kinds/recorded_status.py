@@ -8,27 +8,26 @@ from __future__ import annotations
 from gatehouse.apis import hosted_api_servers, upstream_clusters
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.extension import ExtendedServer
+from gatehouse.apiserver.gatehouse_kinds.data_plane_writes import is_trusted
 from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.data_planes import is_trusted
 
 _PLURALS = ("externalloadbalancers", "hostedapiservers", "upstreamclusters")
 _GROUPS = (hosted_api_servers._GROUP, upstream_clusters._GROUP)
 
 
-def register_status_check(authorizer: Authorizer, admission: Admission) -> None:
+def register_status_check(server: ExtendedServer) -> None:
     """Check every write of a status with a record."""
 
     def check(call: WriteRequest, _: Object, __: Object | None) -> None:
         resource = call.served.resource
         if call.subresource != "status" or resource.group not in _GROUPS:
             return
-        if not is_trusted(authorizer, call.user):
+        if not is_trusted(server.authorizer, call.user):
             raise _forbidden(call)
 
     for plural in _PLURALS:
-        admission.finishing.setdefault(plural, []).append(check)
+        server.check_writes(plural, check)
 
 
 def _forbidden(call: WriteRequest) -> StatusError:

@@ -16,7 +16,7 @@ from gatehouse.apiserver import errors, offload
 from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.fairness import schemas
 from gatehouse.apiserver.fairness.flow_control import RequestFlowControl, too_many_requests
-from gatehouse.apiserver.fairness.schemas import Flow
+from gatehouse.apiserver.fairness.schemas import Flow, SystemUsers
 from gatehouse.apiserver.http import connections, lists, negotiation, requests, responses, scale
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.body_reader import BodyReader
@@ -91,6 +91,7 @@ class ServerContext(msgspec.Struct, frozen=True):
     evictions: Evictions
     audit: Audit | None = None
     limits: Limits = Limits()
+    system_users: SystemUsers = SystemUsers()
 
     def flow_control(self) -> RequestFlowControl:
         """Build the flow control, whose metrics are those of the server."""
@@ -179,7 +180,7 @@ class Handler:
             raise _not_found()
         if not info.verb:
             raise requests.not_allowed(request)
-        flow = schemas.classify(user, attributes(info.verb, target))
+        flow = schemas.classify(user, attributes(info.verb, target), self._context.system_users)
         if record.verb == "watch" or target.subresource == "log":
             return await self._stream(request, target, record, flow)
         return await self._limited(request, target, record.verb, user, flow)
@@ -191,7 +192,8 @@ class Handler:
         if not self._context.authorizer.authorize(user, requested)[0]:
             message = f'forbidden: User "{user.name}" cannot {requested.verb} path "{path}"'
             raise StatusError(403, "Forbidden", message)
-        async with self._flow_control.seat(schemas.classify(user, requested)):
+        flow = schemas.classify(user, requested, self._context.system_users)
+        async with self._flow_control.seat(flow):
             response = self._context.nonresource.find(request, path.rstrip("/") or "/")
             if response is None:
                 raise _not_found()

@@ -7,7 +7,6 @@ from typing import Any
 
 from aiohttp import web
 
-import gatehouse
 from gatehouse.apiserver.http import negotiation, responses
 from gatehouse.apiserver.http.discovery import Discovery
 from gatehouse.apiserver.http.metrics import RequestMetrics
@@ -33,11 +32,17 @@ class NonResourceHandlers:
     """Handlers of paths that name no resource."""
 
     def __init__(
-        self, registry: Registry, keys: Keys, metrics: RequestMetrics, checks: dict[str, _Check]
+        self,
+        registry: Registry,
+        keys: Keys,
+        metrics: RequestMetrics,
+        checks: dict[str, _Check],
+        build: str = "",
     ) -> None:
+        """`build`: build metadata in the version of the server."""
         self._discovery = Discovery(registry)
         self._openapi, self._openapi2 = OpenApi(registry), OpenApi2(registry)
-        self._keys, self._metrics, self._checks = keys, metrics, checks
+        self._keys, self._metrics, self._checks, self._build = keys, metrics, checks, build
 
     @staticmethod
     def is_open(path: str) -> bool:
@@ -47,7 +52,7 @@ class NonResourceHandlers:
     async def health(self, request: web.BaseRequest, path: str) -> web.Response:
         """Answer `/version` or a health check."""
         if path == "/version":
-            return responses.json(_version())
+            return responses.json(_version(self._build))
         base, _, name = path.strip("/").partition("/")
         checks = {"ping": self._checks["ping"]} if base == "livez" else self._checks
         if name:
@@ -127,12 +132,12 @@ class NonResourceHandlers:
         return responses.json(self._discovery.group_list())
 
 
-def _version() -> dict[str, str]:
+def _version(build: str) -> dict[str, str]:
     """Return the server version for `kubectl version`."""
     return {
         "major": "1",
         "minor": MINOR,
-        "gitVersion": f"v1.{MINOR}.0+gatehouse.{gatehouse.__version__}",
+        "gitVersion": f"v1.{MINOR}.0{'+' if build else ''}{build}",
         # Clients require these fields (k8s.io/apimachinery, pkg/version), whatever their values.
         "gitCommit": "",
         "gitTreeState": "",

@@ -51,7 +51,7 @@ def _document(registry: Registry) -> Object:
             paths[_url(served)] = {"patch": _patch(served)}
     return {
         "swagger": "2.0",
-        "info": {"title": "Gatehouse", "version": "v1"},
+        "info": {"title": "Kubernetes", "version": "v1"},
         "paths": paths,
         "definitions": {name: _plain(schema) for name, schema in definitions.items()},
     }

@@ -64,7 +64,7 @@ def _document(served: list[ServedResource]) -> Object:
         )
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Gatehouse", "version": "v1"},
+        "info": {"title": "Kubernetes", "version": "v1"},
         "paths": {url: item for resource in served for url, item in _urls(resource).items()},
         "components": {"schemas": schemas},
     }

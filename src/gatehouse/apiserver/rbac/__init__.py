@@ -6,8 +6,7 @@
 - :mod:`aggregation`: aggregated ClusterRoles;
 - :mod:`validation`: validation of the four kinds;
 - :mod:`escalation`: admission of writes to the four kinds;
-- :mod:`data_planes`: admission of writes to workloads of data planes;
-- :mod:`defaults`: default roles and bindings.
+- :mod:`role_objects`: roles and bindings as objects; :mod:`defaults`: those of a new server.
 
 Pure functions, and one index in memory. Objects are plain dicts as stored, and are never changed
 here. Never here: storage, HTTP, a clock.

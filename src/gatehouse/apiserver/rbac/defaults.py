@@ -1,53 +1,42 @@
 """Default roles and bindings of a new server, and their update at start.
 
-The general ones have the names and meaning of Kubernetes (Default Roles and Role Bindings), limited
-to resources that this server serves. Roles of Gatehouse's own components contain the permissions
-that their code uses.
+They have the names and meaning of Kubernetes (Default Roles and Role Bindings), limited to
+resources that this server serves. An extension adds its own.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-from importlib import resources
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.rbac.authorizer import MASTERS
 from gatehouse.apiserver.rbac.coverage import compact, uncovered_atoms
-from gatehouse.apiserver.rbac.rules import ALL, EVERYTHING, RBAC_GROUP, PolicyRule, values
+from gatehouse.apiserver.rbac.role_objects import (
+    AUTOUPDATE,
+    READ_AND_WRITE_VERBS,
+    READ_VERBS,
+    WRITE_VERBS,
+    aggregated_cluster_role,
+    and_subresource,
+    cluster_role,
+    cluster_role_binding,
+    resource_rule,
+    url_rule,
+)
+from gatehouse.apiserver.rbac.rules import EVERYTHING, RBAC_GROUP, PolicyRule, values
 from gatehouse.apiserver.rbac.validation import with_defaults
-
-CONTROLLER_USER = "system:gatehouse:controller"
-NODE_USER = "system:gatehouse:node"
-
-AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-_AGGREGATE_TO = f"{RBAC_GROUP}/aggregate-to-"
-_LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
-_ANNOTATIONS = {AUTOUPDATE: "true"}
-
-_READ = "get list watch"
-_FOLLOW = "list watch"
-_WRITE = "create delete deletecollection patch update"
-_BOTH = f"{_READ} {_WRITE}"
 
 _APPS = "apps"
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
 _AUTOSCALING = "autoscaling"
-_BATCH = "batch"
 _CERTIFICATES = "certificates.k8s.io"
 _COORDINATION = "coordination.k8s.io"
 _CORE = ""
 _DISCOVERY = "discovery.k8s.io"
 _EVENTS = "events.k8s.io"
-_EXPERIMENTAL = "gateway.networking.x-k8s.io"
-_GATEWAY_API = "gateway.networking.k8s.io"
-_GATEHOUSE = "gatehouse.dev"
-_INFERENCE = "inference.networking.k8s.io"
 _NETWORKING = "networking.k8s.io"
-_NGINX = "gateway.nginx.org"
 _POLICY = "policy"
-_PROXY = "proxy.kubegateway.io"
 
 _HEALTH = "/livez /readyz /healthz /version /version/"
 _DOCUMENTS = "/openapi /openapi/* /api /api/* /apis /apis/*"
@@ -56,104 +45,59 @@ _ISSUER = (
     "/openid/v1/jwks /openid/v1/jwks/"
 )
 
-_ROUTES = "httproutes grpcroutes tlsroutes tcproutes udproutes"
-_OF_GATEWAYS = f"gateways listenersets {_ROUTES} backendtlspolicies"
-_EXPERIMENTS = "xbackends xbackendtrafficpolicies xtelemetrypolicies"
-
-
-def _rule(verbs: str, groups: tuple[str, ...] | str, names: str) -> PolicyRule:
-    return {
-        "verbs": verbs.split(),
-        "apiGroups": [groups] if isinstance(groups, str) else list(groups),
-        "resources": names.split(),
-    }
-
-
-def _get(urls: str) -> PolicyRule:
-    return {"verbs": ["get"], "nonResourceURLs": urls.split()}
-
-
-def _and(names: str, subresource: str) -> str:
-    return " ".join(f"{one} {one}/{subresource}" for one in names.split())
-
-
 _VIEW = (
-    _rule(_READ, _CORE, _and("namespaces pods resourcequotas services", "status")),
-    _rule(_READ, _CORE, "configmaps endpoints events pods/log serviceaccounts"),
-    _rule(_READ, _EVENTS, "events"),
-    _rule(_READ, _DISCOVERY, "endpointslices"),
-    _rule(_READ, _APPS, _and("daemonsets deployments replicasets", "status")),
-    _rule(_READ, _APPS, "deployments/scale replicasets/scale"),
-    _rule(_READ, _AUTOSCALING, _and("horizontalpodautoscalers", "status")),
-    _rule(_READ, _POLICY, _and("poddisruptionbudgets", "status")),
-    _rule(_READ, _NETWORKING, "networkpolicies"),
-    _rule(_READ, _GATEWAY_API, _and(f"gatewayclasses {_OF_GATEWAYS}", "status")),
-    _rule(_READ, _GATEWAY_API, "referencegrants"),
-    _rule(_READ, _EXPERIMENTAL, _and(f"xmeshes {_EXPERIMENTS}", "status")),
-    _rule(_READ, _INFERENCE, _and("inferencepools", "status")),
-    _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
+    resource_rule(
+        READ_VERBS, _CORE, and_subresource("namespaces pods resourcequotas services", "status")
+    ),
+    resource_rule(READ_VERBS, _CORE, "configmaps endpoints events pods/log serviceaccounts"),
+    resource_rule(READ_VERBS, _EVENTS, "events"),
+    resource_rule(READ_VERBS, _DISCOVERY, "endpointslices"),
+    resource_rule(
+        READ_VERBS, _APPS, and_subresource("daemonsets deployments replicasets", "status")
+    ),
+    resource_rule(READ_VERBS, _APPS, "deployments/scale replicasets/scale"),
+    resource_rule(READ_VERBS, _AUTOSCALING, and_subresource("horizontalpodautoscalers", "status")),
+    resource_rule(READ_VERBS, _POLICY, and_subresource("poddisruptionbudgets", "status")),
+    resource_rule(READ_VERBS, _NETWORKING, "networkpolicies"),
 )
 """Excludes Secrets: reading a token there gives the rights of its owner."""
 
 _EDIT = (
-    _rule(_READ, _CORE, "secrets"),
-    _rule(_WRITE, _CORE, "configmaps events pods secrets serviceaccounts services"),
-    _rule("create", _CORE, "pods/eviction serviceaccounts/token"),
-    _rule("impersonate", _CORE, "serviceaccounts"),
-    _rule(_WRITE, _APPS, "daemonsets deployments deployments/scale replicasets replicasets/scale"),
-    _rule(_WRITE, _AUTOSCALING, "horizontalpodautoscalers"),
-    _rule(_WRITE, _POLICY, "poddisruptionbudgets"),
-    _rule(_WRITE, _NETWORKING, "networkpolicies"),
-    _rule(_BOTH, _COORDINATION, "leases"),
-    _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
-    _rule(_WRITE, _EXPERIMENTAL, _EXPERIMENTS),
-    _rule(_WRITE, _INFERENCE, "inferencepools"),
+    resource_rule(READ_VERBS, _CORE, "secrets"),
+    resource_rule(WRITE_VERBS, _CORE, "configmaps events pods secrets serviceaccounts services"),
+    resource_rule("create", _CORE, "pods/eviction serviceaccounts/token"),
+    resource_rule("impersonate", _CORE, "serviceaccounts"),
+    resource_rule(
+        WRITE_VERBS, _APPS, "daemonsets deployments deployments/scale replicasets replicasets/scale"
+    ),
+    resource_rule(WRITE_VERBS, _AUTOSCALING, "horizontalpodautoscalers"),
+    resource_rule(WRITE_VERBS, _POLICY, "poddisruptionbudgets"),
+    resource_rule(WRITE_VERBS, _NETWORKING, "networkpolicies"),
+    resource_rule(READ_AND_WRITE_VERBS, _COORDINATION, "leases"),
 )
 """Excludes Endpoints and EndpointSlices: writing them gives access to Pods of other namespaces."""
 
 _ADMIN = (
-    _rule("create", _AUTHORIZATION, "localsubjectaccessreviews"),
-    _rule(_BOTH, RBAC_GROUP, "roles rolebindings"),
-    # These reach beyond the namespace: raw proxy configuration, and upstreams with credentials.
-    _rule(_WRITE, (_NGINX, _GATEHOUSE), ALL),
-    _rule(_BOTH, _PROXY, ALL),
-)
-
-_CONTROLLER: tuple[PolicyRule, ...] = tuple(
-    json.loads(resources.files(__package__).joinpath("controller_rules.json").read_bytes())
-)
-"""Rules of the controller, which `make chart` derives from the kinds that it reads and writes."""
-
-_NODE = (
-    _rule(_READ, _CORE, "pods services"),
-    _rule(_READ, _APPS, "daemonsets deployments"),
-    _rule(_FOLLOW, _BATCH, "jobs"),
-    _rule(_FOLLOW, _GATEWAY_API, "gatewayclasses gateways"),
-    _rule("get", _CORE, "configmaps secrets"),
-    _rule("create delete", _CORE, "pods"),
-    _rule("create patch", _CORE, "events"),
-    _rule("update", _CORE, "pods/status services/status"),
-    _rule("update", _APPS, "daemonsets/status deployments/status"),
-    _rule("update", _BATCH, "jobs/status"),
-    _rule("create", _CORE, "serviceaccounts/token"),
+    resource_rule("create", _AUTHORIZATION, "localsubjectaccessreviews"),
+    resource_rule(READ_AND_WRITE_VERBS, RBAC_GROUP, "roles rolebindings"),
 )
 
 _ROLES: dict[str, tuple[PolicyRule, ...]] = {
     "cluster-admin": EVERYTHING,
-    "system:discovery": (_get(f"{_HEALTH} {_DOCUMENTS}"),),
-    "system:public-info-viewer": (_get(_HEALTH),),
-    "system:service-account-issuer-discovery": (_get(_ISSUER),),
+    "system:discovery": (url_rule(f"{_HEALTH} {_DOCUMENTS}"),),
+    "system:public-info-viewer": (url_rule(_HEALTH),),
+    "system:service-account-issuer-discovery": (url_rule(_ISSUER),),
     "system:basic-user": (
-        _rule("create", _AUTHORIZATION, "selfsubjectaccessreviews selfsubjectrulesreviews"),
-        _rule("create", _AUTHENTICATION, "selfsubjectreviews"),
+        resource_rule("create", _AUTHORIZATION, "selfsubjectaccessreviews selfsubjectrulesreviews"),
+        resource_rule("create", _AUTHENTICATION, "selfsubjectreviews"),
     ),
     "system:auth-delegator": (
-        _rule("create", _AUTHENTICATION, "tokenreviews"),
-        _rule("create", _AUTHORIZATION, "subjectaccessreviews"),
+        resource_rule("create", _AUTHENTICATION, "tokenreviews"),
+        resource_rule("create", _AUTHORIZATION, "subjectaccessreviews"),
     ),
-    "system:cluster-trust-bundle-discovery": (_rule(_READ, _CERTIFICATES, "clustertrustbundles"),),
-    CONTROLLER_USER: _CONTROLLER,
-    NODE_USER: _NODE,
+    "system:cluster-trust-bundle-discovery": (
+        resource_rule(READ_VERBS, _CERTIFICATES, "clustertrustbundles"),
+    ),
 }
 
 _AGGREGATED: dict[str, tuple[tuple[PolicyRule, ...], str]] = {
@@ -173,31 +117,17 @@ _BINDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "system:service-account-issuer-discovery": (("Group", "system:serviceaccounts"),),
     "system:cluster-trust-bundle-discovery": (("Group", "system:serviceaccounts"),),
-    CONTROLLER_USER: (("User", CONTROLLER_USER),),
-    NODE_USER: (("User", NODE_USER),),
 }
 """Subjects by name of the binding, which is also the name of the ClusterRole."""
 
 
 def objects() -> list[Object]:
     """Return the default objects, roles first. Aggregated roles have no rules yet."""
-    roles = [_object("ClusterRole", name, rules=list(rules)) for name, rules in _ROLES.items()]
+    roles = [cluster_role(name, rules) for name, rules in _ROLES.items()]
     for name, (rules, gatherer) in _AGGREGATED.items():
-        roles.append(_aggregated(name, gatherer))
-        roles.append(
-            _object("ClusterRole", f"system:aggregate-to-{name}", to=name, rules=list(rules))
-        )
-    bindings = [
-        _object(
-            "ClusterRoleBinding",
-            name,
-            roleRef={"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
-            subjects=[
-                {"apiGroup": RBAC_GROUP, "kind": kind, "name": who} for kind, who in subjects
-            ],
-        )
-        for name, subjects in _BINDINGS.items()
-    ]
+        roles.append(aggregated_cluster_role(name, aggregate_to=gatherer))
+        roles.append(cluster_role(f"system:aggregate-to-{name}", rules, aggregate_to=name))
+    bindings = [cluster_role_binding(name, *subjects) for name, subjects in _BINDINGS.items()]
     return copy.deepcopy(roles + bindings)
 
 
@@ -244,19 +174,3 @@ def _add_missing(after: Object, desired: Object, field: str) -> None:
     missing = [copy.deepcopy(one) for one in values(desired, field) if one not in own]
     if missing:
         after[field] = own + missing
-
-
-def _aggregated(name: str, gatherer: str) -> Object:
-    selector = {"matchLabels": {_AGGREGATE_TO + name: "true"}}
-    rule = {"clusterRoleSelectors": [selector]}
-    return _object("ClusterRole", name, to=gatherer, aggregationRule=rule, rules=[])
-
-
-def _object(kind: str, name: str, *, to: str = "", **fields: object) -> Object:
-    labels = {**_LABELS, **({_AGGREGATE_TO + to: "true"} if to else {})}
-    return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": kind,
-        "metadata": {"name": name, "labels": labels, "annotations": {**_ANNOTATIONS}},
-        **fields,
-    }

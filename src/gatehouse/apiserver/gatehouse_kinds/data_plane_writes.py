@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.extension import ExtendedServer
+from gatehouse.apiserver.gatehouse_kinds.roles import CONTROLLER_USER
 from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.rbac.authorizer import MASTERS, Authorizer
 from gatehouse.apiserver.rbac.coverage import rules_cover
-from gatehouse.apiserver.rbac.defaults import CONTROLLER_USER
 from gatehouse.apiserver.rbac.rules import EVERYTHING, RbacUser
 
 _LABEL = ("app.kubernetes.io/managed-by", "gatehouse")
@@ -26,14 +26,14 @@ _HARMLESS = ("status", "scale")
 """Subresources whose writes change neither the Pod template nor the metadata."""
 
 
-def register_check(authorizer: Authorizer, admission: Admission) -> None:
+def register_data_plane_check(server: ExtendedServer) -> None:
     """Check every write to the kinds that the node runs or mounts."""
 
     def check(call: WriteRequest, obj: Object, old: Object | None) -> None:
-        check_data_plane_write(authorizer, call, obj, old)
+        check_data_plane_write(server.authorizer, call, obj, old)
 
     for plural in _PLURALS:
-        admission.finishing.setdefault(plural, []).append(check)
+        server.check_writes(plural, check)
 
 
 def check_data_plane_write(

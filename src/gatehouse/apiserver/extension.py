@@ -1,0 +1,46 @@
+"""Additions of an installation to the API server of Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.resources.abc import Traversable
+
+import msgspec
+
+from gatehouse.apis.objects import Object
+from gatehouse.apiserver.fairness.schemas import SystemUsers
+from gatehouse.apiserver.objects.admission import Admission, PlugIn
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.storage.store import ObjectStore
+
+
+class ExtendedServer(msgspec.Struct, frozen=True):
+    """Components of a server to which an extension adds its checks of writes."""
+
+    store: ObjectStore
+    authorizer: Authorizer
+    admission: Admission
+
+    def check_writes(self, plural: str, check: PlugIn) -> None:
+        """Call `check` with every write of the kinds with a plural name, of any group."""
+        self.admission.finishing.setdefault(plural, []).append(check)
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """Kinds, roles and checks that a server has beside those of Kubernetes."""
+
+    build: str = ""
+    """Build metadata in the version of the server, such as `gatehouse.0.1.0`."""
+    definitions: Traversable | None = None
+    """Directory of CRDs in JSON, which the server installs and updates at start."""
+    namespaces: Sequence[str] = ()
+    """Namespaces that the server creates at start."""
+    roles: Callable[[], Sequence[Object]] = tuple
+    """ClusterRoles and bindings that the server creates at start, as `rbac.role_objects` builds."""
+    register_checks: Sequence[Callable[[ExtendedServer], None]] = ()
+    """Functions that add checks of writes."""
+    system_users: SystemUsers = SystemUsers()
+    """Users whose requests have the priority levels of the control plane and of nodes."""
+
+
+NO_EXTENSION = Extension()

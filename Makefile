@@ -210,22 +210,22 @@ kinds: env-dev  ## Follow another Kubernetes: rewrite the table of its types (ne
 	$(BIN)/python scripts/kinds.py src/gatehouse/apis/builtin_types/kinds.txt
 
 gateway-api: env-dev  ## Follow another Gateway API: rewrite its definitions (needs Go)
-	$(BIN)/python scripts/gateway_api.py src/gatehouse/apiserver/gatehouse_kinds/bundled
+	$(BIN)/python scripts/gateway_api.py src/gatehouse/apiserver_extension/bundled
 
 validation-cases: env-dev  ## Record what Kubernetes says about objects of Gateway API (needs kube-apiserver, etcd)
 	PYTHONPATH=tests $(BIN)/python scripts/validation_cases.py
 
 nginx-gateway: env-dev  ## Rewrite the definitions of gateway.nginx.org
-	$(BIN)/python scripts/nginx_gateway.py src/gatehouse/apiserver/gatehouse_kinds/bundled
+	$(BIN)/python scripts/nginx_gateway.py src/gatehouse/apiserver_extension/bundled
 
 ngf-compatibility: env-dev  ## Rewrite the page of fields; CRDS: file of CRDs, RELEASE: its release
 	$(BIN)/python scripts/ngf_compatibility.py "$(CRDS)" "$(RELEASE)"
 
 gatehouse-dev: env-dev  ## Rewrite the definitions of gatehouse.dev
-	$(BIN)/python scripts/gatehouse_dev.py src/gatehouse/apiserver/gatehouse_kinds/bundled
+	$(BIN)/python scripts/gatehouse_dev.py src/gatehouse/apiserver_extension/bundled
 
 kubegateway: env-dev  ## Rewrite the definitions of proxy.kubegateway.io
-	$(BIN)/python scripts/kubegateway.py src/gatehouse/apiserver/gatehouse_kinds/bundled
+	$(BIN)/python scripts/kubegateway.py src/gatehouse/apiserver_extension/bundled
 
 $(CURDIR)/.cache/helm/helm:
 	GOBIN=$(CURDIR)/.cache/helm go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)

@@ -18,10 +18,8 @@ from gatehouse.controller import permissions
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "gatehouse"
-BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "gatehouse_kinds" / "bundled"
-EMBEDDED_RULES = (
-    ROOT / "src" / "gatehouse" / "apiserver" / "gatehouse_kinds" / "controller_rules.json"
-)
+BUNDLED = ROOT / "src" / "gatehouse" / "apiserver_extension" / "bundled"
+EMBEDDED_RULES = ROOT / "src" / "gatehouse" / "apiserver_extension" / "controller_rules.json"
 OURS = ("gatehouse.dev", "gateway.nginx.org", "proxy.kubegateway.io")
 """API groups whose CRDs only this chart installs."""
 

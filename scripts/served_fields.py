@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from nginx_gateway import SPECS
 
-from gatehouse.apiserver.gatehouse_kinds.extension import bundled
+from gatehouse.apiserver_extension.extension import bundled
 
 Schema = dict[str, Any]
 FieldPath = tuple[str, ...]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fakes.kube_apiserver import KubeApiserver, running_kube_apiserver
 from fakes.validation_cases import FILES, REGISTRY, Object, case_object, read_cases
-from gatehouse.apiserver.gatehouse_kinds.extension import bundled
+from gatehouse.apiserver_extension.extension import bundled
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RESULTS = ("valid", "stored", "causes", "code", "message")

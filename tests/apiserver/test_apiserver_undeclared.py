@@ -17,9 +17,7 @@ from gatehouse.apiserver.objects import crd_validation
 from gatehouse.apiserver.structural.cel_validation import evaluate_rules
 from gatehouse.apiserver.structural.schema_node import node_of
 
-BUNDLED = (
-    Path(__file__).parents[2] / "src" / "gatehouse" / "apiserver" / "gatehouse_kinds" / "bundled"
-)
+BUNDLED = Path(__file__).parents[2] / "src" / "gatehouse" / "apiserver_extension" / "bundled"
 ANY: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 STRING = {"type": "string", "maxLength": 8}
 ITEM = {"type": "object", "properties": {"name": STRING, "const": STRING, "value": ANY}}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "gatehouse_kinds" / "bundled"
+BUNDLED = ROOT / "src" / "gatehouse" / "apiserver_extension" / "bundled"
 
 
 @pytest.mark.parametrize("script", ["nginx_gateway", "gatehouse_dev", "kubegateway"])

@@ -13,7 +13,7 @@ from fakes.kube_apiserver import KubeApiserver
 from fakes.patience import KUBECTL_TIMEOUT
 from fakes.peer_differences import LOOPBACK_ENDPOINTS
 
-BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "gatehouse_kinds" / "bundled"
+BUNDLED = ROOT / "src" / "gatehouse" / "apiserver_extension" / "bundled"
 EXAMPLES = ROOT / "examples"
 
 NOT_MANIFESTS = {"agent-outside.yaml": "the configuration file of an agent"}

@@ -9,7 +9,7 @@ import chart
 import pytest
 import yaml
 
-from gatehouse.apiserver.gatehouse_kinds.roles import CONTROLLER_USER, gatehouse_roles
+from gatehouse.apiserver_extension.roles import CONTROLLER_USER, gatehouse_roles
 from gatehouse.controller import permissions
 from gatehouse.controller.permissions import Permission
 

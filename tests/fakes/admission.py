@@ -10,9 +10,9 @@ import yaml
 from fakes.kinds import resource_of
 from gatehouse.apis import resources
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.gatehouse_kinds.extension import bundled
 from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver_extension.extension import bundled
 
 NOW = "2026-01-01T00:00:00Z"
 

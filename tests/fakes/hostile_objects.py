@@ -20,7 +20,7 @@ import yaml
 
 from fakes import admission
 from fakes.kinds import resource_of
-from gatehouse.apiserver.gatehouse_kinds.extension import bundled
+from gatehouse.apiserver_extension.extension import bundled
 
 Object = dict[str, Any]
 Place = tuple[Any, Any]

@@ -17,7 +17,7 @@ import msgspec
 
 from fakes.process import ApiServer
 from gatehouse.apiserver import main
-from gatehouse.apiserver.gatehouse_kinds.extension import GATEHOUSE
+from gatehouse.apiserver_extension.extension import GATEHOUSE
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State

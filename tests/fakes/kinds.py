@@ -8,7 +8,7 @@ from typing import Any
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.apiserver.gatehouse_kinds.extension import bundled
+from gatehouse.apiserver_extension.extension import bundled
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.gatehouse_kinds.extension import bundled
 from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver_extension.extension import bundled
 
 Object = dict[str, Any]
 

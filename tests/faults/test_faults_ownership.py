@@ -41,7 +41,7 @@ UNCHECKED = """
 import sys
 
 if "apiserver" in sys.orig_argv:
-    from gatehouse.apiserver.gatehouse_kinds import name_conflicts
+    from gatehouse.apiserver_extension import name_conflicts
 
     name_conflicts.register_name_checks = lambda *_: None
 """

@@ -20,7 +20,7 @@ from gatehouse.apis.resources import (
     SERVICES,
 )
 from gatehouse.apiserver import main
-from gatehouse.apiserver.gatehouse_kinds.extension import GATEHOUSE
+from gatehouse.apiserver_extension.extension import GATEHOUSE
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
 from gatehouse.controller.provisioner.reconcile import gateway_of, prune_orphans, reconcile_objects
 from gatehouse.kube import client as kube

@@ -274,7 +274,7 @@ def test_helm_value_has_a_description() -> None:
         assert re.match(r"[A-Z].*\.$", value.comment), value.name
 
 
-CRDS = sorted((SOURCE / "apiserver" / "gatehouse_kinds" / "bundled").iterdir())
+CRDS = sorted((SOURCE / "apiserver_extension" / "bundled").iterdir())
 UNDESCRIBED = (".metadata", ".numerator", ".denominator")
 """Ends of the paths of fields without a description: Kubernetes forbids it, Gateway API has none.
 """

@@ -50,9 +50,9 @@ def test_module_has_no_generic_name(name: str) -> None:
 
 
 PACKAGES = {
-    *("agent", "apis", "apiserver", "cli", "compiler", "console", "controller", "dataplane"),
-    *("incremental", "inspection", "kube", "nodeproxy", "ratelimit", "runtime", "sidecars"),
-    *("standalone", "transports"),
+    *("agent", "apis", "apiserver", "apiserver_extension", "cli", "compiler", "console"),
+    *("controller", "dataplane", "incremental", "inspection", "kube", "nodeproxy", "ratelimit"),
+    *("runtime", "sidecars", "standalone", "transports"),
 }
 """Packages at the top level; docs/concepts/architecture.md has one row for each. `wire` is
 generated."""

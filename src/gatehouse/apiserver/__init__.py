@@ -7,7 +7,7 @@ Packages, in the order in which a request passes them:
 - :mod:`identity`: authentication; :mod:`rbac`: authorization;
 - :mod:`objects`: verbs on plain dicts, admission, deletion, CRDs, served resources;
 - :mod:`structural`: structural schemas: pruning, defaults, validation, CEL rules;
-- :mod:`builtin`: built-in kinds of Kubernetes; :mod:`bundled`: CRDs installed at start;
+- :mod:`builtin`: built-in kinds of Kubernetes; :mod:`extension`: what an installation adds;
 - :mod:`admission_policies`: ValidatingAdmissionPolicies; :mod:`patches`: JSON and strategic
   patches; :mod:`fields`: managed fields and server-side apply;
 - :mod:`storage`: current state and recent history in memory, over SQLite or etcd;

@@ -99,8 +99,7 @@ class ApiServer:
     def __init__(self, store: ObjectStore, options: ApiServerOptions, stop: asyncio.Event) -> None:
         self.store, self._options = store, options
         registry = self.registry = Registry(BUILTIN_KINDS)
-        admission = Admission(registry, store)
-        authorizer = Authorizer()
+        admission, authorizer = Admission(registry, store), Authorizer()
         custom_resources.serve_crds(store, registry, admission)
         rbac.register_authorizer(store, authorizer, admission)
         for register in options.extension.register_checks:
@@ -121,12 +120,8 @@ class ApiServer:
         self._started = False
         self.service = KubernetesService(self.context, options.service_cidr)
         self._work_queues = self._controllers()
-        metrics = RequestMetrics(store)
-        self.audit = (
-            Audit(options.audit_log, metrics.audit_errors, reads=options.audit_reads)
-            if options.audit_log
-            else None
-        )
+        metrics, build = RequestMetrics(store), options.extension.build
+        self.audit = _open_audit(options, metrics)
         checks = {"ping": self._ping, "storage": store.check, "bootstrap": self._is_started}
         self.handler = Handler(
             ServerContext(
@@ -139,9 +134,7 @@ class ApiServer:
                 ),
                 authorizer=authorizer,
                 tokens=tokens,
-                nonresource=NonResourceHandlers(
-                    registry, self.keys, metrics, checks, options.extension.build
-                ),
+                nonresource=NonResourceHandlers(registry, self.keys, metrics, checks, build),
                 metrics=metrics,
                 evictions=Evictions(store, registry, verbs, deletion),
                 logs=PodLogs(options.pod_logs, stop),
@@ -218,6 +211,12 @@ class ApiServer:
     async def _is_started(self) -> None:
         if not self._started:
             raise RuntimeError("not complete")
+
+
+def _open_audit(options: ApiServerOptions, metrics: RequestMetrics) -> Audit | None:
+    if options.audit_log is None:
+        return None
+    return Audit(options.audit_log, metrics.audit_errors, reads=options.audit_reads)
 
 
 async def run_api_server(

@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from gatehouse.apiserver import main
-from gatehouse.apiserver.gatehouse_kinds.extension import GATEHOUSE
 from gatehouse.apiserver.http.connections import ConnectionLimits
 from gatehouse.apiserver.http.handler import Limits
 from gatehouse.apiserver.identity.static_tokens import TokenFileError
@@ -20,6 +19,7 @@ from gatehouse.apiserver.storage import encryption
 from gatehouse.apiserver.storage.backup import TransferError
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import StorageAddressError, UnavailableError
+from gatehouse.apiserver_extension.extension import GATEHOUSE
 from gatehouse.cli import option_values, run
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.output import show

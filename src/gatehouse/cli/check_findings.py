@@ -10,10 +10,10 @@ import msgspec
 
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.gatehouse_kinds.extension import bundled
 from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import check_new_object
 from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver_extension.extension import bundled
 from gatehouse.cli.check_proxies import ProxyTests
 from gatehouse.cli.manifest_files import PlacedObject
 from gatehouse.cli.object_source import ASSUMED_TIME

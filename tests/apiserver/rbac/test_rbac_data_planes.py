@@ -8,12 +8,12 @@ import pytest
 
 from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
 from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.gatehouse_kinds.data_plane_writes import check_data_plane_write
 from gatehouse.apiserver.identity.users import SYSTEM, User
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import EVERYTHING, RBAC_GROUP
+from gatehouse.apiserver_extension.data_plane_writes import check_data_plane_write
 
 Object = dict[str, Any]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.gatehouse_kinds.roles import CONTROLLER_USER, NODE_USER, gatehouse_roles
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.rbac import defaults
 from gatehouse.apiserver.rbac.aggregation import changed_roles
@@ -17,6 +16,7 @@ from gatehouse.apiserver.rbac.defaults import reconcile_default
 from gatehouse.apiserver.rbac.role_objects import AUTOUPDATE
 from gatehouse.apiserver.rbac.rules import RBAC_GROUP, Attributes
 from gatehouse.apiserver.rbac.validation import validate_rbac, with_defaults
+from gatehouse.apiserver_extension.roles import CONTROLLER_USER, NODE_USER, gatehouse_roles
 
 Object = dict[str, Any]
 GATEWAY_API = "gateway.networking.k8s.io"

@@ -51,7 +51,7 @@ async def prepare(session: aiohttp.ClientSession) -> None:
 
 def bundled_gateway_api() -> Iterator[Any]:
     """Yield the bundled CRDs of the kinds in the table."""
-    directory = resources.files("gatehouse.apiserver.gatehouse_kinds") / "bundled"
+    directory = resources.files("gatehouse.apiserver_extension") / "bundled"
     for plural in ("gateways", "httproutes"):
         path = directory / f"{plural}.gateway.networking.k8s.io.json"
         yield json.loads(path.read_text(encoding="utf-8"))

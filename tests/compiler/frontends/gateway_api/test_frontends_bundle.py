@@ -35,7 +35,7 @@ def test_versions_are_compared_by_major_and_minor(version: str, expected: str) -
 
 
 def test_bundled_crds_have_the_supported_version() -> None:
-    directory = resources.files("gatehouse.apiserver.gatehouse_kinds").joinpath("bundled")
+    directory = resources.files("gatehouse.apiserver_extension").joinpath("bundled")
     versions = crd_versions(
         msgspec.json.decode(file.read_bytes())
         for file in directory.iterdir()

@@ -178,7 +178,7 @@ def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
     "definition", ["nginxproxies.gateway.nginx.org", "gatewayparameters.gatehouse.dev"]
 )
 def test_every_crd_field_is_allowed_or_rejected(definition: str) -> None:
-    file = resources.files("gatehouse.apiserver.gatehouse_kinds") / "bundled" / f"{definition}.json"
+    file = resources.files("gatehouse.apiserver_extension") / "bundled" / f"{definition}.json"
     version = json.loads(file.read_text(encoding="utf-8"))["spec"]["versions"][-1]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     refused = []

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from gatehouse.apis import resources
-from gatehouse.apiserver.gatehouse_kinds.extension import bundled
 from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver_extension.extension import bundled
 
 Object = dict[str, Any]
 
@@ -264,5 +264,5 @@ def test_bundled_crds_equal_the_output_of_the_script(tmp_path: Path) -> None:
     subprocess.run([sys.executable, script, str(tmp_path)], check=True)
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert len(written) == 2
-    bundled_files = ROOT / "src" / "gatehouse" / "apiserver" / "gatehouse_kinds" / "bundled"
+    bundled_files = ROOT / "src" / "gatehouse" / "apiserver_extension" / "bundled"
     assert written == {name: (bundled_files / name).read_text() for name in written}

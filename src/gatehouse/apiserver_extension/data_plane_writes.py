@@ -10,11 +10,11 @@ from __future__ import annotations
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.extension import ExtendedServer
-from gatehouse.apiserver.gatehouse_kinds.roles import CONTROLLER_USER
 from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.rbac.authorizer import MASTERS, Authorizer
 from gatehouse.apiserver.rbac.coverage import rules_cover
 from gatehouse.apiserver.rbac.rules import EVERYTHING, RbacUser
+from gatehouse.apiserver_extension.roles import CONTROLLER_USER
 
 _LABEL = ("app.kubernetes.io/managed-by", "gatehouse")
 """Label of data planes. The node runs no workload without it."""

@@ -9,8 +9,8 @@ from gatehouse.apis import hosted_api_servers, upstream_clusters
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.extension import ExtendedServer
-from gatehouse.apiserver.gatehouse_kinds.data_plane_writes import is_trusted
 from gatehouse.apiserver.objects.write_request import WriteRequest
+from gatehouse.apiserver_extension.data_plane_writes import is_trusted
 
 _PLURALS = ("externalloadbalancers", "hostedapiservers", "upstreamclusters")
 _GROUPS = (hosted_api_servers._GROUP, upstream_clusters._GROUP)

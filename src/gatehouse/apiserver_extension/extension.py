@@ -9,11 +9,11 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver.controllers.definitions import read_definitions
 from gatehouse.apiserver.extension import Extension
 from gatehouse.apiserver.fairness.schemas import SystemUsers
-from gatehouse.apiserver.gatehouse_kinds.data_plane_writes import register_data_plane_check
-from gatehouse.apiserver.gatehouse_kinds.gate_annotations import register_gate_check
-from gatehouse.apiserver.gatehouse_kinds.name_conflicts import register_name_checks
-from gatehouse.apiserver.gatehouse_kinds.recorded_status import register_status_check
-from gatehouse.apiserver.gatehouse_kinds.roles import CONTROLLER_USER, NODE_USER, gatehouse_roles
+from gatehouse.apiserver_extension.data_plane_writes import register_data_plane_check
+from gatehouse.apiserver_extension.gate_annotations import register_gate_check
+from gatehouse.apiserver_extension.name_conflicts import register_name_checks
+from gatehouse.apiserver_extension.recorded_status import register_status_check
+from gatehouse.apiserver_extension.roles import CONTROLLER_USER, NODE_USER, gatehouse_roles
 
 _DEFINITIONS = resources.files(__package__) / "bundled"
 

@@ -249,6 +249,7 @@ async def run_api_server(
         await asyncio.gather(controllers, return_exceptions=True)
         await listener.close()
         await runner.cleanup()
+        await listener.abort()
         await store.close()
         if server.audit is not None:
             server.audit.close()

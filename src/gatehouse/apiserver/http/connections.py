@@ -12,6 +12,7 @@ import contextlib
 import functools
 import socket
 import ssl
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -184,6 +185,7 @@ class TlsListener:
         self._waiting: dict[ClientConnection, socket.socket] = {}
         """Connections that have sent nothing, oldest first."""
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -226,6 +228,13 @@ class TlsListener:
         for task in tuple(self._handshakes):
             task.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    async def abort(self) -> None:
+        """End the connections whose clients have not answered the end of TLS."""
+        for transport in tuple(self._transports):
+            transport.abort()
+        # The loop closes their sockets in its next pass.
+        await asyncio.sleep(0)
 
     def _close_sockets(self) -> None:
         for listening in self._sockets:
@@ -310,6 +319,7 @@ class TlsListener:
                 accepted.close()
             return
         connection.close = transport.abort
+        self._transports.add(transport)
 
     def _sweep(self) -> None:
         """Close connections that have been silent for too long."""

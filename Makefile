@@ -69,8 +69,8 @@ check: env-dev  ## All checks that run nothing, two at a time: lint, types, cont
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types contracts
 
 lint: env-dev  ## Formatting, lint and prose
-	$(BIN)/ruff format --check src tests bench scripts hatch_build.py
-	$(BIN)/ruff check src tests bench scripts hatch_build.py
+	$(BIN)/ruff format --check src tests bench scripts examples hatch_build.py
+	$(BIN)/ruff check src tests bench scripts examples hatch_build.py
 	$(BIN)/python scripts/check_prose.py
 	$(BIN)/hadolint images/Dockerfile
 	$(BIN)/shellcheck images/*.sh scripts/*.sh .ci/run
@@ -86,8 +86,8 @@ audit: env-dev  ## Compare the locked packages with known vulnerabilities (skips
 		$(patsubst %,-r %,$(wildcard requirements/*.lock))
 
 format: env-dev  ## Format the code
-	$(BIN)/ruff format src tests bench scripts hatch_build.py
-	$(BIN)/ruff check --fix src tests bench scripts hatch_build.py
+	$(BIN)/ruff format src tests bench scripts examples hatch_build.py
+	$(BIN)/ruff check --fix src tests bench scripts examples hatch_build.py
 
 golden: env-dev  ## Rewrite the golden files; review the diff
 	$(BIN)/pytest -q tests/golden -m "not process" --refresh-golden

@@ -12,7 +12,8 @@ Packages, in the order in which a request passes them:
   patches; :mod:`fields`: managed fields and server-side apply;
 - :mod:`storage`: current state and recent history in memory, over SQLite or etcd;
 - :mod:`controllers`: namespaces, garbage collection, Services, Deployments and others;
-- :mod:`errors`: failures as Status objects.
+- :mod:`errors`: failures as Status objects;
+- :mod:`testing`: a server in the tests of other programs.
 
 A new built-in kind is a line in :mod:`builtin.kinds`. Never here: what an object means to
 Gatehouse, and imports of other parts of Gatehouse.

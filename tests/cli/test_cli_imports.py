@@ -10,10 +10,23 @@ import pytest
 from gatehouse.cli.main import MODULES
 
 _PROXIES = ("envoy", "gatehouse.compiler")
+_API_SERVER = ("gatehouse.apiserver", "cel_expr_python")
 UNUSED = {
-    "agent": (*_PROXIES, "aiohttp", "grpc", "cryptography", "gatehouse.controller"),
+    "agent": (
+        *_PROXIES,
+        *_API_SERVER,
+        "aiohttp",
+        "grpc",
+        "cryptography",
+        "gatehouse.controller",
+    ),
     "apiserver": (*_PROXIES, "grpc", "gatehouse.controller"),
-    "node": (*_PROXIES, "grpc", "cryptography", "jwt"),
+    "controller": (*_API_SERVER, "aiohttp.web_server"),
+    "explain": (*_API_SERVER, "aiohttp.web_server"),
+    "node": (*_PROXIES, *_API_SERVER, "grpc", "cryptography", "jwt"),
+    "node-proxy": (*_PROXIES, *_API_SERVER, "aiohttp", "re2"),
+    "ratelimit": (*_API_SERVER, "aiohttp", "re2"),
+    "status": (*_API_SERVER, "aiohttp.web_server"),
     "up": (*_PROXIES, "google.protobuf", "grpc", "jwt"),
 }
 """Packages that the process of a command must not import, by command."""

@@ -20,7 +20,7 @@ from gatehouse.apiserver.storage.backup import TransferError
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import StorageAddressError, UnavailableError
 from gatehouse.apiserver_extension.extension import GATEHOUSE
-from gatehouse.cli import option_values, run
+from gatehouse.cli import run, storage_option
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH
@@ -37,7 +37,7 @@ EXPECTED = (EncryptionError, TokenFileError, TransferError, UnavailableError, St
 @click.option(
     "--storage",
     default=None,
-    callback=option_values.storage,
+    callback=storage_option.storage,
     help="Storage: directory of a SQLite database, or "
     "etcd://host:port[,host:port]/prefix?ca=FILE&cert=FILE&key=FILE.",
 )
@@ -199,7 +199,7 @@ def apiserver(
 _STORAGE = click.option(
     "--storage",
     required=True,
-    callback=option_values.storage,
+    callback=storage_option.storage,
     help="Directory (SQLite) or etcd:// URL.",
 )
 
@@ -237,14 +237,14 @@ def restore(storage: str, source: Path) -> None:
     "--from",
     "source",
     required=True,
-    callback=option_values.storage,
+    callback=storage_option.storage,
     help="Source storage, whose server must be stopped.",
 )
 @click.option(
     "--to",
     "target",
     required=True,
-    callback=option_values.storage,
+    callback=storage_option.storage,
     help="Target storage, which must be empty.",
 )
 def migrate(source: str, target: str) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis.objects import Object
-from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.http.yaml_bodies import decode_yaml_documents
 from gatehouse.cli.errors import CLIError
 
 STDIN = Path("-")
@@ -58,6 +56,10 @@ def read_manifest_files(paths: Iterable[Path]) -> Iterator[PlacedObject]:
 
 
 def _read_text(file: str, text: str) -> Iterator[PlacedObject]:
+    # Commands that read the objects of a cluster import no API server.
+    from gatehouse.apiserver.errors import StatusError
+    from gatehouse.apiserver.http.yaml_bodies import decode_yaml_documents
+
     try:
         for number, document in enumerate(decode_yaml_documents(text), 1):
             for value in _objects(document.value, f"{file}#{number}"):

@@ -7,16 +7,6 @@ from typing import Any
 
 import click
 
-from gatehouse.apiserver.storage import address
-
-
-def storage(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """Validate the address of a storage. Raises BadParameter. Empty and None are defaults."""
-    try:
-        return address.check_storage(value) if value else value
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
 
 def parse_with(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Return a callback that parses an option's value and reports ValueError as a usage error."""

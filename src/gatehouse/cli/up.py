@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gatehouse.cli import local_options, logs, option_values, run
+from gatehouse.cli import local_options, logs, run, storage_option
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH
 from gatehouse.cli.shared_options import forwarded_arguments, shared_options
@@ -70,7 +70,7 @@ from gatehouse.standalone.supervisor import StartError
 @click.option(
     "--storage",
     default="",
-    callback=option_values.storage,
+    callback=storage_option.storage,
     help="Directory (SQLite) or etcd:// URL. Default: SQLite in the state directory.",
 )
 @click.option(

@@ -20,6 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = {
     "agent-nginx": ("cli.agent", "cli.agent_config", "agent.nginx", "sidecars"),
     "agent-envoy": ("cli.agent", "cli.agent_config", "agent.envoy", "sidecars"),
+    "apiserver": ("apiserver",),
     "controller": ("cli.controller", "cli.ratelimit", "cli.certs", "cli.status", "cli.explain"),
     "node-proxy": ("cli.node_proxy", "nodeproxy"),
     "node-proxy-envoy": ("cli.node_proxy", "nodeproxy"),
@@ -29,6 +30,8 @@ PACKAGES = {
 OTHERS = {
     "agent-nginx": ("gatehouse.agent.envoy", "gatehouse.cli.envoy_config"),
     "agent-envoy": ("gatehouse.agent.nginx",),
+    # Who uses the fixture has pytest.
+    "apiserver": ("gatehouse.apiserver.testing.pytest_plugin",),
 }
 """Packages, by extra, that a command of the extra imports for another option only."""
 TRANSITIVE = {"yarl": "aiohttp", "multidict": "aiohttp"}

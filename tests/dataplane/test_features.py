@@ -7,12 +7,14 @@ from gatehouse.dataplane import features
 from gatehouse.dataplane.xds import resources
 from gatehouse.sidecars.authenticator import config as authenticator
 from gatehouse.sidecars.base import control
+from gatehouse.sidecars.picker import config as picker
 from gatehouse.sidecars.reviewer import config as reviewer
 from gatehouse.sidecars.tls_connector import config as tls_connector
 
 WIRE = {
     "CONNECTORS": "connectors",
     "AUTHENTICATORS": "authenticators",
+    "PICKERS": "pickers",
     "ENDPOINTS": "endpoints",
     "API_ACTION": "api-action",
     "RELAY": "gatehouse.relay",
@@ -48,6 +50,8 @@ def test_sidecars_keep_files_and_sockets() -> None:
     assert authenticator.AUTHENTICATORS_FILE == "gatehouse/authenticators.json"
     assert reviewer.REVIEWER_FILE == "gatehouse/reviewer.json"
     assert reviewer.REVIEWER_SOCKET == "reviewer.sock"
+    assert picker.POOLS_FILE == "gatehouse/pools.json"
+    assert picker.POOL_SOCKETS == "pools"
     assert control.CONTROL_SOCKET == "control.sock"
     assert (tls_connector.CONNECTOR_SOCKETS, authenticator.AUTHENTICATOR_SOCKETS) == (
         "connectors",
@@ -59,5 +63,6 @@ def test_sidecars_keep_their_names() -> None:
     assert [kind.name for kind in (*sidecars.NGINX_SIDECARS, sidecars.REVIEWER_SIDECAR)] == [
         "connector",
         "authenticator",
+        "picker",
         "reviewer",
     ]

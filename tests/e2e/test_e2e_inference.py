@@ -1,4 +1,4 @@
-"""InferencePools of an installation with a real Envoy: requests, endpoint pickers and Pods."""
+"""InferencePools of an installation of each class: requests, endpoint pickers and Pods."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def endpoint(pod: str) -> str:
     return f"{PODS[pod]}:{MODEL_PORT}"
 
 
-@pytest.fixture(scope="module")
-def gateway_class() -> str:
-    return "gatehouse-envoy"
+@pytest.fixture(scope="module", params=["gatehouse-envoy", "gatehouse-nginx"])
+def gateway_class(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
@@ -171,10 +171,14 @@ def pair(tmp_path: Path) -> tuple[bytes, bytes]:
 
 
 async def test_picker_chooses_the_pod_of_each_request(
-    client: kube.Client, backends: None, models: None, pair: tuple[bytes, bytes]
+    client: kube.Client,
+    gateway_class: str,
+    backends: None,
+    models: None,
+    pair: tuple[bytes, bytes],
 ) -> None:
     picker = Picker(endpoint("a"))
-    await apply(client, hello("gatehouse-envoy"))
+    await apply(client, hello(gateway_class))
     for name in ("a", "b"):
         await run_pod(client, name, PODS[name], "one")
     await run_pod(client, "other", OTHER, "other")
@@ -232,9 +236,13 @@ async def test_picker_chooses_the_pod_of_each_request(
 
 
 async def test_pools_share_requests_by_weight_and_fail_as_they_say(
-    client: kube.Client, backends: None, models: None, pair: tuple[bytes, bytes]
+    client: kube.Client,
+    gateway_class: str,
+    backends: None,
+    models: None,
+    pair: tuple[bytes, bytes],
 ) -> None:
-    await apply(client, hello("gatehouse-envoy"))
+    await apply(client, hello(gateway_class))
     for name, app in (("a", "one"), ("b", "two"), ("c", "three")):
         await run_pod(client, name, PODS[name], app)
     await run_pod(client, "starting", OTHER, "three", ready=False)
@@ -307,12 +315,13 @@ class Model(grpc.GenericRpcHandler):
             yield request
 
 
+@pytest.mark.parametrize("gateway_class", ["gatehouse-envoy"], scope="module", indirect=True)
 async def test_calls_of_grpc_reach_the_picked_pod(
-    client: kube.Client, backends: None, pair: tuple[bytes, bytes]
+    client: kube.Client, gateway_class: str, backends: None, pair: tuple[bytes, bytes]
 ) -> None:
     picker, port = Picker(f"{PODS['b']}:{MODEL_PORT}"), MODEL_PORT
     # A GRPCRoute and an HTTPRoute of a Gateway cannot have a hostname in common.
-    own = {**hello("gatehouse-envoy")[0], "metadata": {"name": "calls", "namespace": "default"}}
+    own = {**hello(gateway_class)[0], "metadata": {"name": "calls", "namespace": "default"}}
     await apply(client, [own])
     for name in ("a", "b"):
         await run_pod(client, name, PODS[name], "grpc")
@@ -388,10 +397,10 @@ async def conversation(where: str, *contents: str) -> tuple[str, str, int]:
 
 
 async def test_example_streams_answers_of_one_server_for_each_conversation(
-    client: kube.Client,
+    client: kube.Client, gateway_class: str
 ) -> None:
     servers = {"127.0.0.11": f"{HOST_NET}.236", "127.0.0.12": f"{HOST_NET}.237"}
-    text = (EXAMPLE / "pool.yaml").read_text()
+    text = (EXAMPLE / "pool.yaml").read_text().replace("gatehouse-envoy", gateway_class)
     for written, host in {**servers, "127.0.0.1\n": f"{PICKER_HOST}\n"}.items():
         text = text.replace(written, host)
     manifests = list(yaml.safe_load_all(text))
@@ -430,9 +439,9 @@ async def test_example_streams_answers_of_one_server_for_each_conversation(
 
 
 async def test_service_of_a_pool_exists_while_a_route_refers_to_it(
-    client: kube.Client, backends: None, models: None
+    client: kube.Client, gateway_class: str, backends: None, models: None
 ) -> None:
-    await apply(client, hello("gatehouse-envoy"))
+    await apply(client, hello(gateway_class))
     await run_pod(client, "a", PODS["a"], "alone")
     await apply(client, [pool("alone", "alone", None)])
     await apply(client, [route("alone", "/alone", ("alone", 1))])

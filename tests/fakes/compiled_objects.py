@@ -20,6 +20,7 @@ CAPABLE_NGINX = nginx.NginxCapabilities.parse(
     named_endpoints=True,
     connectors=True,
     authenticators=True,
+    pickers=True,
 )
 """An NGINX beside a Gatehouse agent with every sidecar."""
 

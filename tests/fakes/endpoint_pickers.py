@@ -33,6 +33,8 @@ class Exchange(msgspec.Struct):
     """Body of the response."""
     responses: int = 0
     """Number of messages with a part of it."""
+    peer: str = ""
+    """Connection of the call."""
 
 
 class Picker(service.ExternalProcessorServicer):
@@ -49,7 +51,7 @@ class Picker(service.ExternalProcessorServicer):
         request_iterator: AsyncIterator[protocol.ProcessingRequest],
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[protocol.ProcessingResponse]:
-        exchange = Exchange()
+        exchange = Exchange(peer=context.peer())
         self.exchanges.append(exchange)
         async for message in request_iterator:
             for answer in self._answers(exchange, message):

@@ -184,6 +184,7 @@ def _nginx_of(case: str) -> nginx.NginxCapabilities:
         api_actions=plus,
         connectors=True,
         authenticators=True,
+        pickers=True,
         access_log=True,
         failure_causes=True,
         traces="telemetry" in case,

@@ -26,6 +26,7 @@ from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.sidecars.authenticator import config as authenticator
 from gatehouse.sidecars.base import control
+from gatehouse.sidecars.picker import config as picker
 from gatehouse.sidecars.reviewer import config as reviewer
 from gatehouse.sidecars.tls_connector import config as tls_connector
 
@@ -68,8 +69,9 @@ AUTHENTICATOR_SIDECAR = SidecarSpec(
 REVIEWER_SIDECAR = SidecarSpec(
     "reviewer", "reviewer", reviewer.REVIEWER_SOCKETS, reviewer.REVIEWER_FILE
 )
+PICKER_SIDECAR = SidecarSpec("picker", "picker", picker.POOL_SOCKETS, picker.POOLS_FILE)
 
-NGINX_SIDECARS = (CONNECTOR_SIDECAR, AUTHENTICATOR_SIDECAR)
+NGINX_SIDECARS = (CONNECTOR_SIDECAR, AUTHENTICATOR_SIDECAR, PICKER_SIDECAR)
 ENVOY_SIDECARS = (AUTHENTICATOR_SIDECAR, REVIEWER_SIDECAR)
 
 

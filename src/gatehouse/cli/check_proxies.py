@@ -78,6 +78,7 @@ class NginxTest:
             named_endpoints=True,
             connectors=True,
             authenticators=True,
+            pickers=True,
             access_log=True,
             failure_causes=True,
         )

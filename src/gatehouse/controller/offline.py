@@ -13,7 +13,7 @@ from gatehouse.controller import outputs
 from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
 
 _NEWEST_NGINX = nginx.NginxCapabilities.parse(
-    "1.31.3", (), named_endpoints=True, connectors=True, authenticators=True
+    "1.31.3", (), named_endpoints=True, connectors=True, authenticators=True, pickers=True
 )
 _CAPABILITIES: Mapping[str, Any] = {
     gateway_api.NGINX: _NEWEST_NGINX,

@@ -71,6 +71,7 @@ def _nginx_capabilities(
             named_endpoints=features.ENDPOINTS in instance.features,
             connectors=features.CONNECTORS in instance.features,
             authenticators=features.AUTHENTICATORS in instance.features,
+            pickers=features.PICKERS in instance.features,
             access_log=features.LOG_FORWARDING in instance.features,
             traces=features.TRACE_MODULE in instance.features,
             failure_causes=features.FAILURE_CAUSES in instance.features,

@@ -13,6 +13,9 @@ _DIRECTORY = "gatehouse/endpoints"
 """Directory of endpoint files. A file is named like the upstream in DNS or in the NGINX Plus
 API."""
 
+POOL_DIRECTORY = "gatehouse/pools"
+"""Directory of the endpoints that the picker client reads: of pools, and of endpoint pickers."""
+
 STREAM_DIRECTORY = "gatehouse/stream-upstreams"
 """Directory of the configuration of ``stream {}`` upstreams."""
 
@@ -50,6 +53,16 @@ def upstream_of(path: str) -> str:
 def endpoints_path(name: str) -> str:
     """Return the path of an upstream's endpoint file."""
     return f"{_DIRECTORY}/{name}.json"
+
+
+def pool_endpoints_path(name: str) -> str:
+    """Return the path of the endpoints of a cluster for the picker client."""
+    return f"{POOL_DIRECTORY}/{name}.json"
+
+
+def is_pool_file(path: str) -> bool:
+    """Return whether a file has endpoints for the picker client."""
+    return path.startswith(f"{POOL_DIRECTORY}/")
 
 
 def stream_endpoints_file(name: str) -> str:

@@ -12,6 +12,9 @@ CONNECTORS = "connectors"
 AUTHENTICATORS = "authenticators"
 """Feature of an NGINX agent: it runs the authenticator."""
 
+PICKERS = "pickers"
+"""Feature of an NGINX agent: it runs the picker client."""
+
 ENDPOINTS = "endpoints"
 """Feature of an NGINX agent: it updates endpoints without a reload."""
 

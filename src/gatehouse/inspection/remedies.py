@@ -68,8 +68,6 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             "Gateway.",
             ("Accepted", "NotAllowedByListeners"): "Allow the namespace and kind in allowedRoutes "
             "of the listener.",
-            ("Accepted", "NotSupportedByParent"): "Use a class of Envoy for the Gateway, or refer "
-            "to a Service.",
             ("Accepted", "ProtocolConflict"): "Give one of the two listeners another port.",
             ("Accepted", "TargetNotFound"): "Create the target, or correct targetRefs.",
             ("Accepted", "TooManyRoutes"): "Delete routes of the namespace, or let an "

@@ -15,6 +15,7 @@ from gatehouse.sidecars.base.service import SidecarService
 
 SIDECAR_SERVICES = {
     "authenticator": ("authenticator.server", "AuthServer"),
+    "picker": ("picker.server", "PoolServer"),
     "reviewer": ("reviewer.server", "ReviewServer"),
     "tls_connector": ("tls_connector.listeners", "Listeners"),
 }

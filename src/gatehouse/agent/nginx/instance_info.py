@@ -79,7 +79,7 @@ class InstanceInfo:
         self.nginx_id = derived_id(f"{binary.path}_{conf}_{prefix}")
         self._options = options
         # This agent runs sidecars, and updates endpoints in NGINX apart from the configuration.
-        own = [features.CONNECTORS, features.AUTHENTICATORS, features.TRIALS]
+        own = [features.CONNECTORS, features.AUTHENTICATORS, features.PICKERS, features.TRIALS]
         own += [features.LOG_FORWARDING, features.FAILURE_CAUSES]
         own += [features.TRACE_MODULE] if binary.trace_module is not None else []
         own += [features.ENDPOINTS] if endpoints else []

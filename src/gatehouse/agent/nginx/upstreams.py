@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.revision_store import RevisionStore
-from gatehouse.dataplane.endpoints import Endpoints, parse_endpoints, upstream_of
+from gatehouse.dataplane.endpoints import Endpoints, is_pool_file, parse_endpoints, upstream_of
 
 KEYVALS = ("gatehouse/keyvals/", "gatehouse/stream-keyvals/")
 """Directories in a file set of the contents of key-value zones, for HTTP and for streams."""
@@ -103,6 +103,11 @@ def _reload_relevant(manifest: Manifest) -> dict[str, object]:
     return {entry.path: None if is_dynamic(entry.path) else entry for entry in manifest.entries}
 
 
+def pool_files(manifest: Manifest) -> dict[str, str]:
+    """Return the digests of the files that a sidecar reads, and NGINX does not."""
+    return {entry.path: entry.digest for entry in manifest.entries if is_pool_file(entry.path)}
+
+
 def is_dynamic(path: str) -> bool:
-    """Return whether NGINX gets the content of a file without a reload."""
-    return bool(upstream_of(path)) or path.startswith(KEYVALS)
+    """Return whether the content of a file changes without a reload of NGINX."""
+    return bool(upstream_of(path)) or is_pool_file(path) or path.startswith(KEYVALS)

@@ -367,8 +367,8 @@ class Cluster(msgspec.Struct, frozen=True):
     """
     origin: Origin = NO_ORIGIN
     """The Service or InferencePool."""
-    is_picked: bool = False
-    """True if an endpoint picker chooses among the endpoints."""
+    picker: EndpointPicker | None = None
+    """Chooses among the endpoints; None: the proxy does."""
     is_picker: bool = False
     """True for the endpoints of an endpoint picker. One that accepts no connection is not asked."""
 

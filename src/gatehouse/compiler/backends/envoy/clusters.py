@@ -67,7 +67,7 @@ def build_cluster(
     proto = base(name or source.name)
     if source.resolution is not None:
         external_names.set_name_resolution(proto, source.resolution, source.endpoints)
-    if source.is_picked:
+    if source.picker is not None:
         proto.load_balancing_policy.CopyFrom(endpoint_pickers.picked_endpoints())
     else:
         proto.lb_policy = load_balancing.endpoint_policy(source.settings)

@@ -12,7 +12,7 @@ Reading order:
   locations share.
 - :mod:`actions`: the answers: forward, redirect, respond; :mod:`proxy_pass` with
   :mod:`backend_protocol`, :mod:`rewriting`, :mod:`retries`, :mod:`mirrors`; :mod:`grpc_status`.
-- :mod:`upstreams`, :mod:`weighted_upstreams`, :mod:`tls_connectors`: clusters.
+- :mod:`upstreams`, :mod:`weighted_upstreams`, :mod:`tls_connectors`, :mod:`picked_pools`: clusters.
 - :mod:`http_conf`, :mod:`outer_contexts`, :mod:`data_plane_settings`, :mod:`usage_reporting`,
   :mod:`snippets`: contexts around the servers.
 - :mod:`l4_listeners`: queries for L4 listeners; :mod:`stream`: one of them.

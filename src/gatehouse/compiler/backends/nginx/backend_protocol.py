@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import external_names, names, quoting, tls_connectors
+from gatehouse.compiler.backends.nginx import (
+    external_names,
+    names,
+    picked_pools,
+    quoting,
+    tls_connectors,
+)
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
 from gatehouse.compiler.ir import http as ir
@@ -26,6 +32,7 @@ def http_version(context: NginxRouteContext, cluster: ir.Cluster) -> list[Direct
     """Return the directive for the HTTP version to a backend. Raises InvalidValueError."""
     tls_connectors.check_connector(context.capabilities, [cluster])
     external_names.check_external_names(context.capabilities, [cluster])
+    picked_pools.check_pool(context.capabilities, cluster)
     if cluster.protocol != "h2c":
         return []
     if not context.capabilities.http2_upstreams:

@@ -36,6 +36,8 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
     """True if the agent loads the module ngx_otel_module."""
     failure_causes: bool = False
     """True if the agent replaces marks in logs by causes from the error log."""
+    pickers: bool = False
+    """True if the agent runs a picker client."""
 
     @classmethod
     def parse(
@@ -50,6 +52,7 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
         access_log: bool = False,
         traces: bool = False,
         failure_causes: bool = False,
+        pickers: bool = False,
     ) -> NginxCapabilities:
         """Parse a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
@@ -70,6 +73,7 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
             access_log,
             traces,
             failure_causes,
+            pickers,
         )
 
     @classmethod
@@ -88,8 +92,19 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
         logs = all(capabilities.access_log for capabilities in known)
         traces = all(capabilities.traces for capabilities in known)
         causes = all(capabilities.failure_causes for capabilities in known)
+        pickers = all(capabilities.pickers for capabilities in known)
         return cls(
-            version, modules, named, connectors, authenticators, plus, actions, logs, traces, causes
+            version,
+            modules,
+            named,
+            connectors,
+            authenticators,
+            plus,
+            actions,
+            logs,
+            traces,
+            causes,
+            pickers,
         )
 
     def exported(self, export: TraceExport | None) -> TraceExport | None:

@@ -27,6 +27,7 @@ from gatehouse.compiler.backends.nginx import (
     l4_listeners,
     names,
     outer_contexts,
+    picked_pools,
     request_counts,
     route_context,
     server_tls,
@@ -126,6 +127,7 @@ def common_files(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[File]]
             "authenticator": ask(_authenticator, gateway),
             "base": ask(_base, gateway),
             "connectors": ask(_connectors, gateway),
+            "pools": ask(_pools, gateway),
             "outer": ask(_outer_contexts, gateway),
             "stream": ask(_stream, gateway),
         }
@@ -216,6 +218,22 @@ def _connectors(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     by_name = Clusters(ask, gateway)
     connected = [by_name[name] for name in ask(_connected_clusters, gateway)]
     return Fragment(tuple(tls_connectors.connector_files(connected)))
+
+
+def _pools(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
+    """Return the configuration of the picker client."""
+    by_name = Clusters(ask, gateway)
+    pools = [by_name[name] for name in ask(_picked_clusters, gateway).get(True, ())]
+    return Fragment(tuple(picked_pools.pool_files(capabilities(ask, gateway), pools, by_name)))
+
+
+def _picked_clusters(ask: Ask, gateway: GatewaySource) -> Table[bool, tuple[str, ...]]:
+    """Return the names of the clusters whose endpoints a picker chooses."""
+    return ask.group_by(ask(all_clusters, gateway), _is_picked)
+
+
+def _is_picked(_: str, cluster: http.Cluster) -> list[bool]:
+    return [True] if cluster.picker is not None else []
 
 
 def _connected_clusters(ask: Ask, gateway: GatewaySource) -> tuple[str, ...]:

@@ -12,7 +12,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import external_names, names, quoting, tls_connectors
+from gatehouse.compiler.backends.nginx import (
+    external_names,
+    names,
+    picked_pools,
+    quoting,
+    tls_connectors,
+)
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import (
     Directive,
@@ -26,6 +32,7 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import object_text
 from gatehouse.compiler.ir.settings import Balancing, UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane.endpoints import pool_endpoints_path
 from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.dataplane.upstream_label import UpstreamLabel
@@ -73,11 +80,18 @@ def upstream_files(
     """
     if not external_names.are_supported(capabilities, shares):
         return ()
+    if shares[0][0].is_picker:
+        # NGINX itself sends no requests to pickers.
+        label = _label(capabilities, shares[0][0], pool_endpoints_path(name))
+        return (File.make(names.upstream_file(name), label),) if label else ()
     text = upstream(capabilities, name, shares, by=by)
     endpoints = endpoints_files(capabilities, name, shares)
     label = ""
     if len(shares) == 1:
-        label = _label(capabilities, shares[0][0], *(file.path for file in endpoints))
+        paths = [file.path for file in endpoints]
+        if shares[0][0].picker is not None:
+            paths = [pool_endpoints_path(shares[0][0].name)]
+        label = _label(capabilities, shares[0][0], *paths)
     return (File.make(names.upstream_file(name), label + text), *endpoints)
 
 
@@ -130,9 +144,11 @@ def uses_api(capabilities: NginxCapabilities, shares: Shares) -> bool:
 
 
 def _is_static(shares: Shares) -> bool:
-    """Return whether the configuration has the endpoints: sockets and external names."""
+    """Return whether NGINX has fixed addresses in place of endpoints: sockets, external names."""
     return any(
-        cluster.resolution is not None or tls_connectors.needs_connector(cluster)
+        cluster.resolution is not None
+        or cluster.picker is not None
+        or tls_connectors.needs_connector(cluster)
         for cluster, _ in shares
     )
 
@@ -262,6 +278,8 @@ def _servers(capabilities: NginxCapabilities, name: str, shares: Shares) -> list
         return [server, simple_directive("include", quoting.word(f"seeds/{label}/*.conf"))]
     if uses_api(capabilities, shares):
         return [simple_directive("state", quoting.word(f"{capabilities.state_files}/{name}.conf"))]
+    if shares[0][0].picker is not None:
+        return [_server(picked_pools.pool_address(shares[0][0]))]
     return [
         _server(
             _address(cluster, endpoint),

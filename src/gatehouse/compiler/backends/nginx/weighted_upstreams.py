@@ -31,8 +31,9 @@ def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple
         # Connections and TLS sessions of an upstream are shared: two TLS policies must not be.
         if cluster is None or not cluster.endpoints or cluster.tls is not None:
             return []
-        # The endpoints of Services would be static beside an external name.
-        if cluster.resolution is not None:
+        # The endpoints of Services would be static beside an external name. Another process chooses
+        # those of a pool.
+        if cluster.resolution is not None or cluster.picker is not None:
             return []
         first = known[0] or cluster
         if (cluster.protocol, cluster.settings) != (first.protocol, first.settings):

@@ -232,8 +232,6 @@ class Reason(ReasonBase):
     """
     POOL_ROUTE_NOT_ACCEPTED = ("Accepted", False, "HTTPRouteNotAccepted")
     """No route that refers to the InferencePool is accepted by the Gateway."""
-    POOL_NOT_SUPPORTED = ("Accepted", False, "NotSupportedByParent")
-    """The proxy of the Gateway's class does not serve InferencePools."""
     INVALID_PICKER = ("ResolvedRefs", False, "InvalidExtensionRef")
     """`endpointPickerRef` of an InferencePool names no Service or port, or one that cannot be used.
     Requests are answered 500; with the failure mode `FailOpen` the proxy chooses the Pod.

@@ -181,7 +181,7 @@ def service_cluster(ask: Ask, gateway: Key, key: ClusterKey) -> ir.Cluster:
         upstream.settings,
         ask(name_resolution, gateway) if external else None,
         origin,
-        key.kind == INFERENCE_POOL and endpoint_picker(ask, key) is not None,
+        endpoint_picker(ask, key) if key.kind == INFERENCE_POOL else None,
         key.is_picker,
     )
     return _by_service_address(ask, key, result) if upstream.service_address else result

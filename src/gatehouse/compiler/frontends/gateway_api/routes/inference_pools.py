@@ -12,7 +12,6 @@ import msgspec
 
 from gatehouse.apis import core, inference, routes
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
-from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.cluster_key import (
     INFERENCE_POOL,
     SERVICE,
@@ -21,7 +20,6 @@ from gatehouse.compiler.frontends.gateway_api.cluster_key import (
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import (
-    ENVOY,
     GatewayObject,
     unavailable_kind_key,
 )
@@ -33,8 +31,6 @@ from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.incremental.query import Ask, Key
-
-NOT_SERVED = "data planes of this class do not serve InferencePools: the class must be one of Envoy"
 
 _H2C = "kubernetes.io/h2c"
 
@@ -64,10 +60,8 @@ def resolve_pool(
 
     The port of the reference has no meaning.
     """
-    gateway, route = at
+    route = at[1]
     target, name = reference.namespace or route[1], reference.name
-    if ask(class_controller, gateway) != ENVOY:
-        return Finding(Reason.INVALID_KIND, f"{where}: {NOT_SERVED}")
     if not ask(permitted, pool_reference(route, (target, name))):
         message = f"{where}: InferencePool {target}/{name} not allowed by any ReferenceGrant"
         return Finding(Reason.REF_NOT_PERMITTED, message)

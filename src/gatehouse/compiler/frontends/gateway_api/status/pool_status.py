@@ -6,10 +6,9 @@ from gatehouse.apis import inference, routes
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
-from gatehouse.compiler.frontends.gateway_api.inputs import ENVOY, routes_by_service
+from gatehouse.compiler.frontends.gateway_api.inputs import routes_by_service
 from gatehouse.compiler.frontends.gateway_api.reference_grants import permitted
 from gatehouse.compiler.frontends.gateway_api.routes.inference_pools import (
-    NOT_SERVED,
     is_pool_reference,
     picker_of,
     pool_reference,
@@ -41,9 +40,7 @@ def pool_status(ask: Ask, key: Key) -> PoolStatus | None:
     entries = []
     for gateway, accepted in parents:
         findings = []
-        if ask(class_controller, gateway) != ENVOY:
-            findings.append(Finding(Reason.POOL_NOT_SUPPORTED, NOT_SERVED))
-        elif not accepted:
+        if not accepted:
             message = "the Gateway accepts no route that refers to the InferencePool"
             findings.append(Finding(Reason.POOL_ROUTE_NOT_ACCEPTED, message))
         if picker.problem:
@@ -85,8 +82,4 @@ def desired_pool_service(ask: Ask, key: Key) -> PodSelection | None:
     selection: PodSelection | None = ask(selecting_service, key)
     if selection is None:
         return None
-    is_served = any(
-        accepted and ask(class_controller, gateway) == ENVOY
-        for gateway, accepted in ask(_parents, key).items()
-    )
-    return selection if is_served else None
+    return selection if any(ask(_parents, key).values()) else None

@@ -24,7 +24,7 @@ from gatehouse.compiler.backends.envoy.route_context import (
     EnvoyRouteContext,
 )
 from gatehouse.compiler.backends.envoy.routes import envoy_routes
-from gatehouse.compiler.backends.route_features import Phase
+from gatehouse.compiler.backends.route_features import Phase, RouteFeatures
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import ExternalAuth
 from gatehouse.compiler.ir.unsupported import Unsupported
@@ -56,8 +56,9 @@ def reject_everything(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
     rejecting = EnvoyFeature(
         "rejection", phase, lambda _context, _route: EnvoyPiece(filters=[rejecting_filter()])
     )
-    listed = sorted((*features.ENVOY_ROUTE_FEATURES, rejecting), key=lambda feature: feature.phase)
-    monkeypatch.setattr(features, "ENVOY_ROUTE_FEATURES", tuple(listed))
+    known = features.ENVOY_ROUTE_FEATURES.records
+    listed = sorted((*known, rejecting), key=lambda feature: feature.phase)
+    monkeypatch.setattr(features, "ENVOY_ROUTE_FEATURES", RouteFeatures(listed))
 
 
 def envoy_routes_of(route: ir.Route) -> tuple[list[components.Route], list[Unsupported]]:
@@ -87,9 +88,9 @@ async def statuses(served: envoy_serving.Served) -> dict[str, set[int]]:
 
 
 def test_features_are_in_the_order_of_their_phases() -> None:
-    phases = [feature.phase for feature in features.ENVOY_ROUTE_FEATURES]
+    phases = [feature.phase for feature in features.ENVOY_ROUTE_FEATURES.records]
     assert phases == sorted(phases)
-    listed = [feature.name for feature in features.ENVOY_ROUTE_FEATURES]
+    listed = [feature.name for feature in features.ENVOY_ROUTE_FEATURES.records]
     assert len(set(listed)) == len(listed)
 
 

@@ -21,7 +21,7 @@ from gatehouse.compiler.backends.nginx import features
 from gatehouse.compiler.backends.nginx.directives import block, simple_directive
 from gatehouse.compiler.backends.nginx.features import NGINX_ROUTE_FEATURES
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
-from gatehouse.compiler.backends.route_features import Phase, RouteFeature
+from gatehouse.compiler.backends.route_features import Phase, RouteFeature, RouteFeatures
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, ExternalAuth
@@ -71,9 +71,9 @@ def each(status: int) -> dict[str, int]:
 
 
 def test_features_of_nginx_are_in_the_order_of_their_phases() -> None:
-    phases = [feature.phase for feature in NGINX_ROUTE_FEATURES]
+    phases = [feature.phase for feature in NGINX_ROUTE_FEATURES.records]
     assert phases == sorted(phases)
-    names = [feature.name for feature in NGINX_ROUTE_FEATURES]
+    names = [feature.name for feature in NGINX_ROUTE_FEATURES.records]
     assert len(set(names)) == len(names) > 10
 
 
@@ -113,8 +113,8 @@ async def test_feature_that_rejects_everything_rejects_every_kind_of_answer(
     feature: RouteFeature[NginxRouteContext, Piece] = RouteFeature(
         "rejection", phase, lambda _context, _route: piece
     )
-    known = [*NGINX_ROUTE_FEATURES, feature]
-    monkeypatch.setattr(features, "NGINX_ROUTE_FEATURES", sorted(known, key=lambda f: f.phase))
+    listed = sorted((*NGINX_ROUTE_FEATURES.records, feature), key=lambda feature: feature.phase)
+    monkeypatch.setattr(features, "NGINX_ROUTE_FEATURES", RouteFeatures(listed))
     authentication = None if name == "alone" else Basic("realm", "users")
 
     def change(route: ir.Route) -> ir.Route:

@@ -63,23 +63,23 @@ class RouteFeature(msgspec.Struct, Generic[Context, Piece], frozen=True):
     """Returns the settings without which the route is served."""
 
 
-def pieces_of(
-    features: Iterable[RouteFeature[Context, Piece]], context: Context, route: ir.Route
-) -> list[Piece]:
-    """Return the pieces of a route, in the order of its features."""
-    pieces = [
-        feature.piece(context, route) for feature in features if feature.piece is not no_piece
-    ]
-    return [piece for piece in pieces if piece is not None]
+class RouteFeatures(Generic[Context, Piece]):
+    """All features of routes in one back end."""
 
+    def __init__(self, records: Iterable[RouteFeature[Context, Piece]]) -> None:
+        self.records = tuple(records)
+        """In the order in which they see a request."""
+        self._pieces = tuple(
+            (one.phase, one.piece) for one in self.records if one.piece != no_piece
+        )
+        unsupported = (one.unsupported for one in self.records)
+        self._unsupported = tuple(one for one in unsupported if one != no_findings)
 
-def findings_of(
-    features: Iterable[RouteFeature[Context, Piece]], context: Context, route: ir.Route
-) -> list[UnsupportedSetting]:
-    """Return the settings of a route that the proxy does not support."""
-    return [
-        finding
-        for feature in features
-        if feature.unsupported is not no_findings
-        for finding in feature.unsupported(context, route)
-    ]
+    def pieces(self, context: Context, route: ir.Route) -> list[tuple[Phase, Piece]]:
+        """Return the pieces of a route with their phases, in the order of its features."""
+        pieces = [(phase, piece(context, route)) for phase, piece in self._pieces]
+        return [(phase, piece) for phase, piece in pieces if piece is not None]
+
+    def findings(self, context: Context, route: ir.Route) -> list[UnsupportedSetting]:
+        """Return the settings of a route that the proxy does not support."""
+        return [one for unsupported in self._unsupported for one in unsupported(context, route)]

@@ -6,8 +6,6 @@ redirects and fixed responses, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gatehouse.compiler.backends.envoy import (
     authentication,
     body_sizes,
@@ -24,54 +22,59 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.route_context import EnvoyFeature
 from gatehouse.compiler.backends.literal_values import literal_values
-from gatehouse.compiler.backends.route_features import Phase
+from gatehouse.compiler.backends.route_features import Phase, RouteFeatures
 from gatehouse.compiler.backends.sessions import unsupported_session
 
-ENVOY_ROUTE_FEATURES: Sequence[EnvoyFeature] = (
-    EnvoyFeature("access log", Phase.OBSERVATION, request_log.route_log),
-    EnvoyFeature("spans", Phase.OBSERVATION, traces.route_traces, traces.unsupported_traces),
-    EnvoyFeature("CORS", Phase.PREFLIGHT, cors.cors_cases),
-    # A route must not be served without snippets, which may contain any check.
-    EnvoyFeature(
-        "settings of NGINX",
-        Phase.LIMITS,
-        proxy_settings.reject_snippets,
-        proxy_settings.unsupported_nginx_settings,
-    ),
-    # Envoy knows the length of most bodies before any filter runs.
-    EnvoyFeature(
-        "body limit", Phase.LIMITS, body_sizes.limit_body, body_sizes.unsupported_body_limit
-    ),
-    EnvoyFeature(
-        "rate limits", Phase.LIMITS, rate_limits.rate_limit_filters, rate_limits.unsupported_limits
-    ),
-    EnvoyFeature("authorization server", Phase.AUTHORIZATION, external_auth.check),
-    # The server may set the headers that authentication reads.
-    EnvoyFeature(
-        "headers of the authorization server", Phase.AUTHENTICATION, external_auth.after_check
-    ),
-    EnvoyFeature(
-        "authentication",
-        Phase.AUTHENTICATION,
-        authentication.authentication_filters,
-        authentication.unsupported_users,
-    ),
-    # Claims are known after the token is verified.
-    EnvoyFeature("headers with claims", Phase.REQUEST, claim_headers.route_claims),
-    EnvoyFeature("retries", Phase.REQUEST, retries.repeated_requests),
-    EnvoyFeature(
-        "session",
-        Phase.REQUEST,
-        session_persistence.session_filter,
-        lambda _, route: unsupported_session(route.action),
-    ),
-    EnvoyFeature(
-        "literal values",
-        Phase.RESPONSE,
-        unsupported=lambda _, route: literal_values(route, always_sent="date"),
-    ),
-    EnvoyFeature(
-        "clusters", Phase.BACKEND, unsupported=load_balancing.unsupported_upstream_settings
-    ),
+ENVOY_ROUTE_FEATURES = RouteFeatures(
+    (
+        EnvoyFeature("access log", Phase.OBSERVATION, request_log.route_log),
+        EnvoyFeature("spans", Phase.OBSERVATION, traces.route_traces, traces.unsupported_traces),
+        EnvoyFeature("CORS", Phase.PREFLIGHT, cors.cors_cases),
+        # A route must not be served without snippets, which may contain any check.
+        EnvoyFeature(
+            "settings of NGINX",
+            Phase.LIMITS,
+            proxy_settings.reject_snippets,
+            proxy_settings.unsupported_nginx_settings,
+        ),
+        # Envoy knows the length of most bodies before any filter runs.
+        EnvoyFeature(
+            "body limit", Phase.LIMITS, body_sizes.limit_body, body_sizes.unsupported_body_limit
+        ),
+        EnvoyFeature(
+            "rate limits",
+            Phase.LIMITS,
+            rate_limits.rate_limit_filters,
+            rate_limits.unsupported_limits,
+        ),
+        EnvoyFeature("authorization server", Phase.AUTHORIZATION, external_auth.check),
+        # The server may set the headers that authentication reads.
+        EnvoyFeature(
+            "headers of the authorization server", Phase.AUTHENTICATION, external_auth.after_check
+        ),
+        EnvoyFeature(
+            "authentication",
+            Phase.AUTHENTICATION,
+            authentication.authentication_filters,
+            authentication.unsupported_users,
+        ),
+        # Claims are known after the token is verified.
+        EnvoyFeature("headers with claims", Phase.REQUEST, claim_headers.route_claims),
+        EnvoyFeature("retries", Phase.REQUEST, retries.repeated_requests),
+        EnvoyFeature(
+            "session",
+            Phase.REQUEST,
+            session_persistence.session_filter,
+            lambda _, route: unsupported_session(route.action),
+        ),
+        EnvoyFeature(
+            "literal values",
+            Phase.RESPONSE,
+            unsupported=lambda _, route: literal_values(route, always_sent="date"),
+        ),
+        EnvoyFeature(
+            "clusters", Phase.BACKEND, unsupported=load_balancing.unsupported_upstream_settings
+        ),
+    )
 )
 """All features of routes. If the piece of one raises an exception, the route answers 500."""

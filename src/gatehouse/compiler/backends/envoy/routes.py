@@ -15,7 +15,7 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext, RequestCase
 from gatehouse.compiler.backends.failures import served_without, unserved
-from gatehouse.compiler.backends.route_features import Phase, findings_of, no_piece
+from gatehouse.compiler.backends.route_features import Phase
 from gatehouse.compiler.backends.sessions import served_route
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -40,7 +40,7 @@ def envoy_routes(
     try:
         unsupported += [
             served_without(route.origin, setting)
-            for setting in findings_of(features.ENVOY_ROUTE_FEATURES, context, route)
+            for setting in features.ENVOY_ROUTE_FEATURES.findings(context, route)
         ]
         return _composed(context, route, match)
     except Exception as error:
@@ -91,11 +91,7 @@ def _composed(
     context: EnvoyRouteContext, route: ir.Route, match: components.RouteMatch
 ) -> list[components.Route]:
     """Compose the features of a route around its action, whatever this is."""
-    pieces = [
-        (feature.phase, piece)
-        for feature in features.ENVOY_ROUTE_FEATURES
-        if feature.piece is not no_piece and (piece := feature.piece(context, route)) is not None
-    ]
+    pieces = features.ENVOY_ROUTE_FEATURES.pieces(context, route)
     observed, checked = components.Route(name=route.name), components.Route()
     for phase, piece in pieces:
         (observed if phase is Phase.OBSERVATION else checked).MergeFrom(piece.fields)

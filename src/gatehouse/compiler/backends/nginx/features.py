@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -25,47 +25,51 @@ from gatehouse.compiler.backends.nginx import (
 )
 from gatehouse.compiler.backends.nginx.directives import DirectiveNode, block, simple_directive
 from gatehouse.compiler.backends.nginx.route_context import Answer, NginxRouteContext, Piece
-from gatehouse.compiler.backends.route_features import Phase, RouteFeature, pieces_of
+from gatehouse.compiler.backends.route_features import Phase, RouteFeature, RouteFeatures
 from gatehouse.compiler.backends.sessions import unsupported_session
 from gatehouse.compiler.ir import http as ir
 
-NGINX_ROUTE_FEATURES: Sequence[RouteFeature[NginxRouteContext, Piece]] = (
-    RouteFeature("access log", Phase.OBSERVATION, access_log.log_piece),
-    RouteFeature("spans", Phase.OBSERVATION, traces.spans_piece, traces.unsupported_tracing),
-    RouteFeature("CORS", Phase.PREFLIGHT, cors.cors_piece),
-    # NGINX itself rejects by the Content-Length before it counts a request.
-    RouteFeature("body limit", Phase.LIMITS, traffic_settings.body_limit_piece),
-    RouteFeature("rate limits", Phase.LIMITS, rate_limits.rate_limits_piece),
-    RouteFeature(
-        "client settings",
-        Phase.LIMITS,
-        traffic_settings.client_piece,
-        traffic_settings.unsupported_client,
-    ),
-    RouteFeature("authorization server", Phase.AUTHORIZATION, external_auth.authorization_piece),
-    # Claims override the headers of an authorization server, which knows less of the user.
-    RouteFeature("authentication", Phase.AUTHENTICATION, authentication.authentication_piece),
-    RouteFeature(
-        "session",
-        Phase.REQUEST,
-        session_persistence.session_piece,
-        lambda _, route: unsupported_session(route.action),
-    ),
-    RouteFeature(
-        "literal values", Phase.REQUEST, unsupported=lambda _, route: literal_values(route)
-    ),
-    RouteFeature(
-        "response headers",
-        Phase.RESPONSE,
-        headers.response_headers_piece,
-        headers.unsupported_response_headers,
-    ),
-    # A status of gRPC replaces what all checks answer.
-    RouteFeature("gRPC calls", Phase.RESPONSE, grpc_status.calls_piece),
-    RouteFeature("retries", Phase.BACKEND, unsupported=retries.unsupported_retry),
-    RouteFeature("clusters", Phase.BACKEND, unsupported=upstreams.unsupported_clusters),
-    # Last, so that users can add to everything before.
-    RouteFeature("snippets", Phase.BACKEND, snippets.snippets_piece),
+NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, Piece] = RouteFeatures(
+    (
+        RouteFeature("access log", Phase.OBSERVATION, access_log.log_piece),
+        RouteFeature("spans", Phase.OBSERVATION, traces.spans_piece, traces.unsupported_tracing),
+        RouteFeature("CORS", Phase.PREFLIGHT, cors.cors_piece),
+        # NGINX itself rejects by the Content-Length before it counts a request.
+        RouteFeature("body limit", Phase.LIMITS, traffic_settings.body_limit_piece),
+        RouteFeature("rate limits", Phase.LIMITS, rate_limits.rate_limits_piece),
+        RouteFeature(
+            "client settings",
+            Phase.LIMITS,
+            traffic_settings.client_piece,
+            traffic_settings.unsupported_client,
+        ),
+        RouteFeature(
+            "authorization server", Phase.AUTHORIZATION, external_auth.authorization_piece
+        ),
+        # Claims override the headers of an authorization server, which knows less of the user.
+        RouteFeature("authentication", Phase.AUTHENTICATION, authentication.authentication_piece),
+        RouteFeature(
+            "session",
+            Phase.REQUEST,
+            session_persistence.session_piece,
+            lambda _, route: unsupported_session(route.action),
+        ),
+        RouteFeature(
+            "literal values", Phase.REQUEST, unsupported=lambda _, route: literal_values(route)
+        ),
+        RouteFeature(
+            "response headers",
+            Phase.RESPONSE,
+            headers.response_headers_piece,
+            headers.unsupported_response_headers,
+        ),
+        # A status of gRPC replaces what all checks answer.
+        RouteFeature("gRPC calls", Phase.RESPONSE, grpc_status.calls_piece),
+        RouteFeature("retries", Phase.BACKEND, unsupported=retries.unsupported_retry),
+        RouteFeature("clusters", Phase.BACKEND, unsupported=upstreams.unsupported_clusters),
+        # Last, so that users can add to everything before.
+        RouteFeature("snippets", Phase.BACKEND, snippets.snippets_piece),
+    )
 )
 """All features of routes. Directives of one slot are in this order."""
 
@@ -83,7 +87,7 @@ def compose(
     the one of such an answer: a location that looks for a file first does not skip them. If a 401
     of a backend leads to a retry, the location of the login is another one, too.
     """
-    features = Piece.joined(pieces_of(NGINX_ROUTE_FEATURES, context, route))
+    features = Piece.joined([piece for _, piece in NGINX_ROUTE_FEATURES.pieces(context, route)])
     action = answer(context, route, features)
     own, attempts = action.piece, action.attempts
     first: tuple[DirectiveNode, ...] = (*features.preflight, *features.login)

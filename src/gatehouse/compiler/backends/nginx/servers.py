@@ -42,7 +42,6 @@ from gatehouse.compiler.backends.nginx.server_certificates import (
     ServerNames,
     certificate_directives,
 )
-from gatehouse.compiler.backends.route_features import findings_of
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -194,7 +193,7 @@ def _targets(
         try:
             unsupported += [
                 served_without(route.origin, unsupported_setting)
-                for unsupported_setting in findings_of(NGINX_ROUTE_FEATURES, context, route)
+                for unsupported_setting in NGINX_ROUTE_FEATURES.findings(context, route)
             ]
             required = match_conditions(route.match)
             _check(route.match.path)

@@ -9,14 +9,14 @@ from fakes.compiled_objects import CAPABLE_NGINX
 from gatehouse.compiler.backends.nginx import authentication
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.quoting import MAX_TOKEN_BYTES
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authorization, Claim, Jwt, Requirement
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-def piece(authorization: Authorization) -> Piece:
+def piece(authorization: Authorization) -> RoutePiece:
     context = NginxRouteContext("scope", {}, CAPABLE_NGINX)
     required = Jwt("realm", "keys", authorization=authorization)
     route = ir.Route("route", ir.Match(), ir.Respond(500), authentication=required)
@@ -25,7 +25,7 @@ def piece(authorization: Authorization) -> Piece:
     return composed
 
 
-def permits(required_claims: Piece, claims: dict[str, str]) -> bool:
+def permits(required_claims: RoutePiece, claims: dict[str, str]) -> bool:
     """Return whether NGINX permits a token with these claims."""
     values: dict[str, str] = {}
 

@@ -14,7 +14,7 @@ from gatehouse.compiler.backends.nginx.if_chains import first_match_ifs
 from gatehouse.compiler.backends.nginx.locations import LocationTarget, locations
 from gatehouse.compiler.backends.nginx.map_chains import MAX_CHAIN_DEPTH, first_match_chain
 from gatehouse.compiler.backends.nginx.match_conditions import MatchCondition, match_conditions
-from gatehouse.compiler.backends.nginx.route_context import Piece, ServedRoute
+from gatehouse.compiler.backends.nginx.route_context import RoutePiece, ServedRoute
 from gatehouse.compiler.ir import http as ir
 
 WORDS = (
@@ -268,7 +268,7 @@ def test_maps_that_many_locations_share_stay() -> None:
 
 
 def _served(destination: str) -> ServedRoute:
-    return ServedRoute(destination, Piece())
+    return ServedRoute(destination, RoutePiece())
 
 
 def _directives(location: Directive) -> list[Directive]:

@@ -20,7 +20,7 @@ from fakes.loopback import loopback_network
 from gatehouse.compiler.backends.nginx import features
 from gatehouse.compiler.backends.nginx.directives import block, simple_directive
 from gatehouse.compiler.backends.nginx.features import NGINX_ROUTE_FEATURES
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.route_features import Phase, RouteFeature, RouteFeatures
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -94,11 +94,11 @@ _DENIAL = block(
 )
 
 REJECTIONS = {
-    "return": (Phase.LIMITS, Piece(rejections=(simple_directive("return", "451"),)), 451),
-    "access": (Phase.AUTHENTICATION, Piece(checks=(simple_directive("deny", "all"),)), 403),
-    "login": (Phase.AUTHENTICATION, Piece(login=_CHECK, subrequests=(_DENIAL,)), 403),
-    "server": (Phase.AUTHORIZATION, Piece(authorization=_CHECK, subrequests=(_DENIAL,)), 403),
-    "snippet": (Phase.BACKEND, Piece(snippets=(simple_directive("deny", "all"),)), 403),
+    "return": (Phase.LIMITS, RoutePiece(rejections=(simple_directive("return", "451"),)), 451),
+    "access": (Phase.AUTHENTICATION, RoutePiece(checks=(simple_directive("deny", "all"),)), 403),
+    "login": (Phase.AUTHENTICATION, RoutePiece(login=_CHECK, subrequests=(_DENIAL,)), 403),
+    "server": (Phase.AUTHORIZATION, RoutePiece(authorization=_CHECK, subrequests=(_DENIAL,)), 403),
+    "snippet": (Phase.BACKEND, RoutePiece(snippets=(simple_directive("deny", "all"),)), 403),
 }
 """Pieces that reject all requests, by the way in which they do: phase, piece and status."""
 
@@ -110,7 +110,7 @@ async def test_feature_that_rejects_everything_rejects_every_kind_of_answer(
     way: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phase, piece, status = REJECTIONS[way]
-    feature: RouteFeature[NginxRouteContext, Piece] = RouteFeature(
+    feature: RouteFeature[NginxRouteContext, RoutePiece] = RouteFeature(
         "rejection", phase, lambda _context, _route: piece
     )
     listed = sorted((*NGINX_ROUTE_FEATURES.records, feature), key=lambda feature: feature.phase)

@@ -19,7 +19,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import AccessLog, LocalReason, Style, objects_text, rule_text
 from gatehouse.compiler.ir.settings import DataPlaneSettings
@@ -108,13 +108,13 @@ response headers and the bytes from endpoints, and the reasons. The first that m
 _MAX_COUNTED_ATTEMPTS = 8
 
 
-def log_piece(context: NginxRouteContext, route: ir.Route) -> Piece:
+def log_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece:
     """Return the directives of a location that name the route and its backends."""
     named = _set(ROUTE_VARIABLE, rule_text(route.name))
     if not context.answering:
-        return Piece(named=(named,))
+        return RoutePiece(named=(named,))
     backends = objects_text(cluster.origin for cluster in context.answering)
-    return Piece(named=(named, _set(BACKEND_VARIABLE, backends)))
+    return RoutePiece(named=(named, _set(BACKEND_VARIABLE, backends)))
 
 
 def reason_variable(reason: LocalReason) -> Directive:

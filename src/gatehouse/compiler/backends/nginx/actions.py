@@ -19,7 +19,7 @@ from gatehouse.compiler.backends.nginx.features import compose
 from gatehouse.compiler.backends.nginx.route_context import (
     Answer,
     NginxRouteContext,
-    Piece,
+    RoutePiece,
     ServedRoute,
 )
 from gatehouse.compiler.ir import http as ir
@@ -57,10 +57,10 @@ def failed_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute
     UNAVAILABLE."""
     name = names.route(context.scope, route.name)
     named = access_log.log_piece(context, route).named
-    failed = _own_answer(route, Piece(), _FIRST_SERVER_ERROR, LocalReason.INVALID_ROUTE)
+    failed = _own_answer(route, RoutePiece(), _FIRST_SERVER_ERROR, LocalReason.INVALID_ROUTE)
     content = (*named, *failed.piece.content)
     location = block("location", (name,), content)
-    return ServedRoute(name, Piece(content=content, locations=(location,)), is_direct=True)
+    return ServedRoute(name, RoutePiece(content=content, locations=(location,)), is_direct=True)
 
 
 def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> ServedRoute:
@@ -69,7 +69,7 @@ def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> S
     key, pieces = "$request_id", []
     if action.persistence is not None:
         key, session_maps = session_persistence.chooser(action.persistence)
-        pieces.append(Piece(maps=session_maps))
+        pieces.append(RoutePiece(maps=session_maps))
     shares: list[tuple[str, int]] = []
     for number, backend in enumerate(action.backends, 1):
         chosen = msgspec.structs.replace(
@@ -84,11 +84,11 @@ def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> S
         pieces.append(compose(context, route, _answer))
         shares.append((context.location, action.failing))
     rows = weighted_upstreams.split_rows(shares)
-    pieces.append(Piece(maps=(block("split_clients", (key, f"${variable}"), rows),)))
-    return ServedRoute(f"${variable}", Piece.joined(pieces))
+    pieces.append(RoutePiece(maps=(block("split_clients", (key, f"${variable}"), rows),)))
+    return ServedRoute(f"${variable}", RoutePiece.joined(pieces))
 
 
-def _answer(context: NginxRouteContext, route: ir.Route, features: Piece) -> Answer:
+def _answer(context: NginxRouteContext, route: ir.Route, features: RoutePiece) -> Answer:
     """Return the answer to requests that pass all checks. Raises InvalidValueError."""
     match route.action:
         case ir.Forward() as action if context.backend is not None:
@@ -107,17 +107,17 @@ def _answer(context: NginxRouteContext, route: ir.Route, features: Piece) -> Ans
 
 
 def _own_answer(
-    route: ir.Route, features: Piece, status: int, reason: LocalReason | None = None
+    route: ir.Route, features: RoutePiece, status: int, reason: LocalReason | None = None
 ) -> Answer:
     """Return an answer of NGINX itself: a status, or UNAVAILABLE to calls."""
     logged = () if reason is None else (access_log.reason_variable(reason),)
     if route.serves_calls:
-        return Answer(Piece(content=(*logged, *grpc_status.unavailable_location())))
+        return Answer(RoutePiece(content=(*logged, *grpc_status.unavailable_location())))
     content = simple_directive("return", str(status))
-    return Answer(Piece(content=(*features.added, *features.snippets, *logged, content)))
+    return Answer(RoutePiece(content=(*features.added, *features.snippets, *logged, content)))
 
 
-def _redirect(route: ir.Route, features: Piece, action: ir.Redirect) -> Answer:
+def _redirect(route: ir.Route, features: RoutePiece, action: ir.Redirect) -> Answer:
     scheme = action.scheme or "$scheme"
     host = quoting.quote_text_literal(action.hostname or "", "hostname of a redirect")[1:-1]
     port = f":{action.port}" if action.port is not None else ""
@@ -127,5 +127,7 @@ def _redirect(route: ir.Route, features: Piece, action: ir.Redirect) -> Answer:
     )
     content = simple_directive("return", str(action.status), url)
     return Answer(
-        Piece(variables=path.directives, content=(*features.added, *features.snippets, content))
+        RoutePiece(
+            variables=path.directives, content=(*features.added, *features.snippets, content)
+        )
     )

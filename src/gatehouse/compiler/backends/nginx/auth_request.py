@@ -17,7 +17,11 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.route_context import RELYING_PARTY, NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import (
+    RELYING_PARTY,
+    NginxRouteContext,
+    RoutePiece,
+)
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File
@@ -36,7 +40,7 @@ _BUFFERS = (
 )
 
 
-def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> Piece:
+def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> RoutePiece:
     """Return the directives that permit authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.auth_request:
         raise InvalidValueError("OpenID Connect requires an NGINX with http_auth_request_module")
@@ -53,7 +57,7 @@ def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> Piece:
     variables |= {f"x_claim_{n}": variable("claim", n) for n in range(len(claims))}
     variables["x_cookie"] = variable("cookie")
     check, login = names.check_path(party.name), names.login(party.name)
-    return Piece(
+    return RoutePiece(
         login=(
             simple_directive("auth_request", check),
             *(

@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import auth_request, names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.nginx.traffic_settings import whole_seconds
 from gatehouse.compiler.ir import authentication as ir
 from gatehouse.compiler.ir.http import Route
 
 
-def authentication_piece(context: NginxRouteContext, route: Route) -> Piece | None:
+def authentication_piece(context: NginxRouteContext, route: Route) -> RoutePiece | None:
     """Return the directives that reject unauthenticated requests. Raises InvalidValueError."""
     authentication = route.authentication
     match authentication:
         case ir.Basic(realm, users, _):
-            return Piece(
+            return RoutePiece(
                 checks=(
                     simple_directive(
                         "auth_basic", quoting.quote_text_literal(realm, "basic.realm")
@@ -53,7 +53,7 @@ class _Tokens:
         self._maps: list[Directive] = []
         self._claim_headers: list[tuple[str, str]] = []
 
-    def piece(self, authentication: ir.Jwt) -> Piece:
+    def piece(self, authentication: ir.Jwt) -> RoutePiece:
         directives = [
             simple_directive(
                 "auth_jwt", quoting.quote_text_literal(authentication.realm, "jwt.realm")
@@ -69,7 +69,7 @@ class _Tokens:
             # A value is empty if all its variables are.
             values = (f'"{_joined(clause)}"' for clause in clauses)
             directives.append(simple_directive("auth_jwt_require", *values, "error=403"))
-        return Piece(
+        return RoutePiece(
             checks=tuple(directives),
             maps=tuple(self._maps),
             claim_headers=tuple(self._claim_headers),

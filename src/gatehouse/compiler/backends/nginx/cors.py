@@ -10,7 +10,11 @@ import re
 
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece, definitions
+from gatehouse.compiler.backends.nginx.route_context import (
+    NginxRouteContext,
+    RoutePiece,
+    definitions,
+)
 from gatehouse.compiler.ir import http as ir
 
 PREFLIGHT = "gh_preflight"
@@ -71,7 +75,7 @@ _FIELDS = {
 """Fields of the filter by the header that they set."""
 
 
-def cors_piece(_context: NginxRouteContext, route: ir.Route) -> Piece | None:
+def cors_piece(_context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
     """Return the answer to preflight requests, and the headers of other responses.
 
     Raises InvalidValueError.
@@ -113,7 +117,7 @@ def cors_piece(_context: NginxRouteContext, route: ir.Route) -> Piece | None:
             )
             preflight.append(text(kind, value))
     inside = [*(_header(pair) for pair in preflight), simple_directive("return", "204")]
-    return Piece(
+    return RoutePiece(
         preflight=(*arguments, block("if", (f"(${PREFLIGHT})",), inside)),
         added=tuple(_header(pair) for pair in always),
         hidden=_ANSWERS,

@@ -23,7 +23,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import (
@@ -48,7 +48,7 @@ _CONNECT_SECONDS = 2.0
 """Timeout of connection attempts to a server in seconds."""
 
 
-def authorization_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
+def authorization_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
     """Return the check by the authorization server of a route. Raises InvalidValueError."""
     auth = route.external_auth
     if auth is None:
@@ -58,7 +58,7 @@ def authorization_piece(context: NginxRouteContext, route: ir.Route) -> Piece | 
     shared = cors.cors_piece(context, route)
     denied = _denied_location(shared.added if shared is not None else ())
     copied = {name: names.variable("authorized", name.lower()) for name in auth.response_headers}
-    return Piece(
+    return RoutePiece(
         authorization=(
             simple_directive("set", f"${_PATH}", "$uri"),
             simple_directive("set", f"${_QUERY}", "$args"),

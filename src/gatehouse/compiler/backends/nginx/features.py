@@ -24,12 +24,12 @@ from gatehouse.compiler.backends.nginx import (
     upstreams,
 )
 from gatehouse.compiler.backends.nginx.directives import DirectiveNode, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import Answer, NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import Answer, NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.route_features import Phase, RouteFeature, RouteFeatures
 from gatehouse.compiler.backends.sessions import unsupported_session
 from gatehouse.compiler.ir import http as ir
 
-NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, Piece] = RouteFeatures(
+NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, RoutePiece] = RouteFeatures(
     (
         RouteFeature("access log", Phase.OBSERVATION, access_log.log_piece),
         RouteFeature("spans", Phase.OBSERVATION, traces.spans_piece, traces.unsupported_tracing),
@@ -77,8 +77,8 @@ NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, Piece] = RouteFeatures(
 def compose(
     context: NginxRouteContext,
     route: ir.Route,
-    answer: Callable[[NginxRouteContext, ir.Route, Piece], Answer],
-) -> Piece:
+    answer: Callable[[NginxRouteContext, ir.Route, RoutePiece], Answer],
+) -> RoutePiece:
     """Return the locations of an answer with the features of its route around it.
 
     The first location has the content. Raises InvalidValueError.
@@ -87,7 +87,9 @@ def compose(
     the one of such an answer: a location that looks for a file first does not skip them. If a 401
     of a backend leads to a retry, the location of the login is another one, too.
     """
-    features = Piece.joined([piece for _, piece in NGINX_ROUTE_FEATURES.pieces(context, route)])
+    features = RoutePiece.joined(
+        [piece for _, piece in NGINX_ROUTE_FEATURES.pieces(context, route)]
+    )
     action = answer(context, route, features)
     own, attempts = action.piece, action.attempts
     first: tuple[DirectiveNode, ...] = (*features.preflight, *features.login)
@@ -102,19 +104,19 @@ def compose(
     else:
         nodes = (*before, *own.variables, *checks, *own.content)
     nodes = nodes if is_apart else (*first, *nodes)
-    piece = Piece(content=nodes) if attempts is None else attempts(nodes)
+    piece = RoutePiece(content=nodes) if attempts is None else attempts(nodes)
     if is_apart:
-        piece = _in_named_location(names.guarded(context.location), first, piece)
+        piece = _in_named_location(names.guarded_location(context.location), first, piece)
     if features.authorization:
         # In a location of its own, the check denies requests before others, and never takes a
         # status of these or of a backend for one of the server.
         piece = msgspec.structs.replace(piece, content=(*features.permitted, *piece.content))
         limits = (*features.preflight, *features.rejections, *features.limits)
         first = (*limits, *features.authorization)
-        piece = _in_named_location(names.authorized(context.location), first, piece)
+        piece = _in_named_location(names.authorized_location(context.location), first, piece)
     content = (*features.named, *piece.content)
     location = block("location", (context.location,), content)
-    return Piece(
+    return RoutePiece(
         content=content,
         needs=(*features.needs, *own.needs, *piece.needs),
         maps=(*features.maps, *own.maps),
@@ -124,7 +126,7 @@ def compose(
     )
 
 
-def _in_named_location(name: str, first: Iterable[DirectiveNode], piece: Piece) -> Piece:
+def _in_named_location(name: str, first: Iterable[DirectiveNode], piece: RoutePiece) -> RoutePiece:
     """Put ``first`` into a location that leads to a named location ``name`` with the content."""
     onward = simple_directive("try_files", names.NO_FILE, name)
     location = block("location", (name,), piece.content)

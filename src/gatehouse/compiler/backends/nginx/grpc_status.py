@@ -12,7 +12,7 @@ import msgspec
 
 from gatehouse.compiler.backends.nginx import access_log, names, rate_limits
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.authentication import Basic, Jwt
@@ -70,14 +70,14 @@ def _answered(name: str) -> tuple[Directive, ...]:
     return (simple_directive("error_page", "418", "=", name), simple_directive("return", "418"))
 
 
-def calls_piece(_context: NginxRouteContext, route: ir.Route) -> Piece | None:
+def calls_piece(_context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
     """Return the directives that replace NGINX's own responses to rejected calls of a route."""
     if not route.serves_calls:
         return None
     status = rate_limits.rejection_status(route.settings.rates)
     limits = (simple_directive("error_page", str(status), "=", names.grpc_limit(status)),)
     statuses = (401, 403) if isinstance(route.authentication, Basic | Jwt) else ()
-    return Piece(failures=(*(limits if status else ()), *map(_failure_directive, statuses)))
+    return RoutePiece(failures=(*(limits if status else ()), *map(_failure_directive, statuses)))
 
 
 def connection_failures() -> Iterator[Directive]:

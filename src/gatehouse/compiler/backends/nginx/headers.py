@@ -8,7 +8,11 @@ from collections.abc import Iterable, Iterator
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece, definitions
+from gatehouse.compiler.backends.nginx.route_context import (
+    NginxRouteContext,
+    RoutePiece,
+    definitions,
+)
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.origin import NO_ORIGIN
@@ -173,7 +177,7 @@ def hidden(module: str, names: Iterable[str]) -> list[Directive]:
     ]
 
 
-def response_headers_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
+def response_headers_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
     """Return the changes of response headers by the route and its backend.
 
     They work in every NGINX version. Raises InvalidValueError.
@@ -190,7 +194,7 @@ def response_headers_piece(context: NginxRouteContext, route: ir.Route) -> Piece
         for item in (*edit.set, *edit.add)
         if item.name.lower() not in _OWN
     )
-    return Piece(added=added, hidden=(*edit.remove, *(item.name for item in edit.set)))
+    return RoutePiece(added=added, hidden=(*edit.remove, *(item.name for item in edit.set)))
 
 
 def unsupported_response_headers(

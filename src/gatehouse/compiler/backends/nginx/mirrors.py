@@ -18,7 +18,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     block,
     simple_directive,
 )
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.nginx.weighted_upstreams import SHARE_STEPS, split_rows
 from gatehouse.compiler.ir import http as ir
 
@@ -34,18 +34,17 @@ def mirror_directives(
     action: ir.Forward,
     path_match: ir.PathMatch,
     edit: ir.HeaderEdit,
-    features: Piece,
-) -> Piece:
+    features: RoutePiece,
+) -> RoutePiece:
     """Return the directives that mirror requests with the changes of their rule and backend.
 
     Its variables must precede the rewrite of the path. Raises InvalidValueError.
     """
     scope, targets, rewrite = context.location, action.mirrors, action.rewrite
     if not targets:
-        return Piece()
+        return RoutePiece()
     claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]
     changes = edit, rewrite.hostname, claims, context.removed_headers, features.cookie
-    directives: list[Directive] = []
     maps: list[Directive] = []
     subrequests: list[Directive] = []
     needs_path = False
@@ -72,12 +71,11 @@ def mirror_directives(
             *(_rewritten(rewrite.path, path_match) if sets_path else ()),
             *_forwarded(context, cluster, module, "" if sets_path else _UNCHANGED),
         ]
-        directives.append(simple_directive("mirror", path))
         subrequests.append(block("location", ("=", path), inner))
     before = (functions.set_argument(_PATH, "$uri"),) if needs_path else ()
-    return Piece(
+    return RoutePiece(
         variables=before,
-        content=tuple(directives),
+        content=tuple(simple_directive("mirror", copy.arguments[1]) for copy in subrequests),
         maps=tuple(maps),
         subrequests=tuple(subrequests),
     )

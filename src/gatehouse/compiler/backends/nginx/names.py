@@ -62,12 +62,12 @@ def grpc_limit(status: int) -> str:
     return f"@gh_grpc_limit_{status}"
 
 
-def guarded(location: str) -> str:
+def guarded_location(location: str) -> str:
     """Return the named location that follows the checks of another."""
     return f"{location}_guarded"
 
 
-def authorized(location: str) -> str:
+def authorized_location(location: str) -> str:
     """Return the named location that follows the check of another by an authorization server."""
     return f"{location}_authorized"
 

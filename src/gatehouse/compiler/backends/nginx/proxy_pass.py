@@ -22,7 +22,7 @@ from gatehouse.compiler.backends.nginx.backend_protocol import (
     tls_directives,
 )
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import Answer, NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import Answer, NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import ProxySettings
 
@@ -35,7 +35,7 @@ def forward(
     route: ir.Route,
     action: ir.Forward,
     backend: ir.Backend,
-    features: Piece,
+    features: RoutePiece,
 ) -> Answer:
     """Return the answer of a backend that has endpoints. Raises InvalidValueError."""
     (cluster, *_) = context.answering
@@ -59,7 +59,7 @@ def forward(
         *features.snippets,
     )
     shared = () if context.upstream is None else (context.upstream,)
-    piece = Piece(
+    piece = RoutePiece(
         variables=headers.request_headers(
             module, edit, host, claims, context.removed_headers, cookie
         ),

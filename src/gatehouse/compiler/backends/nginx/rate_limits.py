@@ -5,7 +5,11 @@ from __future__ import annotations
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece, definitions
+from gatehouse.compiler.backends.nginx.route_context import (
+    NginxRouteContext,
+    RoutePiece,
+    definitions,
+)
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Route
 
@@ -29,7 +33,7 @@ def zone_name(limit: ir.RateLimit) -> str:
     return f"rate_{names.name_digest(limit.name, repr(limit.key), str(limit.memory))}"
 
 
-def rate_limits_piece(_context: NginxRouteContext, route: Route) -> Piece | None:
+def rate_limits_piece(_context: NginxRouteContext, route: Route) -> RoutePiece | None:
     """Return the directives of a location that apply its limits. Raises InvalidValueError."""
     rates = route.settings.rates
     if not rates.limits:
@@ -48,7 +52,7 @@ def rate_limits_piece(_context: NginxRouteContext, route: Route) -> Piece | None
     if rates.dry_run is not None:
         directives.append(simple_directive("limit_req_dry_run", "on" if rates.dry_run else "off"))
     zones = map(_zone_directive, rates.limits)
-    return Piece(limits=tuple(directives), needs=definitions(zones))
+    return RoutePiece(limits=tuple(directives), needs=definitions(zones))
 
 
 def rejection_status(rates: ir.RateLimits) -> int:

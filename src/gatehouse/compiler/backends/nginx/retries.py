@@ -25,7 +25,11 @@ from gatehouse.compiler.backends.nginx.directives import (
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.retry_selection import FAILURES, RetrySelection
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece, definitions
+from gatehouse.compiler.backends.nginx.route_context import (
+    NginxRouteContext,
+    RoutePiece,
+    definitions,
+)
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -51,7 +55,7 @@ def attempts(
     retry: ir.Retry,
     sent: Directive,
     inner: Sequence[DirectiveNode],
-) -> Piece:
+) -> RoutePiece:
     """Return the content of the location of the first attempt, and the locations of the others.
 
     Raises InvalidValueError.
@@ -70,7 +74,7 @@ def attempts(
         *attempt.locations(repeated),
         *attempt.failures(repeated),
     )
-    return Piece(
+    return RoutePiece(
         content=attempt.content(inner, selection.after_failure),
         fixed=fixed,
         needs=definitions(selection.maps()),

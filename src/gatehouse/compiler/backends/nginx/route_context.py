@@ -35,7 +35,7 @@ def definitions(directives: Iterable[Directive]) -> tuple[Need, ...]:
     return tuple((DEFINITION, " ".join(item.arguments), item) for item in directives)
 
 
-class Piece(msgspec.Struct, frozen=True):
+class RoutePiece(msgspec.Struct, frozen=True):
     """Part of the configuration of a route: of one feature, of all of them, or of an answer.
 
     A slot is a place in the locations of the route. NGINX runs directives in the order of its own
@@ -92,7 +92,7 @@ class Piece(msgspec.Struct, frozen=True):
     several routes may need, and those whose name contains variables where it is used."""
 
     @classmethod
-    def joined(cls, pieces: Sequence[Piece]) -> Piece:
+    def joined(cls, pieces: Sequence[RoutePiece]) -> RoutePiece:
         """Return the piece that has the slots of all pieces, each in their order."""
         if len(pieces) == 1:
             return pieces[0]
@@ -103,10 +103,10 @@ class Piece(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """Answer to the requests of a route that pass its checks."""
 
-    piece: Piece
+    piece: RoutePiece
     is_early: bool = True
     """True: it returns, so that NGINX would answer before limits and access checks."""
-    attempts: Callable[[Sequence[DirectiveNode]], Piece] | None = None
+    attempts: Callable[[Sequence[DirectiveNode]], RoutePiece] | None = None
     """Returns the location of the first attempt, and those of the retries, with these directives.
     A backend's 401 leads to a retry. None: there are no retries."""
 
@@ -135,7 +135,7 @@ class ServedRoute(msgspec.Struct, frozen=True):
     """A route as locations. ``destination`` leads to it: a named location or a variable."""
 
     destination: str
-    piece: Piece
+    piece: RoutePiece
     """Its locations, and all that they need. The first one has the content."""
     is_direct: bool = False
     """True: where no choice is left, another location may have its content."""

@@ -10,7 +10,7 @@ from gatehouse.compiler.backends.nginx.directives import Directive, block, simpl
 from gatehouse.compiler.backends.nginx.route_context import (
     UPSTREAM,
     NginxRouteContext,
-    Piece,
+    RoutePiece,
     SharedUpstream,
     definitions,
 )
@@ -44,7 +44,7 @@ SESSION_DEFINITIONS = (
 _NEEDS = definitions(SESSION_DEFINITIONS)
 
 
-def session_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
+def session_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
     """Return the directives that read a client's session, or start one if there is none.
 
     Raises InvalidValueError.
@@ -54,7 +54,7 @@ def session_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
         return None
     shared = SharedUpstream(((backend.cluster, 1),), SESSION)
     upstream = UPSTREAM, session_upstream(backend.cluster, persistence), shared
-    return Piece(variables=_session_directives(persistence), needs=(*_NEEDS, upstream))
+    return RoutePiece(variables=_session_directives(persistence), needs=(*_NEEDS, upstream))
 
 
 def _session_directives(persistence: ir.Persistence) -> tuple[Directive, ...]:

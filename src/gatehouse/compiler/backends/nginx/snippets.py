@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx.directives import Raw
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 
@@ -29,13 +29,13 @@ def within(snippets: Iterable[NginxSnippet], context: str) -> list[Raw]:
     ]
 
 
-def snippets_piece(_context: NginxRouteContext, route: ir.Route) -> Piece | None:
+def snippets_piece(_context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
     """Return the snippets of a route. Raises InvalidValueError."""
     if not route.snippets:
         return None
     # A route is never served without one of its snippets.
     within(route.snippets, "http.server")
-    return Piece(snippets=tuple(within(route.snippets, "http.server.location")))
+    return RoutePiece(snippets=tuple(within(route.snippets, "http.server.location")))
 
 
 def _checked(snippet: NginxSnippet) -> str:

@@ -23,7 +23,7 @@ from gatehouse.compiler.backends.nginx.route_context import (
     NOT_TRACED,
     LocationTrace,
     NginxRouteContext,
-    Piece,
+    RoutePiece,
     TraceContext,
     definitions,
 )
@@ -188,7 +188,7 @@ def first_location(
     return (simple_directive("otel_trace", variable), *context), (definition,)
 
 
-def spans_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
+def spans_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
     """Return the directives of the last locations of requests. Raises InvalidValueError."""
     tracing = route.settings.tracing
     if context.traces is None or tracing is None or tracing.is_off:
@@ -196,7 +196,7 @@ def spans_piece(context: NginxRouteContext, route: ir.Route) -> Piece | None:
     rule = rule_text(route.name)
     own = (SpanAttribute(_ROUTE, rule), *tracing.attributes)
     name = quoting.quote_text_literal(tracing.span_name or rule)
-    return Piece(
+    return RoutePiece(
         spans=(
             simple_directive("otel_span_name", name),
             *_gateway_attributes(context.traces),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, Piece
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.proxy_settings import (
@@ -62,17 +62,17 @@ def clients(settings: NginxClientSettings, capabilities: NginxCapabilities) -> l
     return directives
 
 
-def client_piece(context: NginxRouteContext, route: Route) -> Piece | None:
+def client_piece(context: NginxRouteContext, route: Route) -> RoutePiece | None:
     """Return the client settings that differ from those of the server."""
     own = route.settings.client.nginx
     if own in (context.client.nginx, _DEFAULTS):
         return None
     inherited = clients(context.client.nginx, context.capabilities)
     directives = clients(own, context.capabilities)
-    return Piece(settings=tuple(item for item in directives if item not in inherited))
+    return RoutePiece(settings=tuple(item for item in directives if item not in inherited))
 
 
-def body_limit_piece(_context: NginxRouteContext, route: Route) -> Piece | None:
+def body_limit_piece(_context: NginxRouteContext, route: Route) -> RoutePiece | None:
     """Return the directives that reject bodies longer than permitted.
 
     NGINX checks the Content-Length before the route is known, and not again. So the route checks
@@ -83,7 +83,7 @@ def body_limit_piece(_context: NginxRouteContext, route: Route) -> Piece | None:
         return None
     is_longer = ("($content_length", "~", f'"{longer(size)}")')
     refuse = block("if", is_longer, (simple_directive("return", "413"),))
-    return Piece(rejections=(simple_directive("client_max_body_size", str(size)), refuse))
+    return RoutePiece(rejections=(simple_directive("client_max_body_size", str(size)), refuse))
 
 
 def longer(size: int) -> str:

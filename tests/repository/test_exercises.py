@@ -17,7 +17,7 @@ SPAN = re.compile(r"`([^`]+)`(, )?")
 FILE = re.compile(r"[\w/.-]+\.py")
 SYMBOL = re.compile(r"_?[A-Za-z]\w*(\.[A-Za-z_]\w*)*")
 
-ADDED = {"body", "CACHING_AFFECTED"}
+ADDED = {"denials", "CACHING_AFFECTED"}
 """Symbols that the exercises add."""
 NO_SYMBOLS = {"Accepted", "NoMatchingParent", "NotAllowedByListeners"}
 """Types and reasons of conditions."""

@@ -29,7 +29,7 @@ PACKAGES = {
 """Extras to the packages and modules of gatehouse that run where the extra is installed."""
 OTHERS = {
     "agent-nginx": ("gatehouse.agent.envoy", "gatehouse.cli.envoy_config"),
-    "agent-envoy": ("gatehouse.agent.nginx",),
+    "agent-envoy": ("gatehouse.agent.nginx", "gatehouse.sidecars.picker"),
     # Who uses the fixture has pytest.
     "apiserver": ("gatehouse.apiserver.testing.pytest_plugin",),
 }

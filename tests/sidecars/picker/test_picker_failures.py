@@ -13,12 +13,13 @@ import pytest
 from aiohttp import web
 from envoy.service.ext_proc.v3 import external_processor_pb2 as protocol
 
+from fakes.durations import be_slow
 from fakes.endpoint_pickers import DESTINATION
 from fakes.model_pool import HOST, Answers, ModelPool, ScriptedPicker, model_pool
 from fakes.patience import limit
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.sidecars.picker import http2, mutations, picker_calls, replayable_body
-from gatehouse.sidecars.picker.grpc_call import MAX_MESSAGE_BYTES
+from gatehouse.sidecars.picker.grpc_call import MAX_CALL_MESSAGE_BYTES
 
 Requests = AsyncIterator[protocol.ProcessingRequest]
 Responses = AsyncIterator[protocol.ProcessingResponse]
@@ -169,7 +170,7 @@ async def test_picker_that_accepts_no_connection_is_not_waited_for(
 async def test_picker_is_asked_again_after_a_pause(
     pool: ModelPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(picker_calls, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(picker_calls, "REFUSAL_SECONDS", 0.0)
     closed = ScriptedPicker(silent)
     async with pool.picker(closed):
         pass
@@ -198,8 +199,7 @@ async def test_picker_that_dies_while_it_is_asked(
     async with pool.picker(picker) as server, limit():
         await pool.configure(fail_open=fail_open)
         request = asyncio.create_task(pool.ask(b"body"))
-        while not picker.begun.is_set():
-            await asyncio.sleep(0.01)
+        await picker.begun.wait()
         await server.stop(0)
         assert (await request)[0] == status
 
@@ -227,7 +227,7 @@ async def test_model_may_take_longer_than_the_limit_of_the_picker(pool: ModelPoo
         response = web.StreamResponse()
         await response.prepare(request)
         for word in (b"one ", b"two"):
-            await asyncio.sleep(2 * LIMIT_SECONDS)
+            await be_slow(2 * LIMIT_SECONDS)
             await response.write(word)
         return response
 
@@ -326,7 +326,7 @@ async def test_response_of_a_picker_has_a_status_of_a_final_response(
 
 
 def oversized(_: ModelPool) -> Iterator[protocol.ProcessingResponse]:
-    yield part("request_body", b"x" * (MAX_MESSAGE_BYTES + 1), end=True)
+    yield part("request_body", b"x" * (MAX_CALL_MESSAGE_BYTES + 1), end=True)
 
 
 def in_another_mode(_: ModelPool) -> Iterator[protocol.ProcessingResponse]:
@@ -363,7 +363,7 @@ async def test_endless_body_of_a_picker_waits_for_the_endpoint(pool: ModelPool) 
             await asyncio.sleep(0)
 
     async def slow(request: web.BaseRequest) -> web.StreamResponse:
-        await asyncio.sleep(4 * LIMIT_SECONDS)
+        await be_slow(4 * LIMIT_SECONDS)
         return web.Response(status=413)
 
     pool.models.handler = slow

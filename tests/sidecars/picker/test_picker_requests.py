@@ -15,10 +15,10 @@ from fakes.authority import Authority
 from fakes.endpoint_pickers import DESTINATION, Picker
 from fakes.loopback import free_port
 from fakes.model_pool import HOST, ModelPool, model_pool
-from fakes.patience import limit, until
+from fakes.patience import limit, pause, until
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.sidecars.picker.config import PickerTls
-from gatehouse.sidecars.picker.endpoint_choice import Endpoints
+from gatehouse.sidecars.picker.endpoint_choice import PoolEndpoints
 from gatehouse.sidecars.tls_connector.config import SubjectAltName
 
 
@@ -155,7 +155,7 @@ async def test_end_of_a_client_ends_the_call_and_the_request(
         try:
             while True:
                 await response.write(b"x")
-                await asyncio.sleep(0.01)
+                await pause()
         except OSError:
             cancelled.set()
             raise
@@ -250,14 +250,14 @@ async def test_requests_share_a_connection_to_the_picker(pool: ModelPool, picker
     ],
 )
 def test_named_endpoints_are_those_of_the_pool(text: str, picked: list[str]) -> None:
-    endpoints = Endpoints()
+    endpoints = PoolEndpoints()
     hosts = ("10.0.0.1", "10.0.0.2", "2001:db8::1")
     endpoints.replace([WeightedEndpoint(host, 80) for host in hosts])
     assert [endpoint.encoded for endpoint in endpoints.picked(text)] == picked
 
 
 def test_own_choice_is_the_endpoint_with_fewer_requests() -> None:
-    endpoints = Endpoints()
+    endpoints = PoolEndpoints()
     one, two = WeightedEndpoint("10.0.0.1", 80), WeightedEndpoint("10.0.0.2", 80)
     endpoints.replace([one, two])
     with endpoints.counted(one):

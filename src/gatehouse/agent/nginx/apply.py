@@ -20,12 +20,7 @@ from gatehouse.agent.nginx.revision_sidecars import RevisionSidecars
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import Stager
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
-from gatehouse.agent.nginx.upstreams import (
-    UpdateRejectedError,
-    Upstreams,
-    only_endpoints_differ,
-    pool_files,
-)
+from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams, only_endpoints_differ
 from gatehouse.agent.sidecars import SidecarProcess
 from gatehouse.dataplane.features import NGINX_REJECTED
 from gatehouse.runtime.backoff import BackoffPolicy
@@ -260,8 +255,7 @@ class Applier:
         # Write to disk first: after a kill the next agent must not serve the old endpoints again.
         self._revisions.update_in_place(current, updated)
         self.steps.reached(ApplyStep.AMENDED)
-        if pool_files(running) != pool_files(manifest):
-            await self._sidecars.update()
+        await self._sidecars.update_pools(running, manifest)
         if not await self._upstreams.update(manifest):
             return False
         self.steps.reached(ApplyStep.TAKEN)

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import structlog
 
 from gatehouse.agent.nginx.apply_errors import ApplyError
+from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.sidecars import SidecarError, SidecarProcess
+from gatehouse.dataplane.endpoints import is_pool_file
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -48,7 +50,16 @@ class RevisionSidecars:
             except SidecarError as error:
                 log.warning(f"{sidecar.name} not configured", error=str(error))
 
+    async def update_pools(self, before: Manifest, after: Manifest) -> None:
+        """Configure the sidecars if the endpoints of pools changed in the current revision."""
+        if _pool_digests(before) != _pool_digests(after):
+            await self.update()
+
     def _served(self) -> list[int]:
         """Return the current revision, if there is one."""
         current = self._revisions.current()
         return [] if current is None else [current]
+
+
+def _pool_digests(manifest: Manifest) -> dict[str, str]:
+    return {entry.path: entry.digest for entry in manifest.entries if is_pool_file(entry.path)}

@@ -103,11 +103,6 @@ def _reload_relevant(manifest: Manifest) -> dict[str, object]:
     return {entry.path: None if is_dynamic(entry.path) else entry for entry in manifest.entries}
 
 
-def pool_files(manifest: Manifest) -> dict[str, str]:
-    """Return the digests of the files that a sidecar reads, and NGINX does not."""
-    return {entry.path: entry.digest for entry in manifest.entries if is_pool_file(entry.path)}
-
-
 def is_dynamic(path: str) -> bool:
     """Return whether the content of a file changes without a reload of NGINX."""
     return bool(upstream_of(path)) or is_pool_file(path) or path.startswith(KEYVALS)

@@ -23,6 +23,13 @@ PICKER_SECONDS = 10.0
 """Time limit of each answer of a picker, in seconds."""
 
 
+PICKED_ENDPOINT = "x-gateway-destination-endpoint"
+"""Header, and key of the metadata, with the picked endpoints: ``ip:port``, separated by commas."""
+
+PICKER_NAMESPACE = "envoy.lb"
+"""Namespace of the metadata."""
+
+
 class PickerTls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """TLS to pickers."""
 

@@ -1,4 +1,4 @@
-"""Endpoints of a pool, and the choice among them for requests without a picker's."""
+"""PoolEndpoints of a pool, and the choice among them for requests without a picker's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PICKED = 16
 """Maximum number of endpoints that a picker can name for one request."""
 
 
-class Endpoints:
+class PoolEndpoints:
     """Ready endpoints of a pool, and the number of requests that each one serves."""
 
     def __init__(self) -> None:

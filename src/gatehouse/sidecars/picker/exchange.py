@@ -14,9 +14,9 @@ from yarl import URL
 
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.sidecars.base.failure_log import FailureLog
-from gatehouse.sidecars.picker import mutations
+from gatehouse.sidecars.picker import config, mutations
 from gatehouse.sidecars.picker.config import Pool
-from gatehouse.sidecars.picker.endpoint_choice import Endpoints
+from gatehouse.sidecars.picker.endpoint_choice import PoolEndpoints
 from gatehouse.sidecars.picker.ext_proc import CallEndedError, ImmediateResponseError, PickerCall
 from gatehouse.sidecars.picker.grpc_call import CallFailedError
 from gatehouse.sidecars.picker.mutations import Fields, InvalidMutationError
@@ -37,7 +37,7 @@ class ServedPool:
 
     def __init__(self, pool: Pool, http: aiohttp.ClientSession, failures: FailureLog) -> None:
         self.pool, self.http, self.failures = pool, http, failures
-        self.endpoints, self.pickers = Endpoints(), PickerCalls()
+        self.endpoints, self.pickers = PoolEndpoints(), PickerCalls()
 
 
 class _Plan:
@@ -325,7 +325,7 @@ def _request_fields(request: web.BaseRequest) -> Fields:
 
 def _unpicked(fields: Fields) -> Fields:
     """Return fields without the one of pickers: clients do not choose."""
-    return [field for field in fields if field[0] != mutations.PICKED_ENDPOINT]
+    return [field for field in fields if field[0] != config.PICKED_ENDPOINT]
 
 
 def _response_fields(response: aiohttp.ClientResponse) -> Fields:

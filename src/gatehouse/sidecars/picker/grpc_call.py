@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from gatehouse.sidecars.picker.http2 import Http2Connection, Http2Stream, StreamFailedError
 
-MAX_MESSAGE_BYTES = 4 << 20
+MAX_CALL_MESSAGE_BYTES = 4 << 20
 """Maximum size of a received message, as gRPC has it by default."""
 
 _PREFIX_BYTES = 5
@@ -75,8 +75,10 @@ class GrpcCall:
         if len(received) < _PREFIX_BYTES:
             return None
         length = int.from_bytes(received[1:_PREFIX_BYTES])
-        if length > MAX_MESSAGE_BYTES:
-            raise CallFailedError(f"a message of {length} bytes, more than {MAX_MESSAGE_BYTES}")
+        if length > MAX_CALL_MESSAGE_BYTES:
+            raise CallFailedError(
+                f"a message of {length} bytes, more than {MAX_CALL_MESSAGE_BYTES}"
+            )
         if received[0]:
             raise CallFailedError("a compressed message, which was not asked for")
         if len(received) < _PREFIX_BYTES + length:

@@ -20,7 +20,7 @@ STREAM_WINDOW = 1 << 16
 _CONNECTION_WINDOW = (1 << 31) - 1
 """No stream waits for another one to be read."""
 
-MAX_HEADER_BYTES = 1 << 16
+MAX_SECTION_BYTES = 1 << 16
 """Maximum size of a header or trailer section."""
 
 
@@ -120,7 +120,7 @@ class Http2Connection(asyncio.Protocol):
         settings: dict[SettingCodes | int, int] = {
             SettingCodes.ENABLE_PUSH: 0,
             SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-            SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
+            SettingCodes.MAX_HEADER_LIST_SIZE: MAX_SECTION_BYTES,
         }
         self._h2.local_settings.update(settings)
         self._h2.initiate_connection()

@@ -12,14 +12,10 @@ from collections.abc import Iterable
 from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as protocol
 
+from gatehouse.sidecars.picker.config import PICKED_ENDPOINT, PICKER_NAMESPACE
+
 Fields = list[tuple[str, str]]
 """Header fields in lower case, in their order."""
-
-PICKED_ENDPOINT = "x-gateway-destination-endpoint"
-"""Header, and key of the metadata, with the picked endpoints: ``ip:port``, separated by commas."""
-
-PICKER_NAMESPACE = "envoy.lb"
-"""Namespace of the metadata."""
 
 MAX_FIELDS_BYTES = 1 << 16
 """Maximum size of the header fields that a picker sets."""

@@ -17,10 +17,10 @@ from gatehouse.sidecars.picker.http2 import Http2Connection
 from gatehouse.sidecars.tls_connector import san_match
 from gatehouse.sidecars.tls_connector.relay import error_text
 
-CONNECT_SECONDS = 2.0
+PICKER_CONNECT_SECONDS = 2.0
 """Time limit of a connection to a picker, in seconds."""
 
-PAUSE_SECONDS = 1.0
+REFUSAL_SECONDS = 1.0
 """Time in seconds for which a picker is not asked that accepted no connection."""
 
 
@@ -77,13 +77,13 @@ class PickerCalls:
                 if connection.is_usable:
                     return connection
             when, why = self._refused.get(address, (0.0, ""))
-            if why and time.monotonic() - when < PAUSE_SECONDS:
+            if why and time.monotonic() - when < REFUSAL_SECONDS:
                 raise CallFailedError(why)
             try:
                 connection = await self._connect(address)
             except (OSError, TimeoutError) as error:
                 timed_out = isinstance(error, TimeoutError)
-                why = f"no connection within {CONNECT_SECONDS:g} s"
+                why = f"no connection within {PICKER_CONNECT_SECONDS:g} s"
                 why = why if timed_out else error_text(error)
                 self._refused[address] = time.monotonic(), why
                 raise CallFailedError(why) from error
@@ -94,7 +94,7 @@ class PickerCalls:
     async def _connect(self, address: WeightedEndpoint) -> Http2Connection:
         """Raises OSError (also of TLS) or TimeoutError."""
         tls, context = self._tls if self._tls is not None else (None, None)
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(PICKER_CONNECT_SECONDS):
             transport, connection = await asyncio.get_running_loop().create_connection(
                 Http2Connection,
                 address.address,

@@ -23,6 +23,7 @@ from xds.type.matcher.v3 import matcher_pb2
 from gatehouse.compiler.backends.envoy import filter_matchers, headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, wrap_number
 from gatehouse.compiler.ir import http as ir
+from gatehouse.sidecars.picker.config import PICKED_ENDPOINT, PICKER_NAMESPACE
 
 BODY = "gh.body"
 """Filter of every chain that routes configure to hold bodies, or to send them to a picker."""
@@ -31,12 +32,6 @@ FORWARDED = "gh.forwarded"
 """Filter of every chain that sets headers for backends, and changes responses before others do."""
 
 _SERVED_HEADER = "x-gh-endpoint-served"
-
-PICKED_ENDPOINT = "x-gateway-destination-endpoint"
-"""Header, and key of the metadata, with the picked endpoints: ``ip:port``, separated by commas."""
-
-PICKER_NAMESPACE = "envoy.lb"
-"""Namespace of the metadata."""
 
 PICKER_CHECK_SECONDS = 1.0
 """Interval and timeout of checks of a picker."""

@@ -224,7 +224,9 @@ def _pools(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     """Return the configuration of the picker client."""
     by_name = Clusters(ask, gateway)
     pools = [by_name[name] for name in ask(_picked_clusters, gateway).get(True, ())]
-    return Fragment(tuple(picked_pools.pool_files(capabilities(ask, gateway), pools, by_name)))
+    return Fragment(
+        tuple(picked_pools.picker_client_files(capabilities(ask, gateway), pools, by_name))
+    )
 
 
 def _picked_clusters(ask: Ask, gateway: GatewaySource) -> Table[bool, tuple[str, ...]]:

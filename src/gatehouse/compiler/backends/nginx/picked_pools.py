@@ -44,7 +44,7 @@ def _socket(cluster: ir.Cluster) -> str:
     return f"{names.name_digest(cluster.name)}.sock"
 
 
-def pool_files(
+def picker_client_files(
     capabilities: NginxCapabilities,
     pools: Iterable[ir.Cluster],
     clusters: Mapping[str, ir.Cluster],

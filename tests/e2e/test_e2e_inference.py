@@ -15,6 +15,7 @@ import aiohttp
 import grpc
 import pytest
 import yaml
+from envoy.config.core.v3 import base_pb2
 
 from fakes.authority import Authority
 from fakes.endpoint_pickers import DESTINATION, Picker, picking
@@ -233,6 +234,48 @@ async def test_picker_chooses_the_pod_of_each_request(
         await client.delete(resources.PODS, "b", "default")
         await answers(where, "/r", (200, "a"), {"X-Pick": endpoint("b")})
     await answers(where, "/r", (503, ""))
+
+
+async def test_picker_changes_header_fields_by_the_same_rules(
+    client: kube.Client,
+    gateway_class: str,
+    backends: None,
+    models: None,
+    pair: tuple[bytes, bytes],
+) -> None:
+    picker = Picker(endpoint("a"))
+    await apply(client, hello(gateway_class))
+    await run_pod(client, "a", PODS["a"], "one")
+    async with picking(picker, PICKER_HOST, pair) as port:
+        await apply(client, picker_service("picker", port))
+        await apply(client, [pool("one", "one", {"name": "picker"}), route("r", "/r", ("one", 1))])
+        where = await address(client)
+        await answers(where, "/r", (200, "a"))
+        own = base_pb2.HeaderValueOption
+        picker.options = [
+            own(header=base_pb2.HeaderValue(key="x-set", raw_value=b"new")),
+            own(
+                header=base_pb2.HeaderValue(key="x-over", raw_value=b"new"),
+                append_action=own.OVERWRITE_IF_EXISTS_OR_ADD,
+            ),
+            own(
+                header=base_pb2.HeaderValue(key="x-absent", raw_value=b"new"),
+                append_action=own.ADD_IF_ABSENT,
+            ),
+            own(header=base_pb2.HeaderValue(key="host", raw_value=b"evil.example")),
+            own(header=base_pb2.HeaderValue(key=":path", raw_value=b"/changed?a=b")),
+        ]
+        sent = {"X-Set": "old", "X-Over": "old", "X-Absent": "old"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{where}:{PORT}/r", headers=sent) as response,
+        ):
+            assert response.status == 200
+            received = await response.json()
+        headers = {key.lower(): value for key, value in received["headers"].items()}
+        assert {headers[name] for name in ("x-set", "x-over", "x-absent")} == {"new"}
+        assert "evil" not in headers["host"]
+        assert received["path"] == "/changed?a=b"
 
 
 async def test_pools_share_requests_by_weight_and_fail_as_they_say(

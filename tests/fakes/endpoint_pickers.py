@@ -43,6 +43,8 @@ class Picker(service.ExternalProcessorServicer):
     def __init__(self, default: str) -> None:
         self.default = default
         self.exchanges: list[Exchange] = []
+        self.options: list[base_pb2.HeaderValueOption] = []
+        """Further changes of header fields of requests."""
         self.in_header_only = False
         """True: the endpoints are in the header, and not in the metadata."""
 
@@ -99,6 +101,7 @@ class Picker(service.ExternalProcessorServicer):
         header = base_pb2.HeaderValue(key=DESTINATION, raw_value=pick.encode())
         mutation = answer.request_headers.response.header_mutation
         mutation.set_headers.append(base_pb2.HeaderValueOption(header=header))
+        mutation.set_headers.extend(self.options)
         if not self.in_header_only:
             answer.dynamic_metadata.update({"envoy.lb": {DESTINATION: pick}})
         return answer

@@ -57,8 +57,12 @@ class ReceivedRequest(msgspec.Struct):
 
     server: str
     target: str
-    headers: dict[str, str]
+    fields: list[tuple[str, str]]
     body: bytes
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return dict(self.fields)
 
 
 class Models:
@@ -72,9 +76,9 @@ class Models:
     async def _answer(self, name: str, request: web.BaseRequest) -> web.StreamResponse:
         if self.handler is not None:
             return await self.handler(request)
-        headers = {key.lower(): value for key, value in request.headers.items()}
+        fields = [(key.lower(), value) for key, value in request.headers.items()]
         body = await request.read()
-        self.requests.append(ReceivedRequest(name, request.raw_path, headers, body))
+        self.requests.append(ReceivedRequest(name, request.raw_path, fields, body))
         return web.Response(body=body, headers={"X-Model": name})
 
     @contextlib.asynccontextmanager

@@ -242,6 +242,8 @@ async def test_picker_changes_request_and_response(pool: ModelPool) -> None:
     add(first.request_headers, ":path", "/v2")
     for name in (":method", ":authority", ":scheme", "transfer-encoding", "connection", "upgrade"):
         add(first.request_headers, name, "evil")
+    add(first.request_headers, "x-more", "2")
+    first.request_headers.response.header_mutation.set_headers[-1].append.value = True
     first.request_headers.response.header_mutation.remove_headers.extend(["x-gone", "host"])
     response = protocol.ProcessingResponse()
     add(response.response_headers, "x-cost", "7")
@@ -252,12 +254,14 @@ async def test_picker_changes_request_and_response(pool: ModelPool) -> None:
     )
     async with pool.picker(ScriptedPicker(answers)):
         await pool.configure()
-        headers = {"X-Gone": "1", "X-Model": "old"}
+        headers = {"X-Gone": "1", "X-Model": "old", "X-More": "1"}
         async with pool.request(path="/v1", data=b"old", headers=headers) as sent:
             assert (sent.status, sent.headers["X-Cost"]) == (200, "7")
             assert await sent.read() == b"changed response"
     received = pool.models.requests[-1]
     assert (received.server, received.target, received.body) == ("b", "/v2", b"new")
+    assert received.headers["x-model"] == "m"
+    assert received.fields.count(("x-more", "1")) == received.fields.count(("x-more", "2")) == 1
     assert received.headers["host"] == "pool"
     assert received.headers["content-length"] == "3"
     assert not received.headers.keys() & {"x-gone", "transfer-encoding", "upgrade"}

@@ -46,8 +46,6 @@ _NAME = re.compile(r":?[!#$%&'*+.^_`|~0-9a-z-]{1,256}")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _PATH = re.compile(r"/[!-~]*")
 
-_Append = base_pb2.HeaderValueOption.HeaderAppendAction
-
 
 class InvalidMutationError(Exception):
     """A change of header fields that is not allowed. The message names the field and the
@@ -76,7 +74,10 @@ def to_message(fields: Fields, *, end: bool) -> protocol.HttpHeaders:
 
 
 def mutated(fields: Fields, mutation: protocol.HeaderMutation) -> Fields:
-    """Return fields with the changes of a picker. Raises InvalidMutationError."""
+    """Return fields with the changes of a picker. Raises InvalidMutationError.
+
+    Envoy replaces a field unless ``append`` is true, and ignores ``append_action``.
+    """
     removed = {name.lower() for name in mutation.remove_headers} - _UNCHANGEABLE
     result = [field for field in fields if field[0] not in removed or field[0].startswith(":")]
     size = 0
@@ -86,26 +87,10 @@ def mutated(fields: Fields, mutation: protocol.HeaderMutation) -> Fields:
         if size > MAX_FIELDS_BYTES:
             raise InvalidMutationError(f"header fields of more than {MAX_FIELDS_BYTES} bytes")
         if name not in _UNCHANGEABLE:
-            result = _with(result, name, value, _action(option))
+            if not option.append.value or name.startswith(":"):
+                result = [field for field in result if field[0] != name]
+            result.append((name, value))
     return result
-
-
-def _with(fields: Fields, name: str, value: str, action: int) -> Fields:
-    is_present = any(field[0] == name for field in fields)
-    if is_present and action == _Append.ADD_IF_ABSENT:
-        return fields
-    if not is_present and action == _Append.OVERWRITE_IF_EXISTS:
-        return fields
-    if action != _Append.APPEND_IF_EXISTS_OR_ADD or name.startswith(":"):
-        fields = [field for field in fields if field[0] != name]
-    return [*fields, (name, value)]
-
-
-def _action(option: base_pb2.HeaderValueOption) -> int:
-    if option.HasField("append"):
-        appends = option.append.value
-        return _Append.APPEND_IF_EXISTS_OR_ADD if appends else _Append.OVERWRITE_IF_EXISTS_OR_ADD
-    return option.append_action
 
 
 def _field(option: base_pb2.HeaderValueOption) -> tuple[str, str]:

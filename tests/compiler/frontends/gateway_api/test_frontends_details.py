@@ -20,8 +20,8 @@ from gatehouse.apis import core, meta, routes
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api import hostnames
-from gatehouse.compiler.frontends.gateway_api.extensions.effective import merge_defaults
-from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import set_fields
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import merge_defaults
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import set_fields
 from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import upstream_settings
 from gatehouse.compiler.frontends.gateway_api.findings import (
     Condition,
@@ -196,18 +196,22 @@ def test_condition_has_the_messages_of_all_findings_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("spec", "fields"),
     [
-        ({"zoneSize": "1m"}, {"nginx.memory"}),
-        ({"keepAlive": {"connections": 8}}, {"connections"}),
-        ({"loadBalancingMethod": "round_robin"}, {"balancing"}),
+        ({"zoneSize": "1m"}, {"upstream.nginx.memory": "zoneSize"}),
+        ({"keepAlive": {"connections": 8}}, {"upstream.connections": "keepAlive.connections"}),
+        (
+            {"loadBalancingMethod": "round_robin"},
+            {"upstream.balancing": "loadBalancingMethod"},
+        ),
     ],
 )
 def test_policy_conflicts_only_about_the_fields_that_it_sets(
-    spec: dict[str, Any], fields: set[str]
+    spec: dict[str, Any], fields: dict[str, str]
 ) -> None:
     targets = {"targetRefs": [{"group": "core", "kind": "Service", "name": "s"}]}
     raw = {"metadata": {"name": "p", "namespace": "ns"}, "spec": targets | spec}
     policy: Any = gateway_api.decode_gateway_api_object("UpstreamSettingsPolicy", raw)
-    assert set_fields(upstream_settings(policy, ResourceLimits()).settings) == fields
+    settings = upstream_settings(policy, ResourceLimits()).settings
+    assert set_fields(("UpstreamSettingsPolicy", "ns", "p"), settings) == fields
 
 
 def test_inner_settings_override_outer_ones_field_by_field_in_sections() -> None:

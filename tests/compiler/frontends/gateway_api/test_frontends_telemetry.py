@@ -12,7 +12,7 @@ from gatehouse.apis import telemetry
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import telemetry_policies
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import ParsedPolicy
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import ParsedPolicy
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport, Tracing

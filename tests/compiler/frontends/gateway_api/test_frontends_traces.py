@@ -12,7 +12,7 @@ from gatehouse.apis import nginx_gateway
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import trace_parameters, trace_policies
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     ParsedPolicy,
 )

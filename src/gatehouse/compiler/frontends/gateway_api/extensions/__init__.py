@@ -1,8 +1,9 @@
 """Policies, filters and parameters of ``gateway.nginx.org``.
 
 - :mod:`nginx_values`: parsers of sizes, times, rates and variables;
-- :mod:`traffic_policies`, :mod:`upstream_settings`, :mod:`snippets`, :mod:`authentication` and
-  :mod:`oidc`: one kind of object each, translated to IR;
+- :mod:`policy_fields`: the settings that policies of all kinds of traffic become;
+- :mod:`nginx_policies`, :mod:`upstream_settings`, :mod:`snippets`, :mod:`authentication` and
+  :mod:`oidc`: kinds of ``gateway.nginx.org``, translated to IR;
 - :mod:`policy_conflicts`: conflict resolution between policies of one target;
 - :mod:`effective`: effective settings of a Gateway, route or Service;
 - :mod:`parameters` and :mod:`overrides`: NginxProxy and GatewayParameters objects.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.apis import data_plane_parameters as api
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.ir.access_log import AccessLog, Escape, NginxLogFormat, Style
 
 _CLASSES = {f"{number}xx": number for number in range(1, 6)}

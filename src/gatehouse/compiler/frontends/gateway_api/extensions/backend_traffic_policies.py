@@ -13,7 +13,7 @@ import msgspec
 from gatehouse.apis import backend_traffic as api
 from gatehouse.apis import routes
 from gatehouse.apis.resource_limits import ResourceLimits
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     ParsedPolicy,
     origin_of,

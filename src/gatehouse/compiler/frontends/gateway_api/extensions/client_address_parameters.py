@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apis import data_plane_parameters as api
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import NginxClientAddress
 from gatehouse.dataplane import ip_addresses

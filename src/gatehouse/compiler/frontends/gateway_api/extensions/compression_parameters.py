@@ -6,7 +6,7 @@ import re
 
 from gatehouse.apis import data_plane_parameters as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import Buffers, NginxCompression
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
 
 import msgspec
 
@@ -18,21 +17,22 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import
     accepted_policies,
     gateway_tracing,
 )
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
+    TrafficSettings,
+    merge_defaults,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
+    TRAFFIC_KINDS,
     age_of,
     policy_settings,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.trace_policies import TracePolicy
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import UNSET
-from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import UpstreamPolicy
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import key_of, policies_by_target
 from gatehouse.compiler.ir import settings as ir
-from gatehouse.compiler.ir.proxy_settings import NginxSnippet, ProxyOnly
+from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.compiler.ir.tracing import Tracing
 from gatehouse.incremental.query import Ask, Key
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 AFFECTED = {
     "ClientSettingsPolicy": Reason.CLIENT_SETTINGS_AFFECTED,
@@ -44,23 +44,27 @@ AFFECTED = {
 }
 """Reasons of findings about the target of a policy, by policy kind."""
 
-_NO_SETTINGS, _NO_UPSTREAM_POLICY = ir.Settings(), UpstreamPolicy(ir.UpstreamSettings(), False)
+_NO_SETTINGS, _NO_TRAFFIC_SETTINGS = ir.Settings(), TrafficSettings()
 
 
 def own_settings(ask: Ask, gateway: Key, target: Key) -> ir.Settings:
     """Return the settings of the policies that target a Gateway, or a route at a Gateway."""
     if target != gateway and not ask.read(policies_by_target(target)):
         return _NO_SETTINGS
-    client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
-    for key in _accepted(ask, gateway, target, "ClientSettingsPolicy"):
-        client = merge_defaults(client, policy_settings(ask, gateway, key))
-    for key in _accepted(ask, gateway, target, "ProxySettingsPolicy"):
-        proxy = merge_defaults(proxy, policy_settings(ask, gateway, key))
-    for key in _accepted(ask, gateway, target, "RateLimitPolicy"):
-        policy_rates: ir.RateLimits = policy_settings(ask, gateway, key)
-        limits = (*rates.limits, *policy_rates.limits)
-        rates = msgspec.structs.replace(merge_defaults(rates, policy_rates), limits=limits)
-    return ir.Settings(client, proxy, rates, _tracing(ask, gateway, target))
+    traffic = _traffic(ask, gateway, target)
+    return ir.Settings(traffic.client, traffic.proxy, traffic.rates, _tracing(ask, gateway, target))
+
+
+def _traffic(ask: Ask, gateway: Key, target: Key) -> TrafficSettings:
+    """Return the settings of the policies that a Gateway accepts for an object, merged."""
+    merged = TrafficSettings()
+    for key in _accepted(ask, gateway, target, *TRAFFIC_KINDS):
+        policy: TrafficSettings = policy_settings(ask, gateway, key)
+        limits = (*merged.rates.limits, *policy.rates.limits)
+        merged = merge_defaults(merged, policy)
+        rates = msgspec.structs.replace(merged.rates, limits=limits)
+        merged = msgspec.structs.replace(merged, rates=rates)
+    return merged
 
 
 def _tracing(ask: Ask, gateway: Key, target: Key) -> Tracing | None:
@@ -73,11 +77,11 @@ def _tracing(ask: Ask, gateway: Key, target: Key) -> Tracing | None:
     return None
 
 
-def _accepted(ask: Ask, gateway: Key, target: Key, kind: str) -> tuple[Key, ...]:
+def _accepted(ask: Ask, gateway: Key, target: Key, *kinds: str) -> tuple[Key, ...]:
     if not ask.read(policies_by_target(target)):
         # Most objects have no policy. A query for each of them would cost memory.
         return ()
-    return ask(accepted_policies, gateway, kind, target)
+    return ask(accepted_policies, gateway, kinds, target)
 
 
 def route_settings(ask: Ask, gateway: Key, route: Key) -> ir.Settings:
@@ -87,44 +91,20 @@ def route_settings(ask: Ask, gateway: Key, route: Key) -> ir.Settings:
     replace those of the Gateway.
     """
     outer, inner = (ask(own_settings, gateway, target) for target in (gateway, route))
-    return ir.Settings(
-        merge_defaults(outer.client, inner.client),
-        merge_defaults(outer.proxy, inner.proxy),
-        merge_defaults(outer.rates, inner.rates),
-        inner.tracing or outer.tracing,
-    )
+    return outer if inner == _NO_SETTINGS else merge_defaults(outer, inner)
 
 
-def merge_defaults(outer: T, inner: T) -> T:
-    """Return ``inner`` with unset fields taken from ``outer``."""
-    set_values = {
-        field: value
-        for field in inner.__struct_fields__
-        if (value := getattr(inner, field)) not in UNSET
-    }
-    for field, value in set_values.items():
-        if isinstance(value, ProxyOnly):
-            set_values[field] = merge_defaults(getattr(outer, field), value)
-    if isinstance(outer, ir.Sourced) and "sources" in set_values:
-        set_values["sources"] = tuple((dict(outer.sources) | dict(set_values["sources"])).items())
-    return msgspec.structs.replace(outer, **set_values)
-
-
-def upstream_policy(ask: Ask, gateway: Key, service: Key) -> UpstreamPolicy:
+def upstream_policy(ask: Ask, gateway: Key, service: Key) -> TrafficSettings:
     """Return the effective settings of the clusters of a Service at a Gateway."""
     if not ask.read(policies_by_target(service)):
-        return _NO_UPSTREAM_POLICY
-    settings, service_address = ir.UpstreamSettings(), False
-    for key in _accepted(ask, gateway, service, "UpstreamSettingsPolicy"):
-        policy: UpstreamPolicy = policy_settings(ask, gateway, key)
-        settings = merge_defaults(settings, policy.settings)
-        service_address = service_address or bool(policy.service_address)
+        return _NO_TRAFFIC_SETTINGS
+    settings = _traffic(ask, gateway, service)
     traffic = backend_traffic(ask, gateway, service)
     if traffic is not None and traffic.retry_budget is not None:
         source = ("retry_budget", traffic.origin.field(RETRY_FIELD))
         limited = ir.UpstreamSettings(retry_budget=traffic.retry_budget, sources=(source,))
-        settings = merge_defaults(settings, limited)
-    return UpstreamPolicy(settings, service_address)
+        settings = merge_defaults(settings, TrafficSettings(upstream=limited))
+    return settings
 
 
 def backend_traffic(ask: Ask, gateway: Key, service: Key) -> BackendTraffic | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apis import data_plane_parameters as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.ir.proxy_settings import NginxSettings
 
 _ERROR_LEVELS = ("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg")

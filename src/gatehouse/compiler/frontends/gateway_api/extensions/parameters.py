@@ -36,12 +36,12 @@ from gatehouse.compiler.frontends.gateway_api.extensions.metrics_parameters impo
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_parameters import (
     parse_nginx_settings,
 )
-from gatehouse.compiler.frontends.gateway_api.extensions.resolver_parameters import (
-    parse_resolver,
-)
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     with_sources,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.resolver_parameters import (
+    parse_resolver,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.workload_parameters import (
     parse_workload,

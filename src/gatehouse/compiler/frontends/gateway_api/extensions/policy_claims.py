@@ -15,8 +15,8 @@ from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api import fair_shares
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import parent_results
-from gatehouse.compiler.frontends.gateway_api.extensions import upstream_settings
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import gateway_limits
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import TrafficSettings
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
     age_of,
     parse_policy,
@@ -27,7 +27,6 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     routes_by_service,
 )
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
-from gatehouse.compiler.ir import settings as ir
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -74,20 +73,21 @@ def excess_claims(ask: Ask, limits: ResourceLimits, namespace: str) -> Mapping[K
 
 def policy_claims(ask: Ask, limits: ResourceLimits, key: Key) -> Mapping[str, tuple[str, int]]:
     """Return what a policy claims of each ceiling of sums: field and amount."""
-    key, parsed = key, ask(parse_policy, limits, key).settings
-    if isinstance(parsed, ir.RateLimits):
-        zones = sum(limit.memory for limit in parsed.limits)
-        return {"zoneBytes": ("rateLimit.local.rules", zones)}
-    if not isinstance(parsed, upstream_settings.UpstreamPolicy):
+    parsed = ask(parse_policy, limits, key).settings
+    if not isinstance(parsed, TrafficSettings):
         return {}
+    if parsed.rates.limits:
+        zones = sum(limit.memory for limit in parsed.rates.limits)
+        return {"zoneBytes": ("rateLimit.local.rules", zones)}
     # Each port of a Service can be an upstream of its own.
     services = (ask.read((target.kind, key[1], target.name)) for target in ask.read(key).targets)
     upstreams = sum(
         len(service.spec.ports) for service in services if isinstance(service, core.Service)
     )
+    upstream = parsed.upstream
     amounts = {
-        "zoneBytes": ("zoneSize", parsed.settings.nginx.memory),
-        "keepAliveConnections": ("keepAlive.connections", parsed.settings.connections),
+        "zoneBytes": (upstream.source("nginx.memory").part, upstream.nginx.memory),
+        "keepAliveConnections": (upstream.source("connections").part, upstream.connections),
     }
     return {
         name: (field, amount * upstreams) for name, (field, amount) in amounts.items() if amount

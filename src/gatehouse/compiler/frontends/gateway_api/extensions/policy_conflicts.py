@@ -1,15 +1,12 @@
 """Conflict resolution between policies of one target.
 
-A policy is accepted if it is valid and no older policy of the same kind sets the same field of the
-same target; of equally old ones the first by name is accepted. A conflicted policy is rejected as a
-whole. Policies that set different fields are merged.
+A policy is accepted if it is valid and no older policy sets the same field of the same target; of
+equally old ones the first by kind and name is accepted. Fields of different kinds are the same if
+they become the same setting of the IR. A conflicted policy is rejected as a whole. Policies that
+set different fields are merged.
 """
 
 from __future__ import annotations
-
-from typing import Any
-
-import msgspec
 
 from gatehouse.apis import telemetry
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway
@@ -17,8 +14,6 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
     policy_claims,
     snippets,
     trace_parameters,
-    traffic_policies,
-    upstream_settings,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.collectors import resolve_collector
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import (
@@ -31,6 +26,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
     age_of,
     parse_policy,
     policy_settings,
+    set_fields,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.telemetry_policies import (
     TELEMETRY_KIND,
@@ -46,24 +42,8 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     policies_by_target,
     rejected_by_proxy,
 )
-from gatehouse.compiler.ir import settings as ir
-from gatehouse.compiler.ir.proxy_settings import ProxyOnly
 from gatehouse.compiler.ir.tracing import TraceExport, Tracing
 from gatehouse.incremental.query import Ask, Key
-
-_FIELDS = {
-    **traffic_policies.CLIENT_FIELDS,
-    **traffic_policies.PROXY_FIELDS,
-    **upstream_settings.UPSTREAM_FIELDS,
-    "envoy.whole_body": "body.maxSize",
-    "nginx.log_level": "rateLimit.logLevel",
-    "status": "rateLimit.rejectCode",
-    "dry_run": "rateLimit.dryRun",
-    "service_address": "useClusterIP",
-    "traffic": "all fields",
-}
-"""Names of settings in the policies' specs."""
-
 
 _UNSERVED = {
     "WAFPolicy": "needs F5 WAF for NGINX, a module of NGINX Plus: requests are not inspected",
@@ -91,22 +71,28 @@ def policy_rejection(ask: Ask, gateway: Key, key: Key) -> Finding | None:
         return Finding(Reason.POLICY_INVALID, excess)
     if rejected := rejected_by_proxy(ask, gateway, key):
         return Finding(Reason.POLICY_INVALID, rejected)
-    own = set_fields(policy.settings)
+    return _conflict(ask, gateway, key)
+
+
+def _conflict(ask: Ask, gateway: Key, key: Key) -> Finding | None:
+    """Return the conflict of a policy with an older one, of any kind with the same settings."""
+    limits = ask(gateway_limits, gateway)
+    settings = ask(parse_policy, limits, key).settings
+    own = set_fields(key, settings)
     for target in ask.read(key).targets:
         if target.kind == "Gateway" and target.name != gateway[2]:
             continue
         for rival in ask.read(policies_by_target((target.kind, key[1], target.name))):
-            if (
-                rival[0] != key[0]
-                or age_of(ask, rival) >= age_of(ask, key)
-                or ask(policy_rejection, gateway, rival) is not None
-            ):
+            if age_of(ask, rival) >= age_of(ask, key):
                 continue
-            common = own & set_fields(ask(parse_policy, limits, rival).settings)
-            if common:
+            theirs = ask(parse_policy, limits, rival).settings
+            common = own.keys() & set_fields(rival, theirs).keys()
+            if type(theirs) is not type(settings) or not common:
+                continue
+            if ask(policy_rejection, gateway, rival) is None:
                 message = (
-                    f"spec: {', '.join(sorted({_FIELDS.get(field, field) for field in common}))}: "
-                    f"already set for {target.kind} {target.name} by {key[0]} "
+                    f"spec: {', '.join(sorted({own[path] for path in common}))}: "
+                    f"already set for {target.kind} {target.name} by {rival[0]} "
                     f"{key[1]}/{rival[2]}, which is older or first by name"
                 )
                 return Finding(Reason.POLICY_CONFLICTED, message)
@@ -117,7 +103,7 @@ def telemetry_at(ask: Ask, gateway: Key) -> Key | None:
     """Return the XTelemetryPolicy that a Gateway follows instead of its parameters."""
     if not any(key[0] == TELEMETRY_KIND for key in ask.read(policies_by_target(gateway))):
         return None
-    for key in ask(accepted_policies, gateway, TELEMETRY_KIND, gateway):
+    for key in ask(accepted_policies, gateway, (TELEMETRY_KIND,), gateway):
         if _telemetry(policy_settings(ask, gateway, key)).mode != telemetry.DEFAULT:
             return key
     return None
@@ -175,27 +161,13 @@ def _without_exporter(ask: Ask, gateway: Key) -> str:
     return f"{message}: set spec.telemetry.exporter in the parameters of its GatewayClass"
 
 
-def accepted_policies(ask: Ask, gateway: Key, kind: str, target: Key) -> tuple[Key, ...]:
-    """Return the policies of a kind that a Gateway accepts for a target, oldest first."""
+def accepted_policies(
+    ask: Ask, gateway: Key, kinds: tuple[str, ...], target: Key
+) -> tuple[Key, ...]:
+    """Return the policies of some kinds that a Gateway accepts for a target, oldest first."""
     accepted = [
         key
         for key in ask.read(policies_by_target(target))
-        if key[0] == kind and ask(policy_rejection, gateway, key) is None
+        if key[0] in kinds and ask(policy_rejection, gateway, key) is None
     ]
     return tuple(sorted(accepted, key=lambda key: age_of(ask, key)))
-
-
-def set_fields(settings: Any) -> frozenset[str]:
-    """Return the paths of set fields. Lists are omitted because they are merged."""
-    if not isinstance(settings, msgspec.Struct):
-        return frozenset()
-    result: set[str] = set()
-    for field in settings.__struct_fields__:
-        value = getattr(settings, field)
-        if isinstance(value, ir.UpstreamSettings):
-            result |= set_fields(value)
-        elif isinstance(value, ProxyOnly):
-            result |= {f"{field}.{name}" for name in set_fields(value)}
-        elif value is not None and value != "" and not isinstance(value, tuple):
-            result.add(field)
-    return frozenset(result)

@@ -9,7 +9,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
     ValueProblem,
     parse_nginx_seconds,
 )
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.ir import settings as ir
 
 

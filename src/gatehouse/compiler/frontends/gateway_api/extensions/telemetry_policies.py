@@ -15,7 +15,7 @@ from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     ParsedPolicy,
     origin_of,

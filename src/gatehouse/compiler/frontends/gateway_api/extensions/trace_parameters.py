@@ -18,8 +18,8 @@ from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.frontends.gateway_api.extensions.trace_credentials import tls_problems
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
 from gatehouse.compiler.frontends.gateway_api.external_name_rules import name_problem
 from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport
 from gatehouse.incremental.query import Ask

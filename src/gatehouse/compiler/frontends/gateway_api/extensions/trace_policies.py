@@ -13,14 +13,14 @@ import msgspec
 
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.apis.resource_limits import ResourceLimits
-from gatehouse.compiler.frontends.gateway_api.extensions.trace_parameters import (
-    parse_attributes,
-    span_text,
-)
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     ParsedPolicy,
     origin_of,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.trace_parameters import (
+    parse_attributes,
+    span_text,
 )
 from gatehouse.compiler.ir.tracing import Context, Tracing
 

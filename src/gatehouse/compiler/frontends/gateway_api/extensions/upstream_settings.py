@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     ParsedPolicy,
-    origin_of,
-    with_sources,
+    TrafficSettings,
 )
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import NginxUpstreamSettings
 from gatehouse.compiler.ir.settings import Balancing
 
 UPSTREAM_FIELDS = {
-    "balancing": "loadBalancingMethod",
-    "key": "hashMethodKey",
-    "connections": "keepAlive.connections",
-    "requests": "keepAlive.requests",
-    "lifetime": "keepAlive.time",
-    "idle": "keepAlive.timeout",
-    "nginx.memory": "zoneSize",
+    "upstream.balancing": "loadBalancingMethod",
+    "upstream.key": "hashMethodKey",
+    "upstream.connections": "keepAlive.connections",
+    "upstream.requests": "keepAlive.requests",
+    "upstream.lifetime": "keepAlive.time",
+    "upstream.idle": "keepAlive.timeout",
+    "upstream.nginx.memory": "zoneSize",
+    "service_address": "useClusterIP",
 }
 """Paths of fields of the IR, and the fields of an UpstreamSettingsPolicy that set them."""
 
@@ -46,14 +44,6 @@ _METHODS = {
 }
 
 
-class UpstreamPolicy(msgspec.Struct, frozen=True):
-    """Settings for the clusters of a Service."""
-
-    settings: ir.UpstreamSettings = ir.UpstreamSettings()
-    service_address: bool | None = None
-    """Connect to the Service's cluster IP instead of its endpoints; None if not set."""
-
-
 def upstream_settings(policy: api.UpstreamSettingsPolicy, limits: ResourceLimits) -> ParsedPolicy:
     """Translate an UpstreamSettingsPolicy."""
     parse, spec, keep_alive = FieldParser(limits), policy.spec, policy.spec.keep_alive
@@ -72,12 +62,15 @@ def upstream_settings(policy: api.UpstreamSettingsPolicy, limits: ResourceLimits
         balancing=_METHODS.get(method),
         key=key,
         connections=keep_alive.connections,
-        requests=parse(UPSTREAM_FIELDS["requests"], nginx_values.parse_count, keep_alive.requests),
-        lifetime=parse(
-            UPSTREAM_FIELDS["lifetime"], nginx_values.parse_nginx_seconds, keep_alive.time
+        requests=parse(
+            UPSTREAM_FIELDS["upstream.requests"], nginx_values.parse_count, keep_alive.requests
         ),
-        idle=parse(UPSTREAM_FIELDS["idle"], nginx_values.parse_nginx_seconds, keep_alive.timeout),
+        lifetime=parse(
+            UPSTREAM_FIELDS["upstream.lifetime"], nginx_values.parse_nginx_seconds, keep_alive.time
+        ),
+        idle=parse(
+            UPSTREAM_FIELDS["upstream.idle"], nginx_values.parse_nginx_seconds, keep_alive.timeout
+        ),
         nginx=NginxUpstreamSettings(memory=memory),
     )
-    settings = with_sources(settings, origin_of(policy), UPSTREAM_FIELDS)
-    return parse.result(UpstreamPolicy(settings, spec.use_cluster_ip))
+    return parse.result(TrafficSettings(upstream=settings, service_address=spec.use_cluster_ip))

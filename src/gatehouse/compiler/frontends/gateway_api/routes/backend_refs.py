@@ -178,7 +178,7 @@ def service_cluster(ask: Ask, gateway: Key, key: ClusterKey) -> ir.Cluster:
         tuple(sorted(endpoints)),
         key.protocol,
         tls,
-        upstream.settings,
+        upstream.upstream,
         ask(name_resolution, gateway) if external else None,
         origin,
         endpoint_picker(ask, key) if key.kind == INFERENCE_POOL else None,

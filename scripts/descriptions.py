@@ -324,6 +324,7 @@ KINDS = {
     "RateLimitPolicy": "Limits of the request rate of a Gateway or route.",
     "SnippetsFilter": "Filter of rules with raw NGINX configuration.",
     "SnippetsPolicy": "Raw NGINX configuration of a Gateway.",
+    "TrafficPolicy": "Limits, timeouts and load balancing of a Gateway, route or Service.",
     "UpstreamCluster": "Upstream kube-apiserver, with its servers, limits and policies.",
     "UpstreamSettingsPolicy": "Connections and load balancing of Services as backends.",
     "WAFPolicy": "Web application firewall, which Gatehouse does not support.",

@@ -6,10 +6,12 @@ Run by `make gatehouse-dev`.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import descriptions
+import traffic_policy
 from descriptions import described
 from nginx_gateway import LOGGING, SPECS
 from openapi_schemas import (
@@ -326,6 +328,12 @@ def definitions() -> list[Schema]:
             described(HOSTED_STATUS, descriptions.HOSTED_STATUS),
             *(HOSTED_COLUMNS, "hosted"),
         ),
+        _definition(
+            "TrafficPolicy",
+            described(traffic_policy.SPEC, traffic_policy.TEXTS),
+            described(traffic_policy.STATUS, traffic_policy.STATUS_TEXTS),
+            *(traffic_policy.COLUMNS, "tpolicy"),
+        ),
     ]
 
 
@@ -352,7 +360,7 @@ def _definition(
     names = {
         "kind": kind,
         "listKind": f"{kind}List",
-        "plural": f"{kind.lower().removesuffix('s')}s",
+        "plural": re.sub("ys$", "ies", f"{kind.lower().removesuffix('s')}s"),
         "singular": kind.lower(),
         "categories": ["gatehouse"],
     }

@@ -25,7 +25,7 @@ _FIRST_KINDS = (
     "GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute",
     "UDPRoute", "BackendTLSPolicy", "ReferenceGrant", "XBackend",
     "XBackendTrafficPolicy", "XMesh",
-    "XTelemetryPolicy", "InferencePool",
+    "XTelemetryPolicy", "InferencePool", "TrafficPolicy",
     "GatewayParameters", "NginxProxy", "ClientSettingsPolicy", "ProxySettingsPolicy",
     "UpstreamSettingsPolicy", "RateLimitPolicy", "ObservabilityPolicy", "AuthenticationFilter",
     "SnippetsFilter", "SnippetsPolicy", "WAFPolicy", "PayloadProcessor",

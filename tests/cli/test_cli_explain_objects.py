@@ -99,21 +99,23 @@ def test_listener_that_the_proxy_rejected_is_named_first(programmed: str, cause:
 
 def test_policies_are_named_with_the_field_that_applies() -> None:
     secret = {"kind": "Secret", "metadata": {"name": "tls", "namespace": "default"}}
-    policy = {
+    target = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "a"}
+    nginx = {
         "kind": "ClientSettingsPolicy",
         "metadata": request_causes.metadata("small"),
-        "spec": {
-            "targetRef": {
-                "group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "a",
-            },
-            "body": {"maxSize": "1k"},
-        },
-    }  # fmt: skip
+        "spec": {"targetRef": target, "body": {"maxSize": "1k"}},
+    }
+    portable = {
+        "kind": "TrafficPolicy",
+        "metadata": request_causes.metadata("slow"),
+        "spec": {"targetRefs": [target], "timeouts": {"read": "1s"}},
+    }
     route = request_causes.http_route("a", request_causes.to("app"))
     base = request_causes.base("gatehouse-nginx", ("127.0.0.1", 9000), secret)
-    result = explained([*base, route, policy], "http://a.example:8080/")
+    result = explained([*base, route, nginx, portable], "http://a.example:8080/")
     assert [(item.type, item.source) for item in result.applied] == [
-        ("ClientSettingsPolicy", "ClientSettingsPolicy default/small: spec.body.maxSize")
+        ("ClientSettingsPolicy", "ClientSettingsPolicy default/small: spec.body.maxSize"),
+        ("TrafficPolicy", "TrafficPolicy default/slow: spec.timeouts.read"),
     ]
 
 

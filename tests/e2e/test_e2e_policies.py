@@ -22,13 +22,13 @@ from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
-API = "gateway.nginx.org/v1alpha1"
 KEY = b"a secret that signs the tokens of tests"
 
 
 def made(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+    api = resource_of(kind).api_version
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def about(kind: str, name: str) -> dict[str, str]:
@@ -134,14 +134,32 @@ async def test_too_long_body_is_rejected_by_the_limit_of_its_route(
         await client.delete(resource_of("ClientSettingsPolicy"), name, "default")
 
 
-async def test_rates_are_limited_for_backends_and_redirections(
-    client: kube.Client, http: aiohttp.ClientSession
-) -> None:
-    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
-    limit = {
+RATES: dict[str, dict[str, Any]] = {
+    "RateLimitPolicy": {
         "local": {"rules": [{"key": "$http_x_user", "rate": "1r/m", "burst": 1, "noDelay": True}]},
         "rejectCode": 429,
-    }
+    },
+    "TrafficPolicy": {
+        "local": {
+            "rules": [
+                {
+                    "key": {"type": "Header", "name": "X-User"},
+                    "requests": 1,
+                    "per": "Minute",
+                    "burst": 1,
+                }
+            ]
+        },
+        "statusCode": 429,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", RATES)
+async def test_rates_are_limited_for_backends_and_redirections(
+    client: kube.Client, http: aiohttp.ClientSession, kind: str
+) -> None:
+    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
     await apply(
         client,
         [
@@ -149,15 +167,15 @@ async def test_rates_are_limited_for_backends_and_redirections(
             route("moved", "/moved", filters=[redirect], backendRefs=[]),
             *(
                 made(
-                    "RateLimitPolicy",
+                    kind,
                     name,
-                    {"targetRefs": [about("HTTPRoute", name)], "rateLimit": limit},
+                    {"targetRefs": [about("HTTPRoute", name)], "rateLimit": RATES[kind]},
                 )
                 for name in ("rated", "moved")
             ),
         ],
     )
-    await accepted(client, ("RateLimitPolicy", "rated"), ("RateLimitPolicy", "moved"))
+    await accepted(client, (kind, "rated"), (kind, "moved"))
 
     for path, good in (("/rated", 200), ("/moved", 302)):
         await served(http, path, good)
@@ -171,6 +189,7 @@ async def test_rates_are_limited_for_backends_and_redirections(
         # Another value of the key has a count of its own, and none at all is not counted.
         assert await status(http, path, headers={"x-user": "two"}) == good
         assert [await status(http, path) for _ in range(4)] == [good] * 4
+        await client.delete(resource_of(kind), path.strip("/"), "default")
 
 
 async def test_basic_authentication_follows_secret_changes(

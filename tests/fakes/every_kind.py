@@ -228,6 +228,26 @@ EDITS: dict[str, Edit] = {
             st.sampled_from([{"loadBalancingMethod": "least_conn"}, {"useClusterIP": True}]),
         ),
     ),
+    "TrafficPolicy": some(
+        "TrafficPolicy",
+        ["p", "q", "r"],
+        about(
+            {"client": {"maxBodySize": "1Mi"}, "timeouts": {"read": "1s"}},
+            {"client": {"maxBodySize": "?"}},
+            {"rateLimit": {"local": {"rules": [{"requests": 1, "per": "Second"}]}}},
+        )
+        | st.builds(
+            upstream_policy,
+            SERVICES,
+            st.sampled_from(
+                [
+                    {"backend": {"loadBalancing": {"method": "LeastConnections"}}},
+                    {"backend": {"keepAlive": {"maxIdleConnections": 8}}},
+                ]
+            ),
+            CREATED,
+        ),
+    ),
     "SnippetsPolicy": some(
         "SnippetsPolicy",
         ["p"],

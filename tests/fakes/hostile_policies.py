@@ -7,8 +7,11 @@ from fakes.short_objects import (
     Object,
     client,
     cookie,
+    hashed,
     limit,
     policy,
+    portable,
+    portable_rate,
     proxy,
     route,
     traced,
@@ -40,6 +43,65 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
         retryConstraint={
             "budget": {"percent": 0, "interval": "1h"},
             "minRetryRate": {"count": 1, "interval": "1h"},
+        }
+    ),
+    "portable: largest body": portable(client={"maxBodySize": "1Ti"}),
+    "portable: no body": portable(client={"maxBodySize": 0}),
+    "portable: odd body": portable(client={"maxBodySize": "1.001k"}),
+    "portable: body of a fraction": portable(client={"maxBodySize": "0.5"}),
+    "portable: body of many digits": portable(client={"maxBodySize": "9" * 16 + "Ti"}),
+    "portable: body timeouts": portable(client={"bodyTimeout": "99999h99999h99999h99999h"}),
+    "portable: no body timeout": portable(client={"bodyTimeout": "0s"}),
+    "portable: longest keep-alive": portable(
+        client={
+            "keepAlive": {
+                "maxRequests": 2**31 - 1,
+                "maxLifetime": "9999h",
+                "idleTimeout": "9999h",
+            }
+        }
+    ),
+    "portable: shortest keep-alive": portable(
+        client={"keepAlive": {"maxRequests": 1, "maxLifetime": "1ms", "idleTimeout": "0ms"}}
+    ),
+    "portable: longest timeouts": portable(
+        timeouts={"connect": "9999h", "send": "9999h", "read": "9999h"}
+    ),
+    "portable: shortest timeouts": portable(
+        timeouts={"connect": "1ms", "send": "1ms", "read": "1ms"}
+    ),
+    "portable: no timeouts": portable(timeouts={"connect": "0h", "send": "0m", "read": "0ms"}),
+    "portable: highest rate": portable_rate(requests=1_000_000, burst=1_000_000),
+    "portable: lowest rate": portable_rate(requests=1, per="Minute"),
+    "portable: rate of a header": portable_rate(key={"type": "Header", "name": "-" * 128}),
+    "portable: rate of a long parameter": portable_rate(
+        key={"type": "QueryParameter", "name": "A_9" * 42}
+    ),
+    "portable: most rules": portable(
+        rateLimit={"local": {"rules": [{"requests": 1, "per": "Second"}] * 16}}
+    ),
+    "portable: hash of a header": hashed("Header", "X-" + "a" * 126),
+    "portable: hash of a host": hashed("Header", "Host"),
+    "portable: hash of a cookie": hashed("Cookie", "_" * 128),
+    "portable: hash of a parameter": hashed("QueryParameter", "9" * 128),
+    "portable: endpoint connections": portable(
+        backend={
+            "keepAlive": {
+                "maxIdleConnections": 2**31 - 1,
+                "maxRequests": 2**31 - 1,
+                "maxLifetime": "9999h",
+                "idleTimeout": "9999h",
+            }
+        }
+    ),
+    "portable: shortest endpoint connections": portable(
+        backend={
+            "keepAlive": {
+                "maxIdleConnections": 0,
+                "maxRequests": 1,
+                "maxLifetime": "1ms",
+                "idleTimeout": "1ms",
+            }
         }
     ),
     "rate: key of quotes": limit(key='"' * 2100),

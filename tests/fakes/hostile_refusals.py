@@ -168,6 +168,10 @@ _BOTH = {
         "rate: zone of megabytes",
     ),
     "spec.rateLimit.local.rules[0].burst": ("rate: burst",),
+    "spec.client.maxBodySize": ("portable: body of a fraction", "portable: body of many digits"),
+    "spec.client.bodyTimeout": ("portable: body timeouts", "portable: no body timeout"),
+    "spec.timeouts.connect": ("portable: no timeouts",),
+    "spec.backend.keepAlive.maxIdleConnections": ("portable: endpoint connections",),
     "spec.body.bufferSize": ("client: body buffer",),
     "spec.buffering.bufferSize": (
         "proxy: buffer size",

@@ -87,7 +87,11 @@ def policy(kind: str, spec: Object, *, of: str = "HTTPRoute") -> list[Object]:
     version = {"ObservabilityPolicy": "v1alpha2", "ProxySettingsPolicy": "v1alpha1"}
     single = kind == "ClientSettingsPolicy"
     spec = {"targetRef": target, **spec} if single else {"targetRefs": [target], **spec}
-    group = "gateway.networking.x-k8s.io" if kind.startswith("X") else "gateway.nginx.org"
+    groups = {
+        "XBackendTrafficPolicy": "gateway.networking.x-k8s.io",
+        "TrafficPolicy": "gatehouse.dev",
+    }
+    group = groups.get(kind, "gateway.nginx.org")
     api = f"{group}/{version.get(kind, 'v1alpha1')}"
     return [*route(), {"apiVersion": api, "kind": kind, "spec": spec}]
 
@@ -111,6 +115,21 @@ def upstream(**spec: Any) -> list[Object]:
 
 def traffic(**spec: Any) -> list[Object]:
     return policy("XBackendTrafficPolicy", spec, of="Service")
+
+
+def portable(**spec: Any) -> list[Object]:
+    """Return a TrafficPolicy of a Service, if it is about a backend, or of a route."""
+    return policy("TrafficPolicy", spec, of="Service" if "backend" in spec else "HTTPRoute")
+
+
+def portable_rate(**rule: Any) -> list[Object]:
+    rules = [{"requests": 10, "per": "Second", **rule}]
+    return portable(rateLimit={"local": {"rules": rules}})
+
+
+def hashed(kind: str, name: str) -> list[Object]:
+    key = {"type": kind, "name": name}
+    return portable(backend={"loadBalancing": {"method": "Hash", "hashKey": key}})
 
 
 def cookie(**fields: str) -> Object:

@@ -14,6 +14,7 @@ from gatehouse.apis import (
     policies,
     routes,
     telemetry,
+    traffic_policies,
 )
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     CLAIMS_KEY,
@@ -41,6 +42,12 @@ from gatehouse.incremental.query import Key
 
 _MANAGED_BY = "app.kubernetes.io/managed-by"
 _SERVICE_NAME = "kubernetes.io/service-name"
+_CLAIMING = (
+    nginx_gateway.RateLimitPolicy,
+    nginx_gateway.UpstreamSettingsPolicy,
+    traffic_policies.TrafficPolicy,
+)
+"""Policies that may claim memory."""
 
 
 def controller_bucket(value: Any) -> Iterable[Key]:
@@ -101,7 +108,7 @@ def of_backend_tls_policy(value: Any) -> Iterable[Key]:
 
 def of_policy(value: Any) -> Iterable[Key]:
     """Yield the buckets of a policy: its targets, its claims, and its collector."""
-    if isinstance(value, nginx_gateway.RateLimitPolicy | nginx_gateway.UpstreamSettingsPolicy):
+    if isinstance(value, _CLAIMING):
         yield CLAIMS_KEY
         yield policies_with_claims(value.metadata.namespace)
     namespace = value.metadata.namespace

@@ -168,6 +168,8 @@ class Reason(ReasonBase):
     """A ProxySettingsPolicy applies to the object."""
     RATE_LIMIT_AFFECTED = (f"{_NGINX}RateLimitPolicyAffected", True, "PolicyAffected")
     """A RateLimitPolicy applies to the object."""
+    TRAFFIC_AFFECTED = (f"{_GATEHOUSE}TrafficPolicyAffected", True, "PolicyAffected")
+    """A TrafficPolicy applies to the object."""
     SNIPPETS_AFFECTED = (f"{_NGINX}SnippetsPolicyAffected", True, "PolicyAffected")
     """A SnippetsPolicy applies to the object."""
     OBSERVABILITY_AFFECTED = (f"{_NGINX}ObservabilityPolicyAffected", True, "PolicyAffected")

@@ -18,6 +18,7 @@ from gatehouse.apis import (
     resources,
     routes,
     telemetry,
+    traffic_policies,
 )
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api import buckets
@@ -166,6 +167,7 @@ _EXTENSIONS = (
     _policy(resources.PROXY_SETTINGS_POLICIES, nginx_gateway.ProxySettingsPolicy),
     _policy(resources.RATE_LIMIT_POLICIES, nginx_gateway.RateLimitPolicy),
     _policy(resources.UPSTREAM_SETTINGS_POLICIES, nginx_gateway.UpstreamSettingsPolicy),
+    _policy(resources.TRAFFIC_POLICIES, traffic_policies.TrafficPolicy),
     _policy(resources.OBSERVABILITY_POLICIES, nginx_gateway.ObservabilityPolicy),
     _policy(resources.TELEMETRY_POLICIES, telemetry.XTelemetryPolicy),
     _policy(resources.BACKEND_TRAFFIC_POLICIES, backend_traffic.XBackendTrafficPolicy),

@@ -38,6 +38,7 @@ AFFECTED = {
     "ClientSettingsPolicy": Reason.CLIENT_SETTINGS_AFFECTED,
     "ProxySettingsPolicy": Reason.PROXY_SETTINGS_AFFECTED,
     "RateLimitPolicy": Reason.RATE_LIMIT_AFFECTED,
+    "TrafficPolicy": Reason.TRAFFIC_AFFECTED,
     "SnippetsPolicy": Reason.SNIPPETS_AFFECTED,
     "ObservabilityPolicy": Reason.OBSERVABILITY_AFFECTED,
     "XTelemetryPolicy": Reason.TELEMETRY_AFFECTED,

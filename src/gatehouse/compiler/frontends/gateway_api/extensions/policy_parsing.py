@@ -12,6 +12,7 @@ from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     backend_traffic_policies,
     nginx_policies,
+    portable_policies,
     snippets,
     telemetry_policies,
     trace_policies,
@@ -47,6 +48,7 @@ _TRAFFIC = {
     "UpstreamSettingsPolicy": PolicyKind(
         upstream_settings.upstream_settings, upstream_settings.UPSTREAM_FIELDS
     ),
+    "TrafficPolicy": PolicyKind(portable_policies.traffic_policy, portable_policies.TRAFFIC_FIELDS),
 }
 TRAFFIC_KINDS = tuple(_TRAFFIC)
 """Kinds whose settings are :class:`TrafficSettings`."""

@@ -1,0 +1,162 @@
+"""Schema and descriptions of TrafficPolicy of ``gatehouse.dev``."""
+
+from __future__ import annotations
+
+from openapi_schemas import BOOLEAN, COUNT, LOOSE, STRING, Schema, checked, fields, one_of, several
+from target_references import GATEWAY_API, targets
+
+from gatehouse.compiler.frontends.gateway_api.extensions import portable_policies as policies
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import MAX_BURST
+
+_DURATION: Schema = {
+    "type": "string",
+    "maxLength": 32,
+    "pattern": "^([0-9]{1,5}(h|m|s|ms)){1,4}$",
+}
+_QUANTITY: Schema = {
+    "x-kubernetes-int-or-string": True,
+    "anyOf": [{"type": "integer"}, STRING],
+    "maxLength": 32,
+    "pattern": r"^[0-9]{1,16}(\.[0-9]{1,3})?(k|M|G|T|Ki|Mi|Gi|Ti)?$",
+}
+_NUMBER = COUNT | {"minimum": 1}
+
+
+def _attribute(*types: str) -> Schema:
+    return fields(
+        "type",
+        (
+            f"has(self.name) == (self.type != '{types[0]}')",
+            f"name is for all types but {types[0]}, which need it",
+        ),
+        (
+            "!has(self.name) || !self.name.contains(self.type == 'Header' ? '_' : '-')",
+            "names of headers have no underscore, other names no hyphen",
+        ),
+        type=one_of(*types),
+        name={"type": "string", "maxLength": 128, "pattern": "^[A-Za-z0-9_-]+$"},
+    )
+
+
+def _targets() -> Schema:
+    schema = targets(*policies.ROUTING_KINDS, "Service", groups=(GATEWAY_API, ""))
+    schema["x-kubernetes-validations"].append(
+        checked(
+            "self.all(t, (t.kind == 'Service') == (t.group == ''))",
+            "the group of a Service is empty, and only of a Service",
+        )
+    )
+    return schema
+
+
+_KEEP_ALIVE = {"maxRequests": _NUMBER, "maxLifetime": _DURATION, "idleTimeout": _DURATION}
+
+SPEC = fields(
+    "targetRefs",
+    (
+        "!has(self.backend) || self.targetRefs.all(t, t.kind == 'Service')",
+        "backend is for Services",
+    ),
+    (
+        "self.targetRefs.all(t, t.kind != 'Service') || !(has(self.client) || has(self.timeouts)"
+        " || has(self.responseBuffering) || has(self.rateLimit))",
+        "a Service has the field backend only",
+    ),
+    targetRefs=_targets(),
+    client=fields(maxBodySize=_QUANTITY, bodyTimeout=_DURATION, keepAlive=fields(**_KEEP_ALIVE)),
+    timeouts=fields(connect=_DURATION, send=_DURATION, read=_DURATION),
+    responseBuffering=one_of(*policies.BUFFERING_MODES),
+    rateLimit=fields(
+        local=fields(
+            "rules",
+            rules=several(
+                fields(
+                    "requests per",
+                    requests=_NUMBER | {"maximum": policies.MAX_REQUEST_RATE},
+                    per=one_of(*policies.RATE_PERIODS),
+                    burst=COUNT | {"maximum": MAX_BURST, "default": 0},
+                    key=_attribute(*policies.RATE_KEYS),
+                ),
+                least=1,
+                most=16,
+            ),
+        ),
+        statusCode={"type": "integer", "format": "int32", "enum": list(policies.STATUS_CODES)},
+        dryRun=BOOLEAN,
+    ),
+    backend=fields(
+        loadBalancing=fields(
+            "method",
+            (
+                "has(self.hashKey) == (self.method == 'Hash')",
+                "hashKey is for method Hash, which needs it",
+            ),
+            method=one_of(*policies.BALANCING_METHODS),
+            hashKey=_attribute(*policies.HASH_KEYS),
+        ),
+        keepAlive=fields(maxIdleConnections=COUNT, **_KEEP_ALIVE),
+    ),
+)
+
+_KEY = "ClientAddress, or an attribute with a name: "
+_KEY_NAME = "Name of the attribute, without regard to case for headers."
+
+TEXTS = {
+    "targetRefs": "Objects that the policy applies to, in its namespace.",
+    "targetRefs[].group": "API group of the target.",
+    "targetRefs[].kind": "Kind of the target.",
+    "targetRefs[].name": "Name of the target.",
+    "client": "Limits towards clients of a Gateway or route.",
+    "client.maxBodySize": "Maximum size of a request body in bytes, as a quantity such as 10Mi. "
+    "0 is no limit. Default: no limit.",
+    "client.bodyTimeout": "Timeout between two parts of a request body.",
+    "client.keepAlive": "Keep-alive connections of clients.",
+    "client.keepAlive.maxRequests": "Maximum number of requests on one connection.",
+    "client.keepAlive.maxLifetime": "Maximum age of a connection that accepts requests.",
+    "client.keepAlive.idleTimeout": "Timeout of an idle connection. 0s disables keep-alive.",
+    "timeouts": "Timeouts towards backends of a Gateway or route.",
+    "timeouts.connect": "Timeout of a connection attempt.",
+    "timeouts.send": "Timeout between two parts of a request to the backend. Envoy uses the "
+    "longer of send and read for both.",
+    "timeouts.read": "Timeout between two parts of a response of the backend.",
+    "responseBuffering": "Enabled reads responses of backends ahead of slow clients, Disabled "
+    "sends each part at once. Default: that of the proxy.",
+    "rateLimit": "Limits of the request rate of a Gateway or route. Those of a route replace those "
+    "of its Gateway.",
+    "rateLimit.local": "Limits that each instance of the proxy counts on its own.",
+    "rateLimit.local.rules": "Rules, all of which a request must meet.",
+    "rateLimit.local.rules[].requests": "Number of requests in the period.",
+    "rateLimit.local.rules[].per": "Period: Second or Minute.",
+    "rateLimit.local.rules[].burst": "Number of requests above the rate that are served at once.",
+    "rateLimit.local.rules[].key": "Attribute, each value of which has a rate of its own. Requests "
+    "without the attribute are not limited. Default: all requests together.",
+    "rateLimit.local.rules[].key.type": f"{_KEY}Header, QueryParameter.",
+    "rateLimit.local.rules[].key.name": _KEY_NAME,
+    "rateLimit.statusCode": "HTTP status of rejected requests: 429 or 503. Default: 503.",
+    "rateLimit.dryRun": "Count excess requests without rejecting them. Default: false.",
+    "backend": "Settings of Services as backends.",
+    "backend.loadBalancing": "Choice of the endpoint for a request. Default: round robin.",
+    "backend.loadBalancing.method": "RoundRobin, LeastConnections, Random, or Hash, which sends "
+    "requests with the same key to the same endpoint.",
+    "backend.loadBalancing.hashKey": "Attribute of requests for method Hash.",
+    "backend.loadBalancing.hashKey.type": f"{_KEY}Header, QueryParameter, Cookie.",
+    "backend.loadBalancing.hashKey.name": _KEY_NAME,
+    "backend.keepAlive": "Keep-alive connections to endpoints.",
+    "backend.keepAlive.maxIdleConnections": "Maximum number of idle connections of a process of "
+    "the proxy. 0 disables keep-alive.",
+    "backend.keepAlive.maxRequests": "Maximum number of requests on one connection.",
+    "backend.keepAlive.maxLifetime": "Maximum age of a connection that is used again.",
+    "backend.keepAlive.idleTimeout": "Timeout of an idle connection.",
+}
+
+STATUS = fields(ancestors=several(LOOSE))
+STATUS_TEXTS = {"ancestors": "Conditions of the policy by Gateway, or by route."}
+
+COLUMNS: list[Schema] = [
+    {
+        "name": "Accepted",
+        "type": "string",
+        "jsonPath": '.status.ancestors[*].conditions[?(@.type=="Accepted")].status',
+    },
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]

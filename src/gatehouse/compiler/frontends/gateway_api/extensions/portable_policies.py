@@ -1,0 +1,285 @@
+"""Translation of TrafficPolicy of ``gatehouse.dev`` to IR. No I/O.
+
+Its CRD has the same rules for most fields. They are checked again, because an invalid value must
+not end the routes of other objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, TypeVar
+
+from gatehouse.apis import traffic_policies as api
+from gatehouse.apis.gateway import GATEWAY_API_GROUP
+from gatehouse.apis.quantities import quantity
+from gatehouse.apis.resource_limits import ResourceLimits
+from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
+    ValueProblem,
+    parse_count,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
+    DEFAULT_ZONE_BYTES,
+    MAX_BURST,
+    FieldParser,
+    ParsedPolicy,
+    TrafficSettings,
+    origin_of,
+)
+from gatehouse.compiler.frontends.gateway_api.routes import durations
+from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.proxy_settings import NginxClientSettings, NginxResponseSettings
+from gatehouse.compiler.ir.settings import Attribute, Balancing
+
+V = TypeVar("V")
+
+TRAFFIC_FIELDS = {
+    "client.body_size": "client.maxBodySize",
+    "client.nginx.body_timeout": "client.bodyTimeout",
+    "client.nginx.requests": "client.keepAlive.maxRequests",
+    "client.nginx.lifetime": "client.keepAlive.maxLifetime",
+    "client.nginx.idle": "client.keepAlive.idleTimeout",
+    "proxy.nginx.connect": "timeouts.connect",
+    "proxy.send": "timeouts.send",
+    "proxy.read": "timeouts.read",
+    "proxy.nginx.buffering": "responseBuffering",
+    "rates.status": "rateLimit.statusCode",
+    "rates.dry_run": "rateLimit.dryRun",
+    "upstream.balancing": "backend.loadBalancing.method",
+    "upstream.key": "backend.loadBalancing.hashKey",
+    "upstream.connections": "backend.keepAlive.maxIdleConnections",
+    "upstream.requests": "backend.keepAlive.maxRequests",
+    "upstream.lifetime": "backend.keepAlive.maxLifetime",
+    "upstream.idle": "backend.keepAlive.idleTimeout",
+}
+"""Paths of fields of the IR, and the fields of a TrafficPolicy that set them."""
+
+MAX_BODY_SIZE = "1Ti"
+_MAX_BODY_BYTES = int(quantity(MAX_BODY_SIZE))
+
+MAX_TIMEOUT = "9999h"
+_MAX_SECONDS = 9999 * 3600.0
+
+MAX_REQUEST_RATE = 1_000_000
+"""Maximum number of requests per second or minute."""
+
+_PERIODS: Mapping[str, Literal["second", "minute"]] = {"Second": "second", "Minute": "minute"}
+RATE_PERIODS = tuple(_PERIODS)
+
+STATUS_CODES = (429, 503)
+"""Status codes of responses to requests above a limit."""
+
+_METHODS = {
+    "RoundRobin": Balancing(),
+    "LeastConnections": Balancing("least-connections"),
+    "Random": Balancing("random"),
+    "Hash": Balancing("hash", consistent=True),
+}
+BALANCING_METHODS = tuple(_METHODS)
+
+_BUFFERING = {"Enabled": True, "Disabled": False}
+BUFFERING_MODES = tuple(_BUFFERING)
+
+_CLIENT = "ClientAddress"
+_PREFIXES = {"Header": "http_", "QueryParameter": "arg_", "Cookie": "cookie_"}
+RATE_KEYS = (_CLIENT, "Header", "QueryParameter")
+"""Attributes that every proxy counts requests by."""
+
+HASH_KEYS = (_CLIENT, *_PREFIXES)
+
+HEADER_PATTERN, NAME_PATTERN = r"[A-Za-z0-9-]{1,128}", r"[A-Za-z0-9_]{1,128}"
+"""Names of headers, and of query parameters and cookies, that every proxy reads."""
+
+_ALL_REQUESTS = ("all",)
+"""Key of a rule that counts all requests together."""
+
+ROUTING_KINDS = ("Gateway", "HTTPRoute", "GRPCRoute")
+_TARGETS = {("", "Service"), *((GATEWAY_API_GROUP, kind) for kind in ROUTING_KINDS)}
+
+
+def traffic_policy(policy: api.TrafficPolicy, limits: ResourceLimits) -> ParsedPolicy:
+    """Translate a TrafficPolicy."""
+    parse, spec = FieldParser(limits), policy.spec
+    parse.problems += _target_problems(policy)
+    return parse.result(
+        TrafficSettings(
+            _client(parse, spec.client or api.ClientSpec()),
+            _proxy(parse, spec),
+            _rates(parse, policy),
+            _upstream(parse, spec.backend or api.TrafficBackendSpec()),
+        )
+    )
+
+
+def _target_problems(policy: api.TrafficPolicy) -> list[str]:
+    """Return the problems of targets, and of fields that do not belong to them."""
+    spec, problems = policy.spec, []
+    for index, target in enumerate(policy.targets):
+        if (target.group, target.kind) not in _TARGETS:
+            kind = f"{target.group}/{target.kind}".lstrip("/")
+            problems.append(f"spec.targetRefs[{index}]: kind {kind} is not supported")
+    of_routes = {
+        "client": spec.client,
+        "timeouts": spec.timeouts,
+        "responseBuffering": spec.response_buffering,
+        "rateLimit": spec.rate_limit,
+    }
+    present = [f"spec.{name}" for name, value in of_routes.items() if value is not None]
+    kinds = {target.kind for target in policy.targets}
+    if present and "Service" in kinds:
+        problems.append(f"{', '.join(present)}: may not be set for a Service")
+    if spec.backend is not None and kinds != {"Service"}:
+        problems.append("spec.backend: may be set for Services only")
+    return problems
+
+
+def _client(parse: FieldParser, client: api.ClientSpec) -> ir.ClientSettings:
+    keep_alive = client.keep_alive
+    return parse.client_settings(
+        parse("client.maxBodySize", _size, client.max_body_size),
+        NginxClientSettings(
+            body_timeout=parse("client.bodyTimeout", _timeout, client.body_timeout),
+            requests=parse("client.keepAlive.maxRequests", _count, keep_alive.max_requests),
+            lifetime=parse("client.keepAlive.maxLifetime", _timeout, keep_alive.max_lifetime),
+            idle=parse("client.keepAlive.idleTimeout", _seconds, keep_alive.idle_timeout),
+        ),
+    )
+
+
+def _proxy(parse: FieldParser, spec: api.TrafficPolicySpec) -> ir.ProxySettings:
+    timeouts = spec.timeouts or api.TimeoutsSpec()
+    return ir.ProxySettings(
+        send=parse("timeouts.send", _timeout, timeouts.send),
+        read=parse("timeouts.read", _timeout, timeouts.read),
+        nginx=NginxResponseSettings(
+            buffering=_value(parse, "responseBuffering", _BUFFERING, spec.response_buffering),
+            connect=parse("timeouts.connect", _timeout, timeouts.connect),
+        ),
+    )
+
+
+def _rates(parse: FieldParser, policy: api.TrafficPolicy) -> ir.RateLimits:
+    spec = policy.spec.rate_limit
+    if spec is None:
+        return ir.RateLimits()
+    if spec.status_code is not None and spec.status_code not in STATUS_CODES:
+        codes = ", ".join(map(str, STATUS_CODES))
+        parse.problems.append(f"spec.rateLimit.statusCode: must be one of {codes}")
+    rules = enumerate(spec.local.rules)
+    limits = tuple(_limit(parse, policy, index, rule) for index, rule in rules)
+    return ir.RateLimits(limits, spec.status_code, spec.dry_run)
+
+
+def _limit(
+    parse: FieldParser, policy: api.TrafficPolicy, index: int, rule: api.RequestRateSpec
+) -> ir.RateLimit:
+    place, metadata = f"rateLimit.local.rules[{index}]", policy.metadata
+    for field, number, least, most in (
+        ("requests", rule.requests, 1, MAX_REQUEST_RATE),
+        ("burst", rule.burst, 0, MAX_BURST),
+    ):
+        if not least <= number <= most:
+            parse.problems.append(f"spec.{place}.{field}: must be from {least} to {most}")
+    per = _value(parse, f"{place}.per", _PERIODS, rule.per)
+    key = _attribute(parse, f"{place}.key", RATE_KEYS, rule.key)
+    return ir.RateLimit(
+        name=f"TrafficPolicy/{metadata.namespace}/{metadata.name}/{index}",
+        origin=origin_of(policy).field(place),
+        key=_ALL_REQUESTS if key is None else (key,),
+        rate=rule.requests,
+        per=per or "second",
+        memory=DEFAULT_ZONE_BYTES,
+        burst=rule.burst,
+        # Envoy does not delay requests.
+        delay=None,
+    )
+
+
+def _upstream(parse: FieldParser, backend: api.TrafficBackendSpec) -> ir.UpstreamSettings:
+    keep_alive, place = backend.keep_alive, "backend.keepAlive"
+    balancing, key = None, None
+    if backend.load_balancing is not None:
+        field, chosen = "backend.loadBalancing", backend.load_balancing
+        balancing = _value(parse, f"{field}.method", _METHODS, chosen.method)
+        key = _attribute(parse, f"{field}.hashKey", HASH_KEYS, chosen.hash_key)
+        if (chosen.method == "Hash") != (chosen.hash_key is not None):
+            parse.problems.append(f"spec.{field}.hashKey: must be set for method Hash only")
+    connections = keep_alive.max_idle_connections
+    parse.limit(f"{place}.maxIdleConnections", "keepAliveConnections", connections)
+    return ir.UpstreamSettings(
+        balancing=balancing,
+        key=key,
+        connections=parse(f"{place}.maxIdleConnections", parse_count, connections),
+        requests=parse(f"{place}.maxRequests", _count, keep_alive.max_requests),
+        lifetime=parse(f"{place}.maxLifetime", _timeout, keep_alive.max_lifetime),
+        idle=parse(f"{place}.idleTimeout", _timeout, keep_alive.idle_timeout),
+    )
+
+
+def _size(value: str | int | None) -> int | None:
+    """Return a quantity in whole bytes; None for None. Raises ValueProblem."""
+    if value is None:
+        return None
+    try:
+        size = quantity(str(value))
+    except ValueError as error:
+        raise ValueProblem(f"invalid value {value!r}: must be a quantity such as 10Mi") from error
+    if not 0 <= size <= _MAX_BODY_BYTES or size != int(size):
+        raise ValueProblem(f"must be a whole number of bytes from 0 to {MAX_BODY_SIZE}")
+    return int(size)
+
+
+def _seconds(text: str | None) -> float | None:
+    """Return a duration (GEP-2257) in seconds; None for None. Raises ValueProblem."""
+    if text is None:
+        return None
+    seconds = durations.parse_duration(text)
+    if seconds is None:
+        raise ValueProblem(f"invalid value {text!r}: must be a duration such as 500ms or 1m30s")
+    if seconds > _MAX_SECONDS:
+        raise ValueProblem(f"must not be longer than {MAX_TIMEOUT}")
+    return seconds
+
+
+def _timeout(text: str | None) -> float | None:
+    """Return a duration that is not 0, in seconds; None for None. Raises ValueProblem."""
+    seconds = _seconds(text)
+    if seconds == 0:
+        raise ValueProblem("must be greater than 0")
+    return seconds
+
+
+def _count(number: int | None) -> int | None:
+    """Return a count that is not 0; None for None. Raises ValueProblem."""
+    if number == 0:
+        raise ValueProblem("must be greater than 0")
+    return parse_count(number)
+
+
+def _value(parse: FieldParser, field: str, values: Mapping[str, V], name: str | None) -> V | None:
+    """Return the value of a name, or record a problem; None for None."""
+    if name is not None and name not in values:
+        parse.problems.append(f"spec.{field}: must be one of {', '.join(values)}")
+    return values.get(name) if name is not None else None
+
+
+def _attribute(
+    parse: FieldParser,
+    field: str,
+    types: tuple[str, ...],
+    spec: api.RequestAttributeSpec | None,
+) -> Attribute | None:
+    """Return a request attribute, or record a problem; None for None."""
+    if spec is None:
+        return None
+    if spec.type not in types:
+        parse.problems.append(f"spec.{field}.type: must be one of {', '.join(types)}")
+    if spec.type == _CLIENT:
+        if spec.name:
+            parse.problems.append(f"spec.{field}.name: may not be set for {_CLIENT}")
+        return Attribute("binary_remote_addr")
+    pattern = HEADER_PATTERN if spec.type == "Header" else NAME_PATTERN
+    if not re.fullmatch(pattern, spec.name):
+        parse.problems.append(f"spec.{field}.name: must match {pattern}")
+    name = spec.name.lower().replace("-", "_") if spec.type == "Header" else spec.name
+    return Attribute(_PREFIXES.get(spec.type, "") + name)

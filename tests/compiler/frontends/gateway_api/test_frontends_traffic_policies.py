@@ -1,0 +1,303 @@
+"""TrafficPolicies: what they set, for which objects, and what they share with other policies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.admission import admitted_objects
+from fakes.compiled_objects import engine_with
+from fakes.hostile_objects import is_admitted
+from gatehouse.apis import traffic_policies as api
+from gatehouse.apis.resource_limits import ResourceLimits, parse_limits
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api.extensions.portable_policies import traffic_policy
+from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.compiler.ir.settings import Attribute, Balancing
+from gatehouse.dataplane.origin import Origin
+
+Object = dict[str, Any]
+GROUP = "gateway.networking.k8s.io"
+ROUTE = {"group": GROUP, "kind": "HTTPRoute", "name": "r"}
+GATEWAY = {"group": GROUP, "kind": "Gateway", "name": "gw"}
+SERVICE = {"group": "", "kind": "Service", "name": "s"}
+MIB = 1 << 20
+
+
+def manifest(group: str, kind: str, name: str, spec: Object, created: int = 0) -> str:
+    namespace, _, own = name.rpartition("/")
+    metadata = {
+        "name": own,
+        "creationTimestamp": f"2026-01-01T00:00:{created:02}Z",
+        **({"namespace": namespace} if namespace else {}),
+    }
+    return json.dumps({"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec})
+
+
+def policy(name: str, target: Object, created: int = 0, **spec: Any) -> str:
+    whole = {"targetRefs": [target], **spec}
+    return manifest("gatehouse.dev/v1alpha1", "TrafficPolicy", name, whole, created)
+
+
+def world(*policies: str, limits: str = "") -> tuple[GatewayConfiguration, dict[str, str]]:
+    """Return a Gateway with a route of the namespace ``n``, and the messages of its policies."""
+    parent = {"name": "gw", "namespace": "gh"}
+    backends = [{"name": "s", "port": 80}]
+    everyone = {"namespaces": {"from": "All"}}
+    listener = {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": everyone}
+    texts = (
+        manifest(f"{GROUP}/v1", "GatewayClass", "c", {"controllerName": "gatehouse.dev/nginx"}),
+        manifest(
+            f"{GROUP}/v1", "Gateway", "gh/gw", {"gatewayClassName": "c", "listeners": [listener]}
+        ),
+        manifest(
+            f"{GROUP}/v1",
+            "HTTPRoute",
+            "n/r",
+            {"parentRefs": [parent], "rules": [{"backendRefs": backends}]},
+        ),
+        manifest("v1", "Service", "n/s", {"ports": [{"name": "p", "port": 80}]}),
+        *policies,
+    )
+    settings = gateway_api.ControllerSettings(bind="any", limits=parse_limits(limits))
+    engine = engine_with(admitted_objects("\n---\n".join(texts)), settings)
+    with engine.compile() as ask:
+        compiled = ask(gateway_api.compile_gateway, ("Gateway", "gh", "gw"))
+        assert compiled is not None
+        keys = [key for key in ask(gateway_api.gateway_api_subjects) if key[0].endswith("Policy")]
+        statuses = {key[2]: gateway_api.gateway_api_status(ask, key) for key in keys}
+    return compiled, {
+        name: entry.conditions[0].message
+        for name, status in statuses.items()
+        for entry in getattr(status, "ancestors", ())
+    }
+
+
+def route_settings(compiled: GatewayConfiguration) -> ir.Settings:
+    hosts = (host for listener in compiled.listeners for host in listener.virtual_hosts)
+    [route] = [route for host in hosts for route in host.routes]
+    return route.settings
+
+
+def problems(target: Object = ROUTE, **spec: Any) -> tuple[str, ...]:
+    raw = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"targetRefs": [target], **spec}}
+    return traffic_policy(msgspec.convert(raw, api.TrafficPolicy), ResourceLimits()).problems
+
+
+def test_route_has_its_own_settings_and_those_of_its_gateway() -> None:
+    compiled, messages = world(
+        policy("gh/outer", GATEWAY, client={"maxBodySize": "1Mi"}, timeouts={"read": "1m30s"}),
+        policy("n/inner", ROUTE, client={"maxBodySize": "10M"}, responseBuffering="Disabled"),
+    )
+    settings = route_settings(compiled)
+    assert settings.client.body_size == 10_000_000
+    assert settings.proxy.read == 90
+    assert settings.proxy.nginx.buffering is False
+    assert settings.client.source("body_size") == Origin(
+        "TrafficPolicy", "n", "inner", "client.maxBodySize"
+    )
+    assert settings.proxy.source("read") == Origin("TrafficPolicy", "gh", "outer", "timeouts.read")
+    assert messages == dict.fromkeys(("outer", "inner"), "the policy is accepted")
+
+
+def test_rates_are_counted_by_key_without_delay() -> None:
+    rules = [
+        {"requests": 10, "per": "Minute", "burst": 5, "key": {"type": "Header", "name": "X-A"}},
+        {"requests": 1, "per": "Second", "key": {"type": "ClientAddress"}},
+        {"requests": 2, "per": "Second"},
+    ]
+    limited = {"local": {"rules": rules}, "statusCode": 429, "dryRun": True}
+    compiled, _ = world(policy("n/p", ROUTE, rateLimit=limited))
+    rates = route_settings(compiled).rates
+    assert [(one.key, one.rate, one.per, one.burst, one.delay) for one in rates.limits] == [
+        ((Attribute("http_x_a"),), 10, "minute", 5, None),
+        ((Attribute("binary_remote_addr"),), 1, "second", 0, None),
+        (("all",), 2, "second", 0, None),
+    ]
+    assert (rates.status, rates.dry_run) == (429, True)
+
+
+def test_policies_of_two_kinds_and_one_name_have_counters_of_their_own() -> None:
+    own = policy("n/p", ROUTE, rateLimit={"local": {"rules": [{"requests": 1, "per": "Second"}]}})
+    rules = [{"key": "all", "rate": "2r/s"}]
+    spec = {"targetRefs": [ROUTE], "rateLimit": {"local": {"rules": rules}}}
+    compiled, _ = world(own, manifest("gateway.nginx.org/v1alpha1", "RateLimitPolicy", "n/p", spec))
+    limits = route_settings(compiled).rates.limits
+    assert sorted(limit.rate for limit in limits) == [1, 2]
+    assert len({limit.name for limit in limits}) == 2
+
+
+def test_clusters_of_a_service_have_its_settings() -> None:
+    key = {"type": "Cookie", "name": "user"}
+    backend = {
+        "loadBalancing": {"method": "Hash", "hashKey": key},
+        "keepAlive": {"maxIdleConnections": 4, "maxRequests": 5, "idleTimeout": "1m"},
+    }
+    compiled, _ = world(policy("n/p", SERVICE, backend=backend))
+    [cluster] = compiled.clusters
+    assert cluster.settings.balancing == Balancing("hash", consistent=True)
+    assert cluster.settings.key == Attribute("cookie_user")
+    assert (cluster.settings.connections, cluster.settings.requests) == (4, 5)
+    assert (cluster.settings.idle, cluster.settings.lifetime) == (60, None)
+
+
+@pytest.mark.parametrize("target", [ROUTE, GATEWAY, SERVICE])
+def test_policy_has_no_effect_on_objects_of_other_namespaces(target: Object) -> None:
+    before, _ = world()
+    field = (
+        {"backend": {"loadBalancing": {"method": "Random"}}}
+        if target is SERVICE
+        else {"client": {"maxBodySize": "1"}}
+    )
+    after, _ = world(policy("evil/p", target, **field))
+    assert after == before
+
+
+def test_younger_policy_of_any_kind_yields_and_names_the_older_one() -> None:
+    nginx = manifest(
+        "gateway.nginx.org/v1alpha1",
+        "ClientSettingsPolicy",
+        "n/middle",
+        {"targetRef": ROUTE, "body": {"maxSize": "2m", "timeout": "1s"}},
+        1,
+    )
+    first = policy("n/first", ROUTE, 0, client={"bodyTimeout": "3s"})
+    last = policy("n/last", ROUTE, 2, client={"maxBodySize": "3Mi"})
+    compiled, messages = world(first, nginx, last)
+    # A conflicted policy sets nothing, so that it is in conflict with no younger one.
+    client = route_settings(compiled).client
+    assert (client.body_size, client.nginx.body_timeout) == (3 * MIB, 3)
+    assert messages == {
+        "first": "the policy is accepted",
+        "middle": "spec: body.timeout: already set for HTTPRoute r by TrafficPolicy n/first, "
+        "which is older or first by name",
+        "last": "the policy is accepted",
+    }
+
+
+def test_counters_claim_memory_of_the_namespace_with_those_of_other_kinds() -> None:
+    rules = [{"key": "$host", "rate": "1r/s", "zoneSize": "20m"}]
+    spec = {"targetRefs": [ROUTE], "rateLimit": {"local": {"rules": rules}}}
+    older = manifest("gateway.nginx.org/v1alpha1", "RateLimitPolicy", "n/older", spec)
+    limited = {"local": {"rules": [{"requests": 1, "per": "Second"}] * 2}}
+    own = policy("n/p", ROUTE, 1, rateLimit=limited)
+    ceiling = json.dumps({"zoneBytesPerNamespace": 39 * MIB})
+    _, messages = world(older, own, limits=ceiling)
+    assert messages["p"].startswith(
+        f"spec.rateLimit.local.rules: {20 * MIB} in addition to {20 * MIB} of older policies in "
+        "namespace n: "
+    )
+    assert messages["older"] == "the policy is accepted"
+    _, messages = world(older, own)
+    assert messages["p"] == "the policy is accepted"
+
+
+def test_idle_connections_claim_those_of_the_namespace() -> None:
+    keep_alive = {"maxIdleConnections": 8}
+    ceiling = json.dumps({"keepAliveConnectionsPerNamespace": 7})
+    own = policy("n/p", SERVICE, backend={"keepAlive": keep_alive})
+    compiled, messages = world(own, limits=ceiling)
+    assert messages["p"].startswith("spec.backend.keepAlive.maxIdleConnections: 8 in addition to 0")
+    [cluster] = compiled.clusters
+    assert cluster.settings.connections is None
+
+
+HASHED = {"loadBalancing": {"method": "Hash"}}
+
+
+@pytest.mark.parametrize(
+    ("target", "spec", "problem"),
+    [
+        (SERVICE, {"timeouts": {}}, "spec.timeouts: may not be set for a Service"),
+        (ROUTE, {"backend": {}}, "spec.backend: may be set for Services only"),
+        (
+            ROUTE | {"kind": "TCPRoute"},
+            {},
+            f"spec.targetRefs[0]: kind {GROUP}/TCPRoute is not supported",
+        ),
+        (SERVICE | {"group": GROUP}, {}, f"spec.targetRefs[0]: kind {GROUP}/Service is not"),
+        (ROUTE, {"client": {"maxBodySize": "1e99"}}, "spec.client.maxBodySize: must be a whole"),
+        (ROUTE, {"client": {"maxBodySize": "a"}}, "spec.client.maxBodySize: invalid value 'a'"),
+        (ROUTE, {"client": {"maxBodySize": "-1"}}, "spec.client.maxBodySize: must be a whole"),
+        (ROUTE, {"timeouts": {"read": "1"}}, "spec.timeouts.read: invalid value '1'"),
+        (ROUTE, {"timeouts": {"read": "10000h"}}, "spec.timeouts.read: must not be longer than"),
+        (ROUTE, {"timeouts": {"send": "0s"}}, "spec.timeouts.send: must be greater than 0"),
+        (
+            ROUTE,
+            {"client": {"keepAlive": {"maxRequests": 0}}},
+            "spec.client.keepAlive.maxRequests: must be greater than 0",
+        ),
+        (ROUTE, {"responseBuffering": "On"}, "spec.responseBuffering: must be one of Enabled, "),
+        (ROUTE, {"rateLimit": {"statusCode": 404}}, "spec.rateLimit.statusCode: must be one of 42"),
+        (SERVICE, {"backend": HASHED}, "spec.backend.loadBalancing.hashKey: must be set for"),
+        (
+            SERVICE,
+            {"backend": {"loadBalancing": {"method": "ip_hash"}}},
+            "spec.backend.loadBalancing.method: must be one of RoundRobin, ",
+        ),
+    ],
+)
+def test_invalid_value_is_named_with_its_field(target: Object, spec: Object, problem: str) -> None:
+    [message] = problems(target, **spec)
+    assert message.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"requests": 0}, "requests: must be from 1 to 1000000"),
+        ({"burst": -1}, "burst: must be from 0 to 1000000"),
+        ({"per": "Hour"}, "per: must be one of Second, Minute"),
+        ({"key": {"type": "Cookie", "name": "a"}}, "key.type: must be one of ClientAddress, "),
+        ({"key": {"type": "Header", "name": "a_b"}}, "key.name: must match "),
+        ({"key": {"type": "Header", "name": "$host"}}, "key.name: must match "),
+        ({"key": {"type": "QueryParameter"}}, "key.name: must match "),
+        ({"key": {"type": "ClientAddress", "name": "a"}}, "key.name: may not be set for"),
+    ],
+)
+def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str) -> None:
+    rules = [{"requests": 1, "per": "Second", **rule}]
+    [message] = problems(rateLimit={"local": {"rules": rules}})
+    assert message.startswith(f"spec.rateLimit.local.rules[0].{problem}")
+
+
+@pytest.mark.parametrize(
+    ("target", "spec", "admitted"),
+    [
+        (ROUTE, {"client": {"maxBodySize": 1024}}, True),
+        (SERVICE, {"backend": HASHED}, False),
+        (SERVICE, {"backend": {"loadBalancing": {"method": "Random"}}}, True),
+        (SERVICE, {"timeouts": {"read": "1s"}}, False),
+        (ROUTE, {"backend": {"keepAlive": {"maxRequests": 1}}}, False),
+        (ROUTE | {"group": ""}, {}, False),
+        (ROUTE | {"kind": "TLSRoute"}, {}, False),
+        (ROUTE, {"timeouts": {"read": "1"}}, False),
+        (ROUTE, {"client": {"maxBodySize": "1mb"}}, False),
+    ],
+)
+def test_api_server_admits_only_fields_of_the_kind_of_target(
+    target: Object, spec: Object, admitted: bool
+) -> None:
+    assert is_admitted(json.loads(policy("n/p", target, **spec))) == admitted
+
+
+@pytest.mark.parametrize(
+    ("key", "admitted"),
+    [
+        ({"type": "ClientAddress"}, True),
+        ({"type": "ClientAddress", "name": "a"}, False),
+        ({"type": "Header", "name": "X-A"}, True),
+        ({"type": "Header", "name": "x_a"}, False),
+        ({"type": "Header"}, False),
+        ({"type": "QueryParameter", "name": "x_a"}, True),
+        ({"type": "QueryParameter", "name": "x-a"}, False),
+    ],
+)
+def test_api_server_admits_only_names_that_both_proxies_read(key: Object, admitted: bool) -> None:
+    rule = {"requests": 1, "per": "Second", "key": key}
+    spec: Object = {"rateLimit": {"local": {"rules": [rule]}}}
+    assert is_admitted(json.loads(policy("n/p", ROUTE, **spec))) == admitted

@@ -22,6 +22,8 @@ ONE_MACHINE = LOOPBACK_ENDPOINTS.values
 NAMES = sorted(example.name for example in EXAMPLES.iterdir())
 needs_helm = pytest.mark.skipif(HELM is None, reason="no helm: make helm")
 
+NAMES = sorted({path.relative_to(EXAMPLES).parts[0] for path in EXAMPLES.rglob("*.yaml")})
+
 
 @pytest.fixture(scope="module")
 def cluster(kube_apiserver: KubeApiserver, tmp_path_factory: pytest.TempPathFactory) -> Cluster:

@@ -77,8 +77,8 @@ class RouteFeatures(Generic[Context, Piece]):
 
     def pieces(self, context: Context, route: ir.Route) -> list[tuple[Phase, Piece]]:
         """Return the pieces of a route with their phases, in the order of its features."""
-        pieces = [(phase, piece(context, route)) for phase, piece in self._pieces]
-        return [(phase, piece) for phase, piece in pieces if piece is not None]
+        pieces = self._pieces
+        return [(p, made) for p, make in pieces if (made := make(context, route)) is not None]
 
     def findings(self, context: Context, route: ir.Route) -> list[UnsupportedSetting]:
         """Return the settings of a route that the proxy does not support."""

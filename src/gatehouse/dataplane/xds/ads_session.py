@@ -262,12 +262,9 @@ class AdsSession:
 
     def _busy(self) -> bool:
         """Return whether the transition cannot continue before the client answers."""
-        unanswered = (state for state in self._types.values() if state.in_flight is not None)
-        return any(
-            state.type_url != ENDPOINTS_TYPE_URL and state.in_flight.nonce != self._overdue
-            for state in unanswered
-            if state.in_flight is not None
-        )
+        sent = [state for state in self._types.values() if state.type_url != ENDPOINTS_TYPE_URL]
+        unanswered = [state.in_flight.nonce for state in sent if state.in_flight is not None]
+        return any(nonce != self._overdue for nonce in unanswered)
 
     def _complete(self) -> bool:
         if self._number < 0 or any(self._expected.values()):

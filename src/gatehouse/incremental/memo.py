@@ -112,12 +112,14 @@ class Frame:
 
     __slots__ = ("calls", "derived", "last", "reads", "state", "tables")
 
+    reads: dict[Read, None]
+    tables: dict[Memo, None]
+    calls: dict[Memo, None]
+
     def __init__(self, last: Any = None, state: Any = None) -> None:
         """``last``: the previous value of the query. ``state``: as in :class:`Memo`."""
         self.last = last
         self.state = state
         self.derived: Any = None
         """The state after this run."""
-        self.reads: dict[Read, None] = {}
-        self.tables: dict[Memo, None] = {}
-        self.calls: dict[Memo, None] = {}
+        self.reads, self.tables, self.calls = {}, {}, {}

@@ -350,9 +350,8 @@ class Engine:
             self._running.discard(memo)
         self.runs += 1
         memo.stale, memo.state = False, frame.derived
-        self._dependencies.replace(
-            memo, tuple(frame.reads), tuple(frame.calls), tuple(frame.tables)
-        )
+        reads, calls, tables = tuple(frame.reads), tuple(frame.calls), tuple(frame.tables)
+        self._dependencies.replace(memo, reads, calls, tables)
         if memo.has_result and error is None and memo.error is None and value == memo.value:
             return
         if memo.entry_callers:

@@ -262,9 +262,11 @@ class AdsSession:
 
     def _busy(self) -> bool:
         """Return whether the transition cannot continue before the client answers."""
-        sent = [state for state in self._types.values() if state.type_url != ENDPOINTS_TYPE_URL]
-        unanswered = [state.in_flight.nonce for state in sent if state.in_flight is not None]
-        return any(nonce != self._overdue for nonce in unanswered)
+        for type_url, state in self._types.items():
+            unanswered = state.in_flight is not None and state.in_flight.nonce != self._overdue
+            if unanswered and type_url != ENDPOINTS_TYPE_URL:
+                return True
+        return False
 
     def _complete(self) -> bool:
         if self._number < 0 or any(self._expected.values()):

@@ -3,11 +3,9 @@
 All objects are admitted by the API server of a whole installation, and their routes attach to the
 Gateway of the other tenant. No process ends, the memory of each stays within a limit, and a
 replaced data plane serves all good routes. No request of the other tenant's clients fails. Each
-change of the other tenant, a new route, an edit or other endpoints, should be served within five
-seconds. This is required after the flood: one change of one route costs one reload, which reads
-the files of all tenants, and a test of that route. It does not always hold during the flood,
-because one process compiles the objects of all tenants in turn, and a change that arrives after
-the start of a reload waits for the next one.
+change of the other tenant, a new route, an edit or other endpoints, is served within five seconds
+on a machine that does nothing else. During the flood on NGINX a change may wait for two reloads,
+which read the files of all tenants.
 """
 
 from __future__ import annotations
@@ -186,7 +184,7 @@ def test_no_request_of_the_good_tenant_fails(outcome: Outcome) -> None:
 @pytest.mark.timing
 @pytest.mark.parametrize("kind", CHANGES)
 def test_changes_are_served_during_the_flood(outcome: Outcome, kind: str) -> None:
-    assert max(outcome.meanwhile[kind]) < LATE_SECONDS
+    assert max(outcome.meanwhile[kind]) < SERVED_WITHIN_SECONDS
 
 
 @pytest.mark.timing

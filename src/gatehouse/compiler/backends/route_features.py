@@ -78,7 +78,7 @@ class RouteFeatures(Generic[Context, Piece]):
     def pieces(self, context: Context, route: ir.Route) -> list[tuple[Phase, Piece]]:
         """Return the pieces of a route with their phases, in the order of its features."""
         pieces = self._pieces
-        return [(p, made) for p, make in pieces if (made := make(context, route)) is not None]
+        return [(p, piece) for p, make in pieces if (piece := make(context, route)) is not None]
 
     def findings(self, context: Context, route: ir.Route) -> list[UnsupportedSetting]:
         """Return the settings of a route that the proxy does not support."""

@@ -320,7 +320,7 @@ async def test_every_metric_has_data_plane_labels(
         }
         assert all(0 < sums[step] < 60 for step in ("fetch", "test", "reload", "confirm"))
         up = {labels["sidecar"]: value for labels, value in result["gatehouse_agent_sidecar_up"]}
-        assert up == {"connector": 0, "authenticator": 0}
+        assert up == {"connector": 0, "authenticator": 0, "picker": 0}
         assert (await get(health, "/"))[0] == 404
 
 

@@ -461,9 +461,10 @@ async def test_example_streams_answers_of_one_server_for_each_conversation(
         where = programmed["addresses"][0]["value"]
 
         async def is_served() -> bool:
+            """Return whether both servers answer: the Pods may be known one after the other."""
             with contextlib.suppress(AssertionError, aiohttp.ClientError):
-                await conversation(where, "hello")
-                return True
+                talks = [await conversation(where, f"talk {number}") for number in range(8)]
+                return {talk[0] for talk in talks} == {*endpoints}
             return False
 
         await until(is_served)

@@ -14,6 +14,7 @@ from gatehouse.apiserver.extension import NO_EXTENSION, Extension
 from gatehouse.apiserver.main import ApiServerOptions, run_api_server
 from gatehouse.apiserver.rbac.authorizer import MASTERS
 from gatehouse.apiserver.testing.local_certificates import CertificateFiles, LocalAuthority
+from gatehouse.runtime import private_files
 
 
 class LocalApiServer:
@@ -45,7 +46,8 @@ class LocalApiServer:
     def __enter__(self) -> LocalApiServer:
         self._thread.start()
         self.url = f"https://127.0.0.1:{self._port.result()}"
-        self.kubeconfig.write_text(yaml.safe_dump(self._kubeconfig(), sort_keys=False))
+        text = yaml.safe_dump(self._kubeconfig(), sort_keys=False)
+        private_files.replace_private_file(self.kubeconfig, text.encode())
         return self
 
     def __exit__(

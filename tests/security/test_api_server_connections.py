@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import resource
 import socket
 import ssl
@@ -256,3 +257,26 @@ def test_table_closes_the_oldest_connection_without_credentials() -> None:
     table.remove(user)
     table.remove(user)
     assert len(table) == 3
+
+
+def test_connections_of_the_installed_server_leave_no_error_in_its_log(tmp_path: Path) -> None:
+    """The command runs another event loop than these tests, whose transports differ."""
+    server, output = ApiServer(tmp_path / "state"), tmp_path / "log"
+    server.start(output)
+    try:
+        assert server.ready()
+    finally:
+        server.stop()
+    assert "Traceback" not in output.read_text()
+
+
+def test_all_connections_of_a_table_are_closed() -> None:
+    ended: list[str] = []
+    table = ConnectionTable(ConnectionLimits(), 10)
+    known = [ClientConnection(name, 0.0, functools.partial(ended.append, name)) for name in "abc"]
+    for connection in known:
+        assert table.add(connection)
+    assert table.authenticated(known[1], "user", exempt=False)
+    table.remove(known[2])
+    table.close_all()
+    assert sorted(ended) == ["a", "b"]

@@ -12,7 +12,6 @@ import contextlib
 import functools
 import socket
 import ssl
-import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -74,6 +73,7 @@ class ConnectionTable:
         self._anonymous: dict[ClientConnection, None] = {}
         """Connections without an authenticated request, oldest first."""
         self._by_source: dict[str, dict[ClientConnection, None]] = {}
+        self._authenticated: set[ClientConnection] = set()
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -100,6 +100,7 @@ class ConnectionTable:
         if not exempt and self._flows[flow] >= self._limits.per_user:
             return False
         connection.flow = flow
+        self._authenticated.add(connection)
         self._flows[flow] += 1
         self._forget(connection)
         return True
@@ -109,6 +110,7 @@ class ConnectionTable:
         if connection in self._anonymous:
             self._forget(connection)
         elif connection.flow:
+            self._authenticated.discard(connection)
             self._flows[connection.flow] -= 1
             if not self._flows[connection.flow]:
                 del self._flows[connection.flow]
@@ -121,6 +123,11 @@ class ConnectionTable:
         """Close the oldest connection without an authenticated request."""
         if self._anonymous:
             self._evict(next(iter(self._anonymous)))
+
+    def close_all(self) -> None:
+        """Close all connections."""
+        for connection in (*self._anonymous, *self._authenticated):
+            connection.close()
 
     def _evict(self, connection: ClientConnection) -> None:
         self.evicted += 1
@@ -185,7 +192,6 @@ class TlsListener:
         self._waiting: dict[ClientConnection, socket.socket] = {}
         """Connections that have sent nothing, oldest first."""
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -231,8 +237,7 @@ class TlsListener:
 
     async def abort(self) -> None:
         """End the connections whose clients have not answered the end of TLS."""
-        for transport in tuple(self._transports):
-            transport.abort()
+        self.table.close_all()
         # The loop closes their sockets in its next pass.
         await asyncio.sleep(0)
 
@@ -319,7 +324,6 @@ class TlsListener:
                 accepted.close()
             return
         connection.close = transport.abort
-        self._transports.add(transport)
 
     def _sweep(self) -> None:
         """Close connections that have been silent for too long."""

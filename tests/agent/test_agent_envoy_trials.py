@@ -11,7 +11,6 @@ import pytest
 
 from fakes.envoy_running import get
 from fakes.keepalive_load import Load
-from fakes.patience import until
 from fakes.quarantined_envoy import BAD, KEY, Controller, controller_with_envoy, route
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.scope_tests import TRIAL_SCOPE
@@ -38,14 +37,6 @@ async def status(port: int, path: str) -> int:
         return response.status
 
 
-async def listens(port: int) -> bool:
-    """Return whether Envoy accepts connections."""
-    with contextlib.suppress(aiohttp.ClientError):
-        await status(port, "/")
-        return True
-    return False
-
-
 @contextlib.asynccontextmanager
 async def replaced_generator(controller: Controller) -> AsyncIterator[None]:
     """Serve all routes, then run the body with a new controller, and under load.
@@ -54,8 +45,6 @@ async def replaced_generator(controller: Controller) -> AsyncIterator[None]:
     """
     controller.rejects_redirects = False
     await controller.settle()
-    # Envoy acknowledges a listener before its workers listen.
-    await until(lambda: listens(controller.port))
     load = Load("127.0.0.1", controller.port)
     async with load.running():
         controller.rejects_redirects = True

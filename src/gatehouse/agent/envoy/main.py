@@ -108,7 +108,9 @@ class EnvoyAgent:
         self.probe = EnvoyProbe(self.supervisor, self.paths.admin, self.paths.probe)
         self.liveness = LivenessMonitor(options.liveness, self.probe.silent, self.supervisor.kill)
         self.liveness.on_change = self._report_health
-        self.upstream = ControlPlaneStream(options, self.relay, self._wake)
+        self.upstream = ControlPlaneStream(
+            options, self.relay, self._on_response, self._holds_requests
+        )
         processes = sidecars.create(sidecars.ENVOY_SIDECARS, self.paths.run, drain)
         self.sidecar_manager = SidecarManager(processes, self.paths, self.relay, self._flush)
         self.gate = StartGate(self._flush)
@@ -157,6 +159,7 @@ class EnvoyAgent:
         private_files.replace_private_file(self.paths.bootstrap, text.encode())
 
     def _on_start_or_exit(self) -> None:
+        self.gate.expected = self.supervisor.running
         self._readiness = "Envoy has not been checked yet"
         self._report_health()
 
@@ -165,16 +168,22 @@ class EnvoyAgent:
         unhealthy = self.liveness.unhealthy if running else "Envoy is not running"
         self._report(unhealthy=unhealthy or self.served_check.problem)
 
-    def _wake(self) -> None:
+    def _on_response(self) -> None:
         self.downstream.wake()
         self.sidecar_manager.wake()
+        self._flush()
+
+    def _holds_requests(self) -> bool:
+        """Return whether Envoy has accepted a configuration that it does not serve yet.
+
+        The control plane learns what Envoy accepted last when Envoy serves it.
+        """
+        return self.gate.opening or (self.gate.expected and self.relay.serving)
 
     def _flush(self) -> None:
         if self.gate.closed and not self._missing():
             self.gate.open()
-        if not self.gate.opening:
-            # The control plane learns what Envoy accepted last when Envoy serves it.
-            self.upstream.flush()
+        self.upstream.flush()
         if self.relay.changed:
             self._changed.set()
 

@@ -33,6 +33,8 @@ class StartGate:
     def __init__(self, on_change: Callable[[], None]) -> None:
         """``on_change``: called when an Envoy begins to wait, and when it has started."""
         self._on_change = on_change
+        self.expected = False
+        """True if an Envoy was started that does not wait yet."""
         self._opened: asyncio.Event | None = None
         """None if no Envoy is starting."""
 
@@ -65,6 +67,7 @@ class StartGate:
         opened = asyncio.Event()
         try:
             async for request in requests:
+                self.expected = False
                 if request.response_nonce:
                     # Envoy has started its workers before it sends this.
                     self._end(opened)

@@ -31,13 +31,21 @@ _BACKOFF = BackoffPolicy(first=0.25, maximum=10.0, jitter=0.5)
 
 
 class ControlPlaneStream:
-    """Keeps one stream to the control plane. `wake` is called after each response."""
+    """Keeps one stream to the control plane."""
 
-    def __init__(self, options: AgentOptions, relay: Relay, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        options: AgentOptions,
+        relay: Relay,
+        on_response: Callable[[], None],
+        holds_requests: Callable[[], bool],
+    ) -> None:
+        """``on_response``: called after each response. Nothing is sent while ``holds_requests``
+        returns true. Call :meth:`flush` when it no longer does."""
         self._reconnecting = ReconnectLoop(options.server_host, _BACKOFF)
         self._options = options
         self._relay = relay
-        self._wake = wake
+        self._on_response, self._holds_requests = on_response, holds_requests
         self._token = configured_token(options)
         self._woken = asyncio.Event()
 
@@ -75,8 +83,7 @@ class ControlPlaneStream:
             async for response in self._responses(call, sending):
                 self._reconnecting.established()
                 self._relay.on_message(response)
-                self._woken.set()
-                self._wake()
+                self._on_response()
         finally:
             if sending is not None:
                 sending.cancel()
@@ -109,7 +116,7 @@ class ControlPlaneStream:
     async def _send_requests(self, call: Call) -> None:
         """Send requests until a new stream is needed."""
         while True:
-            while self._relay.requests:
+            while self._relay.requests and not self._holds_requests():
                 try:
                     await call.write(self._relay.requests.pop(0))
                 except asyncio.InvalidStateError:

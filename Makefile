@@ -137,6 +137,10 @@ cluster-exec:  ## Run a command in the cluster, such as ARGS="kubectl get pods -
 cluster-test: env-dev $(HELM)  ## Install the chart in the cluster, and serve traffic through every change
 	@$(BIN)/pytest -v tests/cluster $(ARGS)
 
+cluster-evidence: env-dev $(HELM)  ## Run `make cluster-test` with the packages of Debian that it needs (root)
+	@apt-get install -y -qq $$($(CLUSTER) packages) >/dev/null
+	@$(BIN)/pytest -v $(or $(TESTS),tests/cluster) $(ARGS)
+
 cluster-conformance: env-dev $(HELM)  ## Run the official conformance suite in the cluster (CLASS=gatehouse-envoy)
 	@$(BIN)/python tests/conformance/run.py --cluster --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)
 

@@ -55,6 +55,10 @@ class RegistryUnreachable(MissingProgram):
     """Raised if a program must be built and the registry of Go modules does not have its source."""
 
 
+class NotPermitted(MissingProgram):
+    """Raised on a machine that may not run containers, such as a container."""
+
+
 def module_file() -> Path:
     """Return the file with the requirements of the tests' version of Kubernetes.
 

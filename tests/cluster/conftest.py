@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cluster import example, layout, running, traffic
-from cluster.binaries import MissingProgram, RegistryUnreachable
+from cluster.binaries import MissingProgram, NotPermitted, RegistryUnreachable
 from cluster.running import wait_until
 from fakes.patience import FACTOR
 from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE
@@ -34,7 +34,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def cluster() -> Iterator[None]:
     """Use the running cluster, or start one for this run.
 
-    It is missing only where its sources cannot be downloaded. Anything else is a failure.
+    It is missing only where its sources cannot be downloaded, and where a machine may not run
+    containers. Anything else is a failure.
     """
     if os.geteuid() != 0:
         pytest.fail("needs root", pytrace=False)
@@ -43,6 +44,8 @@ def cluster() -> Iterator[None]:
         running.start(print)
     except RegistryUnreachable as error:
         pytest.skip(f"NO CLUSTER: the registry of Go modules is not reachable: {error}")
+    except NotPermitted as error:
+        pytest.skip(f"NO CLUSTER: {error}")
     except MissingProgram as error:
         pytest.fail(str(error), pytrace=False)
     yield

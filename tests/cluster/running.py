@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster import binaries, certificates, images, layout, networks, nodes, previous
+from cluster.binaries import NotPermitted
 from fakes import patience
 from fakes.kinds import gateway_api_definitions
 
 T = TypeVar("T")
+
+NAMESPACES = "this machine permits no namespaces"
+CONTROL_GROUPS = "this machine permits no control groups"
 
 TAG = "0.1.0"
 """Tag of Gatehouse's images: the appVersion of the chart."""
@@ -107,6 +111,16 @@ def wait_until(what: str, function: Callable[..., T], *arguments: Any) -> T:
     raise ClusterError(f"not within {SECONDS:.0f} s: {what}{f': {error}' if error else ''}")
 
 
+def require_permissions() -> None:
+    """Raise NotPermitted if this machine may not run nodes."""
+    words = (*UNSHARE, "sh", "-c", "mount --make-rprivate / && mount -t tmpfs tmpfs /run")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotPermitted(f"{done.stderr.strip()}: {NAMESPACES}")
+    if not os.access(nodes.CGROUPS, os.W_OK):
+        raise NotPermitted(f"{nodes.CGROUPS}: {CONTROL_GROUPS}")
+
+
 def start(report: Callable[[str], None]) -> None:
     """Start a new cluster, and wait until Pods run in it. ``report`` gets each step."""
     if pid() is not None:
@@ -114,6 +128,7 @@ def start(report: Callable[[str], None]) -> None:
         return
     report("programs")
     binaries.prepare()
+    require_permissions()
     report("images")
     archive = images.build({TAG: layout.ROOT, **previous.sources()})
     stop()

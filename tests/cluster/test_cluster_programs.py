@@ -5,13 +5,14 @@ Go and the programs are fakes here, so that these tests need neither root nor a 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
 
-from cluster import binaries, layout
-from cluster.binaries import MissingProgram
+from cluster import binaries, layout, nodes, running
+from cluster.binaries import MissingProgram, NotPermitted
 from fakes import peers
 
 GO = """#!/bin/sh
@@ -155,3 +156,20 @@ def test_kube_apiserver_of_tests_is_built_unless_it_is_given(
     machine.add_peers()
     assert binaries.provide_kube_apiserver().read_text() == "of peers"
     assert machine.builds() == []
+
+
+@pytest.mark.parametrize(
+    ("unshare", "groups", "reason"),
+    [
+        ("exit 0", True, ""),
+        ("echo 'unshare: Operation not permitted' >&2; exit 1", True, running.NAMESPACES),
+        ("exit 0", False, running.CONTROL_GROUPS),
+    ],
+)
+def test_machine_that_may_not_run_containers_has_no_cluster(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, unshare: str, groups: bool, reason: str
+) -> None:
+    (machine.path / "unshare").write_text(f"#!/bin/sh\n{unshare}\n")
+    monkeypatch.setattr(nodes, "CGROUPS", machine.path if groups else machine.path / "none")
+    with pytest.raises(NotPermitted, match=reason) if reason else contextlib.nullcontext():
+        running.require_permissions()

@@ -157,6 +157,17 @@ def test_stage_ends_at_its_limit_with_all_its_processes(tmp_path: Path) -> None:
     assert not Path(f"/proc/{pid.read_text().strip()}").exists()
 
 
+def test_each_of_the_longest_stages_is_the_first_of_them_every_third_day() -> None:
+    turns = gate.DAILY_TURNS
+    days = [gate.stages(day, decide=False) for day in range(6)]
+    orders = [stages[-len(turns) :] for stages in days]
+    assert {stages[0].name for stages in orders} == {stage.name for stage in turns}
+    assert orders[:3] == orders[3:]
+    every = {stage.name for stage in gate.STAGES if not stage.decides}
+    assert all({stage.name for stage in stages} == every for stages in days)
+    assert gate.stages(0, decide=True) == [stage for stage in gate.STAGES if stage.decides]
+
+
 def test_every_stage_is_a_target_with_the_options_that_it_gets() -> None:
     makefile = (gate.ROOT / "Makefile").read_text()
     for stage in gate.STAGES:

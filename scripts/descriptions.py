@@ -322,7 +322,6 @@ KINDS = {
     "ProxySettingsPolicy": "Buffers and timeouts of requests to backends.",
     "RateLimitCondition": "Limits of an UpstreamCluster that one instance uses now.",
     "RateLimitPolicy": "Limits of the request rate of a Gateway or route.",
-    "SnippetsFilter": "Filter of rules with raw NGINX configuration.",
     "SnippetsPolicy": "Raw NGINX configuration of a Gateway.",
     "TrafficPolicy": "Limits, timeouts and load balancing of a Gateway, route or Service.",
     "UpstreamCluster": "Upstream kube-apiserver, with its servers, limits and policies.",
@@ -337,7 +336,9 @@ def _common(path: str) -> str:
     if head.startswith("kubernetes."):
         workload = path.split(".", 2)[2]
         return _PATCHES[f"patches{rest}"] if workload.startswith("patches") else _WORKLOAD[workload]
-    return _SELECTOR[path.partition("selector.")[2]]
+    if (text := _SELECTOR.get(path.partition("selector.")[2])) is None:
+        raise KeyError(f"{path} has no description")
+    return text
 
 
 def described(

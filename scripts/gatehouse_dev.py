@@ -5,13 +5,11 @@ Run by `make gatehouse-dev`.
 
 from __future__ import annotations
 
-import json
-import re
-import sys
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import descriptions
 import traffic_policy
+from definitions import AGE, accepted_by, column, condition, definition, write
 from descriptions import described
 from nginx_gateway import LOGGING, SPECS
 from openapi_schemas import (
@@ -26,8 +24,16 @@ from openapi_schemas import (
     one_of,
     several,
 )
+from taken_over_descriptions import NGF_STATUS
+from view_schemas import spec_schema
 from workload_schema import WORKLOAD
 
+from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import (
+    EXTENSION_FILTERS,
+    ExtensionFilter,
+)
+
+API_VERSION = "gatehouse.dev/v1alpha1"
 SELECTOR = fields(
     matchLabels={"type": "object", "additionalProperties": STRING},
     matchExpressions=several(
@@ -242,34 +248,21 @@ HOSTED_STATUS = fields(
 )
 
 
-def _condition(kind: str) -> str:
-    return f'.status.conditions[?(@.type=="{kind}")].status'
-
-
-ACCEPTED = {"name": "Accepted", "type": "string", "jsonPath": _condition("Accepted")}
-PROGRAMMED = {"name": "Programmed", "type": "string", "jsonPath": _condition("Programmed")}
-AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-
 LOAD_BALANCER_COLUMNS: list[Schema] = [
-    ACCEPTED,
-    PROGRAMMED,
-    {"name": "Ready", "type": "string", "jsonPath": ".status.readyHosts"},
-    {"name": "Version", "type": "string", "jsonPath": ".status.version", "priority": 1},
+    condition("Accepted"),
+    condition("Programmed"),
+    column("Ready", ".status.readyHosts"),
+    column("Version", ".status.version", priority=1),
     AGE,
 ]
 
 HOSTED_COLUMNS: list[Schema] = [
-    {"name": "Host", "type": "string", "jsonPath": ".spec.hosts[0]"},
-    ACCEPTED,
-    PROGRAMMED,
-    {"name": "Ready", "type": "integer", "jsonPath": ".status.readyEndpoints"},
-    {"name": "Address", "type": "string", "jsonPath": ".status.addresses[0].value"},
-    {
-        "name": "Advertised",
-        "type": "string",
-        "jsonPath": ".spec.advertiseAddress",
-        "priority": 1,
-    },
+    column("Host", ".spec.hosts[0]"),
+    condition("Accepted"),
+    condition("Programmed"),
+    column("Ready", ".status.readyEndpoints") | {"type": "integer"},
+    column("Address", ".status.addresses[0].value"),
+    column("Advertised", ".spec.advertiseAddress", priority=1),
     AGE,
 ]
 
@@ -311,75 +304,45 @@ GATEWAY_PARAMETERS = {
 def definitions() -> list[Schema]:
     """Return all CRDs of the group."""
     return [
-        _definition(
-            "ExternalLoadBalancer",
+        definition(
+            *("ExternalLoadBalancer", API_VERSION),
             described(LOAD_BALANCER, descriptions.EXTERNAL_LOAD_BALANCER),
             described(STATUS, descriptions.STATUS),
             *(LOAD_BALANCER_COLUMNS, "xlb"),
         ),
-        _definition(
-            "GatewayParameters",
+        definition(
+            *("GatewayParameters", API_VERSION),
             described(GATEWAY_PARAMETERS, descriptions.GATEWAY_PARAMETERS),
-            *(fields(), [AGE], "gwp"),
+            fields(),
+            *([AGE], "gwp"),
         ),
-        _definition(
-            "HostedAPIServer",
+        definition(
+            *("HostedAPIServer", API_VERSION),
             described(HOSTED, descriptions.HOSTED_API_SERVER),
             described(HOSTED_STATUS, descriptions.HOSTED_STATUS),
             *(HOSTED_COLUMNS, "hosted"),
         ),
-        _definition(
-            "TrafficPolicy",
+        definition(
+            *("TrafficPolicy", API_VERSION),
             described(traffic_policy.SPEC, traffic_policy.TEXTS),
             described(traffic_policy.STATUS, traffic_policy.STATUS_TEXTS),
-            *(traffic_policy.COLUMNS, "tpolicy"),
+            *(accepted_by("ancestors"), "tpolicy"),
         ),
+        *filter_definitions(EXTENSION_FILTERS.values()),
     ]
 
 
-def _definition(
-    kind: str, spec: Schema, status: Schema, columns: list[Schema], *short: str
-) -> Schema:
-    group = "gatehouse.dev"
-    schema = fields(
-        "spec",
-        apiVersion=STRING,
-        kind=STRING,
-        metadata={"type": "object"},
-        spec=spec,
-        status=status,
-    )
-    version = {
-        "name": "v1alpha1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": descriptions.top_level(kind, schema, f"{group}/v1alpha1")},
-    }
-    names = {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": re.sub("ys$", "ies", f"{kind.lower().removesuffix('s')}s"),
-        "singular": kind.lower(),
-        "categories": ["gatehouse"],
-    }
-    if short:
-        names["shortNames"] = list(short)
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.{group}"},
-        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
-    }
-
-
-def main() -> None:
-    """Write one file per kind into the directory given."""
-    for definition in definitions():
-        text = json.dumps(definition, indent=1, sort_keys=True)
-        (Path(sys.argv[1]) / f"{definition['metadata']['name']}.json").write_text(text + "\n")
+def filter_definitions(filters: Iterable[ExtensionFilter]) -> Iterator[Schema]:
+    """Yield the CRDs of those filters that belong to the group, from their views."""
+    for kind in filters:
+        if kind.resource.api_version == API_VERSION:
+            yield definition(
+                *(kind.resource.kind, API_VERSION),
+                described(spec_schema(kind.view), {}),
+                described(fields(controllers=several(LOOSE)), NGF_STATUS),
+                accepted_by("controllers"),
+            )
 
 
 if __name__ == "__main__":
-    main()
+    write(definitions())

@@ -8,15 +8,12 @@ Gatehouse.
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-
 import taken_over_descriptions as texts
-from descriptions import described, top_level
+from definitions import AGE, column, condition, definition, write
+from descriptions import described
 from openapi_schemas import BOOLEAN, COUNT, LOOSE, NAME, STRING, Schema, fields, one_of, several
 
-GROUP = "proxy.kubegateway.io"
+API_VERSION = "proxy.kubegateway.io/v1alpha1"
 
 BYTES: Schema = {"type": "string", "format": "byte"}
 ENDPOINT: Schema = {"type": "string", "maxLength": 512}
@@ -217,80 +214,42 @@ LIMITS = fields(
 LEVELS = fields(limitItemStatuses=several(fields(name=STRING, requestLevel=LEVEL, **DETAIL)))
 
 
-def _condition(kind: str) -> str:
-    return f'.status.conditions[?(@.type=="{kind}")].status'
-
-
-AGE: Schema = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 COLUMNS: dict[str, list[Schema]] = {
     "UpstreamCluster": [
-        {"name": "Accepted", "type": "string", "jsonPath": _condition("Accepted")},
-        {"name": "Resolved", "type": "string", "jsonPath": _condition("ResolvedRefs")},
-        {"name": "Programmed", "type": "string", "jsonPath": _condition("Programmed")},
-        {"name": "Hosts", "type": "string", "jsonPath": ".status.hosts", "priority": 1},
+        condition("Accepted"),
+        condition("ResolvedRefs", "Resolved"),
+        condition("Programmed"),
+        column("Hosts", ".status.hosts", priority=1),
         AGE,
     ],
     "RateLimitCondition": [
-        {"name": "Cluster", "type": "string", "jsonPath": ".spec.upstreamCluster"},
-        {"name": "Instance", "type": "string", "jsonPath": ".spec.instance"},
+        column("Cluster", ".spec.upstreamCluster"),
+        column("Instance", ".spec.instance"),
         AGE,
     ],
 }
 
 
-def definition(kind: str, spec: Schema, status: Schema, needed: str, short: str) -> Schema:
-    """Return the CRD of a kind."""
-    schema = fields(
-        needed,
-        apiVersion=STRING,
-        kind=STRING,
-        metadata={"type": "object"},
-        spec=spec,
-        status=status,
-    )
-    version: Schema = {
-        "name": "v1alpha1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": COLUMNS[kind],
-        "schema": {"openAPIV3Schema": top_level(kind, schema, f"{GROUP}/v1alpha1")},
-    }
-    names = {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": f"{kind.lower()}s",
-        "singular": kind.lower(),
-        "shortNames": [short],
-        "categories": ["gatehouse"],
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.{GROUP}"},
-        "spec": {"group": GROUP, "names": names, "scope": "Cluster", "versions": [version]},
-    }
-
-
-def main() -> None:
-    """Write one file per kind into the directory given."""
-    for crd in (
+def definitions() -> list[Schema]:
+    """Return all CRDs of the group."""
+    return [
         definition(
-            "UpstreamCluster",
+            *("UpstreamCluster", API_VERSION),
             described(SPEC, texts.UPSTREAM_CLUSTER),
             described(STATUS, texts.UPSTREAM_CLUSTER_STATUS),
-            *("spec", "uc"),
+            *(COLUMNS["UpstreamCluster"], "uc"),
+            scope="Cluster",
         ),
         definition(
-            "RateLimitCondition",
+            *("RateLimitCondition", API_VERSION),
             described(LIMITS, texts.RATE_LIMIT_CONDITION),
             described(LEVELS, texts.RATE_LIMIT_CONDITION_STATUS),
-            *("", "rlc"),
+            *(COLUMNS["RateLimitCondition"], "rlc"),
+            scope="Cluster",
+            needed="",
         ),
-    ):
-        text = json.dumps(crd, indent=1, sort_keys=True)
-        (Path(sys.argv[1]) / f"{crd['metadata']['name']}.json").write_text(text + "\n")
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    write(definitions())

@@ -7,11 +7,9 @@ or have no schema below them if the status of the Gateway names them.
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
-import descriptions
+from definitions import AGE, accepted_by, definition, write
 from descriptions import described
 from openapi_schemas import (
     BOOLEAN,
@@ -29,25 +27,15 @@ from openapi_schemas import (
 )
 from taken_over_descriptions import NGF, NGF_STATUS
 from target_references import REFERENCE, object_reference, target, targets
+from view_schemas import spec_schema
 from workload_schema import WORKLOAD, with_unserved
 
+from gatehouse.apis.nginx_gateway import SnippetsFilter
 from gatehouse.apis.resource_limits import PARAMETER_LIMITS
 
 _TRAFFIC = ("Gateway", "HTTPRoute", "GRPCRoute")
 _CEILING: Schema = {"type": "integer", "format": "int64", "minimum": 0}
-SNIPPETS = several(
-    fields(
-        "context value",
-        context=one_of("main", "http", "http.server", "http.server.location"),
-        value={"type": "string", "minLength": 1},
-    ),
-    (
-        "self.all(s, self.exists_one(o, o.context == s.context))",
-        "a context may be given once",
-    ),
-    least=1,
-    most=4,
-)
+SNIPPETS_FILTER = spec_schema(SnippetsFilter)
 ANSWER: dict[str, Schema] = {
     "dryRun": BOOLEAN,
     "logLevel": one_of("info", "notice", "warn", "error"),
@@ -268,9 +256,11 @@ SPECS: dict[str, Schema] = {
         nginxPlus=LOOSE,
         kubernetes=with_unserved(WORKLOAD),
     ),
-    "SnippetsFilter": fields("snippets", snippets=SNIPPETS),
+    "SnippetsFilter": SNIPPETS_FILTER,
     "SnippetsPolicy": fields(
-        "targetRefs snippets", targetRefs=targets("Gateway"), snippets=SNIPPETS
+        "targetRefs snippets",
+        targetRefs=targets("Gateway"),
+        snippets=SNIPPETS_FILTER["properties"]["snippets"],
     ),
     "WAFPolicy": fields(
         "targetRefs type policySource",
@@ -340,67 +330,19 @@ SHORT = {
 }
 
 
-def definition(kind: str) -> Schema:
-    """Return the CRD of a kind."""
-    plural = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
-    entries = "controllers" if kind.endswith("Filter") else "ancestors"
-    version = "v1alpha2" if kind in ("ObservabilityPolicy", "NginxProxy") else "v1alpha1"
-    names: Schema = {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": plural,
-        "singular": kind.lower(),
-        "categories": ["gatehouse"],
-    }
-    if kind in SHORT:
-        names["shortNames"] = [SHORT[kind]]
-    accepted = f'.status.{entries}[*].conditions[?(@.type=="Accepted")].status'
-    columns = [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
-    if kind != "NginxProxy":
-        columns.insert(0, {"name": "Accepted", "type": "string", "jsonPath": accepted})
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.gateway.nginx.org"},
-        "spec": {
-            "group": "gateway.nginx.org",
-            "names": names,
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": columns,
-                    "schema": {
-                        "openAPIV3Schema": descriptions.top_level(
-                            kind,
-                            fields(
-                                "spec",
-                                apiVersion=STRING,
-                                kind=STRING,
-                                metadata={"type": "object"},
-                                spec=described(SPECS[kind], NGF.get(kind, {})),
-                                status=described(fields(**{entries: several(LOOSE)}), NGF_STATUS),
-                            ),
-                            f"gateway.nginx.org/{version}",
-                        )
-                    },
-                }
-            ],
-        },
-    }
-
-
-def main() -> None:
-    """Write one file per kind into the directory given."""
-    target = Path(sys.argv[1])
-    for kind in SPECS:
-        crd = definition(kind)
-        text = json.dumps(crd, indent=1, sort_keys=True)
-        (target / f"{crd['metadata']['name']}.json").write_text(text + "\n")
+def definitions() -> Iterator[Schema]:
+    """Yield all CRDs of the group."""
+    for kind, schema in SPECS.items():
+        version = "v1alpha2" if kind in ("ObservabilityPolicy", "NginxProxy") else "v1alpha1"
+        entries = "controllers" if kind.endswith("Filter") else "ancestors"
+        yield definition(
+            *(kind, f"gateway.nginx.org/{version}"),
+            described(schema, NGF.get(kind, {})),
+            described(fields(**{entries: several(LOOSE)}), NGF_STATUS),
+            accepted_by(entries) if kind != "NginxProxy" else [AGE],
+            SHORT.get(kind, ""),
+        )
 
 
 if __name__ == "__main__":
-    main()
+    write(definitions())

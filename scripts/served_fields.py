@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from nginx_gateway import SPECS
 
 from gatehouse.apiserver_extension.extension import bundled
+from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
 
 Schema = dict[str, Any]
 FieldPath = tuple[str, ...]
@@ -33,7 +34,7 @@ _FIRST_KINDS = (
 )  # fmt: skip
 """Kinds at the start of the page."""
 
-KINDS = tuple(dict.fromkeys((*_FIRST_KINDS, *SPECS)))
+KINDS = tuple(dict.fromkeys((*_FIRST_KINDS, *SPECS, *EXTENSION_FILTERS)))
 """Kinds whose fields are tested."""
 
 ENVOY_KINDS = {
@@ -51,7 +52,7 @@ EXCEPTIONS = Path(__file__).with_name("served_fields.json")
 
 HEAD = """The table has each field of `spec` of these kinds that has no fields below it. A test
 changes each one in objects that are served, and compares configuration, objects that the
-controller writes, and conditions.
+controller writes, and conditions. `kubectl explain` shows the description of each field.
 
 | NGINX, Envoy | meaning |
 | --- | --- |
@@ -73,13 +74,25 @@ class FieldSupport(NamedTuple):
 @cache
 def schemas() -> dict[str, Schema]:
     """Return the schema of ``spec`` of each kind of the bundled CRDs."""
+    wholes = whole_schemas().items()
+    return {kind: spec for kind, whole in wholes if (spec := whole["properties"].get("spec"))}
+
+
+@cache
+def whole_schemas() -> dict[str, Schema]:
+    """Return the schema of each kind of the bundled CRDs."""
     return {
-        crd["spec"]["names"]["kind"]: spec
+        crd["spec"]["names"]["kind"]: version["schema"]["openAPIV3Schema"]
         for crd in bundled()
         for version in crd["spec"]["versions"]
         if version["storage"]
-        and (spec := version["schema"]["openAPIV3Schema"]["properties"].get("spec"))
     }
+
+
+def purpose(kind: str) -> str:
+    """Return the first sentence of the description of a kind."""
+    text = " ".join(whole_schemas()[kind]["description"].split())
+    return f"{text.partition('. ')[0].removesuffix('.')}."
 
 
 def leaves(schema: Schema, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Schema]]:
@@ -128,7 +141,8 @@ def page(note: str) -> str:
     """Return the page."""
     lines = ["# Served fields", "", note, "", HEAD]
     for kind in KINDS:
-        lines += [f"## {kind}", "", "| field | NGINX | Envoy | note |", "| --- | --- | --- | --- |"]
+        lines += [f"## {kind}", "", purpose(kind), ""]
+        lines += ["| field | NGINX | Envoy | note |", "| --- | --- | --- | --- |"]
         for path, support in supports(kind).items():
             lines.append(f"| `{path}` | {' | '.join(support)} |".replace("|  |", "| |"))
         lines.append("")

@@ -24,12 +24,6 @@ _TARGET = {
     "targetRef.kind": "Kind of the target.",
     "targetRef.name": _NAME,
 }
-_SNIPPETS = {
-    "snippets": "Raw configuration of NGINX, served only with the option --snippets.",
-    "snippets[].context": "Block of the configuration that gets the text: main, http, http.server "
-    "or http.server.location.",
-    "snippets[].value": "Directives of NGINX.",
-}
 
 
 def _authorization(at: str) -> dict[str, str]:
@@ -134,8 +128,7 @@ NGF: dict[str, dict[str, str]] = {
         "tracing.spanAttributes[].key": "Name of the attribute.",
         "tracing.spanAttributes[].value": "Value of the attribute.",
     },
-    "SnippetsFilter": _SNIPPETS,
-    "SnippetsPolicy": {**_TARGETS, **_SNIPPETS},
+    "SnippetsPolicy": _TARGETS,
     "WAFPolicy": {
         **_TARGETS,
         "type": "Type of the policy source. The kind is not served.",

@@ -151,12 +151,3 @@ TEXTS = {
 
 STATUS = fields(ancestors=several(LOOSE))
 STATUS_TEXTS = {"ancestors": "Conditions of the policy by Gateway, or by route."}
-
-COLUMNS: list[Schema] = [
-    {
-        "name": "Accepted",
-        "type": "string",
-        "jsonPath": '.status.ancestors[*].conditions[?(@.type=="Accepted")].status',
-    },
-    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-]

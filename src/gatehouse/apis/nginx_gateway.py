@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
 
 from gatehouse.apis.data_plane_parameters import (
@@ -238,32 +240,56 @@ class PayloadProcessor(AttachedPolicy, frozen=True):
 class SnippetSpec(View, frozen=True):
     """Raw NGINX configuration for one context."""
 
-    context: str
-    value: str
+    context: Annotated[
+        Literal["main", "http", "http.server", "http.server.location"],
+        msgspec.Meta(
+            description="Block of the configuration that gets the text: main, http, http.server "
+            "or http.server.location."
+        ),
+    ]
+    value: Annotated[str, msgspec.Meta(description="Directives of NGINX.", min_length=1)]
+
+
+Snippets = Annotated[
+    tuple[SnippetSpec, ...],
+    msgspec.Meta(
+        description="Raw configuration of NGINX, served only with the option --snippets.",
+        min_length=1,
+        max_length=4,
+        extra_json_schema={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self.all(s, self.exists_one(o, o.context == s.context))",
+                    "message": "a context may be given once",
+                }
+            ]
+        },
+    ),
+]
 
 
 class SnippetsFilterSpec(View, frozen=True):
     """``spec`` of a SnippetsFilter."""
 
-    snippets: tuple[SnippetSpec, ...] = ()
+    snippets: Snippets
 
 
 class SnippetsFilter(KubernetesObject, frozen=True):
-    """A SnippetsFilter."""
+    """Filter of rules with raw NGINX configuration."""
 
-    spec: SnippetsFilterSpec = SnippetsFilterSpec()
+    spec: SnippetsFilterSpec
 
 
 class SnippetsPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     """``spec`` of a SnippetsPolicy."""
 
-    snippets: tuple[SnippetSpec, ...] = ()
+    snippets: Snippets
 
 
 class SnippetsPolicy(TargetsPolicy, frozen=True):
     """A SnippetsPolicy."""
 
-    spec: SnippetsPolicySpec = SnippetsPolicySpec()
+    spec: SnippetsPolicySpec
 
 
 class NginxProxy(KubernetesObject, frozen=True):

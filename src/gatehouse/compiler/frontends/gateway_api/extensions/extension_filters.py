@@ -1,4 +1,4 @@
-"""Kinds of filters that a rule names by ``extensionRef``, of the group ``gateway.nginx.org``.
+"""Kinds of filters that a rule names by ``extensionRef``.
 
 A new kind is one record here: its view, its translation, and with them its informer, permissions
 and status.
@@ -11,7 +11,9 @@ from collections.abc import Callable
 import msgspec
 
 from gatehouse.apis import nginx_authentication, nginx_gateway
+from gatehouse.apis.gateway_parameters import GATEHOUSE_GROUP
 from gatehouse.apis.meta import KubernetesObject
+from gatehouse.apis.nginx_gateway import NGINX_GATEWAY_GROUP
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
@@ -25,30 +27,30 @@ from gatehouse.incremental.query import Ask, Key
 class ExtensionFilter(msgspec.Struct, frozen=True):
     """A kind of filters."""
 
-    plural: str
     view: type[KubernetesObject]
     """Type of decoded objects. The kind has its name."""
     translate: Callable[[Ask, Key], Filters | str]
     """Query: the translation of a filter, or the problem."""
+    group: str = GATEHOUSE_GROUP
     version: str = "v1alpha1"
 
     @property
     def resource(self) -> Resource:
         """Resource of the kind."""
-        kind, group = self.view.__name__, nginx_gateway.NGINX_GATEWAY_GROUP
-        return Resource(group, self.version, self.plural, kind)
+        kind = self.view.__name__
+        return Resource(self.group, self.version, f"{kind.lower()}s", kind)
 
 
 EXTENSION_FILTERS = {
     extension.resource.kind: extension
     for extension in (
         ExtensionFilter(
-            "snippetsfilters", nginx_gateway.SnippetsFilter, snippets.translate_snippets_filter
+            nginx_gateway.SnippetsFilter, snippets.translate_snippets_filter, NGINX_GATEWAY_GROUP
         ),
         ExtensionFilter(
-            "authenticationfilters",
             nginx_authentication.AuthenticationFilter,
             authentication.translate_authentication_filter,
+            NGINX_GATEWAY_GROUP,
         ),
     )
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
@@ -11,13 +9,6 @@ from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
-
-_CONTEXTS: dict[str, Literal["main", "http", "http.server", "http.server.location"]] = {
-    "main": "main",
-    "http": "http",
-    "http.server": "http.server",
-    "http.server.location": "http.server.location",
-}
 
 
 def snippet_rejection(ask: Ask, kind: str) -> str:
@@ -38,7 +29,5 @@ def translate_snippets(source: api.SnippetsPolicy | api.SnippetsFilter) -> tuple
     metadata = source.metadata
     origin = Origin(type(source).__name__, metadata.namespace, metadata.name)
     return tuple(
-        NginxSnippet(origin, _CONTEXTS[snippet.context], snippet.value)
-        for snippet in source.spec.snippets
-        if snippet.context in _CONTEXTS
+        NginxSnippet(origin, snippet.context, snippet.value) for snippet in source.spec.snippets
     )

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.apis import nginx_gateway, routes
+from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import (
@@ -193,7 +193,7 @@ def _absolute(path: str | None) -> str:
 
 
 def _extension(ask: Ask, at: GatewayObject, reference: routes.ExtensionRef, place: str) -> Filters:
-    """Return a filter of the group ``gateway.nginx.org``, or a finding."""
+    """Return the filter that an ``extensionRef`` names, or a finding."""
 
     def refused(message: str) -> Filters:
         return _invalid(Reason.INVALID_FILTER, f"{place}: {message}")
@@ -201,7 +201,7 @@ def _extension(ask: Ask, at: GatewayObject, reference: routes.ExtensionRef, plac
     gateway, (_, namespace, _) = at
     kind, key = reference.kind, (reference.kind, namespace, reference.name)
     name = f"{kind} {namespace}/{reference.name}"
-    if reference.group != nginx_gateway.NGINX_GATEWAY_GROUP or kind not in EXTENSION_FILTERS:
+    if kind not in EXTENSION_FILTERS or EXTENSION_FILTERS[kind].group != reference.group:
         return refused(f"{reference.group}/{kind} is not supported")
     if ask.read(key) is None:
         return refused(f"{name} not found")

@@ -59,13 +59,32 @@ SPEC = fields(
     ),
     (
         "self.targetRefs.all(t, t.kind != 'Service') || !(has(self.client) || has(self.timeouts)"
-        " || has(self.responseBuffering) || has(self.rateLimit))",
+        " || has(self.responseBuffering) || has(self.compression) || has(self.rateLimit))",
         "a Service has the field backend only",
     ),
     targetRefs=_targets(),
     client=fields(maxBodySize=_QUANTITY, bodyTimeout=_DURATION, keepAlive=fields(**_KEEP_ALIVE)),
     timeouts=fields(connect=_DURATION, send=_DURATION, read=_DURATION),
-    responseBuffering=one_of(*policies.BUFFERING_MODES),
+    responseBuffering=one_of(*policies.MODES),
+    compression=fields(
+        "mode",
+        mode=one_of(*policies.MODES),
+        types=several(
+            {
+                "type": "string",
+                "maxLength": policies.MAX_MEDIA_TYPE_LENGTH,
+                "pattern": f"^{policies.MEDIA_TYPE_PATTERN}$",
+            },
+            (
+                f"self.all(t, !t.startsWith('{policies.CALL_TYPE}'))",
+                "messages of gRPC calls are not compressed",
+            ),
+            least=1,
+            most=32,
+        ),
+        minLength=COUNT
+        | {"minimum": policies.MIN_COMPRESSED_BYTES, "maximum": policies.MAX_COMPRESSED_BYTES},
+    ),
     rateLimit=fields(
         local=fields(
             "rules",
@@ -121,6 +140,13 @@ TEXTS = {
     "timeouts.read": "Timeout between two parts of a response of the backend.",
     "responseBuffering": "Enabled reads responses of backends ahead of slow clients, Disabled "
     "sends each part at once. Default: that of the proxy.",
+    "compression": "Compression of responses with gzip for clients that accept it. That of a route "
+    "replaces that of its Gateway. Default: that of the parameters of the Gateway.",
+    "compression.mode": "Enabled, or Disabled.",
+    "compression.types": "Media types of compressed responses, besides text/html. Default: "
+    f"{', '.join(policies.COMPRESSED_TYPES)}.",
+    "compression.minLength": "Minimum length in bytes of a compressed response. Those of unknown "
+    f"length are compressed. Default: {policies.COMPRESSED_BYTES}.",
     "rateLimit": "Limits of the request rate of a Gateway or route. Those of a route replace those "
     "of its Gateway.",
     "rateLimit.local": "Limits that each instance of the proxy counts on its own.",

@@ -234,6 +234,7 @@ EDITS: dict[str, Edit] = {
         about(
             {"client": {"maxBodySize": "1Mi"}, "timeouts": {"read": "1s"}},
             {"client": {"maxBodySize": "?"}},
+            {"compression": {"mode": "Enabled"}},
             {"rateLimit": {"local": {"rules": [{"requests": 1, "per": "Second"}]}}},
         )
         | st.builds(

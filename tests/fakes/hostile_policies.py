@@ -71,6 +71,13 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
         timeouts={"connect": "1ms", "send": "1ms", "read": "1ms"}
     ),
     "portable: no timeouts": portable(timeouts={"connect": "0h", "send": "0m", "read": "0ms"}),
+    "portable: longest compressed types": portable(
+        compression={
+            "mode": "Enabled",
+            "types": [f"{'-' * 22}{letter}/{'.+' * 11}" for letter in "abcdefghijklmnopqrstuvwxyz"],
+            "minLength": 1 << 30,
+        }
+    ),
     "portable: highest rate": portable_rate(requests=1_000_000, burst=1_000_000),
     "portable: lowest rate": portable_rate(requests=1, per="Minute"),
     "portable: rate of a header": portable_rate(key={"type": "Header", "name": "-" * 128}),

@@ -80,12 +80,21 @@ class TrafficBackendSpec(View, frozen=True):
     keep_alive: BackendKeepAliveSpec = BackendKeepAliveSpec()
 
 
+class ResponseCompressionSpec(View, frozen=True):
+    """Compression of responses."""
+
+    mode: str
+    types: tuple[str, ...] = ()
+    min_length: int | None = None
+
+
 class TrafficPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     """``spec`` of a TrafficPolicy."""
 
     client: ClientSpec | None = None
     timeouts: TimeoutsSpec | None = None
     response_buffering: str | None = None
+    compression: ResponseCompressionSpec | None = None
     rate_limit: RateLimitSettingsSpec | None = None
     backend: TrafficBackendSpec | None = None
 

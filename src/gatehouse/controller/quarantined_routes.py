@@ -27,7 +27,8 @@ def bare_route(route: Route) -> Route:
 def objects_of_route(route: Route) -> Iterator[Origin]:
     """Yield the policies and filters of a route."""
     settings = route.settings
-    yield from (*settings.client.objects, *settings.proxy.objects)
+    for section in settings.sections.values():
+        yield from section.objects
     yield from (limit.origin.whole for limit in settings.rates.limits)
     yield from (*session_objects(route), *tracing_objects(settings))
     if route.authentication is not None:

@@ -197,15 +197,16 @@ class _Reduction:
         return msgspec.structs.replace(cluster, settings=settings)
 
     def _settings(self, settings: Settings) -> Settings:
-        client = settings.client.without(self._removes)
-        proxy = settings.proxy.without(self._removes)
-        rates, limits = settings.rates, settings.rates.limits
+        changed: dict[str, object] = {
+            name: reduced
+            for name, section in settings.sections.items()
+            if (reduced := section.without(self._removes)) is not section
+        }
+        limits = settings.rates.limits
         remaining = tuple(limit for limit in limits if not self._removes(limit.origin))
         if len(remaining) < len(limits):
-            rates = msgspec.structs.replace(rates, limits=remaining)
-        if client is settings.client and proxy is settings.proxy and rates is settings.rates:
-            return settings
-        return msgspec.structs.replace(settings, client=client, proxy=proxy, rates=rates)
+            changed["rates"] = msgspec.structs.replace(settings.rates, limits=remaining)
+        return msgspec.structs.replace(settings, **changed) if changed else settings
 
     def _snippets(self, snippets: tuple[NginxSnippet, ...]) -> tuple[NginxSnippet, ...]:
         return tuple(entry for entry in snippets if not self._removes(entry.origin))

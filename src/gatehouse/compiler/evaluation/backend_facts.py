@@ -28,7 +28,6 @@ from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
-from gatehouse.compiler.ir.settings import Sourced
 from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.dataplane.origin import NO_ORIGIN, object_of
 from gatehouse.incremental.query import Ask, Key
@@ -181,8 +180,7 @@ def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[A
     """Return the settings of policies that apply to a route of the IR and to its clusters."""
     names = route.action.clusters if isinstance(route.action, ir.Forward) else frozenset()
     clusters = [cluster for cluster in compiled.clusters if cluster.name in names]
-    sourced: list[Sourced] = [route.settings.client, route.settings.proxy]
-    sourced += [cluster.settings for cluster in clusters]
+    sourced = (*route.settings.sections.values(), *(cluster.settings for cluster in clusters))
     origins = [origin for entry in sourced for _, origin in entry.sources]
     origins += [limit.origin for limit in route.settings.rates.limits]
     origins += [snippet.origin for snippet in route.snippets]

@@ -111,6 +111,18 @@ class RateLimits(msgspec.Struct, frozen=True):
     nginx: NginxRateLimits = NginxRateLimits()
 
 
+class Compression(Sourced, frozen=True):
+    """Response compression with gzip, of a data plane or of a route."""
+
+    enabled: bool | None = None
+    """Of a route: whether responses are compressed. None: as the data plane does it."""
+    level: int | None = None
+    min_length: int | None = None
+    """Minimum size in bytes of a compressed response."""
+    types: tuple[str, ...] = ()
+    nginx: NginxCompression = NginxCompression()
+
+
 class Settings(msgspec.Struct, frozen=True):
     """All settings of a virtual host or route."""
 
@@ -119,6 +131,12 @@ class Settings(msgspec.Struct, frozen=True):
     rates: RateLimits = RateLimits()
     tracing: Tracing | None = None
     """None: requests are not traced."""
+    compression: Compression = Compression()
+
+    @property
+    def sections(self) -> dict[str, Sourced]:
+        """The settings whose sources are known, by the name of their field."""
+        return {"client": self.client, "proxy": self.proxy, "compression": self.compression}
 
 
 class Balancing(msgspec.Struct, frozen=True):
@@ -180,16 +198,6 @@ class ClientAddress(msgspec.Struct, frozen=True):
     trusted: tuple[str, ...] = ()
     """IP addresses and CIDR ranges."""
     nginx: NginxClientAddress = NginxClientAddress()
-
-
-class Compression(Sourced, frozen=True):
-    """Response compression with gzip."""
-
-    level: int | None = None
-    min_length: int | None = None
-    """Minimum size in bytes of a compressed response."""
-    types: tuple[str, ...] = ()
-    nginx: NginxCompression = NginxCompression()
 
 
 class DataPlaneSettings(Sourced, frozen=True):

@@ -14,7 +14,10 @@ from fakes.hostile_objects import is_admitted
 from gatehouse.apis import traffic_policies as api
 from gatehouse.apis.resource_limits import ResourceLimits, parse_limits
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.gateway_api.extensions.portable_policies import traffic_policy
+from gatehouse.compiler.frontends.gateway_api.extensions.portable_policies import (
+    COMPRESSED_TYPES,
+    traffic_policy,
+)
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.settings import Attribute, Balancing
@@ -104,6 +107,30 @@ def test_route_has_its_own_settings_and_those_of_its_gateway() -> None:
     assert messages == dict.fromkeys(("outer", "inner"), "the policy is accepted")
 
 
+@pytest.mark.parametrize(
+    ("compression", "expected"),
+    [
+        ({"mode": "Disabled"}, (False, 1024, ("text/html", *COMPRESSED_TYPES))),
+        (
+            {"mode": "Enabled", "types": ["text/a", "text/html"], "minLength": 30},
+            (True, 30, ("text/html", "text/a")),
+        ),
+    ],
+)
+def test_compression_of_a_route_replaces_that_of_its_gateway(
+    compression: Object, expected: tuple[bool, int, tuple[str, ...]]
+) -> None:
+    outer = {"mode": "Enabled", "types": ["text/b"], "minLength": 99}
+    compiled, _ = world(
+        policy("gh/outer", GATEWAY, compression=outer),
+        policy("n/inner", ROUTE, compression=compression),
+    )
+    settings = route_settings(compiled).compression
+    assert (settings.enabled, settings.min_length, settings.types) == expected
+    origin = Origin("TrafficPolicy", "n", "inner", "compression")
+    assert settings.sources == (("enabled", origin),)
+
+
 def test_rates_are_counted_by_key_without_delay() -> None:
     rules = [
         {"requests": 10, "per": "Minute", "burst": 5, "key": {"type": "Header", "name": "X-A"}},
@@ -151,7 +178,7 @@ def test_policy_has_no_effect_on_objects_of_other_namespaces(target: Object) -> 
     field = (
         {"backend": {"loadBalancing": {"method": "Random"}}}
         if target is SERVICE
-        else {"client": {"maxBodySize": "1"}}
+        else {"client": {"maxBodySize": "1"}, "compression": {"mode": "Enabled"}}
     )
     after, _ = world(policy("evil/p", target, **field))
     assert after == before
@@ -206,6 +233,10 @@ def test_idle_connections_claim_those_of_the_namespace() -> None:
     assert cluster.settings.connections is None
 
 
+def compressed(*types: str, **fields: Any) -> Object:
+    return {"compression": {"mode": "Enabled", "types": list(types) or ["text/a"], **fields}}
+
+
 HASHED = {"loadBalancing": {"method": "Hash"}}
 
 
@@ -231,6 +262,16 @@ HASHED = {"loadBalancing": {"method": "Hash"}}
             {"client": {"keepAlive": {"maxRequests": 0}}},
             "spec.client.keepAlive.maxRequests: must be greater than 0",
         ),
+        (SERVICE, {"compression": {"mode": "Enabled"}}, "spec.compression: may not be set for a"),
+        (ROUTE, {"compression": {"mode": "On"}}, "spec.compression.mode: must be one of Enabled, "),
+        (ROUTE, compressed("a b"), "spec.compression.types[0]: must match "),
+        (
+            ROUTE,
+            compressed("a/" + "b" * 45),
+            "spec.compression.types[0]: longer than 46 characters",
+        ),
+        (ROUTE, compressed("application/grpc+json"), "spec.compression.types[0]: messages of gRPC"),
+        (ROUTE, compressed(minLength=29), "spec.compression.minLength: must be from 30 to "),
         (ROUTE, {"responseBuffering": "On"}, "spec.responseBuffering: must be one of Enabled, "),
         (ROUTE, {"rateLimit": {"statusCode": 404}}, "spec.rateLimit.statusCode: must be one of 42"),
         (SERVICE, {"backend": HASHED}, "spec.backend.loadBalancing.hashKey: must be set for"),
@@ -277,6 +318,12 @@ def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str) -> Non
         (ROUTE | {"kind": "TLSRoute"}, {}, False),
         (ROUTE, {"timeouts": {"read": "1"}}, False),
         (ROUTE, {"client": {"maxBodySize": "1mb"}}, False),
+        (ROUTE, compressed("text/a", minLength=30), True),
+        (ROUTE, compressed("text/*"), False),
+        (ROUTE, compressed("a/" + "b" * 45), False),
+        (ROUTE, compressed("application/grpc"), False),
+        (ROUTE, compressed(minLength=29), False),
+        (SERVICE, compressed(), False),
     ],
 )
 def test_api_server_admits_only_fields_of_the_kind_of_target(

@@ -5,23 +5,43 @@ from __future__ import annotations
 from typing import cast
 
 from envoy.config.core.v3 import extension_pb2
+from envoy.config.route.v3.route_components_pb2 import Route as RouteFields
 from envoy.extensions.compression.gzip.compressor.v3 import gzip_pb2
 from envoy.extensions.filters.http.compressor.v3 import compressor_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
+from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
+from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.proxy_settings import NginxCompression
-from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.compiler.ir.settings import Compression, DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _MIN_LENGTH_BYTES = 20
 """Bytes; NGINX's default minimum length."""
 
 
-def compression_filter(edge: DataPlaneSettings) -> compressor_pb2.Compressor:
+COMPRESSOR = "envoy.filters.http.compressor"
+"""Filter of a data plane whose parameters have compression, and of routes."""
+
+
+def route_compression(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
+    """Return the filter of a route in place of that of its data plane."""
+    settings = route.settings.compression
+    if settings.enabled is None:
+        return None
+    fields, disabled = RouteFields(), compressor_pb2.CompressorPerRoute(disabled=True)
+    fields.typed_per_filter_config[COMPRESSOR].CopyFrom(packed(disabled))
+    if not settings.enabled:
+        return EnvoyPiece(fields=fields)
+    own = extension_pb2.TypedExtensionConfig(
+        name=COMPRESSOR, typed_config=packed(compression_filter(settings))
+    )
+    return EnvoyPiece(fields=fields, filters=[own])
+
+
+def compression_filter(settings: Compression) -> compressor_pb2.Compressor:
     """Return the configuration of the filter."""
-    settings = edge.compression
-    assert settings is not None
     level = settings.level if settings.level is not None else 1
     # The values of this enum are the levels.
     bounded = cast("gzip_pb2.Gzip.CompressionLevel", min(9, max(1, level)))

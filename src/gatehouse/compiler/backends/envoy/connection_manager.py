@@ -227,7 +227,7 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]
     filters = [_filter("gh.retry", retries.repeat_safe_requests()), _filter(names.SCOPES, lookup)]
     if edge.compression is not None:
         filters.append(
-            _filter("envoy.filters.http.compressor", compression.compression_filter(edge))
+            _filter(compression.COMPRESSOR, compression.compression_filter(edge.compression))
         )
     filters += [
         _filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),

@@ -10,6 +10,7 @@ from gatehouse.compiler.backends.envoy import (
     authentication,
     body_sizes,
     claim_headers,
+    compression,
     cors,
     external_auth,
     load_balancing,
@@ -67,6 +68,7 @@ ENVOY_ROUTE_FEATURES = RouteFeatures(
             session_persistence.session_filter,
             lambda _, route: unsupported_session(route.action),
         ),
+        EnvoyFeature("compression", Phase.RESPONSE, compression.route_compression),
         EnvoyFeature(
             "literal values",
             Phase.RESPONSE,

@@ -24,15 +24,24 @@ _WAITING = frozenset({"envoy.filters.http.ext_authz", "envoy.filters.http.ext_pr
 
 
 def place_filters(proto: components.Route, pieces: Iterable[tuple[Phase, EnvoyPiece]]) -> None:
-    """Write the filters of the features of a route."""
+    """Write the filters of the features of a route.
+
+    Responses pass filters in the opposite direction. So the filters that change responses are the
+    first ones, and change those of the checks, too.
+    """
+    of_responses: list[extension_pb2.TypedExtensionConfig] = []
     first: list[extension_pb2.TypedExtensionConfig] = []
     second: list[extension_pb2.TypedExtensionConfig] = []
     idempotent: list[extension_pb2.TypedExtensionConfig] = []
     asks_server = False
     for phase, piece in pieces:
         asks_server |= phase is Phase.AUTHORIZATION
-        (first if phase <= Phase.AUTHORIZATION else second).extend(piece.filters)
-        idempotent.extend(piece.idempotent)
+        if piece.filters:
+            place = first if phase <= Phase.AUTHORIZATION else second
+            place = of_responses if phase is Phase.RESPONSE else place
+            place += piece.filters
+        idempotent += piece.idempotent
+    first = [*of_responses, *first]
     if asks_server:
         _run(proto, AUTHORIZATION_FILTER, first)
         _run(proto, GUARD_FILTER, second, idempotent)

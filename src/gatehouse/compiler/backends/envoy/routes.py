@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import (
@@ -13,7 +15,11 @@ from gatehouse.compiler.backends.envoy import (
     route_match,
     session_persistence,
 )
-from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext, RequestCase
+from gatehouse.compiler.backends.envoy.route_context import (
+    EarlyRejection,
+    EnvoyRouteContext,
+    RequestCase,
+)
 from gatehouse.compiler.backends.failures import served_without, unserved
 from gatehouse.compiler.backends.route_features import Phase
 from gatehouse.compiler.backends.sessions import served_route
@@ -93,14 +99,18 @@ def _composed(
     """Compose the features of a route around its action, whatever this is."""
     pieces = features.ENVOY_ROUTE_FEATURES.pieces(context, route)
     observed, checked = components.Route(name=route.name), components.Route()
+    rejections: list[EarlyRejection] = []
+    by_condition: list[tuple[components.HeaderMatcher, ir.Forward]] = []
+    cases: Sequence[RequestCase] = ()
     for phase, piece in pieces:
         (observed if phase is Phase.OBSERVATION else checked).MergeFrom(piece.fields)
+        rejections += piece.rejections
+        by_condition += piece.actions
+        cases = cases or piece.cases
     route_filters.place_filters(checked, pieces)
     checked.MergeFrom(observed)
-    rejections = [rejection for _, piece in pieces for rejection in piece.rejections]
-    by_condition = [action for _, piece in pieces for action in piece.actions]
     result = []
-    for case in next((piece.cases for _, piece in pieces if piece.cases), (RequestCase(),)):
+    for case in cases or (RequestCase(),):
         case_match = components.RouteMatch()
         case_match.CopyFrom(match)
         case_match.headers.extend(case.conditions)

@@ -1,8 +1,8 @@
-"""Settings of all ports: client address, HTTP versions and compression."""
+"""Settings of all ports: client address and HTTP versions."""
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx import quoting
+from gatehouse.compiler.backends.nginx import compression, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
@@ -46,7 +46,7 @@ def http(edge: ir.DataPlaneSettings) -> list[Directive]:
         *_error_log(edge),
         simple_directive("server_tokens", "on" if edge.nginx.exposes_version else "off"),
         *_client_address(edge.client_address),
-        *(_compression(edge.compression) if edge.compression is not None else []),
+        *(compression.gzip(edge.compression) if edge.compression is not None else []),
     ]
 
 
@@ -86,47 +86,3 @@ def _client_address(client_address: ir.ClientAddress | None) -> list[Directive]:
         simple_directive("real_ip_header", header),
         simple_directive("real_ip_recursive", "on" if client_address.nginx.recursive else "off"),
     ]
-
-
-def _compression(compression: ir.Compression) -> list[Directive]:
-    directives = [simple_directive("gzip", "on")]
-    if compression.level is not None:
-        directives.append(simple_directive("gzip_comp_level", str(compression.level)))
-    if compression.min_length is not None:
-        directives.append(simple_directive("gzip_min_length", str(compression.min_length)))
-    if compression.types:
-        directives.append(
-            simple_directive(
-                "gzip_types",
-                *(quoting.quote_literal(media_type) for media_type in compression.types),
-            )
-        )
-    if compression.nginx.buffers is not None:
-        directives.append(
-            simple_directive(
-                "gzip_buffers",
-                str(compression.nginx.buffers.number),
-                str(compression.nginx.buffers.size),
-            )
-        )
-    if compression.nginx.vary is not None:
-        directives.append(simple_directive("gzip_vary", "on" if compression.nginx.vary else "off"))
-    if compression.nginx.http_version:
-        directives.append(
-            simple_directive("gzip_http_version", quoting.word(compression.nginx.http_version))
-        )
-    if compression.nginx.disabled:
-        directives.append(
-            simple_directive(
-                "gzip_disable",
-                *(quoting.quote_literal(pattern) for pattern in compression.nginx.disabled),
-            )
-        )
-    if compression.nginx.proxied:
-        directives.append(
-            simple_directive(
-                "gzip_proxied",
-                *(quoting.word(condition) for condition in compression.nginx.proxied),
-            )
-        )
-    return directives

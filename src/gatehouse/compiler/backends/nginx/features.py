@@ -10,6 +10,7 @@ from gatehouse.compiler.backends.literal_values import literal_values
 from gatehouse.compiler.backends.nginx import (
     access_log,
     authentication,
+    compression,
     cors,
     external_auth,
     grpc_status,
@@ -63,6 +64,7 @@ NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, RoutePiece] = RouteFeatur
             headers.response_headers_piece,
             headers.unsupported_response_headers,
         ),
+        RouteFeature("compression", Phase.RESPONSE, compression.compression_piece),
         # A status of gRPC replaces what all checks answer.
         RouteFeature("gRPC calls", Phase.RESPONSE, grpc_status.calls_piece),
         RouteFeature("retries", Phase.BACKEND, unsupported=retries.unsupported_retry),

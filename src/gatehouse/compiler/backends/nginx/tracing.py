@@ -18,9 +18,7 @@ from gatehouse.compiler.backends.nginx.generator import NginxGenerator
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import (
-    ClientSettings,
     DataPlaneSettings,
-    ProxySettings,
     RateLimits,
     Settings,
 )
@@ -278,8 +276,8 @@ def _parts(route: http.Route) -> Iterator[tuple[_Change, tuple[Origin, ...]]]:
         return lambda of: msgspec.structs.replace(of, settings=replaced)
 
     settings = route.settings
-    yield without(client=ClientSettings()), settings.client.objects
-    yield without(proxy=ProxySettings()), settings.proxy.objects
+    for name, section in settings.sections.items():
+        yield without(**{name: type(section)()}), section.objects
     limits = tuple(sorted({limit.origin.whole for limit in settings.rates.limits}))
     yield without(rates=RateLimits()), limits
     tracing = settings.tracing

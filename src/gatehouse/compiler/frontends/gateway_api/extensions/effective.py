@@ -53,7 +53,8 @@ def own_settings(ask: Ask, gateway: Key, target: Key) -> ir.Settings:
     if target != gateway and not ask.read(policies_by_target(target)):
         return _NO_SETTINGS
     traffic = _traffic(ask, gateway, target)
-    return ir.Settings(traffic.client, traffic.proxy, traffic.rates, _tracing(ask, gateway, target))
+    tracing = _tracing(ask, gateway, target)
+    return ir.Settings(traffic.client, traffic.proxy, traffic.rates, tracing, traffic.compression)
 
 
 def _traffic(ask: Ask, gateway: Key, target: Key) -> TrafficSettings:

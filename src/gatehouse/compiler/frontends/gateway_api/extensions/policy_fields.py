@@ -42,6 +42,7 @@ class TrafficSettings(msgspec.Struct, frozen=True):
     client: ir.ClientSettings = ir.ClientSettings()
     proxy: ir.ProxySettings = ir.ProxySettings()
     rates: ir.RateLimits = ir.RateLimits()
+    compression: ir.Compression = ir.Compression()
     upstream: ir.UpstreamSettings = ir.UpstreamSettings()
     service_address: bool | None = None
     """Connect to the Service's cluster IP instead of its endpoints; None if not set."""
@@ -116,7 +117,7 @@ def with_traffic_sources(
 ) -> TrafficSettings:
     """Return settings with the sources of their fields. ``fields``: names in the spec by path."""
     sections = {}
-    for section in ("client", "proxy", "upstream"):
+    for section in ("client", "proxy", "compression", "upstream"):
         start = f"{section}."
         own = {
             path.removeprefix(start): name

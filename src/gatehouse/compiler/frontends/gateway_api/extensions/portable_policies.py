@@ -28,7 +28,11 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
 )
 from gatehouse.compiler.frontends.gateway_api.routes import durations
 from gatehouse.compiler.ir import settings as ir
-from gatehouse.compiler.ir.proxy_settings import NginxClientSettings, NginxResponseSettings
+from gatehouse.compiler.ir.proxy_settings import (
+    NginxClientSettings,
+    NginxCompression,
+    NginxResponseSettings,
+)
 from gatehouse.compiler.ir.settings import Attribute, Balancing
 
 V = TypeVar("V")
@@ -43,6 +47,7 @@ TRAFFIC_FIELDS = {
     "proxy.send": "timeouts.send",
     "proxy.read": "timeouts.read",
     "proxy.nginx.buffering": "responseBuffering",
+    "compression.enabled": "compression",
     "rates.status": "rateLimit.statusCode",
     "rates.dry_run": "rateLimit.dryRun",
     "upstream.balancing": "backend.loadBalancing.method",
@@ -77,8 +82,33 @@ _METHODS = {
 }
 BALANCING_METHODS = tuple(_METHODS)
 
-_BUFFERING = {"Enabled": True, "Disabled": False}
-BUFFERING_MODES = tuple(_BUFFERING)
+_MODES = {"Enabled": True, "Disabled": False}
+MODES = tuple(_MODES)
+
+_ALWAYS_COMPRESSED = "text/html"
+"""Type that NGINX always compresses."""
+
+COMPRESSED_TYPES = (
+    "application/javascript",
+    "application/json",
+    "application/xml",
+    "image/svg+xml",
+    "text/css",
+    "text/javascript",
+    "text/plain",
+    "text/xml",
+)
+"""Types that are compressed by default, besides text/html."""
+
+MEDIA_TYPE_PATTERN = r"[a-z0-9.+-]+/[a-z0-9.+-]+"
+MAX_MEDIA_TYPE_LENGTH = 46
+"""Maximum number of characters. A longer one does not fit into the table of NGINX."""
+
+CALL_TYPE = "application/grpc"
+"""Type of gRPC calls, and start of others. Compression would delay their messages."""
+
+MIN_COMPRESSED_BYTES, MAX_COMPRESSED_BYTES, COMPRESSED_BYTES = 30, 1 << 30, 1024
+"""Limits and default of the minimum length. Envoy accepts no smaller one."""
 
 _CLIENT = "ClientAddress"
 _PREFIXES = {"Header": "http_", "QueryParameter": "arg_", "Cookie": "cookie_"}
@@ -106,6 +136,7 @@ def traffic_policy(policy: api.TrafficPolicy, limits: ResourceLimits) -> ParsedP
             _client(parse, spec.client or api.ClientSpec()),
             _proxy(parse, spec),
             _rates(parse, policy),
+            _compression(parse, spec.compression),
             _upstream(parse, spec.backend or api.TrafficBackendSpec()),
         )
     )
@@ -122,6 +153,7 @@ def _target_problems(policy: api.TrafficPolicy) -> list[str]:
         "client": spec.client,
         "timeouts": spec.timeouts,
         "responseBuffering": spec.response_buffering,
+        "compression": spec.compression,
         "rateLimit": spec.rate_limit,
     }
     present = [f"spec.{name}" for name, value in of_routes.items() if value is not None]
@@ -152,9 +184,35 @@ def _proxy(parse: FieldParser, spec: api.TrafficPolicySpec) -> ir.ProxySettings:
         send=parse("timeouts.send", _timeout, timeouts.send),
         read=parse("timeouts.read", _timeout, timeouts.read),
         nginx=NginxResponseSettings(
-            buffering=_value(parse, "responseBuffering", _BUFFERING, spec.response_buffering),
+            buffering=_value(parse, "responseBuffering", _MODES, spec.response_buffering),
             connect=parse("timeouts.connect", _timeout, timeouts.connect),
         ),
+    )
+
+
+def _compression(parse: FieldParser, spec: api.ResponseCompressionSpec | None) -> ir.Compression:
+    """Return the compression of a route, which replaces that of its Gateway entirely."""
+    if spec is None:
+        return ir.Compression()
+    for index, media_type in enumerate(spec.types):
+        place = f"spec.compression.types[{index}]"
+        if len(media_type) > MAX_MEDIA_TYPE_LENGTH:
+            parse.problems.append(f"{place}: longer than {MAX_MEDIA_TYPE_LENGTH} characters")
+        elif not re.fullmatch(MEDIA_TYPE_PATTERN, media_type):
+            parse.problems.append(f"{place}: must match {MEDIA_TYPE_PATTERN}")
+        elif media_type.startswith(CALL_TYPE):
+            parse.problems.append(f"{place}: messages of gRPC calls are not compressed")
+    least, most = MIN_COMPRESSED_BYTES, MAX_COMPRESSED_BYTES
+    min_length = COMPRESSED_BYTES if spec.min_length is None else spec.min_length
+    if not least <= min_length <= most:
+        parse.problems.append(f"spec.compression.minLength: must be from {least} to {most}")
+    types = dict.fromkeys((_ALWAYS_COMPRESSED, *(spec.types or COMPRESSED_TYPES)))
+    return ir.Compression(
+        enabled=_value(parse, "compression.mode", _MODES, spec.mode),
+        min_length=min_length,
+        types=tuple(types),
+        # As always at Envoy.
+        nginx=NginxCompression(vary=True, proxied=("any",)),
     )
 
 

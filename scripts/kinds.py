@@ -27,12 +27,14 @@ ROOTS = {
     "apis__autoscaling__v2": "HorizontalPodAutoscaler",
     "apis__policy__v1": "PodDisruptionBudget",
     "apis__discovery.k8s.io__v1": "EndpointSlice",
+    "apis__flowcontrol.apiserver.k8s.io__v1": "FlowSchema PriorityLevelConfiguration",
     "apis__events.k8s.io__v1": "Event",
     "apis__coordination.k8s.io__v1": "Lease",
     "apis__batch__v1": "Job CronJob",
     "apis__certificates.k8s.io__v1": "CertificateSigningRequest",
     "apis__networking.k8s.io__v1": "NetworkPolicy Ingress IngressClass",
     "apis__node.k8s.io__v1": "RuntimeClass",
+    "apis__resource.k8s.io__v1": "ResourceClaim",
     "apis__scheduling.k8s.io__v1": "PriorityClass",
     "apis__storage.k8s.io__v1": "CSINode StorageClass",
     "apis__apiregistration.k8s.io__v1": "APIService",
@@ -124,34 +126,55 @@ class Message:
             self.fields[name.lower()] = (kind.split()[-1], number)
 
 
-def messages(version: str) -> tuple[dict[str, Message], set[tuple[str, str]]]:
-    """Return the protobuf messages of a release by our type name, and the (type, field) pairs that
-    are pointers.
+Fields = set[tuple[str, str]]
+"""Fields by type and name."""
 
-    A pointer's zero is a value; any other zero is written always and means nothing.
-    """
-    result: dict[str, Message] = {}
-    pointers: set[tuple[str, str]] = set()
-    for name, sub, prefixed in (
-        ("k8s.io/api", "", ""),
-        ("k8s.io/apimachinery", "pkg/apis/meta/v1", "meta."),
-        ("k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions/v1", "apiextensions.v1."),
-        ("k8s.io/kube-aggregator", "pkg/apis/apiregistration/v1", "apiregistration.v1."),
-    ):
-        base = module(name, version.replace("1.", "0.", 1))
-        for path in sorted((base / sub).rglob("generated.proto")):
-            prefix = prefixed or ".".join(path.parent.relative_to(base).parts) + "."
-            text = re.sub(r"//[^\n]*", "", path.read_text())
-            for message in re.finditer(r"message (\w+) \{(.*?)\n\}", text, re.DOTALL):
-                result[prefix + message[1]] = Message(message[2], prefix)
-            for source in path.parent.glob("types*.go"):
-                structs = re.finditer(
-                    r"type (\w+) struct \{(.*?)\n\}", source.read_text(), re.DOTALL
-                )
-                for struct in structs:
-                    tags = re.findall(r"\n\t\w+\s+\*[\w.]+\s+`[^`]*json:\"([^,\"]+)", struct[2])
-                    pointers |= {(prefix + struct[1], field) for field in tags}
-    return result, pointers
+
+class GoTypes:
+    """Protobuf messages of a release by our type name, and what its Go types say about fields."""
+
+    def __init__(self, version: str) -> None:
+        self.messages: dict[str, Message] = {}
+        self.pointers: Fields = set()
+        """Pointers. A pointer's zero is a value; any other zero means nothing."""
+        self.always: Fields = set()
+        """Fields that Go encodes even if they have their zero value, such as null for a time."""
+        self._embedded: list[tuple[str, str]] = []
+        for name, sub, prefixed in (
+            ("k8s.io/api", "", ""),
+            ("k8s.io/apimachinery", "pkg/apis/meta/v1", "meta."),
+            ("k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions/v1", "apiextensions.v1."),
+            ("k8s.io/kube-aggregator", "pkg/apis/apiregistration/v1", "apiregistration.v1."),
+        ):
+            base = module(name, version.replace("1.", "0.", 1))
+            for path in sorted((base / sub).rglob("generated.proto")):
+                prefix = prefixed or ".".join(path.parent.relative_to(base).parts) + "."
+                text = re.sub(r"//[^\n]*", "", path.read_text())
+                for message in re.finditer(r"message (\w+) \{(.*?)\n\}", text, re.DOTALL):
+                    self.messages[prefix + message[1]] = Message(message[2], prefix)
+                for source in path.parent.glob("types*.go"):
+                    self._read(source.read_text(), prefix)
+        for outer, inner in self._embedded:
+            for fields in (self.pointers, self.always):
+                fields |= {(outer, field) for name, field in fields if name == inner}
+
+    def _read(self, text: str, prefix: str) -> None:
+        for name, body in re.findall(r"type (\w+) struct \{(.*?)\n\}", text, re.DOTALL):
+            fields = re.findall(r"\n\t\w+\s+(\S+)\s+`[^`]*json:\"([^,\"]+)([^\"]*)", body)
+            embedded = re.findall(r"\n\t(\w+)\s+`json:\",inline", body)
+            self._embedded += [(prefix + name, prefix + inner) for inner in embedded]
+            for kind, field, options in fields:
+                struct = re.fullmatch(r"(\w+\.)?(Micro)?Time", kind) and "omitzero" not in options
+                if kind.startswith("*"):
+                    self.pointers.add((prefix + name, field))
+                elif struct or "omit" not in options:
+                    self.always.add((prefix + name, field))
+
+    def add(self, younger: GoTypes) -> None:
+        """Add the types of a younger release. Types of both are those of the older."""
+        self.pointers |= {pair for pair in younger.pointers if pair[0] not in self.messages}
+        self.always |= {pair for pair in younger.always if pair[0] not in self.messages}
+        self.messages = younger.messages | self.messages
 
 
 def numbers_of(
@@ -223,12 +246,10 @@ def flags(name: str, schema: Object, required: list[str]) -> list[str]:
 def main() -> None:
     """Write the table to the path given."""
     types, waiting = schemas(KUBERNETES, ROOTS)
-    known, pointers = messages(KUBERNETES)
     younger_types, younger_roots = schemas(YOUNGER_KUBERNETES, YOUNGER_ROOTS)
-    younger_known, younger_pointers = messages(YOUNGER_KUBERNETES)
-    # Types of both releases are those of the older.
-    pointers |= {pair for pair in younger_pointers if pair[0] not in known}
-    types, known = younger_types | types, younger_known | known
+    types = younger_types | types
+    go = GoTypes(KUBERNETES)
+    go.add(GoTypes(YOUNGER_KUBERNETES))
     waiting += [*ALSO, *younger_roots]
     lines = [f"# Kubernetes {KUBERNETES}. Written by scripts/kinds.py; notation: types.py."]
     done: set[str] = set()
@@ -245,15 +266,21 @@ def main() -> None:
         if "properties" not in schema:
             text.append("  * any")
         fields = schema.get("properties", {})
-        numbers = numbers_of(name, known, set(map(proto_name, fields)))
+        numbers = numbers_of(name, go.messages, set(map(proto_name, fields)))
         for field, inner in fields.items():
             if field in ("kind", "apiVersion") and "x-kubernetes-group-version-kind" in schema:
                 continue
             kind = type_of(inner, waiting)
             parts = [field, numbers.get(proto_name(field), "0"), kind]
-            if (name, field) in pointers and (kind in ZEROS or "." in kind):
+            required = schema.get("required", [])
+            if (name, field) in go.pointers and (kind in ZEROS or "." in kind):
                 parts.append("pointer")
-            text.append("  " + " ".join(parts + flags(field, inner, schema.get("required", []))))
+            # Structs are always there, and required scalars are in every valid object.
+            is_struct = kind in ("raw", "any", "intstr") or re.match(r"\w+\.", kind)
+            implied = is_struct or (kind in ZEROS and field in required)
+            if (name, field) in go.always and not implied:
+                parts.append("always")
+            text.append("  " + " ".join(parts + flags(field, inner, required)))
     for name in sorted(texts):
         lines += texts[name]
     Path(sys.argv[1]).write_text("\n".join(lines) + "\n")

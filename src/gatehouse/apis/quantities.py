@@ -10,7 +10,7 @@ import re
 from decimal import Decimal, DecimalException
 from typing import Any
 
-KEYWORD = "x-gatehouse-quantity"
+KEYWORD = "x-builtin-quantity"
 """Schema keyword that marks quantity fields of built-in kinds."""
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

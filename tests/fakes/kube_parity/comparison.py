@@ -26,7 +26,7 @@ class FactDifference(msgspec.Struct, frozen=True):
     request: str
     fact: str
     recorded: str
-    """Recorded value as JSON; null if the fact is not recorded."""
+    """Recorded value as JSON; empty if the fact is not recorded."""
     observed: str
 
     def __str__(self) -> str:
@@ -85,8 +85,13 @@ def differences(recorded: Record, observed: Record) -> list[FactDifference]:
     for name in recorded | observed:
         before, after = recorded.get(name, {}), observed.get(name, {})
         result += [
-            FactDifference(name, fact, json.dumps(before.get(fact)), json.dumps(after.get(fact)))
+            FactDifference(name, fact, _text(before, fact), _text(after, fact))
             for fact in before | after
-            if before.get(fact) != after.get(fact)
+            if _text(before, fact) != _text(after, fact)
         ]
     return result
+
+
+def _text(facts: Facts, fact: str) -> str:
+    """Return a value as JSON. A fact that is absent differs from one that is null."""
+    return json.dumps(facts[fact]) if fact in facts else ""

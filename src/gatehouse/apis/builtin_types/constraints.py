@@ -10,9 +10,12 @@ from typing import Any
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
+_OPTIONAL: dict[str, Any] = {"nullable": True}
+"""For lists that are marked as required, although Kubernetes accepts their absence."""
 _PORT = {"minimum": 1, "maximum": 65535}
 _PROTOCOL = {"enum": ["TCP", "UDP", "SCTP"], "default": "TCP"}
 _WEIGHT = {"minimum": 1, "maximum": 100}
+_SCOPE = {"enum": ["Cluster", "Namespaced", "*"], "default": "*"}
 _COUNT = {"minimum": 0}
 _SCHEME = {"enum": ["HTTP", "HTTPS"], "default": "HTTP"}
 
@@ -68,6 +71,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "core.v1.SleepAction.seconds": _COUNT,
     "core.v1.TopologySpreadConstraint.maxSkew": {"minimum": 1},
     "core.v1.WeightedPodAffinityTerm.weight": _WEIGHT,
+    "core.v1.ResourceFieldSelector.divisor": {"default": "0"},
     "core.v1.ObjectFieldSelector.apiVersion": {"default": "v1"},
     "core.v1.Probe.timeoutSeconds": {"default": 1},
     "core.v1.Probe.periodSeconds": {"default": 10},
@@ -97,8 +101,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "batch.v1.CronJobSpec.failedJobsHistoryLimit": {"default": 1, "minimum": 0},
     "networking.v1.NetworkPolicyPort.protocol": _PROTOCOL,
     "discovery.v1.EndpointSlice.addressType": _choice("IPv4", "IPv6", "FQDN"),
-    # Marked as required, but Kubernetes accepts its absence.
-    "discovery.v1.EndpointSlice.endpoints": {"maxItems": 1000, "default": []},
+    "discovery.v1.EndpointSlice.endpoints": {"maxItems": 1000, **_OPTIONAL},
     "discovery.v1.EndpointSlice.ports": {"maxItems": 100},
     "discovery.v1.Endpoint.addresses": {"minItems": 1, "maxItems": 100},
     "discovery.v1.EndpointPort.name": {"default": ""},
@@ -119,6 +122,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "scheduling.v1.PriorityClass.preemptionPolicy": _choice(
         "PreemptLowerPriority", "Never", default="PreemptLowerPriority"
     ),
+    "storage.v1.CSINodeSpec.drivers": _OPTIONAL,
     "storage.v1.StorageClass.reclaimPolicy": _choice("Delete", "Retain", default="Delete"),
     "storage.v1.StorageClass.volumeBindingMode": _choice(
         "Immediate", "WaitForFirstConsumer", default="Immediate"
@@ -136,6 +140,10 @@ LIMITS: dict[str, dict[str, Any]] = {
     "admissionregistration.v1.ValidatingAdmissionPolicySpec.failurePolicy": _choice(
         "Ignore", "Fail", default="Fail"
     ),
+    "admissionregistration.v1.MatchResources.namespaceSelector": {"default": {}},
+    "admissionregistration.v1.MatchResources.objectSelector": {"default": {}},
+    "admissionregistration.v1.NamedRuleWithOperations.scope": _SCOPE,
+    "admissionregistration.v1.RuleWithOperations.scope": _SCOPE,
     "admissionregistration.v1.MatchResources.matchPolicy": _choice(
         "Exact", "Equivalent", default="Equivalent"
     ),

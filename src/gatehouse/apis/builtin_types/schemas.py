@@ -29,22 +29,28 @@ _SCALARS: dict[str, Schema] = {
         "pattern": r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$",
         quantities.KEYWORD: True,
     },
-    "time": {"type": "string", "format": "date-time", "nullable": True},
-    "microtime": {"type": "string", "format": "date-time", "nullable": True},
+    "time": {"type": "string", "format": "date-time"},
+    "microtime": {"type": "string", "format": "date-time"},
     "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     "fields": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     "any": {"x-kubernetes-preserve-unknown-fields": True},
 }
 
 
-_STRUCT = "x-gatehouse-struct"
+STRUCT = "x-builtin-struct"
 """Marks a field that exists within every object, even if empty (a struct or a list in Go)."""
 
-_ZERO = "x-gatehouse-zero"
-"""Marks a field whose default is the zero value of its type in Go."""
+ZERO = "x-builtin-zero"
+"""Marks a field whose default is the zero value of its type in Go. That of times, lists and maps is
+null."""
+
+OMITTED = "x-builtin-omitted"
+"""Marks a field that Kubernetes does not write if it has its zero value, such as an empty list."""
 
 _ZERO_NUMBERS: dict[str, int | bool] = {"int32": 0, "int64": 0, "bool": False}
 """Defaults of absent fields that are required: Kubernetes decodes them into Go's zero values."""
+
+_NO_ZERO = object()
 
 
 @functools.cache
@@ -80,29 +86,51 @@ def _fill(schema: Schema, type_: Type, *, of_status: bool) -> None:
     # same dict in all copies.
     properties = schema["properties"] = {}
     for name, field in type_.fields.items():
-        inner = _field(field, of_status=of_status or name == "status")
-        properties[name] = inner | LIMITS.get(f"{type_.name}.{name}", {})
+        limits = LIMITS.get(f"{type_.name}.{name}", {})
+        properties[name] = _field(field, limits, of_status=of_status or name == "status")
 
 
-def _field(field: TypeField, *, of_status: bool) -> Schema:
-    schema = {**_type(field.type, of_status=of_status), **_merging(field)}
+def _field(field: TypeField, limits: Schema, *, of_status: bool) -> Schema:
+    schema = {**_type(field.type, of_status=of_status), **_merging(field), **limits}
     is_struct = field.type in types.types_by_name() and not field.pointer
     if is_struct or (field.required and field.type.startswith(("[]", "{}"))):
-        schema[_STRUCT] = True
-    if field.default is not None:
+        schema[STRUCT] = True
+    if not field.pointer and _is_omitted(field):
+        schema[OMITTED] = True
+    if "default" not in schema and field.default is not None:
         schema["default"] = field.default
-    elif (zero := _zero(field, is_struct=is_struct, of_status=of_status)) is not None:
-        schema |= {"default": zero, _ZERO: True}
-    return schema
+    if "default" in schema:
+        return schema
+    if is_struct:
+        return schema | {"default": {}, ZERO: True}
+    zero = _zero(field, of_status=of_status or "nullable" in limits)
+    if zero is _NO_ZERO:
+        return schema
+    return schema | {"default": zero, ZERO: True} | ({"nullable": True} if zero is None else {})
 
 
-def _zero(field: TypeField, *, is_struct: bool, of_status: bool) -> Any:
-    """Return the value that Kubernetes decodes if the field is absent; None if it stays absent."""
-    if of_status and is_struct:
-        return {}
-    if not field.required or field.pointer:
-        return None
-    return "" if of_status and field.type == "string" else _ZERO_NUMBERS.get(field.type)
+def _is_omitted(field: TypeField) -> bool:
+    """Return whether the zero value of a field, which is no pointer, is the same as its absence."""
+    if field.type.startswith(("[]", "{}")):
+        return True
+    scalar = field.type in ("string", "bytes", "double", *_ZERO_NUMBERS)
+    return scalar and not field.required and not field.always
+
+
+def _zero(field: TypeField, *, of_status: bool) -> Any:
+    """Return the value that Kubernetes writes if a field is absent.
+
+    A required field has one only if its absence is valid.
+    """
+    if field.pointer:
+        return _NO_ZERO
+    if field.required and field.type in _ZERO_NUMBERS:
+        return _ZERO_NUMBERS[field.type]
+    if field.required and not of_status:
+        return _NO_ZERO
+    if field.type == "string" and (field.required or field.always):
+        return ""
+    return _ZERO_NUMBERS.get(field.type) if field.always else _NO_ZERO
 
 
 def _merging(field: TypeField) -> Schema:

@@ -3,9 +3,10 @@
 A line without indentation names a type (`atomic`: merged as a whole). The lines under it are its
 fields: name, protobuf field number (`2.5`: field 5 of a message embedded as field 2; 0: never in
 protobuf), type, and flags. Types are scalars, names of types, `[]` a list, `{}` a map with string
-keys. Flags: `required`; `pointer`, a scalar whose zero is a value; `default=` JSON; `map=` keys,
-`set` and `atomic`, how server-side apply merges; `merge=` key and `retainKeys`, how a strategic
-merge patch merges.
+keys. Flags: `required`; `pointer`, a struct that may be absent, or a scalar whose zero is a value;
+`always`, written even if absent, as its zero value; `default=` JSON; `map=` keys, `set` and
+`atomic`, how server-side apply merges; `merge=` key and `retainKeys`, how a strategic merge patch
+merges.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class TypeField(msgspec.Struct, frozen=True):
     type: str
     required: bool = False
     pointer: bool = False
+    always: bool = False
     default: Any = None
     list_keys: tuple[str, ...] = ()
     """Keys of an associative list."""
@@ -98,6 +100,7 @@ def _field(parts: list[str]) -> TypeField:
         kind,
         required="required" in flags,
         pointer="pointer" in flags,
+        always="always" in flags,
         default=json.loads(default) if default else None,
         list_keys=tuple(flags["map"].split(",")) if "map" in flags else (),
         merge=merge,

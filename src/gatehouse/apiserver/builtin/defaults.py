@@ -67,7 +67,6 @@ def _pod_spec(spec: Any) -> None:
         for container in spec.get(kind) or ():
             if not isinstance(container, dict):
                 continue
-            container.setdefault("resources", {})
             image = str(container.get("image", ""))
             tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
             moving = tag in ("", "latest") and "@" not in image
@@ -152,8 +151,8 @@ def cron_job(obj: Object) -> None:
 def role_binding(obj: Object) -> None:
     """Set the default API groups of role and subjects."""
     reference = obj.get("roleRef")
-    if isinstance(reference, dict):
-        reference.setdefault("apiGroup", "rbac.authorization.k8s.io")
+    if isinstance(reference, dict) and not reference.get("apiGroup"):
+        reference["apiGroup"] = "rbac.authorization.k8s.io"
     for subject in obj.get("subjects") or ():
         if isinstance(subject, dict) and subject.get("kind") in ("User", "Group"):
             subject.setdefault("apiGroup", "rbac.authorization.k8s.io")

@@ -15,6 +15,9 @@ _NAMES = {
 }
 """Names in the core group by field of events.k8s.io/v1."""
 
+_OMITTED = ("reportingComponent", "reportingInstance")
+"""Fields of the core group that events.k8s.io/v1 does not have if they are empty."""
+
 _BACK = {core: newer for newer, core in _NAMES.items()}
 
 
@@ -26,6 +29,10 @@ def to_core(event: Object) -> Object:
 def from_core(event: Object) -> Object:
     """Convert an Event of the core group to events.k8s.io/v1."""
     return {
-        **{_BACK.get(key, key): value for key, value in event.items()},
+        **{
+            _BACK.get(key, key): value
+            for key, value in event.items()
+            if value or key not in _OMITTED
+        },
         "apiVersion": "events.k8s.io/v1",
     }

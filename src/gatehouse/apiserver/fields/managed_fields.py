@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis.builtin_types import schemas
 from gatehouse.apis.objects import Object, Schema
 from gatehouse.apiserver.fields import sets, typed
 from gatehouse.apiserver.fields.sets import Tree
@@ -28,7 +29,7 @@ _UNTRACKED = frozenset(
 
 _METADATA: Schema = {
     "type": "object",
-    typed.STRUCT: True,
+    schemas.STRUCT: True,
     "properties": {
         "labels": {"type": "object", "additionalProperties": {"type": "string"}},
         "annotations": {"type": "object", "additionalProperties": {"type": "string"}},

@@ -9,15 +9,10 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.apis.builtin_types.schemas import STRUCT, ZERO
 from gatehouse.apis.objects import Schema
 from gatehouse.apiserver.fields import sets
 from gatehouse.apiserver.fields.sets import Tree
-
-STRUCT = "x-gatehouse-struct"
-"""Marks a field of a built-in kind that exists within every object, even if empty."""
-
-ZERO = "x-gatehouse-zero"
-"""Marks a field of a built-in kind whose default is the same as its absence."""
 
 _ABSENT = object()
 
@@ -156,6 +151,9 @@ def _values(
     `exists` is set if the object with the first value exists, so that its structs do, too.
     """
     exists = exists and bool(schema.get(STRUCT))
+    if (old is None or new is None) and isinstance(shape := old or new, (dict, list)):
+        # The list or map is there, and has no items.
+        old, new = (type(shape)() if value is None else value for value in (old, new))
     present = new if new is not _ABSENT else old
     same_shape = old is _ABSENT or new is _ABSENT or type(old) is type(new)
     if isinstance(present, dict) and is_granular(schema) and same_shape:

@@ -110,7 +110,7 @@ class Admission:
         served, resource = call.served, call.served.resource
         obj["apiVersion"], obj["kind"] = served.storage_api_version, resource.kind
         metadata = obj["metadata"]
-        unknown = rules.prune_metadata(metadata)
+        unknown = rules.prune_metadata(metadata, applied=not defaults)
         mistyped = rules.types(metadata)
         if mistyped:
             raise _undecodable(call, mistyped)

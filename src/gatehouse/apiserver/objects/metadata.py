@@ -84,10 +84,19 @@ def compiled() -> CompiledSchema:
 _FIELDS = frozenset(schema_of("meta.ObjectMeta")["properties"])
 
 
-def prune_metadata(metadata: Object) -> list[str]:
-    """Remove unknown fields of metadata. Return their paths."""
+_COLLECTIONS = ("labels", "annotations", "finalizers", "ownerReferences")
+
+
+def prune_metadata(metadata: Object, *, applied: bool = False) -> list[str]:
+    """Remove unknown and empty fields of metadata. Return the paths of the unknown ones.
+
+    The manager of `applied` metadata owns empty fields, so that they stay.
+    """
     for key in [key for key, value in metadata.items() if value is None]:
         del metadata[key]
+    for key in () if applied else _COLLECTIONS:
+        if metadata.get(key) in ({}, []):
+            del metadata[key]
     unknown = [key for key in metadata if key not in _FIELDS]
     for key in unknown:
         del metadata[key]

@@ -59,7 +59,7 @@ def _object(
 ) -> None:
     if not node.preserve and node.type in ("object", ""):
         _prune(node, value, path, unknown, head=head)
-    _drop_nulls(node, value)
+    _drop_empty(node, value)
     for name in node.defaulted:
         if name not in value:
             inner = node.property(name)
@@ -88,6 +88,17 @@ def _prune(
             continue
         del value[name]
         unknown.append(f"{path}.{name}" if path else name)
+
+
+def _drop_empty(node: SchemaNode, value: dict[str, Any]) -> None:
+    """Remove fields that count as absent: nulls, and zero values that Kubernetes does not write."""
+    if all(value.values()):
+        return
+    _drop_nulls(node, value)
+    for name in [key for key, item in value.items() if not item and item is not None]:
+        inner = node.property(name)
+        if inner is not None and inner.omitted:
+            del value[name]
 
 
 def _drop_nulls(node: SchemaNode, value: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import re2
 
+from gatehouse.apis.builtin_types.schemas import OMITTED, ZERO
 from gatehouse.apis.objects import Schema
 from gatehouse.apis.quantities import KEYWORD as QUANTITY
 from gatehouse.runtime.quiet_re2 import quiet_options
@@ -40,6 +41,7 @@ class SchemaNode:
         kind = schema.get("type", "")
         self.type = "integer,string" if self.int_or_string else kind
         self.python_types = (int, str) if self.int_or_string else _PYTHON_TYPES.get(kind, ())
+        self.omitted = bool(schema.get(OMITTED))
         self.nullable = bool(schema.get("nullable"))
         self.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         self.quantity = bool(schema.get(QUANTITY))
@@ -80,8 +82,12 @@ class SchemaNode:
 
     @functools.cached_property
     def defaulted(self) -> list[str]:
-        """Properties with a default."""
-        return [name for name, inner in self.properties.items() if inner.get("default") is not None]
+        """Properties with a default. A default of null counts only if null is a zero value."""
+        return [
+            name
+            for name, inner in self.properties.items()
+            if inner.get("default") is not None or inner.get(ZERO)
+        ]
 
     @functools.cached_property
     def quantities(self) -> list[str]:

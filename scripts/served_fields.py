@@ -22,11 +22,14 @@ Schema = dict[str, Any]
 FieldPath = tuple[str, ...]
 """Names of fields; ``[]`` for the items of a list and ``{}`` for the values of a map."""
 
-_FIRST_KINDS = (
+GATEWAY_API_KINDS = (
     "GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute",
-    "UDPRoute", "BackendTLSPolicy", "ReferenceGrant", "XBackend",
-    "XBackendTrafficPolicy", "XMesh",
-    "XTelemetryPolicy", "InferencePool", "TrafficPolicy",
+    "UDPRoute", "BackendTLSPolicy", "ReferenceGrant", "XBackend", "XBackendTrafficPolicy", "XMesh",
+    "XTelemetryPolicy",
+)  # fmt: skip
+
+_FIRST_KINDS = (
+    *GATEWAY_API_KINDS, "InferencePool", "TrafficPolicy",
     "GatewayParameters", "NginxProxy", "ClientSettingsPolicy", "ProxySettingsPolicy",
     "UpstreamSettingsPolicy", "RateLimitPolicy", "ObservabilityPolicy", "AuthenticationFilter",
     "SnippetsFilter", "SnippetsPolicy", "WAFPolicy", "PayloadProcessor",
@@ -89,10 +92,15 @@ def whole_schemas() -> dict[str, Schema]:
     }
 
 
-def purpose(kind: str) -> str:
-    """Return the first sentence of the description of a kind."""
+def own_purpose(kind: str) -> list[str]:
+    """Return lines with the first sentence of the description of a kind.
+
+    The descriptions of Gateway API's kinds are not Gatehouse's: no lines for them.
+    """
+    if kind in GATEWAY_API_KINDS:
+        return []
     text = " ".join(whole_schemas()[kind]["description"].split())
-    return f"{text.partition('. ')[0].removesuffix('.')}."
+    return [f"{text.partition('. ')[0].removesuffix('.')}.", ""]
 
 
 def leaves(schema: Schema, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Schema]]:
@@ -141,7 +149,7 @@ def page(note: str) -> str:
     """Return the page."""
     lines = ["# Served fields", "", note, "", HEAD]
     for kind in KINDS:
-        lines += [f"## {kind}", "", purpose(kind), ""]
+        lines += [f"## {kind}", "", *own_purpose(kind)]
         lines += ["| field | NGINX | Envoy | note |", "| --- | --- | --- | --- |"]
         for path, support in supports(kind).items():
             lines.append(f"| `{path}` | {' | '.join(support)} |".replace("|  |", "| |"))

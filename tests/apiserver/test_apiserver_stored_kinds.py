@@ -18,6 +18,7 @@ SIGNING_REQUEST = (
 )
 CORE = "/api/v1/namespaces/default"
 NETWORKING = "/apis/networking.k8s.io/v1"
+FLOW_CONTROL = "/apis/flowcontrol.apiserver.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
 LABELS = {"app": "web"}
@@ -58,6 +59,21 @@ STORED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             }
         },
         {"Controller": "example.com/c", "Parameters": "P.example.com/p"},
+    ),
+    (
+        f"{FLOW_CONTROL}/flowschemas",
+        {"spec": {"priorityLevelConfiguration": {"name": "exempt"}}},
+        {"PriorityLevel": "exempt", "MatchingPrecedence": 1000, "MissingPL": "?"},
+    ),
+    (
+        f"{FLOW_CONTROL}/prioritylevelconfigurations",
+        {"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}},
+        {"Type": "Limited", "NominalConcurrencyShares": 30, "Queues": "<none>"},
+    ),
+    (
+        "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+        {"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}]}}},
+        {"State": "pending"},
     ),
     ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "runc"}, {"Handler": "runc"}),
     (

@@ -316,3 +316,29 @@ async def test_storage_of_volume_claims_is_limited_by_class(admin: aiohttp.Clien
             f"{gold}/persistentvolumeclaims": "1",
         },
     )
+
+
+async def test_devices_of_resource_claims_are_limited_by_class(
+    admin: aiohttp.ClientSession,
+) -> None:
+    gpus, cards = (f"{name}.deviceclass.resource.k8s.io/devices" for name in ("gpu", "card"))
+    await set_quota(
+        admin, "q", {"count/resourceclaims.resource.k8s.io": "3", gpus: "3", cards: "40"}
+    )
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+    def claim(*choices: dict[str, Any]) -> dict[str, Any]:
+        named = [{"name": f"c{index}", **choice} for index, choice in enumerate(choices)]
+        exactly = {"name": "a", "exactly": choices[0]}
+        request = exactly if len(choices) == 1 else {"name": "a", "firstAvailable": named}
+        return {"spec": {"devices": {"requests": [request]}}}
+
+    gpu = {"deviceClassName": "gpu", "count": 2}
+    every_card = {"deviceClassName": "card", "allocationMode": "All"}
+    assert (await create(admin, path, "a", claim(gpu)))[0] == 201
+    status, message = await create(admin, path, "b", claim(gpu))
+    assert (status, f"used: {gpus}=2" in message) == (403, True), message
+    # Any choice may be allocated: each class counts as if it were the one.
+    one_gpu = {"deviceClassName": "gpu"}
+    assert (await create(admin, path, "c", claim(one_gpu, every_card)))[0] == 201
+    await use(admin, "q", {"count/resourceclaims.resource.k8s.io": "2", gpus: "3", cards: "32"})

@@ -95,7 +95,7 @@ def _field(field: TypeField, limits: Schema, *, of_status: bool) -> Schema:
     is_struct = field.type in types.types_by_name() and not field.pointer
     if is_struct or (field.required and field.type.startswith(("[]", "{}"))):
         schema[STRUCT] = True
-    if not field.pointer and _is_omitted(field):
+    if not field.pointer and _is_omitted(field, has_default="default" in limits):
         schema[OMITTED] = True
     if "default" not in schema and field.default is not None:
         schema["default"] = field.default
@@ -109,12 +109,12 @@ def _field(field: TypeField, limits: Schema, *, of_status: bool) -> Schema:
     return schema | {"default": zero, ZERO: True} | ({"nullable": True} if zero is None else {})
 
 
-def _is_omitted(field: TypeField) -> bool:
+def _is_omitted(field: TypeField, *, has_default: bool) -> bool:
     """Return whether the zero value of a field, which is no pointer, is the same as its absence."""
     if field.type.startswith(("[]", "{}")):
         return True
     scalar = field.type in ("string", "bytes", "double", *_ZERO_NUMBERS)
-    return scalar and not field.required and not field.always
+    return scalar and not field.required and (has_default or not field.always)
 
 
 def _zero(field: TypeField, *, of_status: bool) -> Any:

@@ -15,7 +15,8 @@ from gatehouse.apiserver.builtin.quota_scopes import (
     pod_scope_of,
     volume_scope_of,
 )
-from gatehouse.apiserver.builtin.resource_quotas import CORE
+from gatehouse.apiserver.builtin.resource_claims import claimed_devices
+from gatehouse.apiserver.builtin.resource_quotas import CORE, DEVICES
 
 Amounts = Counter[str]
 """Amounts by name of the quota."""
@@ -48,7 +49,11 @@ def claims(key: str, obj: Mapping[str, Any]) -> Amounts:
     """Return what an object counts for, by name of the quota. ``key``: its store key."""
     _, group, plural, _ = key.split("/", 3)
     if group != "core":
-        return Counter({f"count/{plural}.{group}": 1})
+        counted: Amounts = Counter({f"count/{plural}.{group}": 1})
+        if plural == "resourceclaims":
+            for name, count in claimed_devices(obj):
+                counted[f"{name}{DEVICES}"] += count
+        return counted
     result: Amounts = Counter({f"count/{plural}": 1})
     spec = obj.get("spec") or {}
     match plural:

@@ -50,10 +50,14 @@ COMPUTE = frozenset(
 )
 """Names of sums of requests and limits. Pages and extended resources have names of a pattern."""
 
+DEVICES = ".deviceclass.resource.k8s.io/devices"
+"""End of the name of the quota of devices of a class."""
+
 _SUM = re.compile(
     r"(requests\.)?hugepages-[0-9A-Za-z]+"
     r"|requests\.(?![a-z0-9.-]*kubernetes\.io/)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[\w.-]+"
     r"|[a-z0-9.-]+\.storageclass\.storage\.k8s\.io/(requests\.storage|persistentvolumeclaims)"
+    r"|[a-z0-9.-]+\.deviceclass\.resource\.k8s\.io/devices"
 )
 _BINARY = re.compile(r"memory|storage|hugepages")
 

@@ -89,14 +89,39 @@ def _approval(obj: Object) -> str:
     return ",".join(states)
 
 
-def _available(obj: Object) -> str:
-    for condition in at("status.conditions")(obj) or ():
-        if condition.get("type") == "Available":
-            return str(condition.get("status"))
-    return "Unknown"
+def _state_of_claim(obj: Object) -> str:
+    """Return the states of a claim for devices."""
+    is_deleted = bool(obj["metadata"].get("deletionTimestamp"))
+    states = ["deleted"] if is_deleted else []
+    if at("status.allocation")(obj) is not None:
+        states += ["allocated", *(["reserved"] if at("status.reservedFor")(obj) else [])]
+    elif not is_deleted:
+        states.append("pending")
+    return ",".join(states)
+
+
+def _condition(kind: str, missing: str) -> Callable[[Object], str]:
+    """Return a function that reads the status of a condition."""
+
+    def read(obj: Object) -> str:
+        for condition in at("status.conditions")(obj) or ():
+            if condition.get("type") == kind:
+                return str(condition.get("status"))
+        return missing
+
+    return read
 
 
 _WEBHOOKS = (NAME, Column("Webhooks", _count("webhooks"), "integer"), AGE)
+
+_LIMITED = "spec.limited"
+_QUEUING = f"{_LIMITED}.limitResponse.queuing"
+
+
+def _or_none(path: str) -> Callable[[Object], Any]:
+    read = at(path)
+    return lambda obj: value if (value := read(obj)) is not None else _NONE
+
 
 STORED_COLUMNS: dict[str, tuple[Column, ...]] = {
     "podtemplates": (
@@ -127,6 +152,24 @@ STORED_COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
         Column("VolumeMode", _either("spec.volumeMode", _UNSET), wide=True),
     ),
+    "flowschemas": (
+        NAME,
+        Column("PriorityLevel", _either("spec.priorityLevelConfiguration.name", "")),
+        Column("MatchingPrecedence", _integer("spec.matchingPrecedence")),
+        Column("DistinguisherMethod", _either("spec.distinguisherMethod.type", _NONE)),
+        AGE,
+        Column("MissingPL", _condition("Dangling", "?")),
+    ),
+    "prioritylevelconfigurations": (
+        NAME,
+        Column("Type", _either("spec.type", "")),
+        Column("NominalConcurrencyShares", _or_none(f"{_LIMITED}.nominalConcurrencyShares")),
+        Column("Queues", _or_none(f"{_QUEUING}.queues")),
+        Column("HandSize", _or_none(f"{_QUEUING}.handSize")),
+        Column("QueueLengthLimit", _or_none(f"{_QUEUING}.queueLengthLimit")),
+        AGE,
+    ),
+    "resourceclaims": (NAME, Column("State", _state_of_claim), AGE),
     "ingresses": (
         NAME,
         Column("Class", _either("spec.ingressClassName", _NONE)),
@@ -171,7 +214,7 @@ STORED_COLUMNS: dict[str, tuple[Column, ...]] = {
     "apiservices": (
         NAME,
         Column("Service", lambda _: "Local"),
-        Column("Available", _available),
+        Column("Available", _condition("Available", "Unknown")),
         AGE,
     ),
 }

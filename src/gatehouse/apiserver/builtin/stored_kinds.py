@@ -1,7 +1,9 @@
 """Built-in kinds that no controller of this server acts on.
 
 Clients store and read them. A kind that the server would have to obey is refused instead, so that
-no client relies on it: webhooks that are never called, and API servers that get no requests.
+no client relies on it: webhooks that are never called, and API servers that get no requests. The
+exception are FlowSchemas and PriorityLevelConfigurations: tools expect them, and the levels of this
+server are fixed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import Any
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin import defaults, trust_bundles
 from gatehouse.apiserver.builtin.declarations import declare_kind
+from gatehouse.apiserver.builtin.flow_schemas import check_flow_schema, check_priority_level
+from gatehouse.apiserver.builtin.resource_claims import check_claim, complete_claim
 from gatehouse.apiserver.builtin.signing_requests import check_signing_request
 from gatehouse.apiserver.builtin.stored_columns import STORED_COLUMNS
 from gatehouse.apiserver.causes import forbidden_cause
@@ -69,9 +73,34 @@ STORED_KINDS: tuple[ServedResource, ...] = (
         status=True,
         generation=False,
     ),
+    _stored(
+        "flowcontrol.apiserver.k8s.io",
+        "flowschemas",
+        "FlowSchema",
+        cluster=True,
+        status=True,
+        check=check_flow_schema,
+    ),
+    _stored(
+        "flowcontrol.apiserver.k8s.io",
+        "prioritylevelconfigurations",
+        "PriorityLevelConfiguration",
+        cluster=True,
+        status=True,
+        check=check_priority_level,
+    ),
     _stored("networking.k8s.io", "ingresses", "Ingress", short=("ing",), status=True),
     _stored("networking.k8s.io", "ingressclasses", "IngressClass", cluster=True),
     _stored("node.k8s.io", "runtimeclasses", "RuntimeClass", cluster=True, generation=False),
+    _stored(
+        "resource.k8s.io",
+        "resourceclaims",
+        "ResourceClaim",
+        status=True,
+        generation=False,
+        complete=complete_claim,
+        check=check_claim,
+    ),
     _stored("scheduling.k8s.io", "priorityclasses", "PriorityClass", cluster=True, short=("pc",)),
     _stored("storage.k8s.io", "csinodes", "CSINode", cluster=True, generation=False),
     _stored(

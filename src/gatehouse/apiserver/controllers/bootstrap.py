@@ -8,6 +8,7 @@ from gatehouse.apis.objects import Object
 from gatehouse.apiserver.controllers import definitions, rbac
 from gatehouse.apiserver.controllers.context import ControllerContext
 from gatehouse.apiserver.extension import Extension
+from gatehouse.apiserver.fairness.suggested_objects import GROUP, suggested_objects
 from gatehouse.apiserver.identity import signing_keys as token_keys
 from gatehouse.apiserver.identity.signing_keys import Keys
 
@@ -15,6 +16,7 @@ log = structlog.get_logger("gatehouse.apiserver")
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _MANAGER = "gatehouse-bootstrap"
+_FLOW_CONTROL_MANAGER = "api-priority-and-fairness-config-producer-v1"
 
 ROTATION_SECONDS = 3600.0
 """Interval in seconds of the check whether a new key is due."""
@@ -24,6 +26,8 @@ async def prepare(context: ControllerContext, extension: Extension) -> None:
     """Create missing initial objects, also those of the extension."""
     for name in (*_NAMESPACES, *extension.namespaces):
         await context.create("", "namespaces", {"metadata": {"name": name}}, _MANAGER)
+    for plural, obj in suggested_objects():
+        await context.create(GROUP, plural, obj, _FLOW_CONTROL_MANAGER, checked=True)
     await rbac.create_default_roles(context, extension.roles())
     if extension.definitions is not None:
         await definitions.install_definitions(context, extension.definitions)

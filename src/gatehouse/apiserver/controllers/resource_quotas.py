@@ -38,8 +38,12 @@ _MANAGER = "resourcequota-controller"
 _DEBOUNCE_SECONDS = 0.2
 """Minimum time in seconds between two writes of a status."""
 
-_PODS = "/core/pods/"
-_BY_VALUE = (_PODS, "/core/services/", "/core/persistentvolumeclaims/")
+_BY_VALUE = (
+    "/core/pods/",
+    "/core/services/",
+    "/core/persistentvolumeclaims/",
+    "/resource.k8s.io/resourceclaims/",
+)
 """Prefixes of resources whose objects claim different amounts, which updates can change."""
 
 _SCOPED = ("persistentvolumeclaims", "pods")

@@ -7,6 +7,7 @@ import gc
 import http.client
 import json
 import re
+import sqlite3
 import ssl
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from gatehouse.apiserver.identity.users import AUTHENTICATED, User
 from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.rbac.role_objects import cluster_role, resource_rule
 from gatehouse.apiserver.rbac.rules import Attributes
+from gatehouse.apiserver.storage.factory import DATABASE_FILE
 from gatehouse.apiserver.testing.local_server import LocalApiServer
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -94,6 +96,15 @@ def cart(count: int) -> Object:
         "metadata": metadata,
         "spec": {"items": items},
     }
+
+
+def test_server_by_itself_stores_nothing_of_gatehouse(tmp_path: Path) -> None:
+    with LocalApiServer(tmp_path) as server:
+        assert call(server, CRDS, definition())[0] == 201
+    rows = sqlite3.connect(tmp_path / "storage" / DATABASE_FILE).iterdump()
+    stored = [row for row in rows if row.startswith("INSERT")]
+    assert any("service-account-token-keys" in row for row in stored)
+    assert [row for row in stored if FOREIGN.search(row)] == []
 
 
 @pytest.fixture(scope="module")

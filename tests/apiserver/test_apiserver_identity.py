@@ -17,6 +17,7 @@ from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys as token_keys
 from gatehouse.apiserver.identity import static_tokens
 from gatehouse.apiserver.identity.signing_keys import Keys
+from gatehouse.apiserver_extension.extension import OWN_NAMES
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State
@@ -285,7 +286,7 @@ async def test_too_short_token_lifetime_is_rejected(server: Server, client: kube
 
 def test_former_signing_key_verifies_until_its_tokens_expire() -> None:
     keys, now = Keys(), 1_000_000
-    first = token_keys.with_new_key(token_keys.empty_secret(), now)
+    first = token_keys.with_new_key(token_keys.empty_secret("keys", "signing-keys"), now)
     keys.load(first)
     old = keys.signing
     assert not keys.due(now + token_keys.ROTATE_SECONDS)
@@ -303,7 +304,7 @@ def test_former_signing_key_verifies_until_its_tokens_expire() -> None:
 
 def test_malformed_key_secret_changes_no_key() -> None:
     keys = Keys()
-    good = token_keys.with_new_key(token_keys.empty_secret(), 1)
+    good = token_keys.with_new_key(token_keys.empty_secret("keys", "signing-keys"), 1)
     keys.load(good)
     before = keys.signing.id
     keys.load({"data": {"2.pem": base64.b64encode(b"nonsense").decode()}})
@@ -320,7 +321,7 @@ async def test_rotated_key_signs_new_tokens_at_once(server: Server, client: kube
         resources.SERVICE_ACCOUNTS, {"metadata": {"name": "robot", "namespace": "default"}}
     )
     before, _ = await client.create_token("default", "robot", [], 600)
-    secret = await client.get(resources.SECRETS, token_keys.NAME, token_keys.NAMESPACE)
+    secret = await client.get(resources.SECRETS, OWN_NAMES.signing_keys, token_keys.NAMESPACE)
     moment = datetime.now(UTC) + timedelta(seconds=1)
     await client.update(resources.SECRETS, token_keys.with_new_key(secret, int(moment.timestamp())))
     after, _ = await client.create_token("default", "robot", [], 600)

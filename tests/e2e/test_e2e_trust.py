@@ -29,6 +29,7 @@ from fakes.loopback import free_port
 from fakes.patience import SECONDS, until
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
+from gatehouse.apiserver_extension.extension import OWN_NAMES
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
 from gatehouse.dataplane.file_set import base64_sha256
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.process
 
 async def expired(client: kube.Client, good: str) -> str:
     """Return an expired token like ``good``, signed by the same key."""
-    secret = await client.get(resources.SECRETS, signing_keys.NAME, signing_keys.NAMESPACE)
+    secret = await client.get(resources.SECRETS, OWN_NAMES.signing_keys, signing_keys.NAMESPACE)
     ring = signing_keys.Keys()
     ring.load(dict(secret))
     claims = jwt.decode(good, options={"verify_signature": False})

@@ -26,11 +26,30 @@ class ExtendedServer(msgspec.Struct, frozen=True):
         self.admission.finishing.setdefault(plural, []).append(check)
 
 
+class OwnNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of objects in which a server stores its own state.
+
+    A server that is started with other names does not find what it has stored.
+    """
+
+    signing_keys: str = "service-account-token-keys"
+    """Secret in `kube-system` with the keys that sign ServiceAccount tokens."""
+    signing_keys_type: str = "service-account-signing-keys"
+    controllers: str = "apiserver-controllers"
+    """Lease in `kube-system` of the server that runs the controllers."""
+    definition_digest: str = "apiserver/bundled-digest"
+    """Annotation of a CRD that the server has installed: digest of its spec as installed.
+
+    A newer server updates CRDs that users have not changed.
+    """
+
+
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds, roles and checks that a server has beside those of Kubernetes."""
 
     build: str = ""
     """Build metadata in the version of the server, such as `gatehouse.0.1.0`."""
+    names: OwnNames = OwnNames()
     definitions: Traversable | None = None
     """Directory of CRDs in JSON, which the server installs and updates at start."""
     namespaces: Sequence[str] = ()

@@ -98,6 +98,7 @@ class ApiServer:
 
     def __init__(self, store: ObjectStore, options: ApiServerOptions, stop: asyncio.Event) -> None:
         self.store, self._options = store, options
+        self._names = options.extension.names
         registry = self.registry = Registry(BUILTIN_KINDS)
         admission, authorizer = Admission(registry, store), Authorizer()
         custom_resources.serve_crds(store, registry, admission)
@@ -112,7 +113,7 @@ class ApiServer:
         verbs, deletion = Verbs(store, admission), Deletion(store, admission)
         self.context = ControllerContext(store, registry, verbs, deletion)
         self.keys = Keys()
-        bootstrap.follow_keys(self.context, self.keys)
+        bootstrap.follow_keys(self.context, self.keys, self._names)
         tokens = ServiceAccountTokens(self.keys, store)
         tokens_by_secret = (
             static_tokens.load_tokens(options.token_file) if options.token_file else {}
@@ -177,7 +178,7 @@ class ApiServer:
         await bootstrap.prepare(self.context, self._options.extension)
         key = self._options.token_key
         first = await asyncio.to_thread(key.read_bytes) if key else None
-        await bootstrap.rotate_keys(self.context, self.keys, first)
+        await bootstrap.rotate_keys(self.context, self.keys, self._names, first)
         await factory.reencrypt(self.store)
         self._started = True
 
@@ -187,7 +188,7 @@ class ApiServer:
             await asyncio.sleep(BOOTSTRAP_SECONDS)
             await self.bootstrap()
         if self.store.shared:
-            await LeaderElector(self.context).run(self._control)
+            await LeaderElector(self.context, self._names.controllers).run(self._control)
         else:
             await self._control()
 
@@ -201,7 +202,7 @@ class ApiServer:
         while True:
             await asyncio.sleep(bootstrap.ROTATION_SECONDS)
             try:
-                await bootstrap.rotate_keys(self.context, self.keys)
+                await bootstrap.rotate_keys(self.context, self.keys, self._names)
             except (StatusError, UnavailableError) as error:
                 log.warning("token key not rotated", error=str(error))
 

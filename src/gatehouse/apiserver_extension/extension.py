@@ -7,7 +7,7 @@ from importlib import resources
 import gatehouse
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.controllers.definitions import read_definitions
-from gatehouse.apiserver.extension import Extension
+from gatehouse.apiserver.extension import Extension, OwnNames
 from gatehouse.apiserver.fairness.schemas import SystemUsers
 from gatehouse.apiserver_extension.data_plane_writes import register_data_plane_check
 from gatehouse.apiserver_extension.gate_annotations import register_gate_check
@@ -17,8 +17,25 @@ from gatehouse.apiserver_extension.roles import CONTROLLER_USER, NODE_USER, gate
 
 _DEFINITIONS = resources.files(__package__) / "bundled"
 
+BUNDLED = "gatehouse.dev/bundled-digest"
+"""Annotation of a bundled CRD: digest of its spec as bundled.
+
+A newer embedded API server updates bundled CRDs that users have not changed.
+"""
+
+SECRET_TYPE = "gatehouse.dev/service-account-signing-keys"  # noqa: S105 - a type, not a secret
+"""Type of a Secret: keys of the embedded API server that sign ServiceAccount tokens."""
+
+OWN_NAMES = OwnNames(
+    signing_keys="gatehouse-token-keys",
+    signing_keys_type=SECRET_TYPE,
+    controllers="gatehouse-controllers",
+    definition_digest=BUNDLED,
+)
+
 GATEHOUSE = Extension(
     build=f"gatehouse.{gatehouse.__version__}",
+    names=OWN_NAMES,
     definitions=_DEFINITIONS,
     namespaces=("gatehouse-system",),
     roles=gatehouse_roles,
@@ -36,4 +53,4 @@ GATEHOUSE = Extension(
 
 def bundled() -> list[Object]:
     """Return the CRDs that the API server of Gatehouse installs."""
-    return read_definitions(_DEFINITIONS)
+    return read_definitions(_DEFINITIONS, BUNDLED)

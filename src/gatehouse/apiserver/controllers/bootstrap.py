@@ -7,7 +7,7 @@ import structlog
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.controllers import definitions, rbac
 from gatehouse.apiserver.controllers.context import ControllerContext
-from gatehouse.apiserver.extension import Extension
+from gatehouse.apiserver.extension import Extension, OwnNames
 from gatehouse.apiserver.fairness.suggested_objects import GROUP, suggested_objects
 from gatehouse.apiserver.identity import signing_keys as token_keys
 from gatehouse.apiserver.identity.signing_keys import Keys
@@ -15,7 +15,7 @@ from gatehouse.apiserver.identity.signing_keys import Keys
 log = structlog.get_logger("gatehouse.apiserver")
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-_MANAGER = "gatehouse-bootstrap"
+_MANAGER = "kube-apiserver"
 _FLOW_CONTROL_MANAGER = "api-priority-and-fairness-config-producer-v1"
 
 ROTATION_SECONDS = 3600.0
@@ -30,12 +30,13 @@ async def prepare(context: ControllerContext, extension: Extension) -> None:
         await context.create(GROUP, plural, obj, _FLOW_CONTROL_MANAGER, checked=True)
     await rbac.create_default_roles(context, extension.roles())
     if extension.definitions is not None:
-        await definitions.install_definitions(context, extension.definitions)
+        digest = extension.names.definition_digest
+        await definitions.install_definitions(context, extension.definitions, digest)
 
 
-def follow_keys(context: ControllerContext, keys: Keys) -> None:
+def follow_keys(context: ControllerContext, keys: Keys, names: OwnNames) -> None:
     """Reload the keys whenever their Secret changes."""
-    key = context.kind("", "secrets").key(token_keys.NAMESPACE, token_keys.NAME)
+    key = context.kind("", "secrets").key(token_keys.NAMESPACE, names.signing_keys)
 
     def load(secret: Object | None) -> None:
         if secret is not None:
@@ -49,13 +50,15 @@ def follow_keys(context: ControllerContext, keys: Keys) -> None:
     load(entry.value if entry else None)
 
 
-async def rotate_keys(context: ControllerContext, keys: Keys, pem: bytes | None = None) -> None:
+async def rotate_keys(
+    context: ControllerContext, keys: Keys, names: OwnNames, pem: bytes | None = None
+) -> None:
     """Add a new key if one is due. `pem` is used as the first key."""
     now = token_keys.clock()
     if not keys.due(now):
         return
     served = context.kind("", "secrets")
-    secret = token_keys.empty_secret()
+    secret = token_keys.empty_secret(names.signing_keys, names.signing_keys_type)
     call = context.call(served, secret, _MANAGER)
     if context.store.latest(call.key) is None:
         desired = token_keys.with_new_key(secret, now, pem)

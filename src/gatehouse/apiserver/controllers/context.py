@@ -46,9 +46,7 @@ class ControllerContext(msgspec.Struct, frozen=True):
             served, metadata.get("namespace", ""), metadata.get("name", ""), subresource, options
         )
 
-    def call_for(
-        self, entry_key: str, manager: str = "gatehouse-controller"
-    ) -> WriteRequest | None:
+    def call_for(self, entry_key: str, manager: str = "kube-apiserver") -> WriteRequest | None:
         """Return the write request for a store key; None if its kind is no longer served."""
         served = self.registry.by_key(entry_key)
         if served is None:

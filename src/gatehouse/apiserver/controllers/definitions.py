@@ -15,34 +15,26 @@ from gatehouse.apiserver.objects import crds
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-_MANAGER = "gatehouse-bootstrap"
-
-BUNDLED = "gatehouse.dev/bundled-digest"
-"""Annotation of a bundled CRD: digest of its spec as bundled.
-
-A newer embedded API server updates bundled CRDs that users have not changed.
-"""
-
-_OWNED: Object = {"f:metadata": {"f:annotations": {f"f:{BUNDLED}": {}}}}
-"""Fields of a bundled CRD that the server owns. Users apply their own definitions without conflict.
-"""
+_MANAGER = "kube-apiserver"
 
 
-async def install_definitions(context: ControllerContext, directory: Traversable) -> None:
-    """Create or update the CRDs of a directory."""
-    for definition in read_definitions(directory):
-        await _define(context, definition)
-        await _disown(context, definition)
+async def install_definitions(
+    context: ControllerContext, directory: Traversable, digest: str
+) -> None:
+    """Create or update the CRDs of a directory. `digest` is the name of their annotation."""
+    for definition in read_definitions(directory, digest):
+        await _define(context, definition, digest)
+        await _disown(context, definition, digest)
 
 
-def read_definitions(directory: Traversable) -> list[Object]:
+def read_definitions(directory: Traversable, digest: str) -> list[Object]:
     """Return the CRDs of a directory, with the annotation of their digest."""
     result = []
     for path in sorted(directory.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".json"):
             definition: Object = msgspec.json.decode(path.read_bytes())
             annotations = definition["metadata"].setdefault("annotations", {})
-            annotations[BUNDLED] = _digest(definition)
+            annotations[digest] = _digest(definition)
             result.append(definition)
     return result
 
@@ -53,7 +45,7 @@ def _digest(definition: Object) -> str:
     return hashlib.sha256(msgspec.json.encode(served, order="sorted")).hexdigest()[:32]
 
 
-async def _define(context: ControllerContext, definition: Object) -> None:
+async def _define(context: ControllerContext, definition: Object, digest: str) -> None:
     """Create or update a bundled CRD, unless it has been changed."""
     served = context.kind(crds.GROUP, crds.PLURAL)
     name = definition["metadata"]["name"]
@@ -63,8 +55,8 @@ async def _define(context: ControllerContext, definition: Object) -> None:
         await context.create(crds.GROUP, crds.PLURAL, definition, _MANAGER, checked=True)
         return
     annotations = entry.value["metadata"].get("annotations") or {}
-    changed_by_user = annotations.get(BUNDLED) != _digest(entry.value)
-    if changed_by_user or annotations[BUNDLED] == definition["metadata"]["annotations"][BUNDLED]:
+    changed_by_user = annotations.get(digest) != _digest(entry.value)
+    if changed_by_user or annotations[digest] == definition["metadata"]["annotations"][digest]:
         return
 
     def change(current: Object) -> Object:
@@ -78,7 +70,7 @@ async def _define(context: ControllerContext, definition: Object) -> None:
         log.warning("bundled CRD not updated", name=name, error=str(error))
 
 
-async def _disown(context: ControllerContext, definition: Object) -> None:
+async def _disown(context: ControllerContext, definition: Object, digest: str) -> None:
     """Drop the ownership of all fields of a CRD except the digest.
 
     Else a server-side apply of the same CRD from another source would conflict. Without any owner
@@ -86,20 +78,21 @@ async def _disown(context: ControllerContext, definition: Object) -> None:
     """
     served = context.kind(crds.GROUP, crds.PLURAL)
     entry = context.store.get(served.key("", definition["metadata"]["name"]))
-    if entry is None or _disowned(entry.value) == entry.value:
+    if entry is None or _disowned(entry.value, digest) == entry.value:
         return
     try:
-        await context.verbs.change(context.call(served, definition, _MANAGER), _disowned)
+        call = context.call(served, definition, _MANAGER)
+        await context.verbs.change(call, lambda current: _disowned(current, digest))
     except StatusError as error:
         name = definition["metadata"]["name"]
         log.warning("ownership of bundled CRD not changed", name=name, error=str(error))
 
 
-def _disowned(current: Object) -> Object:
+def _disowned(current: Object, digest: str) -> Object:
     """Return a CRD whose managedFields have only the digest for this server."""
     metadata = current["metadata"]
     managed = [
-        {**owner, "fieldsV1": _OWNED}
+        {**owner, "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{digest}": {}}}}}
         if owner.get("manager") == _MANAGER and not owner.get("subresource")
         else owner
         for owner in metadata.get("managedFields") or ()

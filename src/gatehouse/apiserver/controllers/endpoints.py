@@ -1,6 +1,6 @@
 """Controller of Endpoints for Services with a selector, which older clients read.
 
-Gatehouse itself reads EndpointSlices. Both have the same Pods.
+Newer ones read EndpointSlices. Both have the same Pods.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.storage.entries import StoreEvent
 
-_MANAGER = "gatehouse-namespaces"
+_MANAGER = "kube-apiserver"
 
 
 class Namespaces:

@@ -22,7 +22,7 @@ _KINDS = {
     "rolebindings": "RoleBinding",
     "clusterrolebindings": "ClusterRoleBinding",
 }
-_MANAGER = "gatehouse-roles"
+_MANAGER = "kube-apiserver"
 
 
 def register_authorizer(store: ObjectStore, authorizer: Authorizer, admission: Admission) -> None:

@@ -188,7 +188,7 @@ class _Token(msgspec.Struct):
 
 
 def _token(revision: int, last: str) -> str:
-    data = msgspec.json.encode({"v": "gatehouse/v1", "rv": revision, "start": last})
+    data = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": last})
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 

@@ -18,10 +18,8 @@ from gatehouse.apis.objects import Object
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-
-NAMESPACE, NAME = "kube-system", "gatehouse-token-keys"
-SECRET_TYPE = "gatehouse.dev/service-account-signing-keys"  # noqa: S105 - a type, not a secret
-"""Type of a Secret: keys of the embedded API server that sign ServiceAccount tokens."""
+NAMESPACE = "kube-system"
+"""Namespace of the Secret."""
 
 ROTATE_SECONDS = 30 * 86400
 MAX_TOKEN_SECONDS = 86400
@@ -82,7 +80,8 @@ class Keys:
             try:
                 keys.append(SigningKey(base64.b64decode(data), int(created)))
             except (ValueError, TypeError) as error:
-                log.warning("token key not usable", secret=f"{NAMESPACE}/{NAME}", key=name,
+                secret_name = (secret.get("metadata") or {}).get("name")
+                log.warning("token key not usable", secret=f"{NAMESPACE}/{secret_name}", key=name,
                     error=str(error))  # fmt: skip
         self._keys = sorted(keys, key=lambda key: -key.created) or self._keys
 
@@ -112,13 +111,9 @@ def new_key() -> bytes:
     )
 
 
-def empty_secret() -> Object:
+def empty_secret(name: str, secret_type: str) -> Object:
     """Return the Secret without keys."""
-    return {
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "type": SECRET_TYPE,
-        "data": {},
-    }
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "type": secret_type, "data": {}}
 
 
 def clock() -> int:

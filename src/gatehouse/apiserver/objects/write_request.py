@@ -17,7 +17,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     validation: str = "Warn"
     """Unknown and duplicate fields are errors (Strict) or warnings (Warn), or ignored (Ignore)."""
     dry_run: bool = False
-    manager: str = "gatehouse"
+    manager: str = "kube-apiserver"
     """Field manager that owns the written fields."""
     force: bool = False
     """True if server-side apply takes over fields of other managers."""

@@ -23,6 +23,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
+from gatehouse.compiler.backends.nginx.header_variables import header_variable, is_known_name
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
 from gatehouse.compiler.ir import http as ir
@@ -101,7 +102,7 @@ def _check(context: NginxRouteContext, auth: ExternalAuth) -> None:
     if not auth.response_headers:
         raise InvalidValueError(f"{field}: must not be empty, because NGINX copies only known ones")
     for name in auth.response_headers:
-        if not headers.is_known_name(name):
+        if not is_known_name(name):
             why = "the name of a header must have only letters, digits and hyphens"
             raise InvalidValueError(f"{field}: {why}")
 
@@ -154,10 +155,10 @@ def _request_headers(context: NginxRouteContext, auth: ExternalAuth) -> dict[str
         "Content-Length": "0",
         "Authorization": "$http_authorization",
         **{
-            name: defaults.get(name.lower(), f"$http_{_underscored(name)}")
+            name: defaults.get(name.lower(), f"${header_variable(name)}")
             for name in auth.request_headers
             # NGINX drops headers of clients with other characters.
-            if headers.is_known_name(name)
+            if is_known_name(name)
         },
     }
 
@@ -187,8 +188,4 @@ def _denied_headers() -> dict[str, str]:
 
 
 def _response_header(name: str) -> str:
-    return f"$upstream_http_{_underscored(name)}"
-
-
-def _underscored(name: str) -> str:
-    return name.lower().replace("-", "_")
+    return f"${header_variable(name, 'upstream_http_')}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.backends.nginx.header_variables import header_variable, is_known_name
 from gatehouse.compiler.backends.nginx.route_context import (
     NginxRouteContext,
     RoutePiece,
@@ -39,13 +39,6 @@ GRPC = tuple(pair for pair in _DEFAULTS if pair[0] not in _CONNECTION)
 
 _MAX_GRPC_NAME_CHARACTERS = 46
 """Maximum length of a header's name that fits the fixed hash of NGINX's gRPC module."""
-
-_PLAIN = re.compile(r"[A-Za-z0-9-]+")
-
-
-def is_known_name(name: str) -> bool:
-    """Return whether NGINX knows headers of this name: it ignores those with other characters."""
-    return _PLAIN.fullmatch(name) is not None
 
 
 _EXTENDED, _LIST = "gh_extended", "gh_list"
@@ -149,7 +142,7 @@ def _appended(
     # Named by the header, because a mirror sets the variables of the mirrored request.
     before = names.variable("before", name)
     arguments += [
-        functions.set_argument(_EXTENDED, f"$http_{name.replace('-', '_')}"),
+        functions.set_argument(_EXTENDED, f"${header_variable(name)}"),
         functions.set_argument(before, f"${_LIST}"),
     ]
     return f'"${{{before}}}{value[1:-1]}"'

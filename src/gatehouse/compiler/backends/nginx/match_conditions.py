@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.header_variables import request_header
 from gatehouse.compiler.ir import http as ir
-
-_HEADER = re.compile(r"[a-z0-9-]+")
 
 
 class MatchCondition(msgspec.Struct, frozen=True):
@@ -64,10 +61,7 @@ def _checked(condition: MatchCondition, what: str) -> MatchCondition:
 
 
 def _header(item: ir.ValueMatch) -> list[MatchCondition]:
-    # NGINX drops other names before any variable sees them (ignore_invalid_headers).
-    if not _HEADER.fullmatch(item.name):
-        raise InvalidValueError(f"header {item.name!r} cannot be matched: NGINX ignores such names")
-    variable = f"http_{item.name.replace('-', '_')}"
+    variable = request_header(item.name, use="matched")
     if item.regex:
         return [MatchCondition(variable, regex.whole(item.value, f"header {item.name}"))]
     parts = _equals(variable, [regex.escape_regex(character) for character in item.value])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
-from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import functions, names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.header_variables import request_header
 from gatehouse.compiler.backends.nginx.route_context import (
     UPSTREAM,
     NginxRouteContext,
@@ -23,7 +21,6 @@ _SOURCE, _NAME, _TEXT = "gh_session_source", "gh_session_name", "gh_session_text
 """Arguments: the session that the client sent, the name of its cookie, the header for a new one."""
 
 _VALID = "~^[A-Za-z0-9._-]{1,128}$"
-_HEADER = re.compile(r"[A-Za-z0-9-]+")
 
 # No header contains a line feed.
 _COOKIE = "~^([^\\n]*)\\n(?:|(?:[^;]*;)+?\\s*)\\1=(?<gh_cookie>[^;]*)"
@@ -59,7 +56,6 @@ def session_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece | N
 
 def _session_directives(persistence: ir.Persistence) -> tuple[Directive, ...]:
     if persistence.kind == "header":
-        _check(persistence)
         arguments = {_SOURCE: _header(persistence), _TEXT: f"${SESSION}"}
         name = persistence.name
     else:
@@ -90,7 +86,6 @@ def chooser(persistence: ir.Persistence) -> tuple[str, tuple[Directive, ...]]:
     variable = names.variable("session", persistence.kind, persistence.name)
     maps: tuple[Directive, ...] = ()
     if persistence.kind == "header":
-        _check(persistence)
         source = _header(persistence)
     else:
         source = f"$gh_cookie_{names.name_digest(persistence.name)}"
@@ -102,16 +97,8 @@ def chooser(persistence: ir.Persistence) -> tuple[str, tuple[Directive, ...]]:
     return f"${variable}", (*maps, block("map", (source, f"${variable}"), rows))
 
 
-def _check(persistence: ir.Persistence) -> None:
-    if not _HEADER.fullmatch(persistence.name):
-        raise InvalidValueError(
-            f"sessionPersistence: header {persistence.name!r} cannot be read: NGINX ignores such "
-            "names"
-        )
-
-
 def _header(persistence: ir.Persistence) -> str:
-    return f"$http_{persistence.name.lower().replace('-', '_')}"
+    return f"${request_header(persistence.name, 'sessionPersistence: header')}"
 
 
 def _cookie(name: str, variable: str) -> Directive:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import access_log, headers, names, quoting
+from gatehouse.compiler.backends.nginx import access_log, names, quoting
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import (
     Directive,
@@ -19,6 +19,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     format_directives,
     simple_directive,
 )
+from gatehouse.compiler.backends.nginx.header_variables import header_variable, is_known_name
 from gatehouse.compiler.backends.nginx.route_context import (
     NOT_TRACED,
     LocationTrace,
@@ -253,9 +254,8 @@ def _value(attribute: SpanAttribute) -> str | None:
 
 
 def _header(variable: str, name: str) -> str | None:
-    """Return the variable of a header. NGINX drops headers of clients with other characters."""
-    known = headers.is_known_name(name)
-    return variable + name.lower().replace("-", "_") if known else None
+    """Return the variable of a header; None if NGINX ignores its name."""
+    return header_variable(name, variable) if is_known_name(name) else None
 
 
 def _percent(percent: float) -> str:

@@ -252,6 +252,13 @@ test-programs: env-dev
 chart: env-dev $(HELM)  ## Rewrite the generated files of the chart, and deploy/
 	$(BIN)/python scripts/chart.py $(HELM)
 
+generated: env-dev $(HELM)  ## Rewrite what follows from a kind of gatehouse.dev; ARGS="-k GOLDEN-CASE"
+	$(BIN)/python scripts/gatehouse_dev.py src/gatehouse/apiserver_extension/bundled
+	$(BIN)/python scripts/chart.py $(HELM)
+	$(BIN)/python scripts/reference.py
+	$(BIN)/pytest -q tests/charts/test_charts_rendering.py --refresh-golden
+	$(BIN)/pytest -q tests/golden --refresh-golden $(ARGS)
+
 reference: env-dev  ## Rewrite the reference pages that follow from the code
 	$(BIN)/python scripts/reference.py
 

@@ -16,6 +16,7 @@ from functools import cache
 from itertools import islice
 from operator import methodcaller
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any, Literal, Self
 
 import msgspec
@@ -110,6 +111,13 @@ def places(value: Any, path: FieldPath, trail: str = "") -> Iterator[tuple[Any, 
             yield value, first, where
 
 
+def _next(text: str) -> str:
+    """Return a text of the same form whose last character is another one."""
+    end = text[-1]
+    group = next((one for one in (digits, ascii_uppercase, ascii_lowercase) if end in one), end)
+    return text[:-1] + group[(group.index(end) + 1) % len(group)]
+
+
 def candidates(schema: Object, before: Any, path: FieldPath, key: Any) -> Iterator[Any]:
     """Yield other values for a leaf whose value has a key in its holder."""
     if path[-1] in ("[]", "{}") and len(path) > 1 and key == path[-2]:
@@ -132,6 +140,8 @@ def candidates(schema: Object, before: Any, path: FieldPath, key: Any) -> Iterat
             yield f"{before}x"
             yield f"x{before}"
         yield from (text for text in TEXTS if text != before)
+        if isinstance(before, str) and before:
+            yield _next(before)
         if schema.get("x-kubernetes-int-or-string"):
             yield from NUMBERS
         yield {"other": "x"}

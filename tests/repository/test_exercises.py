@@ -19,6 +19,9 @@ SYMBOL = re.compile(r"_?[A-Za-z]\w*(\.[A-Za-z_]\w*)*")
 
 ADDED = {"denials", "CACHING_AFFECTED"}
 """Symbols that the exercises add."""
+ADDED_FILES = {"apis/<module>.py", "tests/golden/<case>/input.yaml"}
+"""Files that the exercises add."""
+MAX_FILES_OF_A_FILTER = 7
 NO_SYMBOLS = {"Accepted", "NoMatchingParent", "NotAllowedByListeners"}
 """Types and reasons of conditions."""
 
@@ -43,7 +46,9 @@ def named_symbols(step: str) -> Iterator[tuple[str, list[Path]]]:
     files: list[Path] = []
     listed = False
     for span, comma in SPAN.findall(step):
-        if FILE.fullmatch(span) and not span.startswith("."):
+        if span in ADDED_FILES:
+            files = []
+        elif FILE.fullmatch(span) and not span.startswith("."):
             files = [*(files if listed else ()), file_at(span)]
             listed = bool(comma)
         elif SYMBOL.fullmatch(span) and files and span not in ADDED | NO_SYMBOLS:
@@ -60,6 +65,22 @@ def defines(symbol: str, file: Path) -> bool:
         return re.search(rf"^(def|class) {rest}\b", beside.read_text("utf-8"), re.M) is not None
     words = symbol.split(".")
     return all(re.search(rf"\b{word}\b", text) for word in words for text in texts)
+
+
+def edited_files(exercise: str) -> list[str]:
+    """Return the files that the steps of an exercise edit: those at the start of each step."""
+    (text,) = re.findall(rf"^\*\*{exercise}\.\*\* (.*?)(?=^\*\*)", EXERCISES, re.M | re.S)
+    starts = [re.match(r"(`[^`]+`(, )?)+(?=:)", step) for step in steps(text)]
+    assert None not in starts, "each step starts with the files that it edits"
+    return [name for start in starts if start for name, _ in SPAN.findall(start[0])]
+
+
+def test_new_filter_takes_few_files() -> None:
+    files = edited_files("A new filter")
+    assert len(set(files)) == len(files) <= MAX_FILES_OF_A_FILTER
+    assert {"CHANGELOG.md", *ADDED_FILES} < set(files)
+    for name in set(files) - ADDED_FILES:
+        assert any((base / name).is_file() for base in BASES), name
 
 
 def test_symbols_of_exercises_exist_in_their_files() -> None:

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.cli.certs import certs
+from gatehouse.cli.errors import CLIError
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State
 
@@ -103,6 +106,31 @@ def test_machine_certificate_contains_only_machine_identity(tmp_path: Path) -> N
     later = datetime.now(UTC) + pki.LEAF_LIFE - timedelta(days=30)
     written = pki.ensure_machine(authority, out, URI.replace("front", "other"), later)
     assert list(written) == ["tls.crt"]
+
+
+def rsa_key() -> bytes:
+    key = rsa.generate_private_key(65537, 2048)
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(pem, pkcs8, serialization.NoEncryption())
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("ca.crt", b"no PEM"), ("ca.key", b"no PEM"), ("ca.key", rsa_key())],
+    ids=["certificate", "key", "other key"],
+)
+def test_ca_that_cannot_sign_leaves_no_directory(file: str, content: bytes, tmp_path: Path) -> None:
+    authority, out = tmp_path / "authority", tmp_path / "lb-1"
+    run("--dir", str(authority))
+    valid = (authority / file).read_bytes()
+    words = ("machine", "lb-1", "--load-balancer", "edge/front", "--dir", str(authority))
+    (authority / file).write_bytes(content)
+    result = run(*words, "--out", str(out))
+    assert (result.exit_code, type(result.exception)) == (1, CLIError), result.output
+    assert not out.exists()
+    (authority / file).write_bytes(valid)
+    assert run(*words, "--out", str(out)).exit_code == 0
+    assert (out / ".gitignore").read_text() == "*\n"
 
 
 async def test_machine_certificate_is_signed_by_ca_in_secret(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def certs(
     _require_one_target(directory, secret)
     try:
         if directory is not None:
-            _create_directory(directory)
+            pki.create_directory(directory)
             expiries = pki.ensure_channel(directory, names, addresses, datetime.now(UTC))
         else:
             expiries = asyncio.run(_in_secrets(secret, kubeconfig, names, addresses))
@@ -122,7 +122,6 @@ def machine_certificate(
         raise click.UsageError(str(error)) from error
     target = out or Path(name)
     try:
-        _create_directory(target)
         if directory is not None:
             expiries = pki.ensure_machine(directory, target, uri, datetime.now(UTC))
         else:
@@ -130,13 +129,6 @@ def machine_certificate(
     except (OSError, ValueError, ConfigError, kube.ApiError) as error:
         raise CLIError(str(error)) from error
     _show(expiries)
-
-
-def _create_directory(directory: Path) -> None:
-    """Create a directory for private keys, whose content git ignores. Raises OSError."""
-    if not directory.exists():
-        directory.mkdir(parents=True, mode=0o700)
-        (directory / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _require_one_target(directory: Path | None, secret: str) -> None:

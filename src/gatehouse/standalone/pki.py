@@ -149,7 +149,10 @@ def ensure_machine(
     pair = KeyPair(directory / "tls.crt", directory / "tls.key")
     written: dict[str, datetime] = {}
     ca_certificate = ca.cert.read_bytes()
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not directory.exists():
+        # A CA that cannot sign leaves no directory.
+        _signer(ca)
+        create_directory(directory)
     private_files.restrict_file(pair.key)
     ca_copy = directory / "ca.crt"
     if not ca_copy.exists() or ca_copy.read_bytes() != ca_certificate:
@@ -185,9 +188,7 @@ def issue(ca: KeyPair, leaf: InstallationCertificate, pair: KeyPair, now: dateti
     ``now`` sets the start of validity (``LEAF_LIFE`` long). Files are replaced atomically; the key
     has mode 0600. Raises OSError if files cannot be read or written.
     """
-    issuer = x509.load_pem_x509_certificate(ca.cert.read_bytes())
-    signer = serialization.load_pem_private_key(ca.key.read_bytes(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    issuer, signer = _signer(ca)
     key = ec.generate_private_key(ec.SECP256R1())
     common_names = [leaf.common_name] if leaf.common_name else []
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names]
@@ -216,6 +217,25 @@ def issue(ca: KeyPair, leaf: InstallationCertificate, pair: KeyPair, now: dateti
     certificate = builder.sign(signer, hashes.SHA256())
     _write_key(pair.key, key)
     _write(pair.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _signer(ca: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return the certificate and key of a CA. Raises OSError, or ValueError if one is invalid."""
+    issuer = x509.load_pem_x509_certificate(ca.cert.read_bytes())
+    key = _existing_key(ca.key)
+    if key is None:
+        raise ValueError(f"{ca.key} is no EC key in PEM")
+    return issuer, key
+
+
+def create_directory(directory: Path) -> None:
+    """Create a directory for private keys, if it is missing, whose content git ignores.
+
+    Raises OSError.
+    """
+    if not directory.exists():
+        directory.mkdir(parents=True, mode=0o700)
+        (directory / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _write_ca(pair: KeyPair, now: datetime) -> None:

@@ -56,17 +56,15 @@ class DrainedFile:
     async def drain(self) -> None:
         """Take lines until cancelled."""
         with contextlib.ExitStack() as stack:
-            file = record = None
+            opened: _OpenedFile | None = None
             while True:
                 await asyncio.sleep(_POLL_SECONDS)
                 try:
-                    if file is None:
-                        file = stack.enter_context(self._path.open("r+b", buffering=0))
-                        record = stack.enter_context(_Record(self._path))
-                        self._position = record.position(os.fstat(file.fileno()))
-                    await self._drain_once(file.fileno())
-                    if record is not None:
-                        record.store(os.fstat(file.fileno()), self._position)
+                    if opened is None:
+                        opened = stack.enter_context(_OpenedFile(self._path))
+                        self._position = opened.position()
+                    await self._drain_once(opened.descriptor)
+                    opened.store(self._position)
                 except FileNotFoundError:
                     continue
                 except OSError as error:
@@ -95,38 +93,41 @@ class DrainedFile:
         self._last_position = self._position
 
 
-class _Record(contextlib.AbstractContextManager["_Record"]):
-    """File with the position in another file, which it names by its inode.
+class _OpenedFile(contextlib.AbstractContextManager["_OpenedFile"]):
+    """A file, and one beside it with the position in it, which it names by its inode.
 
-    On a full disk it is not written, so that the next agent takes some lines again.
+    On a full disk the position is not written, so that the next agent takes some lines again.
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = -1
+        """Open the file. Raises OSError if that fails."""
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._record = -1
         self._stored = ""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         with contextlib.suppress(OSError):
-            self._descriptor = os.open(path.with_name(f"{path.name}.position"), flags, 0o600)
+            self._record = os.open(path.with_name(f"{path.name}.position"), flags, 0o600)
 
     def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        for descriptor in (self.descriptor, self._record):
+            if descriptor >= 0:
+                os.close(descriptor)
 
-    def position(self, state: os.stat_result) -> int:
-        """Return the stored position in a file with this status; 0 if none is known."""
-        text = ""
+    def position(self) -> int:
+        """Return the stored position in the file; 0 if none is known."""
+        text, state = "", os.fstat(self.descriptor)
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            text = os.pread(self._descriptor, _RECORD_BYTES, 0).decode()
+            text = os.pread(self._record, _RECORD_BYTES, 0).decode()
         match = _RECORD.fullmatch(text)
         if match is None or int(match[1]) != state.st_ino or int(match[2]) > state.st_size:
             return 0
         return int(match[2])
 
-    def store(self, state: os.stat_result, position: int) -> None:
+    def store(self, position: int) -> None:
         """Store a position."""
-        text = f"{state.st_ino} {position}"
+        text = f"{os.fstat(self.descriptor).st_ino} {position}"
         if text != self._stored:
             with contextlib.suppress(OSError):
                 # All records have one length, so that one call replaces the last one.
-                os.pwrite(self._descriptor, text.ljust(_RECORD_BYTES).encode(), 0)
+                os.pwrite(self._record, text.ljust(_RECORD_BYTES).encode(), 0)
                 self._stored = text

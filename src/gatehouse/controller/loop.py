@@ -142,9 +142,7 @@ class Loop:
             return False
         self._status_release.begin_anew(key)
         if key[0] == "Gateway":
-            state = self._states[key]
-            state.programmed, state.first_publication = None, UNPUBLISHED
-            self._absences.forget(key)
+            self._unpublished(key).programmed = None
             self._changed_gateways.add(key)
             self._compilation.put_input(_programming(key), None)
         return True
@@ -337,13 +335,19 @@ class Loop:
         """Stop serving a Gateway. Its inputs stay until the object is deleted."""
         self._publisher.withdraw(published_name(key))
         self._quarantines.withdraw(key)
-        self._absences.forget(key)
-        state = self._states[key]
-        state.first_publication, state.instances = UNPUBLISHED, 0
+        state = self._unpublished(key)
+        state.instances = 0
         if state.generation is None:
             del self._states[key]
             self._report_inputs.forget(key)
             self._compilation.put_input(_programming(key), None)
+
+    def _unpublished(self, key: Key) -> GatewayState:
+        """Return the state of a Gateway after the end of its publication."""
+        self._absences.forget(key)
+        state = self._states[key]
+        state.first_publication = UNPUBLISHED
+        return state
 
     def _evaluate(self, result: CompileResult, gateways: Collection[Key]) -> None:
         """Update the inputs that follow from reports. A change requires another pass."""

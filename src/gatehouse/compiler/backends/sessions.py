@@ -12,8 +12,6 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 from gatehouse.dataplane.origin import NO_ORIGIN
 
-_NOT_TRACKED = "is supported for cookies with lifetimeType Permanent only"
-
 SessionCheck = Callable[[ir.Forward, ir.Persistence], object]
 """Function that raises InvalidValueError if a proxy does not support the session of an action."""
 
@@ -24,9 +22,9 @@ def unsupported_session(action: ir.Action) -> list[UnsupportedSetting]:
     if session is None or not session.absolute_timeout:
         return []
     if session.origin == NO_ORIGIN:
-        why = f"sessionPersistence.absoluteTimeout: {_NOT_TRACKED}"
+        why = f"sessionPersistence.absoluteTimeout: {ir.UNTRACKED_TIMEOUT}"
         return [UnsupportedSetting(NO_ORIGIN, why)]
-    return [UnsupportedSetting(session.origin.field("absoluteTimeout"), _NOT_TRACKED)]
+    return [UnsupportedSetting(session.origin.field("absoluteTimeout"), ir.UNTRACKED_TIMEOUT)]
 
 
 def served_route(

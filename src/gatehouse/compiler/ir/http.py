@@ -172,6 +172,10 @@ class Persistence(msgspec.Struct, frozen=True):
     support it. Empty: the route itself sets it."""
 
 
+UNTRACKED_TIMEOUT = "is supported for cookies with lifetimeType Permanent only"
+"""Why no proxy ends sessions after ``absolute_timeout``: it would have to remember them."""
+
+
 class Forward(msgspec.Struct, frozen=True, tag=True):
     """Send the request to one of the backends, by weight.
 

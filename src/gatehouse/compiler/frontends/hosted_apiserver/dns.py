@@ -10,10 +10,7 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import hosted_api_servers as api
-from gatehouse.compiler.frontends.gateway_api.listeners.addresses import (
-    gateway_addresses,
-    requested_addresses,
-)
+from gatehouse.compiler.frontends.gateway_api.listeners.addresses import gateway_addresses
 from gatehouse.compiler.frontends.hosted_apiserver.attachment import (
     attachment_of,
     gateways_of_hosted,
@@ -44,7 +41,7 @@ class Records(msgspec.Struct, frozen=True):
 
 def _targets(ask: Ask, gateway: Key) -> tuple[str, ...]:
     """Return the external IP addresses of a Gateway, or one hostname if it has none."""
-    requested = ask(requested_addresses, gateway)
+    requested = {address.value for address in ask.read(gateway).spec.addresses if address.value}
     addresses = [
         address
         for address in ask(gateway_addresses, gateway)

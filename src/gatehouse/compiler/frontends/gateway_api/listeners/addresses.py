@@ -43,14 +43,6 @@ class AddressAssignment(msgspec.Struct, frozen=True):
     """Finding about all requests; None while the Service may still get an address."""
 
 
-def requested_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Return the IP addresses that a Gateway requests, without entries that have no value."""
-    gateway_object = ask.read(key)
-    if not isinstance(gateway_object, gateway.Gateway):
-        return ()
-    return tuple(address.value for address in gateway_object.spec.addresses if address.value)
-
-
 def unsupported_address(ask: Ask, key: Key) -> Finding | None:
     """Return a finding for the first unsupported or invalid address; None if all are valid."""
     gateway_object = ask.read(key)

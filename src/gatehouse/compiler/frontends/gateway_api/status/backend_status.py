@@ -17,6 +17,7 @@ from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference,
 from gatehouse.compiler.frontends.gateway_api.routes import (
     backend_sessions,
     backend_tls,
+    retries,
     x_backends,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import (
@@ -35,6 +36,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
     PolicyStatus,
 )
 from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
+from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
 
@@ -107,10 +109,9 @@ def _sessions(ask: Ask, gateway: Key, key: Key, spec: backends.BackendSpec) -> I
     session, field = spec.session_persistence, "spec.sessionPersistence"
     if session is None:
         return
-    permanent = session.type == "Cookie" and session.own_cookie.lifetime_type == "Permanent"
-    if session.absolute_timeout and not permanent:
-        why = "is supported for cookies with lifetimeType Permanent only"
-        yield Finding(Reason.PARTIALLY_INVALID, f"{field}.absoluteTimeout: {why}")
+    if retries.persistence(session, "").absolute_timeout:
+        why = f"{field}.absoluteTimeout: {ir.UNTRACKED_TIMEOUT}"
+        yield Finding(Reason.PARTIALLY_INVALID, why)
     rules = [
         f"{object_of(route)}: {why}"
         for route in sorted(ask.read(routes_by_service(key[1], key[2])))

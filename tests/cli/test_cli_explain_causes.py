@@ -152,3 +152,55 @@ def test_unreadable_manifest_is_named(tmp_path: Path, text: str, message: str) -
     assert message in str(run("-f", str(tmp_path), "http://a/").exception)
     missing = run("-f", str(tmp_path / "nowhere"), "http://a/").exception
     assert "nowhere: no such file or directory" in str(missing)
+
+
+CHECKED = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: web}
+spec:
+  gatewayClassName: CLASS
+  listeners:
+  - name: checked
+    port: 8080
+    protocol: HTTP
+    filters:
+      requests:
+      - type: ExternalAuth
+        externalAuth:
+          protocol: HTTP
+          backendRef: {name: SERVER, port: 80}
+          http: {allowedResponseHeaders: [X-User]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: r}
+spec:
+  parentRefs: [{name: web}]
+  rules: [{backendRefs: [{name: s, port: 80}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: s}
+spec: {ports: [{port: 80}]}
+"""
+
+
+def explain_checked(directory: Path, gateway_class: str, server: str) -> Result:
+    manifest = directory / "objects.yaml"
+    manifest.write_text(CHECKED.replace("CLASS", gateway_class).replace("SERVER", server))
+    return run("-f", str(manifest), "http://a.example:8080/")
+
+
+def test_check_of_a_listener_is_named(tmp_path: Path) -> None:
+    result = explain_checked(tmp_path, "gatehouse-envoy", "s")
+    assert "authorization service of the listener may reject the request" in result.output
+    assert result.exit_code == 0
+    result = explain_checked(tmp_path, "gatehouse-nginx", "s")
+    field = "listener checked: filters.requests[0].externalAuth"
+    assert f"{field}: requires an NGINX with http_auth_request_module" in result.output
+    result = explain_checked(tmp_path, "gatehouse-nginx", "none")
+    first = result.output.splitlines()[0]
+    assert first.startswith("500")
+    assert "filters.requests[0].externalAuth.backendRef: Service default/none not found" in first
+    assert result.exit_code == 3

@@ -20,6 +20,7 @@ from fakes.loopback import loopback_network
 from fakes.one_route import BACKEND, GATEWAY, ROUTE, Object, engine
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.incremental.query import Key
 
 NGINX = functools.partial(proxies.with_nginx, modules=("http_auth_request_module",))
 RUNNERS = [
@@ -33,12 +34,17 @@ COPY = {"name": "copy", "port": 80}
 OPEN = {"matches": [{"path": {"type": "PathPrefix", "value": "/open"}}], "backendRefs": [BACKEND]}
 
 
+def check(**external: Any) -> Object:
+    """Return an ExternalAuth filter."""
+    auth = {"backendRef": {"name": "auth", "port": 80}, "protocol": "HTTP", "http": HTTP}
+    return {"type": "ExternalAuth", "externalAuth": auth | external}
+
+
 def rule(path: str = "/", *filters: Object, **external: Any) -> Object:
     """Return a rule with an ExternalAuth filter."""
-    auth = {"backendRef": {"name": "auth", "port": 80}, "protocol": "HTTP", "http": HTTP}
     return {
         "matches": [{"path": {"type": "PathPrefix", "value": path}}],
-        "filters": [{"type": "ExternalAuth", "externalAuth": auth | external}, *filters],
+        "filters": [check(**external), *filters],
         "backendRefs": [BACKEND],
     }
 
@@ -88,6 +94,8 @@ async def served(
     auth: int,
     *rules: Object,
     mirrored: int = 0,
+    listener: tuple[Object, ...] = (),
+    controller: str = gateway_api.NGINX,
     hostnames: tuple[str, ...] = (),
     answer: Answer = functools.partial(echoes.echo, "s"),  # noqa: B008
     change: Callable[[GatewayConfiguration], GatewayConfiguration] = lambda gateway: gateway,
@@ -95,14 +103,24 @@ async def served(
     """Serve rules to a backend.
 
     ``auth``: the port of the authorization server, 0 without one. ``mirrored``: that of copies.
-    ``hostnames``: those of the route. ``answer``: the backend. ``change``: a change of the
-    configuration.
+    ``listener``: its filters. ``controller``: that of the class. ``hostnames``: those of the route.
+    ``answer``: the backend. ``change``: a change of the configuration.
     """
     async with listening(answer) as backend:
         ports = [{"name": "p", "port": 80, "protocol": "TCP"}]
         services = [(("Service", "n", name), {"ports": ports}) for name in ("auth", "copy")]
         route = {"parentRefs": [{"name": "gw"}], "hostnames": [*hostnames], "rules": [*rules]}
-        compiled = engine("HTTPRoute", [], *services, (ROUTE["HTTPRoute"], route), port=PORT)
+        listeners = [
+            {"name": "l", "port": PORT, "protocol": "HTTP", "filters": {"requests": [*listener]}}
+        ]
+        gateway_spec = {"gatewayClassName": "c", "listeners": listeners}
+        objects: list[tuple[Key, Object]] = [
+            *services,
+            (("GatewayClass", "", "c"), {"controllerName": controller}),
+            (GATEWAY, gateway_spec),
+            (ROUTE["HTTPRoute"], route),
+        ]
+        compiled = engine("HTTPRoute", [], *objects, port=PORT)
         endpoints = {"s": backend.port, "auth": auth, "copy": mirrored}
         for key, raw in (_slice(name, number) for name, number in endpoints.items() if number):
             compiled.commit({key: gateway_api.decode_gateway_api_object("EndpointSlice", raw)})

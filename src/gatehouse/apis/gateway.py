@@ -7,6 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from gatehouse.apis.meta import AnnotatedMeta, KubernetesObject, View
+from gatehouse.apis.routes import ExternalAuthSpec
 from gatehouse.apis.selectors import LabelSelector
 
 GATEWAY_API_GROUP = "gateway.networking.k8s.io"
@@ -85,6 +86,7 @@ class ListenerFilter(View, frozen=True):
     """A filter of all requests to a listener."""
 
     type: str
+    external_auth: ExternalAuthSpec | None = None
 
 
 class ListenerFilters(View, frozen=True):

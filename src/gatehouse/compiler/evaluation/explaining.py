@@ -30,6 +30,7 @@ from gatehouse.compiler.evaluation.http_matching import (
     most_specific,
 )
 from gatehouse.compiler.evaluation.http_request import HttpRequest
+from gatehouse.compiler.evaluation.listener_facts import filter_notes, filter_problems
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api import ENVOY, NGINX, gateway_addresses
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import (
@@ -98,6 +99,7 @@ def explain_http(ask: Ask, key: Key, request: HttpRequest, assume_endpoints: boo
             ),
         ),
         unattached=unattached,
+        notes=filter_notes(decision.virtual_host),
     )
     if decision.route is None:
         missing += _invalid_expressions(ask, key, decision)
@@ -298,7 +300,8 @@ def _matched(
     assert resolved is not None
     where, spec_rule = resolved["rule"], _rule(ask, owner, int(resolved["number"]))
     backends = explain_backends(ask, (key, owner), spec_rule.backend_refs, where, empty)
-    problems = [*rule_problems(ask, key, owner, request, where)]
+    unchecked = filter_problems(ask, key, request.port, decision.virtual_host)
+    problems = [*unchecked, *rule_problems(ask, key, owner, request, where)]
     unsupported = _unsupported(ask, key, route)
     if any(not candidate.served for candidate in unsupported):
         grpc = route.origin.kind == "GRPCRoute"
@@ -326,7 +329,7 @@ def _matched(
         answer=causes.matched_response(
             route, request, shares, () if redirects else backends, problems
         ),
-        notes=_notes(route, unsupported),
+        notes=(*base.notes, *_notes(route, unsupported)),
     )
 
 

@@ -145,9 +145,10 @@ class ExternalAuth(msgspec.Struct, frozen=True, kw_only=True):
     body_size: int = 0
     """Maximum bytes of the body, which the server gets; 0: it gets none."""
     origin: Origin = NO_ORIGIN
-    """The filter of a route."""
+    """The filter of a route or a listener."""
 
     @property
     def field(self) -> str:
-        """Path of the filter within its rule."""
-        return self.origin.part.partition(".")[2]
+        """Path of the filter within its rule, or with the name of its listener."""
+        rule, _, within = self.origin.part.partition(".")
+        return within if rule.startswith("rules[") else self.origin.part

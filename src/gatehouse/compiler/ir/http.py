@@ -315,6 +315,8 @@ class VirtualHost(msgspec.Struct, frozen=True):
     snippets: tuple[NginxSnippet, ...] = ()
     tls: ServerTls = ServerTls()
     """TLS with clients, if there are certificates."""
+    external_auth: ExternalAuth | None = None
+    """Checks each request before a route is chosen, by the headers of the server's response."""
 
     @property
     def knows_calls(self) -> bool:

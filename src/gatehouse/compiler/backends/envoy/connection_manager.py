@@ -31,6 +31,7 @@ from gatehouse.compiler.backends.envoy import (
     external_auth,
     filter_matchers,
     headers,
+    listener_checks,
     names,
     quoting,
     request_counts,
@@ -230,6 +231,8 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]
             _filter(compression.COMPRESSOR, compression.compression_filter(edge.compression))
         )
     filters += [
+        _filter(listener_checks.CHECK_FILTER, filter_matchers.idle()),
+        _filter(listener_checks.ROUTE_FILTER, filter_matchers.idle()),
         _filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),
         _filter(route_filters.GUARD_FILTER, filter_matchers.idle()),
         _filter(claim_headers.CLAIMS_FILTER, claim_headers.claims_filter()),

@@ -70,8 +70,11 @@ def check(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
     """Return the filter that permits only requests that a server permits. Raises
     InvalidValueError."""
     auth = route.external_auth
-    if auth is None:
-        return None
+    return EnvoyPiece(filters=[check_filter(auth)]) if auth is not None else None
+
+
+def check_filter(auth: ExternalAuth) -> extension_pb2.TypedExtensionConfig:
+    """Return the filter of a check. Raises InvalidValueError."""
     proto = ext_authz_pb2.ExtAuthz(
         transport_api_version=config_source_pb2.V3,
         status_on_error=http_status(AUTHORIZATION_SERVER_FAILED),
@@ -98,7 +101,7 @@ def check(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
         requested = [name for name in requested if name not in _FORGED]
     if requested:
         proto.allowed_headers.CopyFrom(_exactly(requested))
-    return EnvoyPiece(filters=[_filter(_EXT_AUTHZ, proto)])
+    return _filter(_EXT_AUTHZ, proto)
 
 
 def _http_service(
@@ -128,17 +131,24 @@ def after_check(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
 
     The client's are removed also if the server sends none. Raises InvalidValueError.
     """
+    auth = route.external_auth
+    if auth is None or not auth.response_headers:
+        return None
+    return EnvoyPiece(filters=[copying_filter(auth)])
+
+
+def copying_filter(auth: ExternalAuth) -> extension_pb2.TypedExtensionConfig:
+    """Return the filter that replaces headers of the client by those of a server. Raises
+    InvalidValueError."""
     mutations: list[_Mutation] = []
-    for name in _copied_headers(route.external_auth) if route.external_auth is not None else ():
+    for name in _copied_headers(auth):
         mutations.append(_Mutation(remove=name))
         value = f"%DYNAMIC_METADATA({_METADATA}:{name})%"
         mutations.append(_Mutation(append=headers.option(name, value)))
-    if not mutations:
-        return None
     proto = header_mutation_pb2.HeaderMutation(
         mutations=header_mutation_pb2.Mutations(request_mutations=mutations)
     )
-    return EnvoyPiece(filters=[_filter("envoy.filters.http.header_mutation", proto)])
+    return _filter("envoy.filters.http.header_mutation", proto)
 
 
 def _copied_headers(auth: ExternalAuth) -> list[str]:

@@ -93,6 +93,11 @@ def not_found_route() -> components.Route:
     return _rejection(404, LocalReason.NO_ROUTE)
 
 
+def unchecked_route() -> components.Route:
+    """Return the only route of a hostname whose requests cannot be checked by the listener."""
+    return _rejection(500, LocalReason.INVALID_ROUTE)
+
+
 def _composed(
     context: EnvoyRouteContext, route: ir.Route, match: components.RouteMatch
 ) -> list[components.Route]:

@@ -18,6 +18,7 @@ from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 from gatehouse.compiler.backends.envoy import (
     authentication,
     ext_authz,
+    listener_checks,
     names,
     quoting,
     request_log,
@@ -30,10 +31,12 @@ from gatehouse.compiler.backends.envoy.routes import (
     envoy_routes,
     not_found_route,
     several_hosts_route,
+    unchecked_route,
 )
 from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
+from gatehouse.compiler.ir.authentication import ExternalAuth
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import SCOPE_TYPE_URL, XdsResource
 
@@ -108,8 +111,25 @@ def _virtual_host(
     for route in host.routes:
         proto.routes.extend(envoy_routes(context, route, unsupported))
     proto.routes.append(not_found_route())
+    if host.external_auth is not None:
+        _check_requests(proto, host, host.external_auth, unsupported)
     proto.retry_policy.CopyFrom(retries.safe_policy())
     return proto
+
+
+def _check_requests(
+    proto: components.VirtualHost,
+    host: ir.VirtualHost,
+    auth: ExternalAuth,
+    unsupported: list[Unsupported],
+) -> None:
+    """Check all requests by the server of the listener; they get 500 if that cannot be done."""
+    try:
+        listener_checks.apply_check(proto, auth)
+    except Exception as error:
+        unsupported += [unserved(route.origin, error) for route in host.routes]
+        del proto.routes[:]
+        proto.routes.append(unchecked_route())
 
 
 def _resource(

@@ -51,14 +51,28 @@ _CONNECT_SECONDS = 2.0
 
 def authorization_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
     """Return the check by the authorization server of a route. Raises InvalidValueError."""
-    auth = route.external_auth
-    if auth is None:
+    if route.external_auth is None:
         return None
+    shared = cors.cors_piece(context, route)
+    return check_piece(context, route.external_auth, shared.added if shared is not None else ())
+
+
+def copied_headers(auth: ExternalAuth) -> dict[str, str]:
+    """Return the variables of the headers that a server sets, by name."""
+    return {name: names.variable("authorized", name.lower()) for name in auth.response_headers}
+
+
+def check_piece(
+    context: NginxRouteContext, auth: ExternalAuth, added: tuple[Directive, ...] = ()
+) -> RoutePiece:
+    """Return a check; ``added``: directives that add headers to the response of denied requests.
+
+    Raises InvalidValueError.
+    """
     _check(context, auth)
     call = _call(context, auth)
-    shared = cors.cors_piece(context, route)
-    denied = _denied_location(shared.added if shared is not None else ())
-    copied = {name: names.variable("authorized", name.lower()) for name in auth.response_headers}
+    denied = _denied_location(added)
+    copied = copied_headers(auth)
     return RoutePiece(
         authorization=(
             simple_directive("set", f"${_PATH}", "$uri"),
@@ -110,7 +124,9 @@ def _check(context: NginxRouteContext, auth: ExternalAuth) -> None:
 def _call(context: NginxRouteContext, auth: ExternalAuth) -> Directive:
     """Return the location that calls a server."""
     cluster = context.clusters[auth.cluster]
-    path = names.authorization_path(auth.cluster, auth.path, *auth.request_headers)
+    path = names.authorization_path(
+        auth.cluster, auth.path, *auth.request_headers, *context.authorized
+    )
     name = quoting.quote_literal(path)
     inner: list[DirectiveNode] = [simple_directive("internal")]
     if not cluster.endpoints:
@@ -148,12 +164,12 @@ def _request_headers(context: NginxRouteContext, auth: ExternalAuth) -> dict[str
     defaults = {
         name.lower(): value
         for name, value in headers.default_headers("proxy", context.removed_headers)
-    }
+    } | {name: f"${variable}" for name, variable in context.authorized.items()}
     return {
         "Host": "$gh_host",
         "Connection": '""',
         "Content-Length": "0",
-        "Authorization": "$http_authorization",
+        "Authorization": defaults.get("authorization", "$http_authorization"),
         **{
             name: defaults.get(name.lower(), f"${header_variable(name)}")
             for name in auth.request_headers

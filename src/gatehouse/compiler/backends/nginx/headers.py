@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import functions, names, quoting
@@ -40,6 +40,7 @@ GRPC = tuple(pair for pair in _DEFAULTS if pair[0] not in _CONNECTION)
 _MAX_GRPC_NAME_CHARACTERS = 46
 """Maximum length of a header's name that fits the fixed hash of NGINX's gRPC module."""
 
+_NONE: Mapping[str, str] = {}
 
 _EXTENDED, _LIST = "gh_extended", "gh_list"
 
@@ -83,6 +84,7 @@ def request_headers(
     claims: Iterable[tuple[str, str]] = (),
     removed: Iterable[str] = (),
     cookie: str = "",
+    authorized: Mapping[str, str] = _NONE,
     *,
     upgrades: bool = True,
 ) -> tuple[Directive, ...]:
@@ -90,16 +92,19 @@ def request_headers(
 
     ``claims``: headers with their values as tokens, which override those of the client.
     ``removed``: default headers that are not sent. ``cookie``: the variable with the cookies to
-    send; empty: all cookies of the client. ``upgrades``: false if the backend must not be asked
-    for another protocol.
+    send; empty: all cookies of the client. ``authorized``: variables of headers that replace those
+    of the client before any change. ``upgrades``: false if the backend must not be asked for
+    another protocol.
     """
     claims = list(claims)
-    if not edit and hostname is None and not claims and not cookie and upgrades:
+    if not (edit or claims or cookie or authorized) and hostname is None and upgrades:
         return ()
     default_pairs = default_headers(module, removed)
     headers: dict[str, tuple[str, str]] = {
         name.lower(): (name, value) for name, value in default_pairs
     }
+    for name in authorized:
+        headers.pop(name, None)
     if not upgrades:
         headers |= {name.lower(): (name, '""') for name in ("Upgrade", "Connection")}
     if cookie:
@@ -112,7 +117,9 @@ def request_headers(
         headers["host"] = ("Host", quoting.quote_text_literal(hostname, "hostname"))
     arguments: list[Directive] = []
     for item in edit.add:
-        headers[item.name.lower()] = (item.name, _appended(item, headers, arguments))
+        headers[item.name.lower()] = (item.name, _appended(item, headers, authorized, arguments))
+    for name, variable in authorized.items():
+        headers.setdefault(name, (name, f'"${{{variable}}}"'))
     headers.update({name.lower(): (name, value) for name, value in claims})
     return (
         *arguments,
@@ -124,7 +131,10 @@ def request_headers(
 
 
 def _appended(
-    item: ir.HeaderValue, headers: dict[str, tuple[str, str]], arguments: list[Directive]
+    item: ir.HeaderValue,
+    headers: Mapping[str, tuple[str, str]],
+    authorized: Mapping[str, str],
+    arguments: list[Directive],
 ) -> str:
     """Return the header value with ``item`` appended, without a comma if it was empty."""
     name = item.name.lower()
@@ -141,8 +151,9 @@ def _appended(
         )
     # Named by the header, because a mirror sets the variables of the mirrored request.
     before = names.variable("before", name)
+    sent = authorized.get(name) or header_variable(name)
     arguments += [
-        functions.set_argument(_EXTENDED, f"${header_variable(name)}"),
+        functions.set_argument(_EXTENDED, f"${sent}"),
         functions.set_argument(before, f"${_LIST}"),
     ]
     return f'"${{{before}}}{value[1:-1]}"'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError
@@ -9,6 +11,8 @@ from gatehouse.compiler.backends.nginx import names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
 from gatehouse.compiler.backends.nginx.header_variables import request_header
 from gatehouse.compiler.ir import http as ir
+
+_NONE: Mapping[str, str] = {}
 
 
 class MatchCondition(msgspec.Struct, frozen=True):
@@ -30,8 +34,13 @@ MAX_PATTERN_BYTES = 3000
 """Maximum bytes of one pattern with its escapes; a longer value is compared in parts."""
 
 
-def match_conditions(match: ir.Match) -> tuple[MatchCondition, ...]:
-    """Return the conditions of a match, cheapest first. Raises InvalidValueError."""
+def match_conditions(
+    match: ir.Match, authorized: Mapping[str, str] = _NONE
+) -> tuple[MatchCondition, ...]:
+    """Return the conditions of a match, cheapest first. Raises InvalidValueError.
+
+    ``authorized``: variables of headers that are not those of the client.
+    """
     result: list[MatchCondition] = []
     if match.method in _REJECTED_METHODS:
         raise InvalidValueError(f"method {match.method}: NGINX answers it with status 405")
@@ -42,7 +51,9 @@ def match_conditions(match: ir.Match) -> tuple[MatchCondition, ...]:
         )
     # Raises here, so that only this match is reported.
     for item in match.headers:
-        result += (_checked(condition, f"header {item.name}") for condition in _header(item))
+        result += (
+            _checked(condition, f"header {item.name}") for condition in _header(item, authorized)
+        )
     for item in match.query:
         what = f"query parameter {item.name}"
         result += (_checked(condition, what) for condition in _query(item, what))
@@ -60,8 +71,9 @@ def _checked(condition: MatchCondition, what: str) -> MatchCondition:
     return condition
 
 
-def _header(item: ir.ValueMatch) -> list[MatchCondition]:
+def _header(item: ir.ValueMatch, authorized: Mapping[str, str]) -> list[MatchCondition]:
     variable = request_header(item.name, use="matched")
+    variable = authorized.get(item.name, variable)
     if item.regex:
         return [MatchCondition(variable, regex.whole(item.value, f"header {item.name}"))]
     parts = _equals(variable, [regex.escape_regex(character) for character in item.value])

@@ -44,7 +44,10 @@ def mirror_directives(
     if not targets:
         return RoutePiece()
     claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]
-    changes = edit, rewrite.hostname, claims, context.removed_headers, features.cookie
+    changes = (
+        *(edit, rewrite.hostname, claims),
+        *(context.removed_headers, features.cookie, context.authorized),
+    )
     maps: list[Directive] = []
     subrequests: list[Directive] = []
     needs_path = False

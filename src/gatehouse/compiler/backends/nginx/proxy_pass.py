@@ -61,7 +61,7 @@ def forward(
     shared = () if context.upstream is None else (context.upstream,)
     piece = RoutePiece(
         variables=headers.request_headers(
-            module, edit, host, claims, context.removed_headers, cookie
+            module, edit, host, claims, context.removed_headers, cookie, context.authorized
         ),
         content=content,
         maps=copies.maps,

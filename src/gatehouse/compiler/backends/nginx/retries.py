@@ -63,7 +63,8 @@ def attempts(
     if retry.backoff and not context.capabilities.auth_request:
         raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
     name = names.route(context.scope, f"{route.name}/{backend}/retry")
-    selection = _selection(name, action, retry, route.settings.rates)
+    count = _served_attempts(context, retry)
+    selection = _selection(name, action, retry, count, route.settings.rates)
     attempt = _Attempt(module, selection, sent)
     # Only the first attempt copies the request and rewrites its path: both last.
     repeated = [node for node in inner if not (_is(node, "mirror") or _is(node, "rewrite"))]
@@ -82,7 +83,7 @@ def attempts(
 
 
 def _selection(
-    prefix: str, action: ir.Forward, retry: ir.Retry, rates: RateLimits
+    prefix: str, action: ir.Forward, retry: ir.Retry, count: int, rates: RateLimits
 ) -> RetrySelection:
     codes = tuple(sorted({*retry.codes} - {_CLIENT_CLOSED}))
     limit_status = rate_limits.rejection_status(rates)
@@ -90,7 +91,7 @@ def _selection(
         prefix,
         action.request_timeout,
         action.backend_timeout if action.request_timeout else 0.0,
-        _served_attempts(retry),
+        count,
         retry.backoff,
         codes,
         limit_status if limit_status in (*codes, *FAILURES) else 0,
@@ -139,26 +140,30 @@ class _Attempt(msgspec.Struct, frozen=True):
                 yield node
 
 
-def unsupported_retry(_context: NginxRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
+def unsupported_retry(context: NginxRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the settings of a retry that NGINX does not serve."""
     retry = route.action.retry if isinstance(route.action, ir.Forward) else None
     if retry is None:
         return []
     return [
-        *([] if _served_attempts(retry) == retry.attempts else [_too_many(retry)]),
+        *_too_many(retry, _served_attempts(context, retry)),
         *([_NOT_CAUGHT] if _CLIENT_CLOSED in retry.codes else []),
     ]
 
 
-def _served_attempts(retry: ir.Retry) -> int:
+def _served_attempts(context: NginxRouteContext, retry: ir.Retry) -> int:
     limit = MAX_RETRIES_WITH_BACKOFF if retry.backoff else MAX_RETRIES_WITHOUT_BACKOFF
+    if context.is_checked:
+        # The check of the listener is a redirect, too, and those of the route may be two.
+        limit -= 1 if retry.backoff else 2
     return min(retry.attempts, limit)
 
 
-def _too_many(retry: ir.Retry) -> UnsupportedSetting:
-    condition = " with retry.backoff" if retry.backoff else ""
-    message = f"retry.attempts: NGINX supports at most {_served_attempts(retry)}{condition}"
-    return UnsupportedSetting(NO_ORIGIN, message)
+def _too_many(retry: ir.Retry, served: int) -> Iterator[UnsupportedSetting]:
+    if served < retry.attempts:
+        condition = " with retry.backoff" if retry.backoff else ""
+        message = f"retry.attempts: NGINX supports at most {served}{condition}"
+        yield UnsupportedSetting(NO_ORIGIN, message)
 
 
 _NOT_CAUGHT = UnsupportedSetting(

@@ -162,3 +162,8 @@ class NginxRouteContext(msgspec.Struct, frozen=True):
     """Clusters of the backend, and of others that share its upstream."""
     upstream: Need | None = None
     """An upstream that several backends share; None: that of the backend's cluster."""
+    authorized: Mapping[str, str] = {}
+    """Variables that hold request headers, by their names in lower case: those that the check of
+    the listener sets. They replace those of the client before the route is chosen."""
+    is_checked: bool = False
+    """True if the listener checks all requests."""

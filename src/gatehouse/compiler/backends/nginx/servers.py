@@ -14,6 +14,7 @@ from gatehouse.compiler.backends.nginx import (
     actions,
     data_plane_settings,
     grpc_status,
+    listener_checks,
     names,
     quoting,
     server_tls,
@@ -80,7 +81,10 @@ def write_server(
     servers: Iterable[ServerNames],
 ) -> ServerFile:
     """Write the file of a virtual host. ``servers``: its servers, the default server first."""
+    checked = listener_checks.checked_host(host, context)
+    host, context, check = checked.host, checked.context, checked.check
     targets, unsupported = _targets(host, context)
+    unsupported += checked.unsupported
     # Servers of HTTPRoutes have no location that knows gRPC calls: as two locations for NGINX, it
     # would cost 20 KB in each of them.
     has_calls = port.edge.http2 and host.knows_calls
@@ -96,12 +100,16 @@ def write_server(
     served = [target.served.piece for target in targets]
     definitions = _unique([*(item for piece in served for item in piece.maps), *maps])
     fixed = _unique(directive for item in served for directive in item.fixed)
-    subrequests = _unique(subrequest for item in served for subrequest in item.subrequests)
+    pieces = served if check is None else [*served, check]
+    subrequests = _unique(subrequest for item in pieces for subrequest in item.subrequests)
     # An internal path takes precedence over a route's.
     internal = {location.arguments for location in (*fixed, *subrequests)}
     blocks = [location for location in blocks if location.arguments not in internal]
+    if check is not None:
+        blocks = [*listener_checks.checked_locations(check, blocks)]
+        fixed = [*listener_checks.checked_locations(check, fixed)]
     named = (
-        *(location for item in served for location in item.locations),
+        *(location for item in pieces for location in item.locations),
         *_fixed(),
         *(grpc_status.limit_locations(host.routes) if has_calls else ()),
     )
@@ -195,7 +203,7 @@ def _targets(
                 served_without(route.origin, unsupported_setting)
                 for unsupported_setting in NGINX_ROUTE_FEATURES.findings(context, route)
             ]
-            required = match_conditions(route.match)
+            required = match_conditions(route.match, context.authorized)
             _check(route.match.path)
         except Exception as error:
             # A match that cannot be generated never matches.

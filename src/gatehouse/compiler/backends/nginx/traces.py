@@ -50,6 +50,8 @@ NO_NAME = (
 MISSING = "this NGINX has no module ngx_otel_module: requests are not traced"
 
 
+CHECKED = "NGINX decides about traces before the filters of the listener: requests are not traced"
+
 _ROUTE = ir_tracing.ROUTE_ATTRIBUTE
 
 _PARENT = "$gh_parent_traced"
@@ -124,8 +126,9 @@ def unsupported_tracing(context: NginxRouteContext, route: ir.Route) -> list[Uns
     tracing = route.settings.tracing
     if tracing is None or tracing.is_off:
         return []
-    if not context.capabilities.traces:
-        return [UnsupportedSetting(tracing.origin.field("tracing"), MISSING)]
+    missing = MISSING if not context.capabilities.traces else CHECKED if context.is_checked else ""
+    if missing:
+        return [UnsupportedSetting(tracing.origin.field("tracing"), missing)]
     rates = {"samplingRate": tracing.percent}
     rates["parentBasedSampling.samplingRate"] = tracing.parent_percent or 0
     return [

@@ -26,6 +26,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     ROUTES_KEY,
     X_BACKENDS_KEY,
     authenticated_routes_by_service,
+    listeners_by_service,
     policies_by_collector,
     policies_by_target,
     policies_with_claims,
@@ -57,10 +58,22 @@ def controller_bucket(value: Any) -> Iterable[Key]:
 
 
 def gateway_buckets(value: Any) -> Iterable[Key]:
-    """Yield the buckets of a Gateway: all Gateways, and the default ones."""
+    """Yield the buckets of a Gateway: all Gateways, the default ones, and its servers of checks."""
     yield GATEWAYS_KEY
+    yield from _checked_by(value)
     if isinstance(value, gateway.Gateway) and value.spec.default_scope == gateway.DEFAULT_SCOPE:
         yield DEFAULT_GATEWAYS_KEY
+
+
+def _checked_by(value: Any) -> Iterable[Key]:
+    """Yield the buckets of the authorization servers of a Gateway's or ListenerSet's listeners."""
+    if isinstance(value, gateway.Gateway | gateway.ListenerSet):
+        for listener in value.spec.listeners:
+            for item in listener.filters.requests:
+                if item.external_auth is not None:
+                    server = item.external_auth.backend_ref
+                    namespace = server.namespace or value.metadata.namespace
+                    yield listeners_by_service(namespace, server.name)
 
 
 def of_route(value: Any) -> Iterable[Key]:
@@ -92,7 +105,8 @@ def of_x_backend(value: Any) -> Iterable[Key]:
 
 
 def of_listener_set(value: Any) -> Iterable[Key]:
-    """Yield the bucket of a ListenerSet: its parent."""
+    """Yield the buckets of a ListenerSet: its parent, and its servers of checks."""
+    yield from _checked_by(value)
     if isinstance(value, gateway.ListenerSet):
         parent = value.spec.parent_ref
         yield ("@sets", parent.namespace or value.metadata.namespace, parent.name)

@@ -13,11 +13,14 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
 )
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.inputs import (
+    listeners_by_service,
     pools_by_picker,
     rejected_by_proxy,
     routes_by_service,
 )
+from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import parent_of
 from gatehouse.compiler.frontends.gateway_api.routes import l4_routes
+from gatehouse.compiler.frontends.gateway_api.routes.listener_checks import listener_check
 from gatehouse.compiler.frontends.gateway_api.routes.rules import translate
 from gatehouse.compiler.ir.gateway import SecretFile
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
@@ -55,9 +58,15 @@ def host_needs(ask: Ask, host: VirtualHostKey) -> Needs:
         for snippet in ranked.route.snippets
         if snippet.context in ("main", "http")
     )
+    clusters = {cluster for route in translated for cluster in route.clusters}
+    services = {service for route in translated for service in route.services}
+    server = ask(listener_check, host.gateway, host.listener).cluster
+    if server is not None:
+        clusters.add(server)
+        services.add((server.kind, server.namespace, server.service))
     return Needs(
-        frozenset(cluster for route in translated for cluster in route.clusters),
-        frozenset(service for route in translated for service in route.services),
+        frozenset(clusters),
+        frozenset(services),
         tuple(secret for route in translated for secret in route.secrets),
         tuple(dict.fromkeys(shared_snippets)),
     )
@@ -91,7 +100,7 @@ def services(ask: Ask, key: Key) -> Table[Key, bool]:
 
 
 def gateways_using(ask: Ask, service: Key) -> tuple[Key, ...]:
-    """Return the Gateways whose routes refer to a Service, sorted.
+    """Return the Gateways whose routes or listeners refer to a Service, sorted.
 
     The endpoint picker of an InferencePool counts as one that the routes of the pool refer to.
     """
@@ -101,6 +110,9 @@ def gateways_using(ask: Ask, service: Key) -> tuple[Key, ...]:
     owners = {
         parent_result.gateway for route in referring for parent_result in ask(parent_results, route)
     }
+    for holder in ask.read(listeners_by_service(*name)):
+        owner = holder if holder[0] == "Gateway" else ask(parent_of, holder)
+        owners |= {owner} if owner is not None else set()
     return tuple(sorted(owner for owner in owners if ask.entry(services, owner, key=service)))
 
 

@@ -124,6 +124,12 @@ class Reason(ReasonBase):
     """A reference of `certificateRefs` names no Secret, or the Secret has no valid certificate and
     key.
     """
+    INVALID_LISTENER_FILTER = ("Accepted", False, "InvalidListenerFilter")
+    """A filter of the listener has an invalid value. The message names it."""
+    INVALID_LISTENER_FILTER_REF = ("ResolvedRefs", False, "InvalidListenerFilterRef")
+    """A filter of the listener refers to an authorization server that does not exist or cannot be
+    used. All requests to the listener are answered 500, because they cannot be checked.
+    """
     CERTIFICATE_EXPIRED = (f"{_GATEHOUSE}CertificateValid", False, "Expired")
     """A certificate of the listener, or of the Gateway towards backends, has expired. It is
     presented all the same. Or all CA certificates of a ConfigMap or Secret have expired, so that

@@ -289,6 +289,11 @@ def routes_by_service(namespace: str, service: str) -> Key:
     return ("@referring", namespace, service)
 
 
+def listeners_by_service(namespace: str, service: str) -> Key:
+    """Return the bucket of the Gateways and ListenerSets whose listeners refer to a backend."""
+    return ("@checked-by", namespace, service)
+
+
 def slices_by_service(namespace: str, service: str) -> Key:
     """Return the bucket of the EndpointSlices of a Service."""
     return ("@slices", namespace, service)

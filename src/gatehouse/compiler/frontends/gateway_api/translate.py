@@ -52,10 +52,14 @@ from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     cluster_ip_backend,
     service_cluster,
 )
+from gatehouse.compiler.frontends.gateway_api.routes.listener_checks import (
+    UNCHECKED,
+    listener_check,
+)
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Ranked, translate
 from gatehouse.compiler.frontends.gateway_api.routes.service_ports import backend_tls_policy
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
+from gatehouse.compiler.ir.http import Cluster, Respond, Route, VirtualHost
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUpstreamSettings
 from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.compiler.ir.settings import DataPlaneSettings
@@ -113,13 +117,17 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
         matches += [((not named[0], -named[1]), item) for item in ranked]
     # A route that names the hostname itself precedes one whose wildcard matches it.
     matches.sort(key=lambda entry: (entry[0], entry[1].rank))
-    desired = (_with_settings(ask, host.gateway, item) for _, item in matches)
-    replaced = (_unless_rejected(ask, host.gateway, route) for route in desired)
-    ordered = tuple(route for route in replaced if route is not None)
+    ordered: list[Route] = []
+    for _, item in matches:
+        desired = _with_settings(ask, host.gateway, item)
+        route_served = _unless_rejected(ask, host.gateway, desired)
+        if route_served is not None:
+            ordered.append(route_served)
     listener = ask(serving_properties, host.gateway, host.listener)
+    check = ask(listener_check, host.gateway, host.listener) if listener.has_filters else UNCHECKED
     return VirtualHost(
         host.hostname,
-        ordered,
+        tuple(ordered) if not check.findings else tuple(map(_unchecked, ordered)),
         listener.certificates,
         listener.hostname,
         ask(effective.own_settings, host.gateway, host.gateway),
@@ -127,7 +135,14 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
             snippet for snippet in _snippets(ask, host.gateway) if snippet.context == "http.server"
         ),
         tls=listener.tls,
+        external_auth=check.external_auth,
     )
+
+
+def _unchecked(route: Route) -> Route:
+    """Return what is served in place of a route whose requests the listener cannot check."""
+    action = Respond(500, grpc=route.serves_calls)
+    return Route(name=route.name, match=route.match, action=action, origin=route.origin)
 
 
 def _with_settings(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:

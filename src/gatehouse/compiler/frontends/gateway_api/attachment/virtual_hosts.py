@@ -45,6 +45,7 @@ class ListenerInfo(msgspec.Struct, frozen=True):
     hostname: str
     certificates: tuple[str, ...]
     tls: ServerTls = ServerTls()
+    has_filters: bool = False
 
 
 def route_attachments(ask: Ask, key: Key) -> Table[Key, tuple[Attachment, ...]]:
@@ -79,7 +80,7 @@ def serving_properties(ask: Ask, gateway: Key, listener: ListenerKey) -> Listene
         if state.spec.key == listener:
             # The first one serves clients whose SNI no certificate has.
             names = tuple(certificate.name for certificate in state.certificates)
-            return ListenerInfo(state.spec.hostname, names, state.tls)
+            return ListenerInfo(state.spec.hostname, names, state.tls, state.has_filters)
     return ListenerInfo("", ())
 
 

@@ -11,6 +11,7 @@ from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import listener_certificates
 from gatehouse.compiler.frontends.gateway_api.listeners.conflicts import ListenerEntry, conflicts
+from gatehouse.compiler.frontends.gateway_api.listeners.listener_filters import filter_findings
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import listener_owners
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
     NODE_PROXY_PROTOCOLS,
@@ -58,6 +59,8 @@ class ListenerState(msgspec.Struct, frozen=True):
     tls: ServerTls = ServerTls()
     unsupported: tuple[str, ...] = ()
     """Messages about settings without which the listener is served."""
+    has_filters: bool = False
+    """True if it checks requests before a route is chosen."""
 
     @property
     def served(self) -> bool:
@@ -77,6 +80,8 @@ def ordered_listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
             options = tls_options(listener, controller) if listener.tls else NO_OPTIONS
             findings = _validity(listener, controller, options)
             findings = findings or _invalid_proxies(ask, key, listener)
+            if listener.filters.requests and not findings:
+                findings = filter_findings(ask, key, listener, controller)
             invalid.append((findings, options))
             entries.append(ListenerEntry(owner, listener, not findings))
     entry_findings = zip(entries, invalid, conflicts(entries), strict=True)
@@ -139,7 +144,8 @@ def _state(
         passthrough=passthrough,
     )
     every = (*findings, *kind_findings)
-    return ListenerState(spec, every, certificates, options.tls, options.unsupported)
+    filtered = bool(listener.filters.requests)
+    return ListenerState(spec, every, certificates, options.tls, options.unsupported, filtered)
 
 
 def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:

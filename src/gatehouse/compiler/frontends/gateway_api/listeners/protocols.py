@@ -128,9 +128,6 @@ def invalid_value(listener: gateway.ListenerSpec) -> str:
     if known.modes and mode not in known.modes:
         modes = ", ".join(known.modes)
         return f"tls.mode: {mode} is not supported for protocol {known.name}: must be {modes}"
-    for index, entry in enumerate(listener.filters.requests):
-        # Without the filter, requests that it would reject would reach backends.
-        return f"filters.requests[{index}]: {entry.type} is not supported"
     if listener.hostname and not known.named:
         return f"hostname: must be empty for protocol {known.name}: attached objects have hostnames"
     return ""

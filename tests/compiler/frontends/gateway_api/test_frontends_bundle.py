@@ -50,6 +50,10 @@ def test_bundled_crds_have_the_supported_version() -> None:
     [
         ((), "HTTPRouteRetryCodes", "HTTPRouteRetry"),
         (("v1.6.1", "main"), "GatewayInfrastructurePropagation", "GatewayInfrastructure"),
+        (("v1.6.2",), "GatewayInfrastructurePropagation", "GatewayInfrastructure"),
+        (("v1.6.3",), "GatewayInfrastructure", "GatewayInfrastructurePropagation"),
+        (("v1.6.3",), "HTTPRouteRetry", "GatewayListenerFilters"),
+        (("v1.7.0",), "GatewayListenerFilters", "HTTPRouteRetry"),
         (("v1.7.0",), "HTTPRouteRetryCodes", "HTTPRouteRetry"),
         (("v1.10.0-rc.1", "v1.7.0"), "GatewayInfrastructure", "GatewayInfrastructurePropagation"),
         (("v1.7.0", "v1.6.1"), "HTTPRouteRetry", "HTTPRouteRetryCodes"),

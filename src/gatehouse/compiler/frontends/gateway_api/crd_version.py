@@ -22,7 +22,10 @@ Compatibility = Literal["unknown", "same", "near", "foreign"]
 
 SUPPORTED_VERSION = "v{}.{}".format(*BUNDLED_VERSION)
 
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.+-].*)?")
+
+CrdVersion = tuple[int, ...]
+"""Major and minor version, and the patch if it is known."""
 
 
 def compatibility(version: str) -> Compatibility:
@@ -32,25 +35,26 @@ def compatibility(version: str) -> Compatibility:
         return "near"
     if parsed[0] != BUNDLED_VERSION[0]:
         return "foreign"
-    return "same" if parsed == BUNDLED_VERSION else "near"
+    return "same" if parsed[:2] == BUNDLED_VERSION else "near"
 
 
-def _parse(version: str) -> tuple[int, int] | None:
-    """Return the major and minor version; None if the text is no version."""
+def _parse(version: str) -> CrdVersion | None:
+    """Return a version; None if the text is none."""
     parsed = _VERSION.fullmatch(version)
-    return (int(parsed[1]), int(parsed[2])) if parsed else None
+    return tuple(int(number) for number in parsed.groups(default="0")) if parsed else None
 
 
-def oldest_version(ask: Ask, _: str = "") -> tuple[int, int]:
-    """Return the oldest major and minor version of the CRDs; the bundled one if none is known."""
+def oldest_version(ask: Ask, _: str = "") -> CrdVersion:
+    """Return the oldest version of the CRDs; the bundled one if none is known."""
     resource = ask.read(CRD_VERSIONS_KEY)
     versions = resource.versions if isinstance(resource, CRDVersions) else ()
     parsed = (_parse(version) for _, version in versions)
     return min((version for version in parsed if version), default=BUNDLED_VERSION)
 
 
-def has_routability(ask: Ask) -> bool:
-    """Return whether addresses of Gateways have the experimental field ``routability``."""
+def has_later_fields(ask: Ask) -> bool:
+    """Return whether Gateways have the fields that are experimental since Gateway API 1.7:
+    ``routability`` of addresses, and ``filters`` of listeners."""
     resource = ask.read(CRD_VERSIONS_KEY)
     experimental = not isinstance(resource, CRDVersions) or resource.experimental
     return experimental and ask(oldest_version, "") >= (1, 7)

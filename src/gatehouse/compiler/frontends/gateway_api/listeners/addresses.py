@@ -169,7 +169,7 @@ class _Pool(msgspec.Struct):
 
 def _pool(ask: Ask, key: Key) -> _Pool:
     external = list(ask(gateway_addresses, key))
-    pool = _Pool(external, [], waits=True, has_routability=ask(crd_version.has_routability))
+    pool = _Pool(external, [], waits=True, has_routability=ask(crd_version.has_later_fields))
     for service in _services(ask, key):
         pool.waits = service.spec.type == "LoadBalancer"
         if has_cluster_ips(ask):

@@ -35,7 +35,8 @@ def class_status(ask: Ask, key: Key) -> ClassStatus | None:
 def _optional_features(ask: Ask) -> Iterator[str]:
     if not ask.read(unavailable_kind_key(resources.CLUSTER_TRUST_BUNDLES.kind)):
         yield "ClusterTrustBundle"
-    if ask(crd_version.has_routability):
+    if ask(crd_version.has_later_fields):
+        yield "GatewayListenerFilters"
         yield "GatewayAddressRoutability"
         if addresses.has_cluster_ips(ask):
             yield "GatewayAddressRoutabilityCluster"

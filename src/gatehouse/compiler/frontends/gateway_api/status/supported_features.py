@@ -51,10 +51,13 @@ _EVERYWHERE = (
     "TLSRouteModeTerminate",
     "UDPRoute",
 )
-_UNTIL_1_6 = ("GatewayInfrastructurePropagation", "HTTPRouteRetry", "HTTPRouteRetryBackendTimeout")
+_UNTIL_1_6 = ("HTTPRouteRetry", "HTTPRouteRetryBackendTimeout")
+_INFRASTRUCTURE, _INFRASTRUCTURE_UNTIL_1_6_2 = (
+    "GatewayInfrastructure",
+    "GatewayInfrastructurePropagation",
+)
 _SINCE_1_7 = (
     "GRPCRouteRequestHeaderModifier",
-    "GatewayInfrastructure",
     "GatewayRouteHostnameIntersectionPrecedence",
     "HTTPRouteBackendURLRewrite",
     "HTTPRouteRetryCodes",
@@ -62,12 +65,13 @@ _SINCE_1_7 = (
 """Features by the versions of Gateway API that name them."""
 
 
-def supported_features(version: tuple[int, int], optional: Iterable[str] = ()) -> tuple[str, ...]:
+def supported_features(version: tuple[int, ...], optional: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the features that Gatehouse supports, by the names that a version of Gateway API has
     for them. They are sorted, as required by the API.
 
     ``optional``: features that depend on more than the version.
     """
+    renamed = _INFRASTRUCTURE if version >= (1, 6, 3) else _INFRASTRUCTURE_UNTIL_1_6_2
     if version < (1, 7):
-        return tuple(sorted(_EVERYWHERE + _UNTIL_1_6))
-    return tuple(sorted((*_EVERYWHERE, *_SINCE_1_7, *optional)))
+        return tuple(sorted((*_EVERYWHERE, renamed, *_UNTIL_1_6)))
+    return tuple(sorted((*_EVERYWHERE, renamed, *_SINCE_1_7, *optional)))

@@ -59,8 +59,13 @@ SPEC = fields(
     ),
     (
         "self.targetRefs.all(t, t.kind != 'Service') || !(has(self.client) || has(self.timeouts)"
-        " || has(self.responseBuffering) || has(self.compression) || has(self.rateLimit))",
+        " || has(self.responseBuffering) || has(self.compression) || has(self.retries)"
+        " || has(self.rateLimit))",
         "a Service has the field backend only",
+    ),
+    (
+        "!has(self.retries) || self.targetRefs.all(t, t.kind != 'GRPCRoute')",
+        "retries are not for GRPCRoutes",
     ),
     targetRefs=_targets(),
     client=fields(maxBodySize=_QUANTITY, bodyTimeout=_DURATION, keepAlive=fields(**_KEEP_ALIVE)),
@@ -84,6 +89,20 @@ SPEC = fields(
         ),
         minLength=COUNT
         | {"minimum": policies.MIN_COMPRESSED_BYTES, "maximum": policies.MAX_COMPRESSED_BYTES},
+    ),
+    retries=fields(
+        "attempts",
+        attempts=COUNT | {"maximum": policies.MAX_RETRY_ATTEMPTS},
+        codes=several(
+            {
+                "type": "integer",
+                "format": "int32",
+                "minimum": policies.RETRY_CODES[0],
+                "maximum": policies.RETRY_CODES[1],
+            },
+            most=16,
+        ),
+        backoff=_DURATION,
     ),
     rateLimit=fields(
         local=fields(
@@ -147,6 +166,12 @@ TEXTS = {
     f"{', '.join(policies.COMPRESSED_TYPES)}.",
     "compression.minLength": "Minimum length in bytes of a compressed response. Those of unknown "
     f"length are compressed. Default: {policies.COMPRESSED_BYTES}.",
+    "retries": "Retries of requests of HTTPRoutes whose rule has no retry. Those of a route "
+    "replace those of its Gateway.",
+    "retries.attempts": "Number of retries after the first attempt. 0 means none.",
+    "retries.codes": "Status codes after which a request is sent again, besides failed "
+    "connections.",
+    "retries.backoff": f"Pause before a retry, at most {policies.MAX_RETRY_PAUSE}. Default: none.",
     "rateLimit": "Limits of the request rate of a Gateway or route. Those of a route replace those "
     "of its Gateway.",
     "rateLimit.local": "Limits that each instance of the proxy counts on its own.",

@@ -234,7 +234,7 @@ EDITS: dict[str, Edit] = {
         about(
             {"client": {"maxBodySize": "1Mi"}, "timeouts": {"read": "1s"}},
             {"client": {"maxBodySize": "?"}},
-            {"compression": {"mode": "Enabled"}},
+            {"compression": {"mode": "Enabled"}, "retries": {"attempts": 1}},
             {"rateLimit": {"local": {"rules": [{"requests": 1, "per": "Second"}]}}},
         )
         | st.builds(

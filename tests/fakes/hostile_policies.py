@@ -78,6 +78,14 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
             "minLength": 1 << 30,
         }
     ),
+    "portable: most retries": portable(
+        retries={"attempts": 8, "codes": [*range(400, 408), *range(592, 600)], "backoff": "1m"}
+    ),
+    "portable: retries after a closed connection": portable(
+        retries={"attempts": 1, "codes": [499], "backoff": "1ms"}
+    ),
+    "portable: long pause": portable(retries={"attempts": 1, "backoff": "60001ms"}),
+    "portable: no retries": portable(retries={"attempts": 0, "codes": [500]}),
     "portable: highest rate": portable_rate(requests=1_000_000, burst=1_000_000),
     "portable: lowest rate": portable_rate(requests=1, per="Minute"),
     "portable: rate of a header": portable_rate(key={"type": "Header", "name": "-" * 128}),

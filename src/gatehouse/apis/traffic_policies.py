@@ -88,6 +88,14 @@ class ResponseCompressionSpec(View, frozen=True):
     min_length: int | None = None
 
 
+class RetriesSpec(View, frozen=True):
+    """Retries of requests whose rule sets none."""
+
+    attempts: int
+    codes: tuple[int, ...] = ()
+    backoff: str | None = None
+
+
 class TrafficPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     """``spec`` of a TrafficPolicy."""
 
@@ -95,6 +103,7 @@ class TrafficPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     timeouts: TimeoutsSpec | None = None
     response_buffering: str | None = None
     compression: ResponseCompressionSpec | None = None
+    retries: RetriesSpec | None = None
     rate_limit: RateLimitSettingsSpec | None = None
     backend: TrafficBackendSpec | None = None
 

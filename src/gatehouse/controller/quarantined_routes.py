@@ -21,6 +21,7 @@ def failing_route(route: Route) -> Route:
 def bare_route(route: Route) -> Route:
     """Return a route without what policies and filters set."""
     own = route if route.policy_session is None else route.with_session(None)
+    own = own if own.policy_retry is None else own.with_retry(None)
     return msgspec.structs.replace(own, settings=Settings(), authentication=None, snippets=())
 
 
@@ -31,6 +32,8 @@ def objects_of_route(route: Route) -> Iterator[Origin]:
         yield from section.objects
     yield from (limit.origin.whole for limit in settings.rates.limits)
     yield from (*session_objects(route), *tracing_objects(settings))
+    if route.policy_retry is not None:
+        yield route.policy_retry.origin.whole
     if route.authentication is not None:
         yield route.authentication.origin.whole
     yield from (snippet.origin for snippet in route.snippets)

@@ -173,6 +173,8 @@ class _Reduction:
         self._used |= route.clusters
         if route.policy_session is not None and self._removes(route.policy_session.origin):
             route = route.with_session(None)
+        if route.policy_retry is not None and self._removes(route.policy_retry.origin):
+            route = route.with_retry(None)
         settings, snippets = self._settings(route.settings), self._snippets(route.snippets)
         if settings is route.settings and len(snippets) == len(route.snippets):
             return route

@@ -7,12 +7,19 @@ import gzip
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from differential.proxies import PORT, Runner
-from fakes.envoy_serving import Answer, listening
+from fakes.envoy_serving import Answer, listening, route_to
 from fakes.served_objects import RUNNERS
 from fakes.specified_objects import CLASS, route, service, serving_objects
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.backends.nginx.actions import action_locations
+from gatehouse.compiler.backends.nginx.features import NGINX_ROUTE_FEATURES
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
+from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.origin import Origin
 
 RULES = "- backendRefs: [{name: a, port: 80}]"
 TO_ROUTE = "{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}"
@@ -42,6 +49,55 @@ def text_backend(types: dict[str, tuple[str, int]]) -> Answer:
             await writer.drain()
 
     return answer
+
+
+def failing_backend(failures: dict[str, int]) -> Answer:
+    """Return a backend that answers 503 so often to requests of a path, and then 200."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+            failures[path] -= 1
+            status = "503 Unavailable" if failures[path] >= 0 else "200 OK"
+            writer.write(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode())
+            await writer.drain()
+
+    return answer
+
+
+async def status_of(address: str, path: str) -> int:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{address}:{PORT}{path}") as response,
+    ):
+        return response.status
+
+
+OF_POLICY = Origin("TrafficPolicy", "ns", "p", "retries")
+
+
+@pytest.mark.parametrize(
+    ("retry", "able", "expected"),
+    [
+        pytest.param(ir.Retry(8, (503,), 0.1), True, {"attempts"}, id="too many with pauses"),
+        pytest.param(ir.Retry(8, (503,), 0.1), False, {"backoff"}, id="no module for pauses"),
+        pytest.param(ir.Retry(1, (499, 503)), True, {"codes"}, id="code that is not caught"),
+        pytest.param(ir.Retry(4, (503,), 0.1), True, set(), id="nothing"),
+    ],
+)
+def test_nginx_serves_a_route_without_what_it_lacks_of_the_retries_of_a_policy(
+    retry: ir.Retry, able: bool, expected: set[str]
+) -> None:
+    retry = msgspec.structs.replace(retry, origin=OF_POLICY)
+    unretried = route_to("c")
+    assert isinstance(unretried.action, ir.Forward)
+    modules = frozenset({"http_auth_request_module"} if able else ())
+    capabilities = nginx.NginxCapabilities((1, 28, 0), modules)
+    clusters = {"c": ir.Cluster("c", (ir.Endpoint("127.0.0.1", 9),))}
+    context = NginxRouteContext("s", clusters, capabilities)
+    findings = NGINX_ROUTE_FEATURES.findings(context, unretried.with_retry(retry))
+    assert {one.setting for one in findings} == {OF_POLICY.field(name) for name in expected}
+    assert action_locations(context, unretried.with_retry(retry)).piece.fixed
 
 
 RESPONSES = {
@@ -115,3 +171,32 @@ async def test_compression_of_a_policy_replaces_that_of_its_gateway(
         async with serving_objects(proxy, tmp_path, *objects) as served:
             for path in ("/long", "/image"):
                 assert await compressed(served.address, path) == (path in expected)
+
+
+RETRIED_RULES = """
+- matches: [{path: {value: /own}}]
+  retry: {attempts: 1, codes: [503]}
+  backendRefs: [{name: a, port: 80}]
+- matches: [{path: {value: /never}}]
+  retry: {attempts: 0}
+  backendRefs: [{name: a, port: 80}]
+- matches: [{path: {value: /default}}]
+  backendRefs: [{name: a, port: 80}]
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("proxy", RUNNERS)
+async def test_requests_are_sent_again_as_the_policy_says_unless_their_rule_does(
+    proxy: Runner, tmp_path: Path
+) -> None:
+    failures = {"/default/2": 2, "/default/3": 3, "/own/1": 1, "/own/2": 2, "/never/1": 1}
+    fields = "retries: {attempts: 2, codes: [503]}"
+    async with listening(failing_backend(failures)) as endpoint:
+        objects = [CLASS, service("a", endpoint), route(RETRIED_RULES), policy(fields, TO_GATEWAY)]
+        async with serving_objects(proxy, tmp_path, *objects) as served:
+            answers = {path: await status_of(served.address, path) for path in [*failures]}
+    assert answers == {
+        "/default/2": 200, "/default/3": 503, "/own/1": 200, "/own/2": 503, "/never/1": 503,
+    }  # fmt: skip
+    assert failures["/default/3"] == failures["/never/1"] == 0

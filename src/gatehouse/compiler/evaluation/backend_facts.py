@@ -188,6 +188,8 @@ def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[A
         origins.append(route.settings.tracing.origin)
     if route.policy_session is not None:
         origins.append(route.policy_session.origin)
+    if route.policy_retry is not None:
+        origins.append(route.policy_retry.origin)
     known = dict.fromkeys(origin for origin in origins if origin != NO_ORIGIN)
     return tuple(AppliedSource(origin.kind, str(origin)) for origin in known)
 

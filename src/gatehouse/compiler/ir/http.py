@@ -150,10 +150,13 @@ class Retry(msgspec.Struct, frozen=True):
     """
 
     attempts: int
-    """Number of retries after the first attempt."""
+    """Number of retries after the first attempt. 0: there are none, whatever policies set; a
+    compiled route has None instead."""
     codes: tuple[int, ...] = ()
     backoff: float = 0.0
     """Pause in seconds before an attempt; 0: none."""
+    origin: Origin = NO_ORIGIN
+    """Field of the policy that sets it. Empty: the route itself sets it."""
 
 
 class Persistence(msgspec.Struct, frozen=True):
@@ -285,11 +288,24 @@ class Route(msgspec.Struct, frozen=True):
         session = action.persistence if isinstance(action, Forward) else None
         return session if session is not None and session.origin != NO_ORIGIN else None
 
+    @property
+    def policy_retry(self) -> Retry | None:
+        """Retries that a policy sets; None if the route itself sets them."""
+        retry = self.action.retry if isinstance(self.action, Forward) else None
+        return retry if retry is not None and retry.origin != NO_ORIGIN else None
+
     def with_session(self, session: Persistence | None) -> Route:
         """Return the route with another session persistence."""
         if not isinstance(self.action, Forward) or self.action.persistence == session:
             return self
         action = msgspec.structs.replace(self.action, persistence=session)
+        return msgspec.structs.replace(self, action=action)
+
+    def with_retry(self, retry: Retry | None) -> Route:
+        """Return the route with other retries."""
+        if not isinstance(self.action, Forward) or self.action.retry == retry:
+            return self
+        action = msgspec.structs.replace(self.action, retry=retry)
         return msgspec.structs.replace(self, action=action)
 
     @property

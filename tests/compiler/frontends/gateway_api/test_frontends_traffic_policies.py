@@ -20,6 +20,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.portable_policies impor
 )
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.compiler.ir.http import Forward, Retry, Route
 from gatehouse.compiler.ir.settings import Attribute, Balancing
 from gatehouse.dataplane.origin import Origin
 
@@ -46,8 +47,13 @@ def policy(name: str, target: Object, created: int = 0, **spec: Any) -> str:
     return manifest("gatehouse.dev/v1alpha1", "TrafficPolicy", name, whole, created)
 
 
-def world(*policies: str, limits: str = "") -> tuple[GatewayConfiguration, dict[str, str]]:
-    """Return a Gateway with a route of the namespace ``n``, and the messages of its policies."""
+def world(
+    *policies: str, limits: str = "", kind: str = "HTTPRoute", **rule: Any
+) -> tuple[GatewayConfiguration, dict[str, str]]:
+    """Return a Gateway with a route of the namespace ``n``, and the messages of its policies.
+
+    ``rule``: fields of the route's rule.
+    """
     parent = {"name": "gw", "namespace": "gh"}
     backends = [{"name": "s", "port": 80}]
     everyone = {"namespaces": {"from": "All"}}
@@ -59,9 +65,9 @@ def world(*policies: str, limits: str = "") -> tuple[GatewayConfiguration, dict[
         ),
         manifest(
             f"{GROUP}/v1",
-            "HTTPRoute",
+            kind,
             "n/r",
-            {"parentRefs": [parent], "rules": [{"backendRefs": backends}]},
+            {"parentRefs": [parent], "rules": [{"backendRefs": backends, **rule}]},
         ),
         manifest("v1", "Service", "n/s", {"ports": [{"name": "p", "port": 80}]}),
         *policies,
@@ -80,10 +86,20 @@ def world(*policies: str, limits: str = "") -> tuple[GatewayConfiguration, dict[
     }
 
 
-def route_settings(compiled: GatewayConfiguration) -> ir.Settings:
+def only_route(compiled: GatewayConfiguration) -> Route:
     hosts = (host for listener in compiled.listeners for host in listener.virtual_hosts)
     [route] = [route for host in hosts for route in host.routes]
-    return route.settings
+    return route
+
+
+def route_settings(compiled: GatewayConfiguration) -> ir.Settings:
+    return only_route(compiled).settings
+
+
+def retry_of(compiled: GatewayConfiguration) -> Retry | None:
+    action = only_route(compiled).action
+    assert isinstance(action, Forward)
+    return action.retry
 
 
 def problems(target: Object = ROUTE, **spec: Any) -> tuple[str, ...]:
@@ -129,6 +145,46 @@ def test_compression_of_a_route_replaces_that_of_its_gateway(
     assert (settings.enabled, settings.min_length, settings.types) == expected
     origin = Origin("TrafficPolicy", "n", "inner", "compression")
     assert settings.sources == (("enabled", origin),)
+
+
+RETRIED: Object = {"attempts": 2, "codes": [503, 502, 503], "backoff": "50ms"}
+OF_POLICY = Retry(2, (502, 503), 0.05, Origin("TrafficPolicy", "n", "p", "retries"))
+
+
+@pytest.mark.parametrize(
+    ("of_policy", "of_rule", "expected"),
+    [
+        (RETRIED, {}, OF_POLICY),
+        (RETRIED, {"retry": {"attempts": 1}}, Retry(1)),
+        (RETRIED, {"retry": {"attempts": 0}}, None),
+        ({"attempts": 0}, {}, None),
+        ({"attempts": 0}, {"retry": {"attempts": 1}}, Retry(1)),
+    ],
+)
+def test_retries_of_a_policy_are_those_of_rules_that_set_none(
+    of_policy: Object, of_rule: Object, expected: Retry | None
+) -> None:
+    compiled, messages = world(
+        policy("gh/outer", GATEWAY, retries={"attempts": 8}),
+        policy("n/p", ROUTE, retries=of_policy),
+        **of_rule,
+    )
+    assert retry_of(compiled) == expected
+    assert messages == dict.fromkeys(("outer", "p"), "the policy is accepted")
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [("HTTPRoute", 3), ("GRPCRoute", None)])
+def test_retries_of_a_gateway_are_those_of_http_routes(kind: str, attempts: int | None) -> None:
+    compiled, _ = world(policy("gh/outer", GATEWAY, retries={"attempts": 3}), kind=kind)
+    retry = retry_of(compiled)
+    assert (retry and retry.attempts) == attempts
+
+
+def test_younger_policy_with_retries_yields() -> None:
+    first = policy("n/first", ROUTE, 0, retries={"attempts": 3})
+    compiled, messages = world(first, policy("n/last", ROUTE, 1, retries={"attempts": 1}))
+    assert retry_of(compiled) == Retry(3, origin=Origin("TrafficPolicy", "n", "first", "retries"))
+    assert messages["last"].startswith("spec: retries: already set for HTTPRoute r by ")
 
 
 def test_rates_are_counted_by_key_without_delay() -> None:
@@ -272,6 +328,16 @@ HASHED = {"loadBalancing": {"method": "Hash"}}
         ),
         (ROUTE, compressed("application/grpc+json"), "spec.compression.types[0]: messages of gRPC"),
         (ROUTE, compressed(minLength=29), "spec.compression.minLength: must be from 30 to "),
+        (SERVICE, {"retries": {"attempts": 1}}, "spec.retries: may not be set for a Service"),
+        (
+            ROUTE | {"kind": "GRPCRoute"},
+            {"retries": {"attempts": 1}},
+            "spec.retries: may not be set for a GRPCRoute",
+        ),
+        (ROUTE, {"retries": {"attempts": 9}}, "spec.retries.attempts: must be from 0 to 8"),
+        (ROUTE, {"retries": {**RETRIED, "codes": [200]}}, "spec.retries.codes: must be from 400"),
+        (ROUTE, {"retries": {**RETRIED, "backoff": "0s"}}, "spec.retries.backoff: must be greater"),
+        (ROUTE, {"retries": {**RETRIED, "backoff": "61s"}}, "spec.retries.backoff: must not be"),
         (ROUTE, {"responseBuffering": "On"}, "spec.responseBuffering: must be one of Enabled, "),
         (ROUTE, {"rateLimit": {"statusCode": 404}}, "spec.rateLimit.statusCode: must be one of 42"),
         (SERVICE, {"backend": HASHED}, "spec.backend.loadBalancing.hashKey: must be set for"),
@@ -318,6 +384,11 @@ def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str) -> Non
         (ROUTE | {"kind": "TLSRoute"}, {}, False),
         (ROUTE, {"timeouts": {"read": "1"}}, False),
         (ROUTE, {"client": {"maxBodySize": "1mb"}}, False),
+        (ROUTE, {"retries": RETRIED}, True),
+        (ROUTE, {"retries": {"attempts": 9}}, False),
+        (ROUTE, {"retries": {"attempts": 1, "codes": [399]}}, False),
+        (ROUTE | {"kind": "GRPCRoute"}, {"retries": {"attempts": 1}}, False),
+        (SERVICE, {"retries": {"attempts": 1}}, False),
         (ROUTE, compressed("text/a", minLength=30), True),
         (ROUTE, compressed("text/*"), False),
         (ROUTE, compressed("a/" + "b" * 45), False),

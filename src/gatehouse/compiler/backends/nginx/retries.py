@@ -42,6 +42,8 @@ MAX_RETRIES_WITH_BACKOFF = 4
 MAX_RETRIES_WITHOUT_BACKOFF = 8
 """Maximum number of other retries."""
 
+_NEEDS_AUTH_REQUEST = "requires an NGINX with http_auth_request_module"
+
 _CLIENT_CLOSED = 499
 """Status code for which NGINX has no ``error_page``."""
 
@@ -61,7 +63,9 @@ def attempts(
     Raises InvalidValueError.
     """
     if retry.backoff and not context.capabilities.auth_request:
-        raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
+        if retry.origin == NO_ORIGIN:
+            raise InvalidValueError(f"retry.backoff: {_NEEDS_AUTH_REQUEST}")
+        retry = _without_pause(retry)
     name = names.route(context.scope, f"{route.name}/{backend}/retry")
     count = _served_attempts(context, retry)
     selection = _selection(name, action, retry, count, route.settings.rates)
@@ -141,14 +145,26 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 
 def unsupported_retry(context: NginxRouteContext, route: ir.Route) -> list[UnsupportedSetting]:
-    """Return the settings of a retry that NGINX does not serve."""
+    """Return the settings of a retry that NGINX does not serve.
+
+    The author of a policy is not that of the route, which must not fail because of it.
+    """
     retry = route.action.retry if isinstance(route.action, ir.Forward) else None
     if retry is None:
         return []
-    return [
-        *_too_many(retry, _served_attempts(context, retry)),
-        *([_NOT_CAUGHT] if _CLIENT_CLOSED in retry.codes else []),
-    ]
+    findings = []
+    if retry.backoff and not context.capabilities.auth_request and retry.origin != NO_ORIGIN:
+        findings.append(_unserved(retry, "backoff", _NEEDS_AUTH_REQUEST))
+        retry = _without_pause(retry)
+    served = _served_attempts(context, retry)
+    if served < retry.attempts:
+        condition = " with retry.backoff" if retry.backoff else ""
+        why = f"NGINX supports at most {served}{condition}"
+        findings.append(_unserved(retry, "attempts", why))
+    if _CLIENT_CLOSED in retry.codes:
+        why = f"NGINX does not retry after status {_CLIENT_CLOSED}"
+        findings.append(_unserved(retry, "codes", why))
+    return findings
 
 
 def _served_attempts(context: NginxRouteContext, retry: ir.Retry) -> int:
@@ -159,16 +175,15 @@ def _served_attempts(context: NginxRouteContext, retry: ir.Retry) -> int:
     return min(retry.attempts, limit)
 
 
-def _too_many(retry: ir.Retry, served: int) -> Iterator[UnsupportedSetting]:
-    if served < retry.attempts:
-        condition = " with retry.backoff" if retry.backoff else ""
-        message = f"retry.attempts: NGINX supports at most {served}{condition}"
-        yield UnsupportedSetting(NO_ORIGIN, message)
+def _without_pause(retry: ir.Retry) -> ir.Retry:
+    return msgspec.structs.replace(retry, backoff=0.0)
 
 
-_NOT_CAUGHT = UnsupportedSetting(
-    NO_ORIGIN, f"retry.codes: NGINX does not retry after status {_CLIENT_CLOSED}"
-)
+def _unserved(retry: ir.Retry, field: str, why: str) -> UnsupportedSetting:
+    """Return a field of the rule, or of the policy that sets its retries."""
+    if retry.origin == NO_ORIGIN:
+        return UnsupportedSetting(NO_ORIGIN, f"retry.{field}: {why}")
+    return UnsupportedSetting(retry.origin.field(field), why)
 
 
 _TIMED_OUT = (

@@ -284,6 +284,8 @@ def _parts(route: http.Route) -> Iterator[tuple[_Change, tuple[Origin, ...]]]:
     yield without(tracing=None), (tracing.origin,) if tracing is not None else ()
     if route.policy_session is not None:
         yield lambda of: of.with_session(None), (route.policy_session.origin.whole,)
+    if route.policy_retry is not None:
+        yield lambda of: of.with_retry(None), (route.policy_retry.origin.whole,)
     if route.authentication is not None:
         origin = route.authentication.origin.whole
         yield (

@@ -59,7 +59,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.listener_checks import (
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Ranked, translate
 from gatehouse.compiler.frontends.gateway_api.routes.service_ports import backend_tls_policy
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.http import Cluster, Respond, Route, VirtualHost
+from gatehouse.compiler.ir.http import Cluster, Forward, Respond, Route, VirtualHost
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet, NginxUpstreamSettings
 from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.compiler.ir.settings import DataPlaneSettings
@@ -130,7 +130,7 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
         tuple(ordered) if not check.findings else tuple(map(_unchecked, ordered)),
         listener.certificates,
         listener.hostname,
-        ask(effective.own_settings, host.gateway, host.gateway),
+        ask(effective.own_settings, host.gateway, host.gateway).settings,
         tuple(
             snippet for snippet in _snippets(ask, host.gateway) if snippet.context == "http.server"
         ),
@@ -147,8 +147,12 @@ def _unchecked(route: Route) -> Route:
 
 def _with_settings(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
     """Return a route with its effective settings and the snippets of its Gateway."""
-    route = ranked.route
-    settings = ask(effective.route_settings, gateway_key, ranked.owner)
+    route, action = ranked.route, ranked.route.action
+    policies = ask(effective.route_settings, gateway_key, ranked.owner)
+    settings = policies.settings
+    if isinstance(action, Forward) and (policies.retry or action.retry):
+        retry = action.retry or (None if action.grpc else policies.retry)
+        route = route.with_retry(retry if retry is not None and retry.attempts else None)
     more = [snippet for snippet in _snippets(ask, gateway_key) if snippet.context == _LOCATION]
     if not more and settings == route.settings:
         return route

@@ -30,6 +30,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.trace_policies import T
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import key_of, policies_by_target
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.http import Retry
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.compiler.ir.tracing import Tracing
 from gatehouse.incremental.query import Ask, Key
@@ -45,16 +46,30 @@ AFFECTED = {
 }
 """Reasons of findings about the target of a policy, by policy kind."""
 
-_NO_SETTINGS, _NO_TRAFFIC_SETTINGS = ir.Settings(), TrafficSettings()
+_NO_TRAFFIC_SETTINGS = TrafficSettings()
 
 
-def own_settings(ask: Ask, gateway: Key, target: Key) -> ir.Settings:
+class RouteSettings(msgspec.Struct, frozen=True):
+    """Effective settings of the routes of an object."""
+
+    settings: ir.Settings = ir.Settings()
+    retry: Retry | None = None
+    """Retries of rules that set none."""
+
+
+_NO_SETTINGS = RouteSettings()
+
+
+def own_settings(ask: Ask, gateway: Key, target: Key) -> RouteSettings:
     """Return the settings of the policies that target a Gateway, or a route at a Gateway."""
     if target != gateway and not ask.read(policies_by_target(target)):
         return _NO_SETTINGS
     traffic = _traffic(ask, gateway, target)
     tracing = _tracing(ask, gateway, target)
-    return ir.Settings(traffic.client, traffic.proxy, traffic.rates, tracing, traffic.compression)
+    settings = ir.Settings(
+        traffic.client, traffic.proxy, traffic.rates, tracing, traffic.compression
+    )
+    return RouteSettings(settings, traffic.retry)
 
 
 def _traffic(ask: Ask, gateway: Key, target: Key) -> TrafficSettings:
@@ -86,14 +101,17 @@ def _accepted(ask: Ask, gateway: Key, target: Key, *kinds: str) -> tuple[Key, ..
     return ask(accepted_policies, gateway, kinds, target)
 
 
-def route_settings(ask: Ask, gateway: Key, route: Key) -> ir.Settings:
+def route_settings(ask: Ask, gateway: Key, route: Key) -> RouteSettings:
     """Return the effective settings of a route of a Gateway.
 
-    Settings of the route override those of the Gateway field by field. Its rate limits and traces
-    replace those of the Gateway.
+    Settings of the route override those of the Gateway field by field. Its rate limits, traces and
+    retries replace those of the Gateway.
     """
     outer, inner = (ask(own_settings, gateway, target) for target in (gateway, route))
-    return outer if inner == _NO_SETTINGS else merge_defaults(outer, inner)
+    if inner == _NO_SETTINGS:
+        return outer
+    settings = merge_defaults(outer.settings, inner.settings)
+    return RouteSettings(settings, outer.retry if inner.retry is None else inner.retry)
 
 
 def upstream_policy(ask: Ask, gateway: Key, service: Key) -> TrafficSettings:

@@ -12,6 +12,7 @@ from gatehouse.apis import nginx_gateway as api
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.http import Retry
 from gatehouse.compiler.ir.proxy_settings import (
     EnvoyClientSettings,
     NginxClientSettings,
@@ -43,6 +44,7 @@ class TrafficSettings(msgspec.Struct, frozen=True):
     proxy: ir.ProxySettings = ir.ProxySettings()
     rates: ir.RateLimits = ir.RateLimits()
     compression: ir.Compression = ir.Compression()
+    retry: Retry | None = None
     upstream: ir.UpstreamSettings = ir.UpstreamSettings()
     service_address: bool | None = None
     """Connect to the Service's cluster IP instead of its endpoints; None if not set."""

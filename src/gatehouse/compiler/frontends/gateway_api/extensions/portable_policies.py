@@ -28,6 +28,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
 )
 from gatehouse.compiler.frontends.gateway_api.routes import durations
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.http import Retry
 from gatehouse.compiler.ir.proxy_settings import (
     NginxClientSettings,
     NginxCompression,
@@ -48,6 +49,7 @@ TRAFFIC_FIELDS = {
     "proxy.read": "timeouts.read",
     "proxy.nginx.buffering": "responseBuffering",
     "compression.enabled": "compression",
+    "retry": "retries",
     "rates.status": "rateLimit.statusCode",
     "rates.dry_run": "rateLimit.dryRun",
     "upstream.balancing": "backend.loadBalancing.method",
@@ -112,6 +114,15 @@ MIN_COMPRESSED_BYTES, MAX_COMPRESSED_BYTES, COMPRESSED_BYTES = 30, 1 << 30, 1024
 
 _CLIENT = "ClientAddress"
 _PREFIXES = {"Header": "http_", "QueryParameter": "arg_", "Cookie": "cookie_"}
+MAX_RETRY_ATTEMPTS = 8
+"""Maximum number of retries, which NGINX supports without a pause."""
+
+MAX_RETRY_PAUSE = "1m"
+_MAX_PAUSE_SECONDS = 60.0
+
+RETRY_CODES = (400, 599)
+"""Lowest and highest status code after which a request is sent again."""
+
 RATE_KEYS = (_CLIENT, "Header", "QueryParameter")
 """Attributes that every proxy counts requests by."""
 
@@ -137,6 +148,7 @@ def traffic_policy(policy: api.TrafficPolicy, limits: ResourceLimits) -> ParsedP
             _proxy(parse, spec),
             _rates(parse, policy),
             _compression(parse, spec.compression),
+            _retry(parse, policy),
             _upstream(parse, spec.backend or api.TrafficBackendSpec()),
         )
     )
@@ -154,12 +166,15 @@ def _target_problems(policy: api.TrafficPolicy) -> list[str]:
         "timeouts": spec.timeouts,
         "responseBuffering": spec.response_buffering,
         "compression": spec.compression,
+        "retries": spec.retries,
         "rateLimit": spec.rate_limit,
     }
     present = [f"spec.{name}" for name, value in of_routes.items() if value is not None]
     kinds = {target.kind for target in policy.targets}
     if present and "Service" in kinds:
         problems.append(f"{', '.join(present)}: may not be set for a Service")
+    if spec.retries is not None and "GRPCRoute" in kinds:
+        problems.append("spec.retries: may not be set for a GRPCRoute")
     if spec.backend is not None and kinds != {"Service"}:
         problems.append("spec.backend: may be set for Services only")
     return problems
@@ -214,6 +229,22 @@ def _compression(parse: FieldParser, spec: api.ResponseCompressionSpec | None) -
         # As always at Envoy.
         nginx=NginxCompression(vary=True, proxied=("any",)),
     )
+
+
+def _retry(parse: FieldParser, policy: api.TrafficPolicy) -> Retry | None:
+    spec = policy.spec.retries
+    if spec is None:
+        return None
+    if not 0 <= spec.attempts <= MAX_RETRY_ATTEMPTS:
+        parse.problems.append(f"spec.retries.attempts: must be from 0 to {MAX_RETRY_ATTEMPTS}")
+    least, most = RETRY_CODES
+    if any(not least <= code <= most for code in spec.codes):
+        parse.problems.append(f"spec.retries.codes: must be from {least} to {most}")
+    pause = parse("retries.backoff", _timeout, spec.backoff) or 0.0
+    if pause > _MAX_PAUSE_SECONDS:
+        parse.problems.append(f"spec.retries.backoff: must not be longer than {MAX_RETRY_PAUSE}")
+    origin = origin_of(policy).field("retries")
+    return Retry(spec.attempts, tuple(sorted(set(spec.codes))), pause, origin)
 
 
 def _rates(parse: FieldParser, policy: api.TrafficPolicy) -> ir.RateLimits:

@@ -54,12 +54,10 @@ def _header_problem(name: str) -> str:
 
 
 def retry(spec: routes.RetrySpec | None) -> ir.Retry | None:
-    """Return a retry as IR; one attempt if no number is set. None for zero attempts."""
+    """Return a retry as IR; one attempt if no number is set. None: the rule sets none."""
     if spec is None:
         return None
     attempts = 1 if spec.attempts is None else spec.attempts
-    if attempts < 1:
-        return None
     backoff = durations.parse_duration(spec.backoff) if spec.backoff else None
     return ir.Retry(attempts, tuple(sorted(set(spec.codes))), backoff or 0.0)
 

@@ -322,6 +322,7 @@ KINDS = {
     "ProxySettingsPolicy": "Buffers and timeouts of requests to backends.",
     "RateLimitCondition": "Limits of an UpstreamCluster that one instance uses now.",
     "RateLimitPolicy": "Limits of the request rate of a Gateway or route.",
+    "SecurityPolicy": "Checks of the requests to a Gateway or route.",
     "SnippetsPolicy": "Raw NGINX configuration of a Gateway.",
     "TrafficPolicy": "Limits, timeouts and load balancing of a Gateway, route or Service.",
     "UpstreamCluster": "Upstream kube-apiserver, with its servers, limits and policies.",

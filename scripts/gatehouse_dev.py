@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import descriptions
+import security_policy
 import traffic_policy
 from definitions import AGE, accepted_by, column, condition, definition, write
 from descriptions import described
@@ -321,6 +322,12 @@ def definitions() -> list[Schema]:
             described(HOSTED, descriptions.HOSTED_API_SERVER),
             described(HOSTED_STATUS, descriptions.HOSTED_STATUS),
             *(HOSTED_COLUMNS, "hosted"),
+        ),
+        definition(
+            *("SecurityPolicy", API_VERSION),
+            described(security_policy.SPEC, security_policy.TEXTS),
+            described(traffic_policy.STATUS, traffic_policy.STATUS_TEXTS),
+            *(accepted_by("ancestors"), "spolicy"),
         ),
         definition(
             *("TrafficPolicy", API_VERSION),

@@ -29,7 +29,7 @@ GATEWAY_API_KINDS = (
 )  # fmt: skip
 
 _FIRST_KINDS = (
-    *GATEWAY_API_KINDS, "InferencePool", "TrafficPolicy",
+    *GATEWAY_API_KINDS, "InferencePool", "TrafficPolicy", "SecurityPolicy",
     "GatewayParameters", "NginxProxy", "ClientSettingsPolicy", "ProxySettingsPolicy",
     "UpstreamSettingsPolicy", "RateLimitPolicy", "ObservabilityPolicy", "AuthenticationFilter",
     "SnippetsFilter", "SnippetsPolicy", "WAFPolicy", "PayloadProcessor",

@@ -48,6 +48,13 @@ class TestPages:
         for command in ("status", "explain http://web.example:8080/", "config default/web"):
             assert reader.run(f".venv/bin/gatehouse {command}")
 
+    def test_security_policies(self, reader: Reader) -> None:
+        quick_start = "docs/getting-started/quick-start.md"
+        reader.run(f"{block(quick_start, '.venv/bin/gatehouse up').commands[0]} &")
+        follow(reader, block(quick_start, "export KUBECONFIG"))
+        outputs = follow(reader, block("docs/tasks/security-policies.md", "export KUBECONFIG"))
+        assert any(" -u alice:" in command for command in outputs)
+
     def test_hosted_apiservers(self, reader: Reader) -> None:
         outputs = follow(reader, block("docs/tasks/hosted-apiservers.md", "openssl req"))
         output = outputs[next(c for c in outputs if c.startswith("openssl s_client"))]

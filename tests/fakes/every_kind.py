@@ -249,6 +249,22 @@ EDITS: dict[str, Edit] = {
             CREATED,
         ),
     ),
+    "SecurityPolicy": some(
+        "SecurityPolicy",
+        ["p", "q", "r"],
+        about(
+            {"basicAuth": {"secretRef": {"name": "users"}}},
+            {"basicAuth": {"secretRef": {"name": "gone"}, "realm": "r"}},
+            {"jwt": {"secretRef": {"name": "users"}}},
+            {
+                "externalAuth": {
+                    "protocol": "HTTP",
+                    "backendRef": {"name": "s", "port": 80},
+                    "http": {"allowedResponseHeaders": ["X-User"]},
+                }
+            },
+        ),
+    ),
     "SnippetsPolicy": some(
         "SnippetsPolicy",
         ["p"],

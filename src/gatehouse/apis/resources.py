@@ -112,6 +112,7 @@ EXTERNAL_LOAD_BALANCERS = Resource(
     "gatehouse.dev", "v1alpha1", "externalloadbalancers", "ExternalLoadBalancer"
 )
 GATEWAY_PARAMETERS = Resource("gatehouse.dev", "v1alpha1", "gatewayparameters", "GatewayParameters")
+SECURITY_POLICIES = Resource("gatehouse.dev", "v1alpha1", "securitypolicies", "SecurityPolicy")
 TRAFFIC_POLICIES = Resource("gatehouse.dev", "v1alpha1", "trafficpolicies", "TrafficPolicy")
 UPSTREAM_CLUSTERS = Resource(
     "proxy.kubegateway.io", "v1alpha1", "upstreamclusters", "UpstreamCluster", namespaced=False

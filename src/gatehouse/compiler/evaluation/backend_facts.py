@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gatehouse.apis import core, routes
+from gatehouse.apis import core, resources, routes
 from gatehouse.compiler.evaluation.explanation import (
     AppliedSource,
     ExplainedBackend,
@@ -186,6 +186,9 @@ def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[A
     origins += [snippet.origin for snippet in route.snippets]
     if route.settings.tracing is not None:
         origins.append(route.settings.tracing.origin)
+    checks = (route.authentication, route.external_auth)
+    of_policy = resources.SECURITY_POLICIES.kind
+    origins += [one.origin for one in checks if one is not None and one.origin.kind == of_policy]
     if route.policy_session is not None:
         origins.append(route.policy_session.origin)
     if route.policy_retry is not None:

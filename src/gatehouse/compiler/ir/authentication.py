@@ -145,10 +145,12 @@ class ExternalAuth(msgspec.Struct, frozen=True, kw_only=True):
     body_size: int = 0
     """Maximum bytes of the body, which the server gets; 0: it gets none."""
     origin: Origin = NO_ORIGIN
-    """The filter of a route or a listener."""
+    """The filter of a route or a listener, or the field of a policy."""
 
     @property
     def field(self) -> str:
-        """Path of the filter within its rule, or with the name of its listener."""
-        rule, _, within = self.origin.part.partition(".")
-        return within if rule.startswith("rules[") else self.origin.part
+        """Path of the filter within its rule or with the name of its listener, or the policy."""
+        first, _, within = self.origin.part.partition(".")
+        if first.startswith("rules["):
+            return within
+        return self.origin.part if within else str(self.origin)

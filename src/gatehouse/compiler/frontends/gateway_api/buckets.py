@@ -13,6 +13,7 @@ from gatehouse.apis import (
     nginx_gateway,
     policies,
     routes,
+    security_policies,
     telemetry,
     traffic_policies,
 )
@@ -28,8 +29,10 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     authenticated_routes_by_service,
     listeners_by_service,
     policies_by_collector,
+    policies_by_server,
     policies_by_target,
     policies_with_claims,
+    policies_with_headers,
     pools_by_picker,
     routes_by_namespace,
     routes_by_parent,
@@ -136,8 +139,19 @@ def of_policy(value: Any) -> Iterable[Key]:
             yield policies_by_collector(service.namespace or namespace, service.name)
 
 
+def of_security_policy(value: Any) -> Iterable[Key]:
+    """Yield the buckets of a SecurityPolicy: those with keys to fetch, and its server."""
+    if isinstance(value, security_policies.SecurityPolicy):
+        yield FILTERS
+        if value.spec.external_auth is not None:
+            server = value.spec.external_auth.backend_ref
+            yield policies_by_server(server.namespace or value.metadata.namespace, server.name)
+            if value.spec.external_auth.http.allowed_response_headers:
+                yield policies_with_headers(value.metadata.namespace)
+
+
 def of_filter(_: Any) -> Iterable[Key]:
-    """Yield the bucket of all filters of ``gateway.nginx.org``."""
+    """Yield the bucket of all filters of ``gateway.nginx.org``, and of SecurityPolicies."""
     yield FILTERS
 
 

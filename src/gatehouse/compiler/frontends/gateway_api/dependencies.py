@@ -11,9 +11,11 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     gateway_virtual_hosts,
     stream_hosts,
 )
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed_gateway
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     listeners_by_service,
+    policies_by_server,
     pools_by_picker,
     rejected_by_proxy,
     routes_by_service,
@@ -102,17 +104,25 @@ def services(ask: Ask, key: Key) -> Table[Key, bool]:
 def gateways_using(ask: Ask, service: Key) -> tuple[Key, ...]:
     """Return the Gateways whose routes or listeners refer to a Service, sorted.
 
-    The endpoint picker of an InferencePool counts as one that the routes of the pool refer to.
+    The endpoint picker of an InferencePool counts as one that the routes of the pool refer to, and
+    the authorization server of a SecurityPolicy as one that its targets refer to.
     """
     name = service[1:]
     pools = (pool[1:] for pool in ask.read(pools_by_picker(*name)))
     referring = {route for one in (name, *pools) for route in ask.read(routes_by_service(*one))}
+    targets = {
+        (target.kind, key[1], target.name)
+        for key in ask.read(policies_by_server(*name))
+        for target in ask.read(key).targets
+    }
+    referring |= {target for target in targets if target[0] != "Gateway"}
     owners = {
         parent_result.gateway for route in referring for parent_result in ask(parent_results, route)
     }
     for holder in ask.read(listeners_by_service(*name)):
         owner = holder if holder[0] == "Gateway" else ask(parent_of, holder)
         owners |= {owner} if owner is not None else set()
+    owners |= {target for target in targets if ask(is_managed_gateway, target)}
     return tuple(sorted(owner for owner in owners if ask.entry(services, owner, key=service)))
 
 

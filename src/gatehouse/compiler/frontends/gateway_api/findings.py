@@ -176,6 +176,8 @@ class Reason(ReasonBase):
     """A RateLimitPolicy applies to the object."""
     TRAFFIC_AFFECTED = (f"{_GATEHOUSE}TrafficPolicyAffected", True, "PolicyAffected")
     """A TrafficPolicy applies to the object."""
+    SECURITY_AFFECTED = (f"{_GATEHOUSE}SecurityPolicyAffected", True, "PolicyAffected")
+    """A SecurityPolicy applies to the object."""
     SNIPPETS_AFFECTED = (f"{_NGINX}SnippetsPolicyAffected", True, "PolicyAffected")
     """A SnippetsPolicy applies to the object."""
     OBSERVABILITY_AFFECTED = (f"{_NGINX}ObservabilityPolicyAffected", True, "PolicyAffected")
@@ -246,7 +248,7 @@ class Reason(ReasonBase):
     """
     INVALID_FILTER = ("ResolvedRefs", False, "InvalidFilter")
     """A filter of `gateway.nginx.org` is missing or invalid, or the BackendTLSPolicy of an
-    authorization server is. Requests are answered 500.
+    authorization server or a SecurityPolicy is. Requests are answered 500.
     """
 
 

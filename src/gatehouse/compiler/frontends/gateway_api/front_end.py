@@ -17,6 +17,7 @@ from gatehouse.apis import (
     policies,
     resources,
     routes,
+    security_policies,
     telemetry,
     traffic_policies,
 )
@@ -168,6 +169,13 @@ _EXTENSIONS = (
     _policy(resources.RATE_LIMIT_POLICIES, nginx_gateway.RateLimitPolicy),
     _policy(resources.UPSTREAM_SETTINGS_POLICIES, nginx_gateway.UpstreamSettingsPolicy),
     _policy(resources.TRAFFIC_POLICIES, traffic_policies.TrafficPolicy),
+    Kind(
+        resources.SECURITY_POLICIES,
+        security_policies.SecurityPolicy,
+        indexes=(buckets.of_policy, buckets.of_security_policy),
+        status=extension_status,
+        deadlines=filter_deadlines,
+    ),
     _policy(resources.OBSERVABILITY_POLICIES, nginx_gateway.ObservabilityPolicy),
     _policy(resources.TELEMETRY_POLICIES, telemetry.XTelemetryPolicy),
     _policy(resources.BACKEND_TRAFFIC_POLICIES, backend_traffic.XBackendTrafficPolicy),

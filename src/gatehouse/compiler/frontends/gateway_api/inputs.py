@@ -23,6 +23,7 @@ DEFAULT_PARENT: Key = ("DefaultGateway", "", "")
 """Parent of the routes that ask for default Gateways, in the place of each of these."""
 
 FILTERS: Key = ("@filters",)
+"""Bucket of the objects that may need keys to be fetched."""
 
 X_BACKENDS_KEY: Key = ("@x-backends",)
 INFERENCE_POOLS_KEY: Key = ("@inference-pools",)
@@ -322,6 +323,17 @@ def policies_by_target(target: Key) -> Key:
 def policies_by_collector(namespace: str, service: str) -> Key:
     """Return the bucket of the XTelemetryPolicies that name a Service as their collector."""
     return ("@collectors", namespace, service)
+
+
+def policies_by_server(namespace: str, service: str) -> Key:
+    """Return the bucket of the SecurityPolicies that name a backend as authorization server."""
+    return ("@servers", namespace, service)
+
+
+def policies_with_headers(namespace: str) -> Key:
+    """Return the bucket of the SecurityPolicies of a namespace whose authorization server may set
+    only some headers."""
+    return ("@server-headers", namespace)
 
 
 CLAIMS_KEY: Key = ("@claims",)

@@ -1,4 +1,7 @@
-"""Translation of AuthenticationFilters to IR: Basic, JWT and OpenID Connect."""
+"""Translation of AuthenticationFilters to IR: Basic, JWT and OpenID Connect.
+
+SecurityPolicies have the first two as well.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import nginx_authentication as api
+from gatehouse.apis.security_policies import SecurityPolicy
 from gatehouse.compiler.frontends import pem
 from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
@@ -21,6 +25,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
     nginx_values,
     oidc,
     password_costs,
+    security_policies,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.frontends.gateway_api.inputs import (
@@ -39,7 +44,7 @@ from gatehouse.compiler.ir.authentication import (
 from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
 from gatehouse.compiler.ir.http import Route
 from gatehouse.dataplane.key_sizes import verification_key
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Ask, Key
 
 SECRET_KEY = "auth"  # noqa: S105
@@ -58,16 +63,9 @@ def translate_authentication_filter(ask: Ask, key: Key) -> Filters | str:
     try:
         match resource.spec:
             case api.AuthenticationFilterSpec(type="Basic", basic=api.BasicAuth() as basic):
-                secret = _secret(ask, key[1], basic.secret_ref.name, "spec.basic")
-                _check_users(secret.content.reveal())
-                basic_auth = Basic(
-                    _realm(basic.realm, "spec.basic"),
-                    secret.name,
-                    Origin(key[0], key[1], key[2], "basic.secretRef"),
-                )
-                return Filters(Route(authentication=basic_auth), secrets=(secret,))
+                return check_passwords(ask, object_of(key).field("basic"), basic)
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
-                return _tokens(ask, key, tokens)
+                return check_tokens(ask, object_of(key).field("jwt"), tokens)
             case api.AuthenticationFilterSpec(type="OIDC", oidc=api.OidcAuth() as users):
                 return _users(ask, key, users)
     except ValueProblem as problem:
@@ -82,21 +80,36 @@ def _realm(text: str, place: str) -> str:
         raise ValueProblem(f"{place}.realm: {problem}") from problem
 
 
-def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Filters:
-    namespace = key[1]
+def check_passwords(ask: Ask, field: Origin, spec: api.BasicAuth) -> Filters:
+    """Return basic authentication that a field of an object requires. Raises ValueProblem."""
+    place = f"spec.{field.part}"
+    secret = _secret(ask, field.namespace, spec.secret_ref.name, place)
+    _check_users(secret.content.reveal(), place)
+    origin = field.field("secretRef")
+    basic = Basic(_realm(spec.realm, place), secret.name, origin)
+    return Filters(Route(authentication=basic), secrets=(secret,))
+
+
+def check_tokens(
+    ask: Ask, origin: Origin, spec: api.JwtAuth, file: str = "spec.jwt.file"
+) -> Filters:
+    """Return authentication by JWT that a field of an object requires. Raises ValueProblem.
+
+    ``file``: path of the reference to a Secret, without its last part.
+    """
+    namespace = origin.namespace
     if spec.source == "Remote":
         place, content = "spec.jwt.remote", _fetched(ask, namespace, spec)
-        holder = Origin(key[0], namespace, key[2], "jwt.remote")
+        holder = origin.field("remote")
     elif spec.file is not None:
-        place = "spec.jwt.file.secretRef: data[auth]"
-        secret = _secret(ask, namespace, spec.file.secret_ref.name, "spec.jwt.file")
+        place = f"{file}.secretRef: data[auth]"
+        secret = _secret(ask, namespace, spec.file.secret_ref.name, file)
         content, holder = secret.content.reveal(), secret.origin
     else:
-        raise ValueProblem("spec.jwt.file: must be set for source File")
+        raise ValueProblem(f"{file}: must be set for source File")
     keys = _named(_usable_keys(content, place), holder)
     leeway = nginx_values.parse_nginx_seconds(spec.leeway) or 0.0
     authorization = _authorization(spec.authorization, "spec.jwt.authorization")
-    origin = Origin(key[0], namespace, key[2], "jwt")
     tokens = Jwt(_realm(spec.realm, "spec.jwt"), keys.name, leeway, authorization, origin)
     return Filters(Route(authentication=tokens), secrets=(keys,))
 
@@ -165,19 +178,28 @@ def _authorization(requested: api.AuthorizationSpec, place: str) -> Authorizatio
 
 
 def fetches(ask: Ask) -> tuple[UrlFetch, ...]:
-    """Return the fetches that all filters need, sorted."""
+    """Return the fetches that all filters and policies need, sorted."""
     results = {ask(_fetch_of, key) for key in ask.read(FILTERS)}
     return tuple(sorted(fetch for fetch in results if fetch is not None))
 
 
 def _fetch_of(ask: Ask, key: Key) -> UrlFetch | None:
-    resource = ask.read(key)
-    if not isinstance(resource, api.AuthenticationFilter) or resource.spec.jwt is None:
+    tokens = _tokens_of(ask.read(key))
+    if tokens is None:
         return None
     try:
-        return _fetch(ask, key[1], resource.spec.jwt)
+        return _fetch(ask, key[1], tokens)
     except ValueProblem:
         return None
+
+
+def _tokens_of(resource: object) -> api.JwtAuth | None:
+    """Return the tokens that an object requires; None if it requires none."""
+    if isinstance(resource, api.AuthenticationFilter):
+        return resource.spec.jwt
+    if isinstance(resource, SecurityPolicy) and resource.spec.jwt is not None:
+        return security_policies.tokens_of(resource.spec.jwt)
+    return None
 
 
 def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> UrlFetch | None:
@@ -206,11 +228,14 @@ def _ca(ask: Ask, namespace: str, name: str, place: str) -> str:
 
 
 def authority_holders(resource: object) -> Iterator[tuple[str, Key]]:
-    """Yield the Secrets with CA certificates that a filter refers to, each after its field."""
-    if not isinstance(resource, api.AuthenticationFilter):
+    """Yield the Secrets with CA certificates that a filter or policy refers to, each after its
+    field."""
+    if not isinstance(resource, api.AuthenticationFilter | SecurityPolicy):
         return
-    remote = resource.spec.jwt.remote if resource.spec.jwt is not None else None
-    for place, spec in (("jwt.remote", remote), ("oidc", resource.spec.oidc)):
+    tokens = _tokens_of(resource)
+    remote = tokens.remote if tokens is not None else None
+    users = resource.spec.oidc if isinstance(resource, api.AuthenticationFilter) else None
+    for place, spec in (("jwt.remote", remote), ("oidc", users)):
         for reference in spec.ca_certificate_refs if spec is not None else ():
             holder = ("Secret", resource.metadata.namespace, reference.name)
             yield f"spec.{place}.caCertificateRefs", holder
@@ -279,9 +304,9 @@ def _named(content: bytes, origin: Origin) -> SecretFile:
     return SecretFile(f"auth-{digest}", SecretBytes(content), origin)
 
 
-def _check_users(content: bytes) -> None:
-    """Check a password file. Raises ValueProblem."""
-    place = "spec.basic.secretRef: data[auth]"
+def _check_users(content: bytes, place: str) -> None:
+    """Check the password file that a field names. Raises ValueProblem."""
+    place = f"{place}.secretRef: data[auth]"
     lines = [line for line in content.splitlines() if line.strip() and line[:1] != b"#"]
     if not lines or any(b":" not in line for line in lines):
         raise ValueProblem(f"{place} must have a line name:hash for each user")

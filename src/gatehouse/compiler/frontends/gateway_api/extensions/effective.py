@@ -40,6 +40,7 @@ AFFECTED = {
     "ProxySettingsPolicy": Reason.PROXY_SETTINGS_AFFECTED,
     "RateLimitPolicy": Reason.RATE_LIMIT_AFFECTED,
     "TrafficPolicy": Reason.TRAFFIC_AFFECTED,
+    "SecurityPolicy": Reason.SECURITY_AFFECTED,
     "SnippetsPolicy": Reason.SNIPPETS_AFFECTED,
     "ObservabilityPolicy": Reason.OBSERVABILITY_AFFECTED,
     "XTelemetryPolicy": Reason.TELEMETRY_AFFECTED,
@@ -166,9 +167,11 @@ def gateway_snippets(ask: Ask, gateway: Key) -> tuple[NginxSnippet, ...]:
 
 def affected(ask: Ask, gateway: Key, target: Key) -> list[Finding]:
     """Return a finding for each kind of policy that affects an object at a Gateway."""
+    if not ask.read(policies_by_target(target)):
+        return []
     result = []
     for kind, reason in AFFECTED.items():
-        names = [key[2] for key in _accepted(ask, gateway, target, kind)]
+        names = [key[2] for key in ask(accepted_policies, gateway, (kind,), target)]
         if names:
             result.append(Finding(reason, f"affected by {kind} {', '.join(sorted(names))}"))
     return result

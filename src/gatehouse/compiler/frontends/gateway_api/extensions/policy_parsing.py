@@ -13,6 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
     backend_traffic_policies,
     nginx_policies,
     portable_policies,
+    security_policies,
     snippets,
     telemetry_policies,
     trace_policies,
@@ -59,6 +60,9 @@ _KINDS = {
     "XTelemetryPolicy": PolicyKind(telemetry_policies.telemetry_policy, {"tracing": "tracing"}),
     "XBackendTrafficPolicy": PolicyKind(
         backend_traffic_policies.backend_traffic_policy, {"traffic": "all fields"}
+    ),
+    security_policies.SECURITY_KIND: PolicyKind(
+        security_policies.security_policy, security_policies.SECURITY_FIELDS
     ),
     "SnippetsPolicy": PolicyKind(
         lambda policy, _: ParsedPolicy(snippets.translate_snippets(policy))

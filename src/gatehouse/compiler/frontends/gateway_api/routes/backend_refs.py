@@ -70,6 +70,9 @@ _GROUPS = {
 }
 """Groups of the kinds of backends."""
 
+_FROM = {resources.SECURITY_POLICIES.kind: resources.SECURITY_POLICIES.group}
+"""Groups of the kinds of objects that refer to backends, if they are not of Gateway API."""
+
 _WITH_POOLS = ("HTTPRoute", "GRPCRoute")
 """Kinds of routes that may refer to InferencePools."""
 
@@ -83,7 +86,7 @@ def resolve_backend(
     where: str,
     fixed: Protocol | None = None,
 ) -> ClusterKey | Finding:
-    """Return the cluster that a route refers to at a Gateway, or a finding.
+    """Return the cluster that a route or policy refers to at a Gateway, or a finding.
 
     ``fixed``: the protocol, whatever ``appProtocol`` is.
     """
@@ -95,7 +98,8 @@ def resolve_backend(
     if _GROUPS.get(kind) != group:
         message = f"{where}: kind {f'{group}/{kind}'.lstrip('/')} is not supported: "
         return Finding(Reason.INVALID_KIND, f"{message}must be Service or XBackend")
-    across = Reference(GATEWAY_API_GROUP, route[0], route[1], group, kind, target, name)
+    group_of_source = _FROM.get(route[0], GATEWAY_API_GROUP)
+    across = Reference(group_of_source, route[0], route[1], group, kind, target, name)
     if not ask(permitted, across):
         message = f"{where}: {kind} {target}/{name} not allowed by any ReferenceGrant"
         return Finding(Reason.REF_NOT_PERMITTED, message)
@@ -135,7 +139,8 @@ def _x_backend(
         message = f"{where}.port: must not be set: XBackend {key[1]}/{key[2]} has the port"
         return Finding(Reason.BACKEND_NOT_FOUND, message)
     backend = ask.read(key)
-    kind = "GRPCRoute" if fixed == "grpc" else route[0]
+    # An authorization server that speaks HTTP is a backend like that of an HTTPRoute.
+    kind = "GRPCRoute" if fixed == "grpc" else "HTTPRoute" if route[0] in _FROM else route[0]
     protocol = x_backends.protocol_of(backend, kind)
     if protocol is None:
         own = f"spec.protocol {backend.spec.protocol or '(not set)'}"

@@ -1,6 +1,7 @@
 """Headers by which authentication passes claims to a Service: other routes must remove them.
 
-Those of an AuthenticationFilter have claims, those of an ExternalAuth filter what its server says.
+Those of an AuthenticationFilter have claims, those of an ExternalAuth filter or a SecurityPolicy
+what its server says.
 
 A backend that trusts such a header cannot tell by which route a request came. Only the namespace
 of the Service decides which headers it trusts: a foreign route must not remove headers from its
@@ -13,8 +14,12 @@ from collections.abc import Iterable
 
 from gatehouse.apis import nginx_authentication as api
 from gatehouse.apis import nginx_gateway, routes
+from gatehouse.apis.security_policies import SecurityPolicy
 from gatehouse.compiler.frontends.gateway_api import header_names
-from gatehouse.compiler.frontends.gateway_api.inputs import authenticated_routes_by_service
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    authenticated_routes_by_service,
+    policies_with_headers,
+)
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authentication, Basic, ExternalAuth
 from gatehouse.incremental.query import Ask, Key
@@ -60,16 +65,36 @@ def edited(edit: ir.HeaderEdit, removed: tuple[str, ...]) -> ir.HeaderEdit:
 def trusted_headers(ask: Ask, service: ServiceName) -> tuple[str, ...]:
     """Return the claim headers of a Service in lower case, sorted."""
     keys = ask.read(authenticated_routes_by_service(*service))
-    return tuple(
-        sorted(
-            {
-                name
-                for key in keys
-                for candidate, name in ask(service_claim_headers, key)
-                if candidate == service
-            }
-        )
-    )
+    names = {
+        name
+        for key in keys
+        for candidate, name in ask(service_claim_headers, key)
+        if candidate == service
+    }
+    for key in ask.read(policies_with_headers(service[0])):
+        policy: SecurityPolicy = ask.read(key)
+        if any(
+            _serves(ask, (target.kind, key[1], target.name), service) for target in policy.targets
+        ):
+            names |= set(_server_headers(policy.spec.external_auth))
+    return tuple(sorted(names))
+
+
+def _serves(ask: Ask, target: Key, service: ServiceName) -> bool:
+    """Return whether the target of a policy is a route to a Service of its namespace, or a Gateway,
+    which may have such routes."""
+    route = ask.read(target)
+    if isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
+        backends = (backend for rule in route.spec.rules for backend in rule.backend_refs)
+        return any((one.namespace or target[1], one.name) == service for one in backends)
+    return target[0] == "Gateway"
+
+
+def _server_headers(spec: routes.ExternalAuthSpec | None) -> Iterable[str]:
+    """Yield the headers in lower case that only an authorization server may set."""
+    for name in spec.http.allowed_response_headers if spec is not None else ():
+        if not header_names.request_problem("set", name) and name.lower() not in _OF_CLIENTS:
+            yield name.lower()
 
 
 def service_claim_headers(ask: Ask, key: Key) -> tuple[tuple[ServiceName, str], ...]:
@@ -94,15 +119,14 @@ def _authorized(route: routes.RouteObject) -> Iterable[tuple[ServiceName, str]]:
     own = route.metadata.namespace
     for rule in route.spec.rules:
         headers = {
-            name.lower()
+            name
             for item in rule.filters
-            if item.type == "ExternalAuth" and item.external_auth is not None
-            for name in item.external_auth.http.allowed_response_headers
-            if not header_names.request_problem("set", name)
+            if item.type == "ExternalAuth"
+            for name in _server_headers(item.external_auth)
         }
         for backend in rule.backend_refs:
             if (backend.namespace or own) == own:
-                yield from (((own, backend.name), name) for name in sorted(headers - _OF_CLIENTS))
+                yield from (((own, backend.name), name) for name in sorted(headers))
 
 
 def _authenticated(route: routes.RouteObject) -> Iterable[tuple[ServiceName, str]]:

@@ -26,6 +26,7 @@ from gatehouse.compiler.frontends.gateway_api.routes import (
     expressions,
     filters,
     retries,
+    security,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     resolve_backend,
@@ -78,11 +79,13 @@ def translate(ask: Ask, gateway: Key, key: Key, port: int, protocol: str) -> Tra
     secrets: dict[str, SecretFile] = {}
     dropped: set[Origin] = set()
     patterns = 0
+    checks = security.route_checks(ask, gateway, key)
     for index, rule in enumerate(expressions.http_rules(route)):
         own = expressions.number_of_rule(rule)
         patterns += own
         excess = expressions.expressions_message(ask, (gateway, key), patterns) if own else ""
-        compiled = _rule(ask, (gateway, key), rule, f"rules[{index}]", (port, protocol), excess)
+        where, listener = f"rules[{index}]", (port, protocol)
+        compiled = _rule(ask, (gateway, key), rule, where, listener, checks, excess)
         findings += compiled.findings
         clusters |= set(compiled.clusters)
         for cluster in compiled.clusters:
@@ -136,10 +139,12 @@ def _rule(
     rule: api.RouteRule,
     where: str,
     listener: tuple[int, str],
+    checks: security.Checks,
     excess: str = "",
 ) -> _Rule:
     key = place[1]
     compiled_filters = filters.compile_filters(ask, place, rule.filters, where, listener)
+    compiled_filters = security.with_checks(checks, compiled_filters, key[1])
     findings = [*compiled_filters.findings, *_invalid_fields(rule, where, excess)]
     only: ir.Action | None = None
     if len(rule.backend_refs) == 1 and rule.backend_refs[0].filters:

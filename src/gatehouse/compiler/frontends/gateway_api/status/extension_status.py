@@ -34,6 +34,7 @@ from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import
     certificates_of_filter,
     validity_findings,
 )
+from gatehouse.compiler.frontends.gateway_api.status.security_status import security_findings
 from gatehouse.compiler.frontends.gateway_api.status.telemetry_status import (
     telemetry_findings,
 )
@@ -65,7 +66,7 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
             continue
         for ancestor, controller, gateways in _ancestors(ask, where):
             refusal = _refusal(ask, key, ancestor, gateways)
-            findings = (refusal,) if refusal else _of_accepted(ask, key, ancestor)
+            findings = (refusal,) if refusal else _of_accepted(ask, key, ancestor, gateways)
             entries.append(AncestorStatus(controller, ancestor, _conditions(policy, findings)))
     unique = {(entry.ancestor, entry.controller): entry for entry in entries}
     return PolicyStatus(tuple(unique.values())[:MAX_ANCESTORS])
@@ -122,13 +123,17 @@ def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str, tuple[Key, ...]]]:
     return [(key, ask(class_controller, key), (key,)) for key in ancestors]
 
 
-def _of_accepted(ask: Ask, key: Key, gateway: Key) -> tuple[Finding, ...]:
-    """Return the findings about a policy that a Gateway accepts."""
+def _of_accepted(
+    ask: Ask, key: Key, ancestor: Key, gateways: tuple[Key, ...]
+) -> tuple[Finding, ...]:
+    """Return the findings about a policy that the Gateways of an ancestor accept."""
     match key[0]:
         case "XTelemetryPolicy":
-            return telemetry_findings(ask, key, gateway)
+            return telemetry_findings(ask, key, ancestor)
         case "XBackendTrafficPolicy":
-            return traffic_findings(ask, key, gateway)
+            return traffic_findings(ask, key, ancestor)
+        case "SecurityPolicy":
+            return security_findings(ask, key, gateways)
     return ()
 
 

@@ -1,0 +1,119 @@
+"""Schema and descriptions of SecurityPolicy of ``gatehouse.dev``."""
+
+from __future__ import annotations
+
+from openapi_schemas import SECURE_URL, Schema, fields, one_of, several
+from target_references import REFERENCE, targets
+
+from gatehouse.compiler.frontends.gateway_api.extensions import security_policies as policies
+
+_REALM: Schema = {"type": "string", "maxLength": 256, "pattern": r"^[^\x00-\x1f\x7f]*$"}
+_DURATION: Schema = {"type": "string", "pattern": "^[0-9]{1,4}(ms|s|m|h)$"}
+_TOKEN: Schema = {"type": "string", "minLength": 1, "maxLength": 256}
+_HEADERS = several(_TOKEN, most=64)
+
+_SERVER = fields(
+    "name",
+    group={"type": "string", "maxLength": 253},
+    kind={"type": "string", "minLength": 1, "maxLength": 63},
+    name={"type": "string", "minLength": 1, "maxLength": 253},
+    namespace={"type": "string", "minLength": 1, "maxLength": 63},
+    port={"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535},
+)
+
+_TOKENS = fields(
+    "",
+    ("has(self.secretRef) != has(self.remote)", "jwt needs either secretRef or remote"),
+    (
+        "!has(self.refreshInterval) || has(self.remote)",
+        "refreshInterval is for remote keys",
+    ),
+    secretRef=REFERENCE,
+    remote=fields("uri", uri=SECURE_URL, caCertificateRefs=several(REFERENCE, most=1)),
+    refreshInterval=_DURATION,
+    realm=_REALM,
+    leeway=_DURATION,
+    requiredClaims=several(
+        fields(
+            "name values",
+            name={"type": "string", "minLength": 1, "maxLength": 253},
+            values=several(_TOKEN, least=1, most=64),
+        ),
+        most=16,
+    ),
+)
+
+_EXTERNAL = fields(
+    "protocol backendRef",
+    ("self.protocol == 'HTTP' || !has(self.http)", "http is for protocol HTTP"),
+    ("self.protocol == 'GRPC' || !has(self.grpc)", "grpc is for protocol GRPC"),
+    protocol=one_of("HTTP", "GRPC"),
+    backendRef=_SERVER,
+    http=fields(
+        path={"type": "string", "maxLength": 1024},
+        allowedHeaders=_HEADERS,
+        allowedResponseHeaders=_HEADERS,
+    ),
+    grpc=fields(allowedHeaders=_HEADERS),
+    forwardBody=fields(
+        "maxSize",
+        maxSize={"type": "integer", "format": "int32", "minimum": 0, "maximum": 2**16 - 1},
+    ),
+)
+
+SPEC = fields(
+    "targetRefs",
+    ("!has(self.basicAuth) || !has(self.jwt)", "basicAuth and jwt exclude each other"),
+    targetRefs=targets(*policies.SECURITY_TARGETS),
+    basicAuth=fields("secretRef", secretRef=REFERENCE, realm=_REALM),
+    jwt=_TOKENS,
+    externalAuth=_EXTERNAL,
+)
+
+_REALM_TEXT = f"Realm of the challenge to clients. Default: {policies.DEFAULT_REALM}."
+
+TEXTS = {
+    "targetRefs": "Objects that the policy applies to, in its namespace.",
+    "targetRefs[].group": "API group of the target.",
+    "targetRefs[].kind": "Kind of the target.",
+    "targetRefs[].name": "Name of the target.",
+    "basicAuth": "Names and passwords (HTTP basic authentication).",
+    "basicAuth.secretRef": "Secret whose key auth has a line name:hash for each user.",
+    "basicAuth.secretRef.name": "Name of the Secret.",
+    "basicAuth.realm": _REALM_TEXT,
+    "jwt": "Signed tokens in the header Authorization. They must have the claim exp.",
+    "jwt.secretRef": "Secret whose key auth has a JSON Web Key Set.",
+    "jwt.secretRef.name": "Name of the Secret.",
+    "jwt.remote": "A JSON Web Key Set that the controller fetches.",
+    "jwt.remote.uri": "URL of the keys.",
+    "jwt.remote.caCertificateRefs": "Secrets with the CA certificates of the server, in the key "
+    "ca.crt. Default: those of the controller's system.",
+    "jwt.remote.caCertificateRefs[].name": "Name of the Secret.",
+    "jwt.refreshInterval": "Interval between two fetches, at least 1s. Default: 5m.",
+    "jwt.realm": _REALM_TEXT,
+    "jwt.leeway": "Tolerated difference of clocks. Default: 0s.",
+    "jwt.requiredClaims": "Claims that a token must have, all of them.",
+    "jwt.requiredClaims[].name": "Name of the claim.",
+    "jwt.requiredClaims[].values": "Values, one of which the claim must have. Of a list, one entry "
+    "must.",
+    "externalAuth": "An authorization server that is asked about each request.",
+    "externalAuth.protocol": "HTTP: the response 200 permits a request. GRPC: "
+    "envoy.service.auth.v3.",
+    "externalAuth.backendRef": "The server. Another namespace needs a ReferenceGrant for kind "
+    "SecurityPolicy of group gatehouse.dev.",
+    "externalAuth.backendRef.group": "API group of the server. Default: core.",
+    "externalAuth.backendRef.kind": "Kind of the server. Default: Service.",
+    "externalAuth.backendRef.name": "Name of the server.",
+    "externalAuth.backendRef.namespace": "Namespace of the server. Default: that of the policy.",
+    "externalAuth.backendRef.port": "Port of the Service.",
+    "externalAuth.http": "Settings for protocol HTTP.",
+    "externalAuth.http.path": "Prefix of the path of a check.",
+    "externalAuth.http.allowedHeaders": "Headers of a request that the server gets, beside Host, "
+    "Authorization and Content-Length.",
+    "externalAuth.http.allowedResponseHeaders": "Headers of the response of the server that "
+    "backends get in place of those of the client. Default: all. NGINX needs the list.",
+    "externalAuth.grpc": "Settings for protocol GRPC.",
+    "externalAuth.grpc.allowedHeaders": "Headers of a request that the server gets. Default: all.",
+    "externalAuth.forwardBody": "The body that the server gets. Default: none.",
+    "externalAuth.forwardBody.maxSize": "Maximum size of a body in bytes. A larger one gets 413.",
+}

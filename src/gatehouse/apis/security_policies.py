@@ -1,0 +1,47 @@
+"""SecurityPolicy of ``gatehouse.dev``: checks of requests that do not depend on the proxy."""
+
+from __future__ import annotations
+
+from gatehouse.apis.meta import View
+from gatehouse.apis.nginx_authentication import JwtRemote, LocalReference
+from gatehouse.apis.nginx_gateway import TargetsPolicy, TargetsSpec
+from gatehouse.apis.routes import ExternalAuthSpec
+
+
+class BasicAuthSpec(View, frozen=True):
+    """Names and passwords in a Secret."""
+
+    secret_ref: LocalReference
+    realm: str = ""
+
+
+class RequiredClaim(View, frozen=True):
+    """A claim that must have one of the values."""
+
+    name: str
+    values: tuple[str, ...] = ()
+
+
+class JwtSpec(View, frozen=True):
+    """Signed tokens, and the keys that verify them: in a Secret, or fetched."""
+
+    secret_ref: LocalReference | None = None
+    remote: JwtRemote | None = None
+    refresh_interval: str | None = None
+    realm: str = ""
+    leeway: str | None = None
+    required_claims: tuple[RequiredClaim, ...] = ()
+
+
+class SecurityPolicySpec(TargetsSpec, frozen=True, kw_only=True):
+    """``spec`` of a SecurityPolicy."""
+
+    basic_auth: BasicAuthSpec | None = None
+    jwt: JwtSpec | None = None
+    external_auth: ExternalAuthSpec | None = None
+
+
+class SecurityPolicy(TargetsPolicy, frozen=True):
+    """A SecurityPolicy."""
+
+    spec: SecurityPolicySpec = SecurityPolicySpec()

@@ -1,0 +1,96 @@
+"""Fields of SecurityPolicy of ``gatehouse.dev``: their checks without other objects. No I/O.
+
+Its CRD has the same rules. They are checked again, because a policy that is not understood must not
+leave a route without its checks.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis import nginx_authentication
+from gatehouse.apis import security_policies as api
+from gatehouse.apis.gateway import GATEWAY_API_GROUP
+from gatehouse.apis.resource_limits import ResourceLimits
+from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
+    ValueProblem,
+    parse_nginx_seconds,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
+    FieldParser,
+    ParsedPolicy,
+)
+
+SECURITY_KIND = "SecurityPolicy"
+
+SECURITY_TARGETS = ("Gateway", "HTTPRoute", "GRPCRoute")
+
+DEFAULT_REALM = "Restricted"
+
+SECURITY_FIELDS = {
+    "authentication": "basicAuth or jwt",
+    "external_auth": "externalAuth",
+}
+"""Paths of fields of a route of the IR, and the fields of a SecurityPolicy that set them."""
+
+
+class SecuritySettings(msgspec.Struct, frozen=True):
+    """The fields that a SecurityPolicy sets; empty: it does not."""
+
+    authentication: str = ""
+    external_auth: str = ""
+
+
+def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> ParsedPolicy:
+    """Return which fields a SecurityPolicy sets, or its problems."""
+    parse, spec = FieldParser(limits), policy.spec
+    for index, target in enumerate(policy.targets):
+        if target.group != GATEWAY_API_GROUP or target.kind not in SECURITY_TARGETS:
+            kind = f"{target.group}/{target.kind}".lstrip("/")
+            parse.problems.append(f"spec.targetRefs[{index}]: kind {kind} is not supported")
+    if spec.basic_auth is not None and spec.jwt is not None:
+        parse.problems.append("spec.jwt: may not be set with basicAuth")
+    if spec.jwt is not None:
+        _check_tokens(parse, spec.jwt)
+    return parse.result(
+        SecuritySettings(
+            "basicAuth" if spec.basic_auth else "jwt" if spec.jwt else "",
+            "externalAuth" if spec.external_auth else "",
+        )
+    )
+
+
+def _check_tokens(parse: FieldParser, spec: api.JwtSpec) -> None:
+    if (spec.secret_ref is None) == (spec.remote is None):
+        parse.problems.append("spec.jwt: needs either secretRef or remote")
+    if spec.refresh_interval is not None and spec.remote is None:
+        parse.problems.append("spec.jwt.refreshInterval: may be set with remote only")
+    for field, text in (("refreshInterval", spec.refresh_interval), ("leeway", spec.leeway)):
+        parse(f"jwt.{field}", _unit, text)
+    for index, claim in enumerate(spec.required_claims):
+        if not claim.name or not claim.values:
+            parse.problems.append(f"spec.jwt.requiredClaims[{index}]: needs a name and values")
+
+
+def _unit(text: str | None) -> float | None:
+    """Return a duration of one unit in seconds; None for None. Raises ValueProblem."""
+    if text is not None and text.isdigit():
+        raise ValueProblem(f"invalid value {text!r}: must be a duration such as 500ms or 10s")
+    return parse_nginx_seconds(text)
+
+
+def tokens_of(spec: api.JwtSpec) -> nginx_authentication.JwtAuth:
+    """Return the settings of an AuthenticationFilter that has the same checks."""
+    claims = tuple(
+        nginx_authentication.ClaimRule(claim.name, claim.values) for claim in spec.required_claims
+    )
+    rules = (nginx_authentication.AuthorizationRule(claims),) if claims else ()
+    return nginx_authentication.JwtAuth(
+        realm=spec.realm or DEFAULT_REALM,
+        source="Remote" if spec.remote is not None else "File",
+        file=nginx_authentication.JwtFile(spec.secret_ref) if spec.secret_ref else None,
+        remote=spec.remote,
+        key_cache=spec.refresh_interval,
+        leeway=spec.leeway,
+        authorization=nginx_authentication.AuthorizationSpec(rules),
+    )

@@ -1,0 +1,213 @@
+"""SecurityPolicies, as traffic meets them on each proxy."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import jwt
+import pytest
+
+from fakes import authorization_servers
+from fakes.installation import PORT, address, apply, hello, holds, route
+from fakes.kinds import resource_of
+from fakes.patience import until
+from gatehouse.kube import client as kube
+
+pytestmark = [pytest.mark.process, pytest.mark.long]
+
+KEY = b"a secret that signs the tokens of tests"
+KIND = "SecurityPolicy"
+
+
+def checked(name: str, kind: str, target: str, **spec: Any) -> dict[str, Any]:
+    """Return a policy of one target."""
+    reference = {"group": "gateway.networking.k8s.io", "kind": kind, "name": target}
+    return {
+        "apiVersion": resource_of(KIND).api_version,
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"targetRefs": [reference], **spec},
+    }
+
+
+def secret(name: str, content: bytes) -> dict[str, Any]:
+    data = {"auth": base64.b64encode(content).decode()}
+    return {"kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {encoded}"}
+
+
+def token(**claims: Any) -> dict[str, str]:
+    signed = jwt.encode(
+        {"exp": int(time.time()) + 60, **claims}, KEY, algorithm="HS256", headers={"kid": "a"}
+    )
+    return {"Authorization": f"Bearer {signed}"}
+
+
+@pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
+def gateway_class(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def http(
+    client: kube.Client, backends: None, gateway_class: str
+) -> AsyncIterator[aiohttp.ClientSession]:
+    await apply(client, hello(gateway_class))
+    where = await address(client)
+    async with aiohttp.ClientSession(f"http://{where}:{PORT}") as session:
+        yield session
+
+
+@contextlib.asynccontextmanager
+async def applied(client: kube.Client, *policies: dict[str, Any]) -> AsyncIterator[None]:
+    """Apply policies, and delete them at the end: those of the Gateway are about other tests."""
+    await apply(client, list(policies))
+    try:
+        yield
+    finally:
+        for policy in policies:
+            await client.delete(resource_of(KIND), policy["metadata"]["name"], "default")
+
+
+async def status(http: aiohttp.ClientSession, path: str, **headers: str) -> int:
+    async with http.get(path, headers=headers, allow_redirects=False) as response:
+        return response.status
+
+
+async def served(http: aiohttp.ClientSession, path: str, expected: int) -> None:
+    async def reached() -> bool:
+        return await status(http, path) == expected
+
+    await until(reached)
+
+
+async def test_gateway_asks_for_passwords_whatever_answers(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
+    answers = {"/app": 200, "/moved": 302, "/gone": 500}
+    await apply(
+        client,
+        [
+            secret("users", b"alice:{PLAIN}first\n"),
+            route("app", "/app"),
+            route("moved", "/moved", filters=[redirect], backendRefs=[]),
+            route("gone", "/gone", "gone"),
+        ],
+    )
+    for path, answer in answers.items():
+        await served(http, path, answer)
+    users = {"secretRef": {"name": "users"}, "realm": "members"}
+    async with applied(client, checked("members", "Gateway", "web", basicAuth=users)):
+        for path, answer in answers.items():
+            await served(http, path, 401)
+            assert await status(http, path, **basic("alice", "first")) == answer
+            assert await status(http, path, **basic("alice", "wrong")) == 401
+        async with http.get("/app") as response:
+            assert response.headers["WWW-Authenticate"] == 'Basic realm="members"'
+        await holds(client, "Gateway", "web", "gatehouse.dev/SecurityPolicyAffected")
+    for path, answer in answers.items():
+        await served(http, path, answer)
+
+
+async def test_route_replaces_the_passwords_of_its_gateway_by_tokens(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    keys = {"keys": [{"kty": "oct", "kid": "a", "k": base64.urlsafe_b64encode(KEY).decode()}]}
+    claims = [{"name": "aud", "values": ["api", "shop"]}]
+    await apply(
+        client,
+        [
+            secret("users", b"alice:{PLAIN}first\n"),
+            secret("keys", json.dumps(keys).encode()),
+            route("tokens", "/tokens"),
+        ],
+    )
+    tokens = {"secretRef": {"name": "keys"}, "requiredClaims": claims}
+    outer = checked("outer", "Gateway", "web", basicAuth={"secretRef": {"name": "users"}})
+    async with applied(client, outer, checked("inner", "HTTPRoute", "tokens", jwt=tokens)):
+        await served(http, "/tokens", 401)
+
+        async def accepts() -> bool:
+            return await status(http, "/tokens", **token(aud="api")) == 200
+
+        await until(accepts)
+        assert await status(http, "/tokens", **token(aud=["other", "shop"])) == 200
+        assert await status(http, "/tokens", **token(aud="other")) == 403
+        assert await status(http, "/tokens", **token(aud="api", exp=1)) == 401
+        assert await status(http, "/tokens", **basic("alice", "first")) == 401
+    await served(http, "/tokens", 200)
+
+
+async def test_authorization_server_is_asked_before_the_backend(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    async with authorization_servers.http_server() as server:
+        labels = {"kubernetes.io/service-name": "asked"}
+        metadata = {"name": "asked", "namespace": "default"}
+        await apply(
+            client,
+            [
+                {
+                    "kind": "Service",
+                    "metadata": metadata,
+                    "spec": {"ports": [{"name": "p", "port": 80}]},
+                },
+                {
+                    "kind": "EndpointSlice",
+                    "metadata": {**metadata, "labels": labels},
+                    "addressType": "IPv4",
+                    "ports": [{"name": "p", "port": server.port}],
+                    "endpoints": [{"addresses": ["127.0.0.1"]}],
+                },
+                route("asked", "/asked"),
+                route("open", "/open"),
+            ],
+        )
+        external = {
+            "protocol": "HTTP",
+            "backendRef": {"name": "asked", "port": 80},
+            "http": {"path": "/check", "allowedResponseHeaders": ["X-User"]},
+        }
+        async with applied(client, checked("asked", "HTTPRoute", "asked", externalAuth=external)):
+            await served(http, "/asked?status=403", 403)
+            assert server.last().target == "/check/asked?status=403"
+            assert await status(http, "/asked?status=401") == 401
+            async with http.get("/asked?user=bob", headers={"X-User": "forged"}) as response:
+                assert response.status == 200
+                assert (await response.json())["headers"]["x-user"] == "bob"
+
+            async def removed() -> bool:
+                async with http.get("/open", headers={"X-User": "forged"}) as response:
+                    return "x-user" not in (await response.json())["headers"]
+
+            # The backend trusts the header, so that no other route lets a client set it.
+            await until(removed)
+
+
+async def test_route_answers_500_while_a_check_cannot_be_served(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    await apply(client, [route("late", "/late")])
+    await served(http, "/late", 200)
+    users = {"secretRef": {"name": "late-users"}}
+    async with applied(client, checked("late", "HTTPRoute", "late", basicAuth=users)):
+        await served(http, "/late", 500)
+        policy = await client.get(resource_of(KIND), "late", "default")
+        [entry] = policy["status"]["ancestors"]
+        [accepted] = [one for one in entry["conditions"] if one["type"] == "Accepted"]
+        assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
+        assert "Secret default/late-users not found" in accepted["message"]
+        await apply(client, [secret("late-users", b"alice:{PLAIN}first\n")])
+        await served(http, "/late", 401)
+        assert await status(http, "/late", **basic("alice", "first")) == 200

@@ -18,8 +18,9 @@ from cryptography import x509
 from fakes import patience
 from fakes.authority import Authority
 from gatehouse.sidecars.base import control
+from gatehouse.sidecars.base.san_match import SubjectAltName
 from gatehouse.sidecars.tls_connector import config
-from gatehouse.sidecars.tls_connector.config import Connector, SubjectAltName
+from gatehouse.sidecars.tls_connector.config import Connector
 
 SERVER_NAME = "front.internal"
 WANTED = (SubjectAltName("dns", "real.example"), SubjectAltName("uri", "spiffe://mesh/real"))

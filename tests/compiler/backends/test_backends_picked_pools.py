@@ -14,9 +14,9 @@ from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.dataplane.file_set import FileSet
+from gatehouse.sidecars.base.san_match import SubjectAltName
 from gatehouse.sidecars.picker import config
 from gatehouse.sidecars.picker.config import PickerTls, Pool
-from gatehouse.sidecars.tls_connector.config import SubjectAltName
 
 PICKER = ir.EndpointPicker("c-picker", fail_open=True)
 POOL = ir.Cluster("c-pool", (ir.Endpoint("10.0.0.1", 8000),), picker=PICKER)

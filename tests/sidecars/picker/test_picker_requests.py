@@ -17,9 +17,9 @@ from fakes.loopback import free_port
 from fakes.model_pool import HOST, ModelPool, model_pool
 from fakes.patience import limit, pause, until
 from gatehouse.dataplane.endpoints import WeightedEndpoint
+from gatehouse.sidecars.base.san_match import SubjectAltName
 from gatehouse.sidecars.picker.config import PickerTls
 from gatehouse.sidecars.picker.endpoint_choice import PoolEndpoints
-from gatehouse.sidecars.tls_connector.config import SubjectAltName
 
 
 @pytest.fixture

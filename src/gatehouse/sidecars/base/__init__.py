@@ -7,6 +7,7 @@ sidecar can be replaced independently.
 - ``service``: interface between a sidecar and its process.
 - ``control``: control protocol between agent and sidecar.
 - ``lifecycle``: start, run and shutdown. ``failure_log``: rate-limited error log.
+- ``san_match``: subject alternative names of certificates. ``context_cache``: TLS contexts.
 
 Never here: the function of one sidecar, or anything of the agent.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -44,3 +45,14 @@ class FailureLog:
         self._logged[key] = (now, 0)
         more = f" ({suppressed} more since the last message)" if suppressed else ""
         self._write(f"{subject}: {reason}{more}")
+
+
+def error_text(error: Exception) -> str:
+    """Return the error message without the address, which the log entry contains already."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return str(error)

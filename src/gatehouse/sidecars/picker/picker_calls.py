@@ -9,13 +9,13 @@ import time
 from collections.abc import Sequence
 
 from gatehouse.dataplane.endpoints import WeightedEndpoint
+from gatehouse.sidecars.base import san_match
+from gatehouse.sidecars.base.failure_log import error_text
 from gatehouse.sidecars.picker import ext_proc
 from gatehouse.sidecars.picker.config import PickerTls
 from gatehouse.sidecars.picker.ext_proc import PickerCall
 from gatehouse.sidecars.picker.grpc_call import CallFailedError, GrpcCall
 from gatehouse.sidecars.picker.http2 import Http2Connection
-from gatehouse.sidecars.tls_connector import san_match
-from gatehouse.sidecars.tls_connector.relay import error_text
 
 PICKER_CONNECT_SECONDS = 2.0
 """Time limit of a connection to a picker, in seconds."""

@@ -5,7 +5,6 @@ requires other names, NGINX's upstream has a Unix socket per endpoint. The conne
 opens TLS to the endpoint, checks the names and relays bytes in both directions.
 
 - ``config``: its configuration, a file of the file set, also used by the back end. No I/O.
-- ``san_match``: subject alternative names of certificates. No I/O.
 - ``relay``: one connection. ``listeners``: the sockets.
 - ``last_handshake``: a file per socket with the cause of a failure, for the access log.
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from gatehouse.dataplane.ip_addresses import bracketed
+from gatehouse.sidecars.base.san_match import SubjectAltName
 
 CONNECTORS_FILE = "gatehouse/connectors.json"
 """Path of the configuration; absent if no TLS connector is needed."""
 
 CONNECTOR_SOCKETS = "connectors"
 """Directory of the sockets in the run directory, which is NGINX's working directory."""
-
-
-class SubjectAltName(msgspec.Struct, frozen=True):
-    """A subject alternative name."""
-
-    kind: Literal["dns", "uri"]
-    value: str
 
 
 class Connector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

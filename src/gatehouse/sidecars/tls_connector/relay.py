@@ -15,8 +15,8 @@ from typing import cast
 
 import msgspec
 
-from gatehouse.sidecars.base.failure_log import FailureLog
-from gatehouse.sidecars.tls_connector import san_match
+from gatehouse.sidecars.base import san_match
+from gatehouse.sidecars.base.failure_log import FailureLog, error_text
 from gatehouse.sidecars.tls_connector.config import Connector
 from gatehouse.sidecars.tls_connector.last_handshake import UntrustedError
 
@@ -331,17 +331,6 @@ class UpstreamConnection(asyncio.Protocol):
         self.proven.cancel()
         if self.is_open:
             self.transport.abort()
-
-
-def error_text(error: Exception) -> str:
-    """Return the error message without the address, which the log entry contains already."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    if isinstance(error, OSError):
-        return (error.strerror or str(error)).lower()
-    return str(error)
 
 
 def _hung_up(transport: asyncio.Transport) -> bool:

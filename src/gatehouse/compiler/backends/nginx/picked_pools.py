@@ -17,9 +17,9 @@ from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.endpoints import WeightedEndpoint, pool_endpoints_path
 from gatehouse.dataplane.file_set import File
+from gatehouse.sidecars.base.san_match import SubjectAltName
 from gatehouse.sidecars.picker import config
 from gatehouse.sidecars.picker.config import PickerTls, Pool
-from gatehouse.sidecars.tls_connector.config import SubjectAltName
 
 
 def check_pool(capabilities: NginxCapabilities, cluster: ir.Cluster) -> None:

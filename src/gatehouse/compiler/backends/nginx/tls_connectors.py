@@ -15,8 +15,9 @@ from gatehouse.compiler.backends.nginx import names
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.file_set import File
+from gatehouse.sidecars.base.san_match import SubjectAltName
 from gatehouse.sidecars.tls_connector import config
-from gatehouse.sidecars.tls_connector.config import Connector, SubjectAltName
+from gatehouse.sidecars.tls_connector.config import Connector
 
 
 def needs_connector(cluster: ir.Cluster) -> bool:

@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import Authority
-from gatehouse.sidecars.tls_connector import san_match
-from gatehouse.sidecars.tls_connector.config import SubjectAltName
+from gatehouse.sidecars.base import san_match
+from gatehouse.sidecars.base.san_match import SubjectAltName
 
 DNS: Literal["dns"] = "dns"
 URI: Literal["uri"] = "uri"

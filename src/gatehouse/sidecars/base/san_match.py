@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from gatehouse.sidecars.tls_connector.config import SubjectAltName
+import msgspec
 
 _Certificate = Mapping[str, Any]
 """Certificate as returned by ``ssl`` (``getpeercert``)."""
+
+
+class SubjectAltName(msgspec.Struct, frozen=True):
+    """A subject alternative name."""
+
+    kind: Literal["dns", "uri"]
+    value: str
 
 
 def matches_any_san(certificate: _Certificate, names: Sequence[SubjectAltName]) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from gatehouse.sidecars.base.san_match import SubjectAltName
 
+from gatehouse.sidecars.base.san_match import SubjectAltName
 
 POOLS_FILE = "gatehouse/pools.json"
 """Path of the configuration; absent if no pool has an endpoint picker."""

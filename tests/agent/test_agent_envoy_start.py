@@ -19,7 +19,7 @@ from gatehouse.agent.envoy.start_gate import StartGate
 
 pytestmark = pytest.mark.process
 
-PAUSE = 1.0
+DELAY_SECONDS = 1.0
 """Time in seconds by which a message between Envoy and the gate is late."""
 
 
@@ -27,7 +27,7 @@ class LateRequests(StartGate):
     """A gate at which Envoy's requests arrive late: when it has accepted its configuration."""
 
     async def _serve(self, requests: AsyncIterator[Any], context: Any) -> None:
-        await be_slow(PAUSE)
+        await be_slow(DELAY_SECONDS)
         await super()._serve(requests, context)
 
 
@@ -41,7 +41,7 @@ class LateRoutes(StartGate):
             send_initial_metadata = context.send_initial_metadata
 
             async def write(self, response: Any) -> None:
-                await be_slow(PAUSE)
+                await be_slow(DELAY_SECONDS)
                 await write(response)
 
         await super()._serve(requests, _Context())  # type: ignore[arg-type]
@@ -83,6 +83,6 @@ async def test_configuration_changed_during_the_start_is_served_when_confirmed(
         running(options(plane, tmp_path)),
     ):
         plane.publish(website(ports[0], first))
-        await be_slow(PAUSE / 2)
+        await be_slow(DELAY_SECONDS / 2)
         await plane.served(website(ports[1], second))
         assert await get(ports[1]) == (200, "second")

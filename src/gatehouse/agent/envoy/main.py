@@ -63,6 +63,8 @@ AGENT_FEATURES = (
     features.ENVOY_TRIALS,
 )
 
+_UNCHECKED = "Envoy has not been checked yet"
+
 _POLL_SECONDS = 0.5
 """Interval in seconds of Envoy's readiness check."""
 
@@ -102,7 +104,7 @@ class EnvoyAgent:
         self.store = ResourceStore(self.paths.store)
         self.relay = _relay(self.store, options)
         self.admin = AdminClient(self.paths.admin)
-        drain = options.drain_seconds
+        drain, held = options.drain_seconds, lambda: self.relay.held
         self.supervisor = EnvoySupervisor(binary, self.paths, options.workers, drain)
         self.supervisor.on_change = self._on_start_or_exit
         self.probe = EnvoyProbe(self.supervisor, self.paths.admin, self.paths.probe)
@@ -116,15 +118,13 @@ class EnvoyAgent:
         self.gate = StartGate(self._flush)
         self.relay.is_starting = lambda: self.gate.closed
         self.downstream = Downstream(self.relay, self._flush, self.gate.handler())
-        self.server_health = ServerHealthMonitor(
-            self.admin, lambda: self.relay.held, self._report_servers
-        )
+        self.server_health = ServerHealthMonitor(self.admin, held, self._report_servers)
         self.served_check = ServedCheck(
             self.admin, self.relay, self.downstream.wake, self._report_health
         )
         self.limit_use = LimitUseMonitor(
             self.admin,
-            lambda: self.relay.held,
+            held,
             lambda use: self._report(use=use, instance=options.pod_name),
         )
         self.requests, self.connections = _log_metrics(self.paths, options.metric_labels)
@@ -132,7 +132,7 @@ class EnvoyAgent:
             lambda: self.relay.cache.accepted.version if self.relay.serving else "",
             lambda: certificate_chains(self.relay.cache.accepted),
         )
-        self.endpoints = ClusterEndpoints(lambda: self.relay.held)
+        self.endpoints = ClusterEndpoints(held)
         self.health = HealthServer(
             self.not_ready,
             self.metrics,
@@ -143,8 +143,7 @@ class EnvoyAgent:
         self._unready: UnreadyServers | None = None
         """Last reasons written for the reviewer; None before the first."""
         self._changed, self._write_lock = asyncio.Event(), asyncio.Lock()
-        self._readiness = "Envoy has not been checked yet"
-        self._first = FirstConfiguration()
+        self._readiness, self._first = _UNCHECKED, FirstConfiguration()
 
     def write_bootstrap(self) -> None:
         """Write the bootstrap configuration for the next Envoy. Raises OSError."""
@@ -160,7 +159,7 @@ class EnvoyAgent:
 
     def _on_start_or_exit(self) -> None:
         self.gate.expected = self.supervisor.running
-        self._readiness = "Envoy has not been checked yet"
+        self._readiness = _UNCHECKED
         self._report_health()
 
     def _report_health(self) -> None:

@@ -21,6 +21,7 @@ from fakes.inprocess import Server
 from fakes.loop_stalls import no_stalls
 from gatehouse.standalone.state_directory import State
 
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 MAPS = "/api/v1/namespaces/default/configmaps"
 YAML = "application/yaml"
@@ -251,6 +252,54 @@ async def test_strategic_merge_patch_without_merge_key_is_a_bad_request(server: 
         code, status = await post(http, f"{DEPLOYMENTS}/d", body, STRATEGIC_PATCH, "PATCH")
     assert (code, status["reason"]) == (400, "BadRequest")
     assert "does not contain declared merge key: name" in status["message"]
+
+
+async def test_warnings_about_many_unknown_fields_are_limited(server: Server) -> None:
+    """Clients limit headers. kube-apiserver sends the same number, cut to the same length."""
+    body = {"metadata": {"name": "a"}, **{f"f{number:04}{'x' * 300}": 1 for number in range(3000)}}
+    path = f"{MAPS}?dryRun=All&fieldValidation="
+    async with server.raw() as http:
+        async with http.post(f"{path}Warn", json=body) as response:
+            assert response.status == 201
+            warnings = response.headers.getall("Warning")
+        async with http.post(f"{path}Strict", json=body) as response:
+            assert response.status == 400
+            message = (await response.json())["message"]
+    assert len(warnings) == 16
+    assert {len(warning) for warning in warnings} == {256 + len('299 - ""') + len("\\")}
+    assert message.count("unknown field") == 100
+
+
+@pytest.mark.parametrize("amount", ["1e999999999", "1e1001", "-1e1001", "1e-1001"])
+async def test_quantities_of_too_many_digits_are_rejected(server: Server, amount: str) -> None:
+    body = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": amount}}}
+    async with server.raw() as http, monitored_liveness(http):
+        status, answer = await post(http, QUOTAS, json.dumps(body).encode(), "application/json")
+    assert status == 422
+    assert "must be a quantity" in answer["message"]
+
+
+async def test_large_quantities_exceed_a_quota(server: Server) -> None:
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"memory": "1Gi", "pods": 10**400}}}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"memory": "1e1000"}}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+    async with server.raw() as http:
+        data = json.dumps(quota).encode()
+        assert (await post(http, QUOTAS, data, "application/json"))[0] == 201
+        data = json.dumps(pod).encode()
+        path = "/api/v1/namespaces/default/pods"
+        status, answer = await post(http, path, data, "application/json")
+    assert status == 403
+    assert "exceeded quota: q, requested: memory=9223372036854775807" in answer["message"]
+
+
+async def test_label_of_a_template_that_is_no_text_is_rejected(server: Server) -> None:
+    """A ReplicationController takes its labels from the template."""
+    template = {**DEPLOYMENT["spec"]["template"], "metadata": {"labels": {"a": {}}}}  # type: ignore[index]
+    body = {"metadata": {"name": "r"}, "spec": {"template": template}}
+    path = "/api/v1/namespaces/default/replicationcontrollers"
+    async with server.raw() as http:
+        assert (await post(http, path, json.dumps(body).encode(), "application/json"))[0] == 400
 
 
 async def test_many_duplicate_fields_are_reported_in_one_pass(server: Server) -> None:

@@ -185,7 +185,7 @@ QUANTITIES: list[tuple[str | float, str]] = [
     *[("1Ki", "1Ki"), ("1024Ki", "1Mi"), ("1000Ki", "1000Ki"), ("1.5Gi", "1536Mi")],
     *[("0.5Ki", "512"), ("0.0001Mi", "104857600u"), ("16Ei", "9223372036854775807")],
     *[("1e3", "1e3"), ("1.5e3", "1500"), ("12e1", "120"), ("1E", "1E"), ("1e-10", "1e-9")],
-    *[("12345678901234567890", "12345678901234567890"), ("1e999999999", "1e999999999")],
+    *[("12345678901234567890", "12345678901234567890"), ("1e1000", "10e999")],
 ]
 
 
@@ -194,7 +194,10 @@ def test_quantities_have_canonical_form(value: str | float, expected: str) -> No
     assert canonical(value) == expected
 
 
-@pytest.mark.parametrize("text", ["", "5x", "1.2.3", "1KI", "1K", "m", "1 Gi", "0x10", "9" * 1025])
+@pytest.mark.parametrize(
+    "text",
+    ["", "5x", "1.2.3", "1KI", "1K", "m", "1 Gi", "0x10", "9" * 1025, "1e1001", "1e-999999999"],
+)
 def test_invalid_quantity_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="quantities must match"):
         canonical(text)

@@ -33,6 +33,9 @@ _MAX_CANONICAL_DIGITS = 18
 _MAX_CHARACTERS = 1024
 """Maximum length in characters. Longer texts are not accepted as quantities."""
 
+_MAX_POWER = 1000
+"""Maximum power of ten, and of its fraction. Others are not accepted: they have as many digits."""
+
 
 def quantity(text: str) -> Decimal:
     """Parse a quantity such as `1.5Gi`. Raises ValueError."""
@@ -88,7 +91,8 @@ def is_quantity(text: str) -> bool:
 
 
 def _fullmatch(text: str) -> re.Match[str] | None:
-    return _QUANTITY.fullmatch(text) if len(text) <= _MAX_CHARACTERS else None
+    matched = _QUANTITY.fullmatch(text) if len(text) <= _MAX_CHARACTERS else None
+    return matched if matched and abs(int(matched["power"] or 0)) <= _MAX_POWER else None
 
 
 def _match(text: str) -> re.Match[str]:

@@ -121,7 +121,7 @@ def replication_controller(obj: Object) -> None:
     spec = obj.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     labels = ((template or {}).get("metadata") or {}).get("labels")
-    if labels and isinstance(spec, dict):
+    if labels and isinstance(spec, dict) and all(isinstance(one, str) for one in labels.values()):
         if not spec.get("selector"):
             spec["selector"] = dict(labels)
         if not obj["metadata"].get("labels"):

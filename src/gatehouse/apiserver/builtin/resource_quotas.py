@@ -73,7 +73,7 @@ def check_resource_quota(obj: Object, old: Object | None) -> Iterator[Cause]:
         number = quantity(str(amount))
         if number < 0:
             yield invalid_cause(field, amount, "must be greater than or equal to 0")
-        elif number % 1 and is_whole(name):
+        elif number != number.to_integral_value() and is_whole(name):
             yield invalid_cause(field, amount, "must be an integer")
     yield from check_scopes(spec, COMPUTE | CORE)
     if old is not None:
@@ -102,8 +102,9 @@ def format_amount(name: str, amount: Decimal) -> str:
     """Return an amount of a quota as a quantity."""
     if is_whole(name):
         return str(int(amount))
-    if _BINARY.search(name) and amount and amount % 1024 == 0:
-        return canonical(f"{int(amount) // 1024}Ki")
+    whole = int(amount)
+    if _BINARY.search(name) and whole and whole == amount and whole % 1024 == 0:
+        return canonical(f"{whole // 1024}Ki")
     return canonical(f"{amount:f}")
 
 

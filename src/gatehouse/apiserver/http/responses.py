@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +25,12 @@ PIECE_BYTES = 256 * 1024
 
 MAX_YAML_BYTES = 256 * 1024
 """Size up to which a response is converted to YAML."""
+
+MAX_WARNINGS_LENGTH = 4096
+"""Length of all warnings of a response from which each is cut, and the rest is left out."""
+
+MAX_WARNING_LENGTH = 256
+"""Length to which long warnings are cut if there are too many."""
 
 PIECE_SECONDS = 30.0
 """Timeout in seconds of a piece of a response."""
@@ -120,9 +127,23 @@ def write_response(result: WriteResult, form: Representation, code: int) -> web.
     """Build a response with a written object, in the requested representation."""
     revision = int(result.value["metadata"].get("resourceVersion") or 0)
     response = raw(form.encode(StoredEntry(revision, result.value, result.data)), code)
-    for warning in result.warnings:
+    for warning in _limited(result.warnings):
         add_warning(response, warning)
     return response
+
+
+def _limited(warnings: Sequence[str]) -> Iterator[str]:
+    """Yield as much of the warnings as a client can be expected to read, as Kubernetes does."""
+    if sum(map(len, warnings)) <= MAX_WARNINGS_LENGTH:
+        yield from warnings
+        return
+    length = 0
+    for warning in warnings:
+        text = warning[:MAX_WARNING_LENGTH]
+        yield text
+        length += len(text)
+        if length >= MAX_WARNINGS_LENGTH:
+            return
 
 
 def add_warning(response: web.StreamResponse, warning: str) -> None:

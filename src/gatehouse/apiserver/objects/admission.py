@@ -35,6 +35,8 @@ May raise ApiError when entered.
 NAMESPACES_PREFIX = "/core/namespaces/"
 _MALFORMED = (TypeError, AttributeError, KeyError, ValueError)
 """Exceptions of code that reads a value of the wrong type."""
+_MAX_PROBLEMS = 100
+"""Maximum number of unknown and duplicate fields that a response names, as in Kubernetes."""
 _OF_STATUS = ("apiVersion", "kind", "metadata", "status")
 """Fields of an object that a write of its status may change."""
 
@@ -118,11 +120,13 @@ class Admission:
         # Kubernetes has a parser for its own kinds, which reports them in the order of the text.
         unknown += fields if served.builtin else sorted(fields)
         if unknown and call.options.validation == "Strict" and not defaults:
-            undeclared = "; ".join(f".{field}: field not declared in schema" for field in unknown)
+            named = unknown[:_MAX_PROBLEMS]
+            undeclared = "; ".join(f".{field}: field not declared in schema" for field in named)
             raise _undecodable(call, f"failed to create typed patch object: {undeclared}")
         problems = (*call.duplicates, *(f'unknown field "{field}"' for field in unknown))
         if served.builtin and not call.is_yaml:
             problems = problems[len(call.duplicates) :] + call.duplicates
+        problems = problems[:_MAX_PROBLEMS]
         if problems and call.options.validation == "Strict":
             raise _undecodable(call, errors.strict_decoding(problems))
         return problems if call.options.validation == "Warn" else ()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.rbac import defaults
 from gatehouse.apiserver.rbac.aggregation import changed_roles
@@ -20,6 +21,10 @@ from gatehouse.apiserver_extension.roles import CONTROLLER_USER, NODE_USER, gate
 
 Object = dict[str, Any]
 GATEWAY_API = "gateway.networking.k8s.io"
+
+
+READ_ONLY = ("endpoints", "endpointslices", "events", "resourcequotas")
+"""Kinds of namespaces that their users only read. Events may be created in the core group."""
 
 
 def objects() -> list[Object]:
@@ -47,6 +52,26 @@ def may(user: str, text: str, group: str = "", namespace: str = "prod") -> bool:
     plural, _, subresource = resource.partition("/")
     attributes = Attributes(verb, group, plural, subresource, namespace)
     return SERVER.authorize(User(user), attributes)[0]
+
+
+@pytest.mark.parametrize(
+    ("user", "verb", "denied"),
+    [
+        ("view", "list", {"leases", "podtemplates", "rolebindings", "roles", "secrets"}),
+        ("edit", "create", {*READ_ONLY, "podtemplates", "rolebindings", "roles"}),
+        ("admin", "create", {*READ_ONLY, "podtemplates"}),
+    ],
+)
+def test_roles_of_users_include_the_kinds_of_namespaces(
+    user: str, verb: str, denied: set[str]
+) -> None:
+    """The exceptions are those of Kubernetes, which has no rule for PodTemplates."""
+    kinds = [served.resource for served in BUILTIN_KINDS if served.persisted]
+    assert denied == {
+        kind.plural
+        for kind in kinds
+        if kind.namespaced and not may(user, f"{verb} {kind.plural}", kind.group)
+    }
 
 
 def test_default_objects_are_valid_and_distinct() -> None:

@@ -30,6 +30,7 @@ _APPS = "apps"
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
 _AUTOSCALING = "autoscaling"
+_BATCH = "batch"
 _CERTIFICATES = "certificates.k8s.io"
 _COORDINATION = "coordination.k8s.io"
 _CORE = ""
@@ -37,6 +38,7 @@ _DISCOVERY = "discovery.k8s.io"
 _EVENTS = "events.k8s.io"
 _NETWORKING = "networking.k8s.io"
 _POLICY = "policy"
+_RESOURCE = "resource.k8s.io"
 
 _HEALTH = "/livez /readyz /healthz /version /version/"
 _DOCUMENTS = "/openapi /openapi/* /api /api/* /apis /apis/*"
@@ -47,8 +49,14 @@ _ISSUER = (
 
 _VIEW = (
     resource_rule(
-        READ_VERBS, _CORE, and_subresource("namespaces pods resourcequotas services", "status")
+        READ_VERBS,
+        _CORE,
+        and_subresource(
+            "namespaces persistentvolumeclaims pods replicationcontrollers resourcequotas services",
+            "status",
+        ),
     ),
+    resource_rule(READ_VERBS, _CORE, "replicationcontrollers/scale"),
     resource_rule(READ_VERBS, _CORE, "configmaps endpoints events pods/log serviceaccounts"),
     resource_rule(READ_VERBS, _EVENTS, "events"),
     resource_rule(READ_VERBS, _DISCOVERY, "endpointslices"),
@@ -59,12 +67,20 @@ _VIEW = (
     resource_rule(READ_VERBS, _AUTOSCALING, and_subresource("horizontalpodautoscalers", "status")),
     resource_rule(READ_VERBS, _POLICY, and_subresource("poddisruptionbudgets", "status")),
     resource_rule(READ_VERBS, _NETWORKING, "networkpolicies"),
+    resource_rule(READ_VERBS, _NETWORKING, and_subresource("ingresses", "status")),
+    resource_rule(READ_VERBS, _BATCH, and_subresource("cronjobs jobs", "status")),
+    resource_rule(READ_VERBS, _RESOURCE, and_subresource("resourceclaims", "status")),
 )
 """Excludes Secrets: reading a token there gives the rights of its owner."""
 
 _EDIT = (
     resource_rule(READ_VERBS, _CORE, "secrets"),
     resource_rule(WRITE_VERBS, _CORE, "configmaps events pods secrets serviceaccounts services"),
+    resource_rule(
+        WRITE_VERBS,
+        _CORE,
+        "persistentvolumeclaims replicationcontrollers replicationcontrollers/scale",
+    ),
     resource_rule("create", _CORE, "pods/eviction serviceaccounts/token"),
     resource_rule("impersonate", _CORE, "serviceaccounts"),
     resource_rule(
@@ -72,7 +88,9 @@ _EDIT = (
     ),
     resource_rule(WRITE_VERBS, _AUTOSCALING, "horizontalpodautoscalers"),
     resource_rule(WRITE_VERBS, _POLICY, "poddisruptionbudgets"),
-    resource_rule(WRITE_VERBS, _NETWORKING, "networkpolicies"),
+    resource_rule(WRITE_VERBS, _NETWORKING, "ingresses networkpolicies"),
+    resource_rule(WRITE_VERBS, _BATCH, "cronjobs jobs"),
+    resource_rule(WRITE_VERBS, _RESOURCE, "resourceclaims"),
     resource_rule(READ_AND_WRITE_VERBS, _COORDINATION, "leases"),
 )
 """Excludes Endpoints and EndpointSlices: writing them gives access to Pods of other namespaces."""

@@ -7,7 +7,7 @@ whenever NGINX reads its configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gatehouse.compiler.backends.failures import served_without
 from gatehouse.compiler.backends.fragments import Fragment
@@ -17,8 +17,10 @@ from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     block,
     format_directives,
+    map_block,
     simple_directive,
 )
+from gatehouse.compiler.backends.nginx.log_maps import reason_map, time_map
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import AccessLog, LocalReason, Style, objects_text, rule_text
@@ -173,13 +175,13 @@ def _condition(settings: AccessLog) -> list[Directive]:
     classes = "".join(map(str, settings.status_classes))
     chosen = f'"~^{{sampled}}[{classes}]"' if classes else '"~^{sampled}"'
     if settings.percent == 100:
-        rows = [simple_directive(chosen.format(sampled=""), "1"), simple_directive("default", "0")]
-        return [_map("$status", "$gh_log_chosen", rows)] if classes else []
+        rows = {chosen.format(sampled=""): "1"}
+        return [map_block("$status", "$gh_log_chosen", rows, "0")] if classes else []
     shares = [simple_directive(f"{settings.percent}%", "1"), simple_directive("*", "0")]
-    rows = [simple_directive(chosen.format(sampled="1"), "1"), simple_directive("default", "0")]
+    rows = {chosen.format(sampled="1"): "1"}
     return [
         block("split_clients", ("$request_id", "$gh_log_sampled"), shares),
-        _map('"$gh_log_sampled$status"', "$gh_log_chosen", rows),
+        map_block('"$gh_log_sampled$status"', "$gh_log_chosen", rows, "0"),
     ]
 
 
@@ -197,67 +199,41 @@ def _line(
 
 def _maps(missing: str) -> list[Directive]:
     """Return the maps of all fields. ``missing``: value of numbers that do not exist."""
-    time = (
-        r'"~^(?<gh_log_date>[^ ]+?)(?<gh_log_zone>[+-]\d\d:\d\d) \d+(?<gh_log_ms>\.\d+) '
+    rest = (
         r"(?<gh_log_path>[^? ]*)[^ ]* "
         r"(?<gh_log_protocol>HTTP/[23]|[^ ]*)(?:\.0)? "
-        r'(?:[0-9a-f]{2}-(?<gh_log_trace>[0-9a-f]{32})-)?"'
+        r"(?:[0-9a-f]{2}-(?<gh_log_trace>[0-9a-f]{32})-)?"
     )
+    times = r'"~^(?:.* )?(?<gh_log_seconds>\d+\.\d+),? (?:[^ ]+ )*(?<gh_log_endpoint>[^ ]*:[^ ]+)$"'
+    attempts = {
+        rf'"~^(?:[^ ]+(?: :)? ){{{number}}}[^ ]+$"': str(number + 1)
+        for number in range(_MAX_COUNTED_ATTEMPTS)
+    }
+    content = '"$content_type $sent_http_grpc_status$sent_trailer_grpc_status $status"'
+    upstream = '"$upstream_response_time $upstream_addr"'
+    most = str(_MAX_COUNTED_ATTEMPTS + 1)
     return [
-        _map(_TIME_SOURCE, "$gh_log_time", [
-            simple_directive(time, '"${gh_log_date}${gh_log_ms}${gh_log_zone}"'),
-            simple_directive("default", "$time_iso8601"),
-        ]),
+        time_map(_TIME_SOURCE, rest),
         # JSON permits no leading zeros.
-        _map("$status", "$gh_log_status", [
-            simple_directive("000", "0"),
-            simple_directive(_HTTP_09, "9"),
-            simple_directive("default", "$status"),
-        ]),
-        _map(
-            '"$content_type $sent_http_grpc_status$sent_trailer_grpc_status $status"',
-            "$gh_log_grpc_status",
-            _grpc_statuses(missing),
-        ),
-        _map('"$upstream_response_time $upstream_addr"', "$gh_log_upstream_ms", [
-            simple_directive(
-                r'"~^(?:.* )?(?<gh_log_seconds>\d+\.\d+),? (?:[^ ]+ )*'
-                r'(?<gh_log_endpoint>[^ ]*:[^ ]+)$"',
-                '"${gh_log_seconds}e3"',
-            ),
-            simple_directive("default", missing),
-        ]),
-        _map("$upstream_addr", "$gh_log_attempts", [
-            *(
-                simple_directive(rf'"~^(?:[^ ]+(?: :)? ){{{number}}}[^ ]+$"', str(number + 1))
-                for number in range(_MAX_COUNTED_ATTEMPTS)
-            ),
-            simple_directive('""', "0"),
-            simple_directive("default", str(_MAX_COUNTED_ATTEMPTS + 1)),
-        ]),
-        _map(_REASON_SOURCE, "$gh_log_reason", [
-            *(simple_directive(f'"~{pattern}"', str(value)) for pattern, value in _REASONS),
-            simple_directive("default", '""'),
-        ]),
-    ]  # fmt: skip
+        map_block("$status", "$gh_log_status", {"000": "0", _HTTP_09: "9"}, "$status"),
+        map_block(content, "$gh_log_grpc_status", dict(_grpc_statuses(missing)), missing),
+        map_block(upstream, "$gh_log_upstream_ms", {times: '"${gh_log_seconds}e3"'}, missing),
+        map_block("$upstream_addr", "$gh_log_attempts", {**attempts, '""': "0"}, most),
+        reason_map(_REASON_SOURCE, _REASONS),
+    ]
 
 
-def _grpc_statuses(missing: str) -> Iterator[Directive]:
+def _grpc_statuses(missing: str) -> Iterator[tuple[str, str]]:
     """Yield the rows for the content type, gRPC status and HTTP status of a request.
 
     Without a gRPC status, clients derive it from the HTTP status, as the gRPC protocol defines.
     """
     call = r"^application/grpc(?:[+;][^ ]*)?(?: [^ ]+)*"
     # Most requests: NGINX tries no other pattern.
-    yield simple_directive('"~*^(?!application/grpc)"', missing)
+    yield '"~*^(?!application/grpc)"', missing
     known = rf'"~*{call} (?<gh_log_call_status>0|[1-9]\d?) \d+$"'
-    yield simple_directive(known, "$gh_log_call_status")
+    yield known, "$gh_log_call_status"
     derived = {"400": 13, "401": 16, "403": 7, "404": 12, "(?:429|50[234])": 14}
     for statuses, number in derived.items():
-        yield simple_directive(f'"~*{call}  {statuses}$"', str(number))
-    yield simple_directive(rf'"~*{call}  \d+$"', "2")
-    yield simple_directive("default", missing)
-
-
-def _map(source: str, variable: str, rows: Iterable[Directive]) -> Directive:
-    return block("map", (source, variable), rows)
+        yield f'"~*{call}  {statuses}$"', str(number)
+    yield rf'"~*{call}  \d+$"', "2"

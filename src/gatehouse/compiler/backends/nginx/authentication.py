@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import auth_request, names, quoting, regex
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.directives import Directive, map_block, simple_directive
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.nginx.traffic_settings import whole_seconds
 from gatehouse.compiler.ir import authentication as ir
@@ -108,16 +108,12 @@ class _Tokens:
             self._claim_headers.append((claim.header, value))
         matched = names.variable(self._scope, "held", path)
         # Several values of a claim are joined by commas.
-        rows = [
-            simple_directive(
-                quoting.quote_literal(f"~(?:^|,)(?:{self._pattern(claim, claim_value)})(?:,|$)"),
-                '"1"',
-            )
+        patterns = [
+            quoting.quote_literal(f"~(?:^|,)(?:{self._pattern(claim, claim_value)})(?:,|$)")
             for claim_value in claim.values
-        ]
-        rows += [] if claim.values else [simple_directive('"~."', '"1"')]
-        rows.append(simple_directive("default", '""'))
-        self._maps.append(block("map", (f"${value}", f"${matched}"), rows))
+        ] or ['"~."']
+        rows = dict.fromkeys(patterns, '"1"')
+        self._maps.append(map_block(f"${value}", f"${matched}", rows))
         return matched
 
     @staticmethod
@@ -131,8 +127,8 @@ class _Tokens:
         result = names.variable(self._scope, "combined", path)
         joined = "".join(map(_joined, clauses))
         expected = "~1" if len(clauses) == 1 else "~^" + "1" * len(clauses) + "$"
-        rows = (simple_directive(f'"{expected}"', '"1"'), simple_directive("default", '""'))
-        self._maps.append(block("map", (f'"{joined}"', f"${result}"), rows))
+        rows = {f'"{expected}"': '"1"'}
+        self._maps.append(map_block(f'"{joined}"', f"${result}", rows))
         return result
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx import quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    optional_directives,
+    simple_directive,
+    switch,
+)
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.settings import Compression
@@ -23,40 +28,22 @@ def compression_piece(_context: NginxRouteContext, route: Route) -> RoutePiece |
 
 def gzip(compression: Compression) -> list[Directive]:
     """Return the directives that compress responses."""
-    directives = [simple_directive("gzip", "on")]
-    if compression.level is not None:
-        directives.append(simple_directive("gzip_comp_level", str(compression.level)))
-    if compression.min_length is not None:
-        directives.append(simple_directive("gzip_min_length", str(compression.min_length)))
-    types = [quoting.quote_literal(name) for name in compression.types if name != _ALWAYS]
-    if types:
-        directives.append(simple_directive("gzip_types", *types))
-    if compression.nginx.buffers is not None:
-        directives.append(
-            simple_directive(
-                "gzip_buffers",
-                str(compression.nginx.buffers.number),
-                str(compression.nginx.buffers.size),
-            )
-        )
-    if compression.nginx.vary is not None:
-        directives.append(simple_directive("gzip_vary", "on" if compression.nginx.vary else "off"))
-    if compression.nginx.http_version:
-        directives.append(
-            simple_directive("gzip_http_version", quoting.word(compression.nginx.http_version))
-        )
-    if compression.nginx.disabled:
-        directives.append(
-            simple_directive(
-                "gzip_disable",
-                *(quoting.quote_literal(pattern) for pattern in compression.nginx.disabled),
-            )
-        )
-    if compression.nginx.proxied:
-        directives.append(
-            simple_directive(
-                "gzip_proxied",
-                *(quoting.word(condition) for condition in compression.nginx.proxied),
-            )
-        )
-    return directives
+    own = compression.nginx
+    numbers = {"gzip_comp_level": compression.level, "gzip_min_length": compression.min_length}
+    buffers = () if own.buffers is None else (str(own.buffers.number), str(own.buffers.size))
+    lists = {
+        "gzip_types": (
+            quoting.quote_literal(name) for name in compression.types if name != _ALWAYS
+        ),
+        "gzip_buffers": buffers,
+        "gzip_vary": () if own.vary is None else (switch(own.vary),),
+        "gzip_http_version": map(quoting.word, filter(None, [own.http_version])),
+        "gzip_disable": map(quoting.quote_literal, own.disabled),
+        "gzip_proxied": map(quoting.word, own.proxied),
+    }
+    given = {name: tuple(words) for name, words in lists.items()}
+    return [
+        simple_directive("gzip", "on"),
+        *optional_directives(numbers),
+        *(simple_directive(name, *words) for name, words in given.items() if words),
+    ]

@@ -16,8 +16,10 @@ from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     block,
     format_directives,
+    map_block,
     simple_directive,
 )
+from gatehouse.compiler.backends.nginx.log_maps import reason_map, time_map
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.access_log import LocalReason, object_rule_text, objects_text
 from gatehouse.compiler.ir.http import Cluster
@@ -158,7 +160,7 @@ def shared_conf(listeners: Iterable[LoggedListener], *, marks: bool) -> str:
     log_format = simple_directive(
         "log_format", connection_counts.NGINX_CONNECTION_FORMAT, "escape=none", f"'{line}'"
     )
-    mark_map = block("map", ("$status", _MARK), [simple_directive("502", f'"{CONNECTION_MARK}"')])
+    mark_map = map_block("$status", _MARK, {"502": f'"{CONNECTION_MARK}"'}, None)
     marked = [mark_map] if marks else []
     return format_directives([*_listener_maps(listeners), _reason_map(), *marked, log_format])
 
@@ -188,41 +190,30 @@ def _fields(gateway: str, sni: str, peer: str) -> dict[str, str]:
 
 
 def _listener_maps(listeners: Iterable[LoggedListener]) -> list[Directive]:
-    hosts, ports = [], []
+    hosts: dict[str, str] = {}
+    ports: dict[str, str] = {}
     for listener in listeners:
         variable = f"${names.l4_log_variable(listener.port, listener.protocol)}"
         protocol = "UDP" if listener.protocol == "UDP" else "TCP"
-        hosts.append(simple_directive(f"{protocol}/{listener.port}", variable))
+        hosts[f"{protocol}/{listener.port}"] = variable
         if listener.inner_port:
-            hosts.append(simple_directive(f"{protocol}/{listener.inner_port}", variable))
-            ports.append(simple_directive(str(listener.inner_port), str(listener.port)))
-    unknown = simple_directive("default", _UNKNOWN_ROUTE)
-    own_port = simple_directive("default", "$server_port")
+            hosts[f"{protocol}/{listener.inner_port}"] = variable
+            ports[str(listener.inner_port)] = str(listener.port)
     return [
-        block("map", ('"$protocol/$server_port"', "$gh_log_host"), [*hosts, unknown]),
-        block("map", ("$server_port", "$gh_log_port"), [*ports, own_port]),
+        map_block('"$protocol/$server_port"', "$gh_log_host", hosts, _UNKNOWN_ROUTE),
+        map_block("$server_port", "$gh_log_port", ports, "$server_port"),
     ]
 
 
 def _time_map() -> Directive:
-    time = (
-        r'"~^(?<gh_log_date>[^ ]+?)(?<gh_log_zone>[+-]\d\d:\d\d) \d+(?<gh_log_ms>\.\d+) '
-        r'(?<gh_log_route>[^ ]*) (?<gh_log_backend>[^ ]*) (?<gh_log_destination>[^ ]*)$"'
-    )
-    return block("map", ('"$time_iso8601 $msec $gh_log_host"', "$gh_log_time"), [
-        simple_directive(time, '"${gh_log_date}${gh_log_ms}${gh_log_zone}"'),
-        simple_directive("default", "$time_iso8601"),
-    ])  # fmt: skip
+    rest = "(?<gh_log_route>[^ ]*) (?<gh_log_backend>[^ ]*) (?<gh_log_destination>[^ ]*)$"
+    return time_map('"$time_iso8601 $msec $gh_log_host"', rest)
 
 
 def _endpoint_map() -> Directive:
     last = r'"~(?:^|, )(?<gh_log_last>[^ ,]*:[^ ,]+)$"'
-    rows = [simple_directive(last, "$gh_log_last"), simple_directive("default", '""')]
-    return block("map", ("$upstream_addr", "$gh_log_endpoint"), rows)
+    return map_block("$upstream_addr", "$gh_log_endpoint", {last: "$gh_log_last"})
 
 
 def _reason_map() -> Directive:
-    rows = [simple_directive(f'"~{pattern}"', str(value)) for pattern, value in _REASONS]
-    source = '"$gh_log_host $status $upstream_addr"'
-    empty = simple_directive("default", '""')
-    return block("map", (source, "$gh_log_reason"), [*rows, empty])
+    return reason_map('"$gh_log_host $status $upstream_addr"', _REASONS)

@@ -9,7 +9,12 @@ from __future__ import annotations
 import re
 
 from gatehouse.compiler.backends.nginx import functions, names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    block,
+    map_block,
+    simple_directive,
+)
 from gatehouse.compiler.backends.nginx.route_context import (
     NginxRouteContext,
     RoutePiece,
@@ -139,14 +144,11 @@ def _origin(cors: ir.Cors) -> tuple[str, tuple[Directive, ...]]:
     if not origins or default == "$http_origin":
         return default, ()
     variable = names.variable("cors", repr(cors.origins))
-    rows = [
-        simple_directive(
-            quoting.quote_literal(f"~*^{_pattern(origin)}$", "cors.allowOrigins"), "$http_origin"
-        )
+    rows = {
+        quoting.quote_literal(f"~*^{_pattern(origin)}$", "cors.allowOrigins"): "$http_origin"
         for origin in origins
-    ]
-    rows.append(simple_directive("default", default))
-    return f"${variable}", (block("map", ("$http_origin", f"${variable}"), rows),)
+    }
+    return f"${variable}", (map_block("$http_origin", f"${variable}", rows, default),)
 
 
 def _pattern(origin: str) -> str:

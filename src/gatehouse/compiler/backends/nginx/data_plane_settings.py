@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx import compression, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive, switch
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.ip_addresses import bracketed
@@ -84,5 +84,5 @@ def _client_address(client_address: ir.ClientAddress | None) -> list[Directive]:
             for cidr in client_address.trusted
         ),
         simple_directive("real_ip_header", header),
-        simple_directive("real_ip_recursive", "on" if client_address.nginx.recursive else "off"),
+        simple_directive("real_ip_recursive", switch(client_address.nginx.recursive)),
     ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
+
+Value = TypeVar("Value")
 
 
 class Directive(msgspec.Struct, frozen=True):
@@ -32,6 +35,31 @@ def simple_directive(name: str, *arguments: str) -> Directive:
 def block(name: str, arguments: Iterable[str], inner: Iterable[DirectiveNode]) -> Directive:
     """Return a directive with a block."""
     return Directive(name, tuple(arguments), tuple(inner))
+
+
+def map_block(
+    source: str, variable: str, rows: Mapping[str, str], default: str | None = '""'
+) -> Directive:
+    """Return the map that defines a variable. Keys and values of the rows are complete tokens.
+
+    ``default``: the value for all others; None: NGINX's own, an empty one.
+    """
+    others = {} if default is None else {"default": default}
+    written = (simple_directive(key, value) for key, value in (*rows.items(), *others.items()))
+    return block("map", (source, variable), written)
+
+
+def optional_directives(
+    values: Mapping[str, Value | None], form: Callable[[Value], str] = str
+) -> list[Directive]:
+    """Return a directive for each name with a value, which ``form`` writes."""
+    given = values.items()
+    return [simple_directive(name, form(value)) for name, value in given if value is not None]
+
+
+def switch(value: bool) -> str:
+    """Return a boolean as NGINX reads it."""
+    return "on" if value else "off"
 
 
 def format_directives(nodes: Iterable[DirectiveNode]) -> str:

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Sequence
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import quoting, tls_connectors
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
-from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    optional_directives,
+    simple_directive,
+)
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time, whole_seconds
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.ip_addresses import bracketed
@@ -27,10 +31,8 @@ def resolver_directives(shares: Sequence[tuple[ir.Cluster, int]]) -> list[Direct
     ttl = resolution.cache_ttl
     valid = [f"valid={whole_seconds(max(1.0, ttl))}"] if ttl is not None else []
     family = [] if resolution.ipv6 else ["ipv6=off"]
-    directives = [simple_directive("resolver", *servers, *valid, *family)]
-    if resolution.timeout is not None:
-        directives.append(simple_directive("resolver_timeout", format_time(resolution.timeout)))
-    return directives
+    timeout = optional_directives({"resolver_timeout": resolution.timeout}, format_time)
+    return [simple_directive("resolver", *servers, *valid, *family), *timeout]
 
 
 def are_supported(

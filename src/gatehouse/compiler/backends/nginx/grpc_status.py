@@ -11,7 +11,12 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gatehouse.compiler.backends.nginx import access_log, names, rate_limits
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    block,
+    map_block,
+    simple_directive,
+)
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -49,8 +54,7 @@ def grpc_status_map() -> Directive:
     """Return the map from a request's content type to UNAVAILABLE; empty unless it is a gRPC
     call. Locations set another status."""
     status = f'"{grpc_status_of(_UNAVAILABLE)}"'
-    call = simple_directive('"~*^application/grpc(?:[+;]|$)"', status)
-    return block("map", ("$content_type", _STATUS), (call, simple_directive("default", '""')))
+    return map_block("$content_type", _STATUS, {'"~*^application/grpc(?:[+;]|$)"': status})
 
 
 def unavailable_location() -> tuple[Directive, ...]:

@@ -20,6 +20,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     block,
     format_directives,
+    map_block,
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time
@@ -83,27 +84,17 @@ def _sizes() -> list[Directive]:
 
 
 def _variables(internal_ports: Mapping[int, int]) -> list[Directive]:
-    connection = (simple_directive('""', '""'), simple_directive("default", "upgrade"))
-    host = (simple_directive('""', "$host"), simple_directive("default", "$http_host"))
     # If the request line names a host, it takes precedence over Host (RFC 9112, 3.2.2).
-    named = simple_directive('"~*^[^ ]+ https?://(?<gh_authority>[^/?#@ ]+)"', "$gh_authority")
-    ports = [
-        simple_directive(str(inner), str(port)) for port, inner in sorted(internal_ports.items())
-    ]
+    named = {'"~*^[^ ]+ https?://(?<gh_authority>[^/?#@ ]+)"': "$gh_authority"}
+    ports = {str(inner): str(port) for port, inner in sorted(internal_ports.items())}
     return [
         # A literal dollar sign: NGINX has no escape for it.
         block("geo", ("$gh_dollar",), (simple_directive("default", '"$"'),)),
         *_upgrades(),
-        block("map", ("$gh_upgrade", "$gh_connection"), connection),
-        block("map", ("$http_host", "$gh_host_line"), host),
-        block(
-            "map", ("$request", "$gh_host"), (named, simple_directive("default", "$gh_host_line"))
-        ),
-        block(
-            "map",
-            ("$server_port", "$gh_port"),
-            (*ports, simple_directive("default", "$server_port")),
-        ),
+        map_block("$gh_upgrade", "$gh_connection", {'""': '""'}, "upgrade"),
+        map_block("$http_host", "$gh_host_line", {'""': "$host"}, "$http_host"),
+        map_block("$request", "$gh_host", named, "$gh_host_line"),
+        map_block("$server_port", "$gh_port", ports, "$server_port"),
     ]
 
 
@@ -111,15 +102,12 @@ def _variables(internal_ports: Mapping[int, int]) -> list[Directive]:
 def _upgrades() -> tuple[Directive, ...]:
     """Return the maps to the protocol for which a backend may be asked, empty for none."""
     # Upgrade has no meaning for other versions, nor if Connection does not name it.
-    named = simple_directive(r'"~*^HTTP/1\.1 (?:.*[\t ,])?upgrade(?:[\t ,]|$)"', "1")
+    named = {r'"~*^HTTP/1\.1 (?:.*[\t ,])?upgrade(?:[\t ,]|$)"': "1"}
     # Other protocols, such as h2c, would be tunnels that no rule applies to.
-    protocols = [
-        simple_directive(f'"~*^1:{re.escape(protocol)}$"', protocol) for protocol in TUNNELS
-    ]
-    none = simple_directive("default", '""')
+    protocols = {f'"~*^1:{re.escape(protocol)}$"': protocol for protocol in TUNNELS}
     return (
-        block("map", ('"$server_protocol $http_connection"', "$gh_upgrading"), (named, none)),
-        block("map", ('"$gh_upgrading:$http_upgrade"', "$gh_upgrade"), (*protocols, none)),
+        map_block('"$server_protocol $http_connection"', "$gh_upgrading", named),
+        map_block('"$gh_upgrading:$http_upgrade"', "$gh_upgrade", protocols),
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting, regex
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.directives import Directive, map_block
 from gatehouse.compiler.backends.nginx.header_variables import request_header
 from gatehouse.compiler.ir import http as ir
 
@@ -86,14 +86,8 @@ def _query(item: ir.ValueMatch, what: str) -> list[MatchCondition]:
     variable = names.variable("query", item.name)
     # $arg_name takes only names of letters, digits and _, and any case; the first one counts.
     pattern = f"~(?:^|&){regex.percent_encoded(item.name)}=(?<gh_value>[^&]*)"
-    definition = block(
-        "map",
-        ("$args", f"${variable}"),
-        (
-            simple_directive(quoting.quote_literal(pattern, f"name of {what}"), "$gh_value"),
-            simple_directive("default", '""'),
-        ),
-    )
+    rows = {quoting.quote_literal(pattern, f"name of {what}"): "$gh_value"}
+    definition = map_block("$args", f"${variable}", rows)
     if item.regex:
         return [MatchCondition(variable, regex.whole(item.value, what), definition)]
     first, *others = _equals(variable, regex.encodings(item.value))

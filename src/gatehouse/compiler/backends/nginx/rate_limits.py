@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    optional_directives,
+    simple_directive,
+    switch,
+)
 from gatehouse.compiler.backends.nginx.route_context import (
     NginxRouteContext,
     RoutePiece,
@@ -45,12 +50,9 @@ def rate_limits_piece(_context: NginxRouteContext, route: Route) -> RoutePiece |
         words += ["nodelay"] if limit.delay is None else []
         words += [f"delay={limit.delay}"] if limit.delay else []
         directives.append(simple_directive("limit_req", *words))
-    if rates.status is not None:
-        directives.append(simple_directive("limit_req_status", str(rates.status)))
-    if rates.nginx.log_level:
-        directives.append(simple_directive("limit_req_log_level", rates.nginx.log_level))
-    if rates.dry_run is not None:
-        directives.append(simple_directive("limit_req_dry_run", "on" if rates.dry_run else "off"))
+    directives += optional_directives({"limit_req_status": rates.status})
+    directives += optional_directives({"limit_req_log_level": rates.nginx.log_level or None})
+    directives += optional_directives({"limit_req_dry_run": rates.dry_run}, switch)
     zones = map(_zone_directive, rates.limits)
     return RoutePiece(limits=tuple(directives), needs=definitions(zones))
 

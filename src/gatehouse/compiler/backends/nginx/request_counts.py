@@ -11,8 +11,8 @@ from gatehouse.compiler.backends.nginx import access_log, names
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import (
     Directive,
-    block,
     format_directives,
+    map_block,
     simple_directive,
 )
 from gatehouse.compiler.ir.access_log import LocalReason
@@ -59,6 +59,5 @@ def _mark_map() -> Directive:
     own = f"{access_log.REASON_VARIABLE}$status"
     failure = LocalReason.CONNECTION_FAILURE
     # A gRPC call has the status 200.
-    rows = [simple_directive(key, f'"{REQUEST_MARK}"') for key in
-            ("502", f"{failure}502", f"{failure}200")]  # fmt: skip
-    return block("map", (f'"{own}"', access_log.MARK_VARIABLE), rows)
+    rows = dict.fromkeys(("502", f"{failure}502", f"{failure}200"), f'"{REQUEST_MARK}"')
+    return map_block(f'"{own}"', access_log.MARK_VARIABLE, rows, None)

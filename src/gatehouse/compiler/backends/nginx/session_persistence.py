@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx import functions, names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.directives import Directive, map_block, simple_directive
 from gatehouse.compiler.backends.nginx.header_variables import request_header
 from gatehouse.compiler.backends.nginx.route_context import (
     UPSTREAM,
@@ -90,11 +90,8 @@ def chooser(persistence: ir.Persistence) -> tuple[str, tuple[Directive, ...]]:
     else:
         source = f"$gh_cookie_{names.name_digest(persistence.name)}"
         maps = (_cookie(persistence.name, source),)
-    rows = (
-        simple_directive(quoting.quote_literal(_VALID), source),
-        simple_directive("default", "$request_id"),
-    )
-    return f"${variable}", (*maps, block("map", (source, f"${variable}"), rows))
+    rows = {quoting.quote_literal(_VALID): source}
+    return f"${variable}", (*maps, map_block(source, f"${variable}", rows, "$request_id"))
 
 
 def _header(persistence: ir.Persistence) -> str:
@@ -104,11 +101,7 @@ def _header(persistence: ir.Persistence) -> str:
 def _cookie(name: str, variable: str) -> Directive:
     """Return the map that reads a cookie whose name NGINX's variables cannot express."""
     pattern = f"~(?:^|;\\s*){quoting.name_pattern(name)}=(?<gh_cookie>[^;]*)"
-    rows = (
-        simple_directive(quoting.quote_literal(pattern), "$gh_cookie"),
-        simple_directive("default", '""'),
-    )
-    return block("map", ("$http_cookie", variable), rows)
+    return map_block("$http_cookie", variable, {quoting.quote_literal(pattern): "$gh_cookie"})
 
 
 def session_upstream(cluster: str, persistence: ir.Persistence | None) -> str:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
-from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    block,
+    optional_directives,
+    simple_directive,
+    switch,
+)
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Route
@@ -39,23 +45,17 @@ def clients(settings: NginxClientSettings, capabilities: NginxCapabilities) -> l
     """Return the client directives of a server or location, except the body size."""
     if settings == _DEFAULTS:
         return []
-    directives: list[Directive] = []
-    for name, size in (("client_body_buffer_size", settings.body_buffer),):
-        directives += [simple_directive(name, str(size))] if size is not None else []
-    times = [("client_body_timeout", settings.body_timeout), ("keepalive_time", settings.lifetime)]
+    times = {"client_body_timeout": settings.body_timeout, "keepalive_time": settings.lifetime}
     if capabilities.keepalive_min_timeout:
-        times.append(("keepalive_min_timeout", settings.keepalive_min_timeout))
-    directives += [
-        simple_directive(name, format_time(value)) for name, value in times if value is not None
+        times["keepalive_min_timeout"] = settings.keepalive_min_timeout
+    directives = [
+        *optional_directives({"client_body_buffer_size": settings.body_buffer}),
+        *optional_directives(times, format_time),
+        *optional_directives({"keepalive_requests": settings.requests}),
     ]
-    if settings.requests is not None:
-        directives.append(simple_directive("keepalive_requests", str(settings.requests)))
     if settings.idle is not None:
-        header = (
-            [whole_seconds(settings.keepalive_header_timeout)]
-            if settings.keepalive_header_timeout is not None
-            else []
-        )
+        shown = settings.keepalive_header_timeout
+        header = [] if shown is None else [whole_seconds(shown)]
         directives.append(
             simple_directive("keepalive_timeout", format_time(settings.idle), *header)
         )
@@ -101,13 +101,8 @@ def longer(size: int) -> str:
 def proxying(module: str, settings: NginxResponseSettings) -> list[Directive]:
     """Return the directives of a location for backend responses, except timeouts."""
     if module == "grpc":
-        head = settings.buffer_size
-        return [simple_directive("grpc_buffer_size", str(head))] if head is not None else []
-    directives: list[Directive] = []
-    if settings.buffering is not None:
-        directives.append(
-            simple_directive("proxy_buffering", "on" if settings.buffering else "off")
-        )
+        return optional_directives({"grpc_buffer_size": settings.buffer_size})
+    directives = optional_directives({"proxy_buffering": settings.buffering}, switch)
     if (settings.buffer_size, settings.buffers, settings.busy_buffers_size) != (None, None, None):
         head, buffers, busy = sizes(settings)
         directives += [
@@ -134,16 +129,12 @@ def sizes(settings: NginxResponseSettings) -> tuple[int, Buffers, int]:
 
 def waits(module: str, settings: ir.ProxySettings) -> list[Directive]:
     """Return the directives for timeouts of a backend."""
-    timeouts = (
-        ("connect", settings.nginx.connect),
-        ("send", settings.send),
-        ("read", settings.read),
-    )
-    return [
-        simple_directive(f"{module}_{kind}_timeout", format_time(value))
-        for kind, value in timeouts
-        if value is not None
-    ]
+    timeouts = {
+        f"{module}_connect_timeout": settings.nginx.connect,
+        f"{module}_send_timeout": settings.send,
+        f"{module}_read_timeout": settings.read,
+    }
+    return optional_directives(timeouts, format_time)
 
 
 def format_time(value: float) -> str:

@@ -24,6 +24,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     block,
     format_directives,
+    optional_directives,
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
@@ -230,14 +231,12 @@ def keepalive_directives(
     connections = _KEEPALIVE if settings.connections is None else settings.connections
     if connections == 0:
         return [simple_directive("keepalive", "0")] if capabilities.keepalive_off else []
-    directives = [simple_directive("keepalive", str(connections))]
-    if settings.requests is not None:
-        directives.append(simple_directive("keepalive_requests", str(settings.requests)))
-    if settings.lifetime is not None:
-        directives.append(simple_directive("keepalive_time", format_time(settings.lifetime)))
-    if settings.idle is not None:
-        directives.append(simple_directive("keepalive_timeout", format_time(settings.idle)))
-    return directives
+    times = {"keepalive_time": settings.lifetime, "keepalive_timeout": settings.idle}
+    return [
+        simple_directive("keepalive", str(connections)),
+        *optional_directives({"keepalive_requests": settings.requests}),
+        *optional_directives(times, format_time),
+    ]
 
 
 def _address(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:

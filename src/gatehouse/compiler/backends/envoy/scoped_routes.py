@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
-from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 
 from gatehouse.compiler.backends.envoy import (
     authentication,
@@ -24,7 +23,7 @@ from gatehouse.compiler.backends.envoy import (
     request_log,
     retries,
 )
-from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
+from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.envoy.routes import (
     dot_segments_route,
@@ -33,12 +32,13 @@ from gatehouse.compiler.backends.envoy.routes import (
     several_hosts_route,
     unchecked_route,
 )
+from gatehouse.compiler.backends.envoy.scope_resources import scope_resource
 from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.authentication import ExternalAuth
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.dataplane.xds.resources import SCOPE_TYPE_URL, XdsResource
+from gatehouse.dataplane.xds.resources import XdsResource
 
 OWN = "own"
 """Metadata key of a hostname's own virtual host, for the filter that repeats the lookup."""
@@ -135,20 +135,6 @@ def _check_requests(
 def _resource(
     name: str, hosts: list[components.VirtualHost], served: Iterable[ir.VirtualHost]
 ) -> XdsResource:
-    proto = scoped_route_pb2.ScopedRouteConfiguration(
-        name=name,
-        route_configuration=route_pb2.RouteConfiguration(
-            name=name,
-            virtual_hosts=hosts,
-            ignore_port_in_host_matching=True,
-            most_specific_header_mutations_wins=True,
-            # A missing cluster must not invalidate all routes of a hostname.
-            validate_clusters=truth(False),
-        ),
-    )
-    proto.key.fragments.add(string_key=name)
     origins = dict.fromkeys(route.origin for host in served for route in host.routes)
     secret = any(authentication.holds_secrets(r) for host in served for r in host.routes)
-    return XdsResource.make(
-        SCOPE_TYPE_URL, name, written(proto), origins=tuple(origins), secret=secret
-    )
+    return scope_resource(name, hosts, tuple(origins), secret=secret, specific_headers_win=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from envoy.config.route.v3 import route_components_pb2 as components
-from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from google.protobuf import any_pb2, struct_pb2
 
@@ -23,10 +22,10 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
     policy_metadata,
     stats,
 )
-from gatehouse.compiler.backends.envoy.protobufs import packed, truth, wrap_number, written
+from gatehouse.compiler.backends.envoy.protobufs import packed, truth, wrap_number
+from gatehouse.compiler.backends.envoy.scope_resources import scope_resource
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.dataplane.origin import Origin
-from gatehouse.dataplane.xds.resources import SCOPE_TYPE_URL, XdsResource
+from gatehouse.dataplane.xds.resources import XdsResource
 
 WAY = f"{names.HEADER_PREFIX}way"
 
@@ -86,7 +85,7 @@ def arrival_scope(port: int, cluster: ir.ApiCluster) -> XdsResource:
     misdirected.typed_per_filter_config[names.SCRIPT].CopyFrom(_script_disabled())
     misdirected.direct_response.status = 421
     misdirected.direct_response.body.inline_string = MISDIRECTED
-    return _scope(names.api_scope(port, cluster.name), [host, others], (cluster.origin,))
+    return scope_resource(names.api_scope(port, cluster.name), [host, others], (cluster.origin,))
 
 
 def _serve(
@@ -118,7 +117,7 @@ def unknown_hosts(port: int, listener: ir.ApiListener) -> XdsResource:
     virtual_hosts = [_respond(["*"], 503, "")]
     if hosts:
         virtual_hosts.append(_respond(hosts, 421, MISDIRECTED))
-    return _scope(names.api_scope(port, ""), virtual_hosts)
+    return scope_resource(names.api_scope(port, ""), virtual_hosts)
 
 
 def flows(cluster: ir.ApiCluster) -> Iterator[XdsResource]:
@@ -156,7 +155,7 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None) -> Xd
                         flow_control.shared_limit(cluster.name, schema.name, schema.shared)
                     )
             host.routes.append(route)
-    return _scope(names.flow_scope(cluster.name, name), [host], (cluster.origin,))
+    return scope_resource(names.flow_scope(cluster.name, name), [host], (cluster.origin,))
 
 
 def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> components.Route:
@@ -206,7 +205,7 @@ def reviews(cluster: ir.ApiCluster) -> XdsResource:
             route.route.prefix_rewrite = quoting.path(clusters.prefix(cluster)) + path
     forbidden = host.routes.add(match=_any())
     forbidden.direct_response.status = 403
-    return _scope(names.upstream_scope(cluster.name), [host], (cluster.origin,))
+    return scope_resource(names.upstream_scope(cluster.name), [host], (cluster.origin,))
 
 
 def _any() -> components.RouteMatch:
@@ -228,21 +227,3 @@ def _respond(domains: list[str], code: int, body: str) -> components.VirtualHost
 
 def _script_disabled() -> any_pb2.Any:
     return packed(lua_pb2.LuaPerRoute(disabled=True))
-
-
-def _scope(
-    name: str,
-    hosts: Iterable[components.VirtualHost],
-    origins: tuple[Origin, ...] = (),
-) -> XdsResource:
-    proto = scoped_route_pb2.ScopedRouteConfiguration(
-        name=name,
-        route_configuration=route_pb2.RouteConfiguration(
-            name=name,
-            virtual_hosts=hosts,
-            ignore_port_in_host_matching=True,
-            validate_clusters=truth(False),
-        ),
-    )
-    proto.key.fragments.add(string_key=name)
-    return XdsResource.make(SCOPE_TYPE_URL, name, written(proto), origins=origins)

@@ -215,40 +215,27 @@ def _connectors(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     """Return the configuration of the TLS connectors, if the agent has them."""
     if not capabilities(ask, gateway).connectors:
         return Fragment()
+    connected = ask(_clusters_by_sidecar, gateway).get("connector", ())
     by_name = Clusters(ask, gateway)
-    connected = [by_name[name] for name in ask(_connected_clusters, gateway)]
-    return Fragment(tuple(tls_connectors.connector_files(connected)))
+    return Fragment(tuple(tls_connectors.connector_files([by_name[name] for name in connected])))
 
 
 def _pools(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     """Return the configuration of the picker client."""
-    by_name = Clusters(ask, gateway)
-    pools = [by_name[name] for name in ask(_picked_clusters, gateway).get(True, ())]
-    return Fragment(
-        tuple(picked_pools.picker_client_files(capabilities(ask, gateway), pools, by_name))
-    )
+    by_name, able = Clusters(ask, gateway), capabilities(ask, gateway)
+    pools = [by_name[name] for name in ask(_clusters_by_sidecar, gateway).get("picker", ())]
+    return Fragment(tuple(picked_pools.picker_client_files(able, pools, by_name)))
 
 
-def _picked_clusters(ask: Ask, gateway: GatewaySource) -> Table[bool, tuple[str, ...]]:
-    """Return the names of the clusters whose endpoints a picker chooses."""
-    return ask.group_by(ask(all_clusters, gateway), _is_picked)
+def _clusters_by_sidecar(ask: Ask, gateway: GatewaySource) -> Table[str, tuple[str, ...]]:
+    """Return the names of the clusters that NGINX reaches with the help of a sidecar."""
+    return ask.group_by(ask(all_clusters, gateway), _sidecars)
 
 
-def _is_picked(_: str, cluster: http.Cluster) -> list[bool]:
-    return [True] if cluster.picker is not None else []
-
-
-def _connected_clusters(ask: Ask, gateway: GatewaySource) -> tuple[str, ...]:
-    """Return the names of the clusters that are reached through a TLS connector."""
-    return ask(_by_connection, gateway).get(True, ())
-
-
-def _by_connection(ask: Ask, gateway: GatewaySource) -> Table[bool, tuple[str, ...]]:
-    return ask.group_by(ask(all_clusters, gateway), _is_connected)
-
-
-def _is_connected(_: str, cluster: http.Cluster) -> list[bool]:
-    return [True] if tls_connectors.needs_connector(cluster) else []
+def _sidecars(_: str, cluster: http.Cluster) -> list[str]:
+    """Return the sidecars of a cluster: the TLS connector, the client of the endpoint picker."""
+    picker = ["picker"] if cluster.picker is not None else []
+    return [*picker, "connector"] if tls_connectors.needs_connector(cluster) else picker
 
 
 def _authenticator(ask: Ask, gateway: GatewaySource) -> Fragment[File]:

@@ -1,5 +1,5 @@
 """Shared fixtures of the agent tests."""
 
-from fakes.agent_fixtures import control_plane, plane, tmp_path
+from fakes.agent_fixtures import control_plane, no_envoy_is_left, plane, tmp_path
 
-__all__ = ["control_plane", "plane", "tmp_path"]
+__all__ = ["control_plane", "no_envoy_is_left", "plane", "tmp_path"]

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections import Counter
 from http.cookies import SimpleCookie
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from differential.proxies import PORT, Runner, with_envoy
 from fakes.authorized_traffic import NGINX, RUNNERS, Served
 from fakes.envoy_serving import backend
 from fakes.one_route import BACKEND, conditions, engine, routes
-from fakes.specified_objects import CLASS, route, service, serving_objects
+from fakes.specified_objects import (
+    CLASS,
+    compiled_gateway,
+    route,
+    service,
+    serving_configuration,
+    serving_objects,
+)
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.gateway import GatewayConfiguration
 
 RULES = """
 - sessionPersistence:
@@ -65,6 +75,64 @@ async def test_session_keeps_its_endpoint_among_several_backends(
             again = [await _visit(proxy, cookies) for _ in range(4)]
             assert {name for name, _ in again} == {endpoint}
         assert {endpoint[0] for endpoint in first} == {"a", "b"}
+
+
+def with_own_sessions(gateway: GatewayConfiguration, kind: str) -> GatewayConfiguration:
+    """Return a configuration whose backends have sessions of their own, as XBackends have."""
+    (listener,) = gateway.listeners
+    (host,) = (one for one in listener.virtual_hosts if one.routes)
+    (only,) = host.routes
+    assert isinstance(only.action, ir.Forward)
+    backends = tuple(
+        msgspec.structs.replace(one, persistence=ir.Persistence(kind, f"X-Own-{number}"))  # type: ignore[arg-type]
+        for number, one in enumerate(only.action.backends)
+    )
+    action = msgspec.structs.replace(only.action, backends=backends, persistence=None)
+    hosts = (msgspec.structs.replace(host, routes=(msgspec.structs.replace(only, action=action),)),)
+    changed = msgspec.structs.replace(listener, virtual_hosts=hosts)
+    return msgspec.structs.replace(gateway, listeners=(changed,))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["cookie", "header"])
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_session_of_a_backend_selects_its_endpoint_and_not_the_backend(
+    runner: Runner, tmp_path: Path, kind: str
+) -> None:
+    """ "Traffic splitting selects which backend receives the request based on configured weights,
+    and session persistence then pins the client to a specific endpoint within the selected
+    backend." (GEP-1619)"""
+    async with contextlib.AsyncExitStack() as stack:
+        services = []
+        for name in "ab":
+            endpoints = [
+                await stack.enter_async_context(backend(f"{name}{number}")) for number in (1, 2, 3)
+            ]
+            services.append(service(name, *endpoints))
+        rules = "- backendRefs: [{name: a, port: 80}, {name: b, port: 80}]"
+        gateway = with_own_sessions(compiled_gateway(CLASS, *services, route(rules)), kind)
+        proxy = await stack.enter_async_context(serving_configuration(runner, tmp_path, gateway))
+        known: dict[str, str] = {}
+        visited: list[str] = []
+        for _ in range(40):
+            sent = known if kind == "header" else {"Cookie": _cookie_header(known)}
+            status, headers, echo = await proxy.send("/", **sent)
+            assert status == 200
+            visited.append(echo["service"])
+            if kind == "header":
+                known |= {name: text for name, text in headers.items() if name[:6] == "x-own-"}
+            else:
+                line = SimpleCookie(headers.get("set-cookie", ""))
+                known |= {name: morsel.value for name, morsel in line.items()}
+        assert len(known) == 2
+        assert sorted({endpoint[0] for endpoint in visited}) == ["a", "b"]
+        assert len({*visited}) == 2
+        changes = sum(one[0] != two[0] for one, two in itertools.pairwise(visited))
+        assert changes > 5
+
+
+def _cookie_header(cookies: dict[str, str]) -> str:
+    return "; ".join(f"{name}={value}" for name, value in cookies.items())
 
 
 def _session(**fields: object) -> ir.Persistence | None:

@@ -114,6 +114,26 @@ class EndpointPicker(msgspec.Struct, frozen=True):
     """True: the proxy chooses if the server does not respond. False: such requests get 503."""
 
 
+class Persistence(msgspec.Struct, frozen=True):
+    """Session persistence: requests of one session go to one endpoint."""
+
+    kind: Literal["cookie", "header"]
+    name: str
+    lifetime: int = 0
+    """Lifetime of the cookie in seconds; 0: until the client exits."""
+    path: str = "/"
+    """Path of the cookie: visible ASCII characters without semicolon."""
+    absolute_timeout: float = 0.0
+    """Seconds after which the proxy itself must end a session; 0: never."""
+    origin: Origin = NO_ORIGIN
+    """Field of the policy that sets it. The route is served without it if the proxy does not
+    support it. Empty: the route itself sets it."""
+
+
+UNTRACKED_TIMEOUT = "is supported for cookies with lifetimeType Permanent only"
+"""Why no proxy ends sessions after ``absolute_timeout``: it would have to remember them."""
+
+
 class Backend(msgspec.Struct, frozen=True):
     """A backend of a :class:`Forward`."""
 
@@ -125,6 +145,8 @@ class Backend(msgspec.Struct, frozen=True):
     response_headers: HeaderEdit = HeaderEdit()
     picker: EndpointPicker | None = None
     """Chooses among the endpoints; None: the proxy does."""
+    persistence: Persistence | None = None
+    """Sessions within the backend, which do not choose the backend itself."""
 
 
 class Mirror(msgspec.Struct, frozen=True):
@@ -159,26 +181,6 @@ class Retry(msgspec.Struct, frozen=True):
     """Field of the policy that sets it. Empty: the route itself sets it."""
 
 
-class Persistence(msgspec.Struct, frozen=True):
-    """Session persistence: requests of one session go to one endpoint."""
-
-    kind: Literal["cookie", "header"]
-    name: str
-    lifetime: int = 0
-    """Lifetime of the cookie in seconds; 0: until the client exits."""
-    path: str = "/"
-    """Path of the cookie: visible ASCII characters without semicolon."""
-    absolute_timeout: float = 0.0
-    """Seconds after which the proxy itself must end a session; 0: never."""
-    origin: Origin = NO_ORIGIN
-    """Field of the policy that sets it. The route is served without it if the proxy does not
-    support it. Empty: the route itself sets it."""
-
-
-UNTRACKED_TIMEOUT = "is supported for cookies with lifetimeType Permanent only"
-"""Why no proxy ends sessions after ``absolute_timeout``: it would have to remember them."""
-
-
 class Forward(msgspec.Struct, frozen=True, tag=True):
     """Send the request to one of the backends, by weight.
 
@@ -197,6 +199,7 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     mirrors: tuple[Mirror, ...] = ()
     retry: Retry | None = None
     persistence: Persistence | None = None
+    """Sessions choose the backend, too."""
     grpc: bool = False
     """True: requests are gRPC calls."""
     failing: int = 0

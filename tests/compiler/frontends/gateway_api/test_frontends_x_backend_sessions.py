@@ -90,10 +90,6 @@ def test_end_of_sessions_is_not_served_and_reported(session: Object) -> None:
     ("rule", "why"),
     [
         (
-            {"backendRefs": [REFERENCE, {"name": "s", "port": 80}]},
-            "rules[0]: has several backends",
-        ),
-        (
             {"backendRefs": [REFERENCE], "sessionPersistence": {"cookie": {"name": "own"}}},
             "rules[0]: has sessionPersistence of its own",
         ),
@@ -116,6 +112,40 @@ def test_rule_without_the_sessions_is_named(rule: Object, why: str) -> None:
     assert f"PartiallyInvalid True UnsupportedValue {message}" in world.status()
 
 
+def test_each_of_several_backends_has_its_own_sessions() -> None:
+    """ "Session persistence MUST NOT override which backend is selected during traffic splitting"
+    (GEP-1619)"""
+    world = with_session(COOKIE)
+    world.put(("Service", "n", "s"), {"ports": [{"port": 80}]})
+    header = {"type": "Header", "header": {"name": "X-Session"}}
+    world.put(("XBackend", "n", "c"), SELECTOR | {"sessionPersistence": header})
+    references = (REFERENCE, REFERENCE | {"name": "c"}, {"name": "s", "port": 80})
+    world.put(ROUTE, route_to(*references))
+    assert persistence(world) is None
+    (action,) = world.actions()
+    assert isinstance(action, ir.Forward)
+    assert [backend.persistence for backend in action.backends] == [
+        ir.Persistence("cookie", "session", 0, "/shop"),
+        ir.Persistence("header", "X-Session"),
+        None,
+    ]
+    assert not [one for one in world.status() if one.startswith("Partially")]
+
+
+def test_sessions_of_a_policy_replace_those_of_the_backend_and_are_named() -> None:
+    world = with_session(COOKIE)
+    world.put(("Service", "n", "s"), {"ports": [{"port": 80}]})
+    target = {"group": "", "kind": "Service", "name": "s"}
+    spec = {"targetRefs": [target], "sessionPersistence": {"cookie": {"name": "policy"}}}
+    world.put(("XBackendTrafficPolicy", "n", "p"), spec)
+    world.put(ROUTE, route_to(REFERENCE, {"name": "s", "port": 80}))
+    own = persistence(world)
+    assert own is not None
+    assert own.name.startswith("policy-")
+    message = "HTTPRoute n/r: rules[0]: has the sessions of XBackendTrafficPolicy n/p"
+    assert any(message in one for one in world.status())
+
+
 def test_connections_have_no_sessions() -> None:
     world = with_session(COOKIE)
     world.put(("TCPRoute", "n", "r"), route_to())
@@ -127,18 +157,18 @@ def test_connections_have_no_sessions() -> None:
 def test_few_of_many_rules_are_named() -> None:
     world = with_session(COOKIE)
     world.put(("Service", "n", "s"), {"ports": [{"port": 80}]})
-    both = [REFERENCE, {"name": "s", "port": 80}]
-    world.put(ROUTE, {**PARENTS, "rules": [{"backendRefs": both}] * 5})
+    rule = {"backendRefs": [REFERENCE], "sessionPersistence": {"cookie": {"name": "own"}}}
+    world.put(ROUTE, {**PARENTS, "rules": [rule] * 5})
     (partly,) = [one for one in world.status() if one.startswith("Partially")]
-    assert partly.count("several backends") == 3
+    assert partly.count("of its own") == 3
     assert partly.endswith(" and 2 more")
 
 
 def test_route_of_another_gateway_is_not_named() -> None:
     world = with_session(COOKIE)
     world.put(("Service", "n", "s"), {"ports": [{"port": 80}]})
-    both = [REFERENCE, {"name": "s", "port": 80}]
-    other = {"parentRefs": [{"name": "other"}], "rules": [{"backendRefs": both}]}
+    rule = {"backendRefs": [REFERENCE], "sessionPersistence": {"cookie": {"name": "own"}}}
+    other = {"parentRefs": [{"name": "other"}], "rules": [rule]}
     world.put(("HTTPRoute", "n", "other"), other)
     assert len(world.status()) == 2
     listener = {"name": "http", "port": 80, "protocol": "HTTP"}

@@ -111,6 +111,8 @@ def _to(proto: components.Route, route: ir.Route, action: ir.Forward) -> None:
         response_edit = route.response_headers.then(backend.response_headers)
         headers.apply_headers(share, "response", response_edit)
         session_persistence.mark(share, action, backend.cluster)
+        if backend.persistence is not None:
+            session_persistence.keep_endpoint(share, backend.persistence)
         if backend.picker is not None:
             endpoint_pickers.ask_picker(share, backend.picker)
     if action.failing:

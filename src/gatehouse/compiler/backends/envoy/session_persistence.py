@@ -26,12 +26,19 @@ def session_filter(_context: EnvoyRouteContext, route: ir.Route) -> EnvoyPiece |
     action = route.action
     if not isinstance(action, ir.Forward) or action.persistence is None:
         return None
-    session = stateful_session_pb2.StatefulSession(session_state=_state(action.persistence))
     fields = components.Route()
-    fields.typed_per_filter_config[STATEFUL_SESSION_FILTER].CopyFrom(
-        packed(stateful_session_pb2.StatefulSessionPerRoute(stateful_session=session))
-    )
+    keep_endpoint(fields, action.persistence)
     return EnvoyPiece(fields=fields, actions=backends_by_session(action))
+
+
+def keep_endpoint(
+    proto: components.Route | components.WeightedCluster.ClusterWeight, session: ir.Persistence
+) -> None:
+    """Select the endpoint of a route or of a share by a session. Raises InvalidValueError."""
+    own = stateful_session_pb2.StatefulSession(session_state=_state(session))
+    proto.typed_per_filter_config[STATEFUL_SESSION_FILTER].CopyFrom(
+        packed(stateful_session_pb2.StatefulSessionPerRoute(stateful_session=own))
+    )
 
 
 def _state(persistence: ir.Persistence) -> extension_pb2.TypedExtensionConfig:

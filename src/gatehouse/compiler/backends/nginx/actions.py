@@ -48,8 +48,11 @@ def action_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute
 
 def _is_rejected_before(route: ir.Route) -> bool:
     """Return whether NGINX may answer 413 before it runs the ``set`` of a header that it adds."""
-    persistence = isinstance(route.action, ir.Forward) and route.action.persistence is not None
-    return bool(route.settings.client.body_size) and (persistence or route.cors is not None)
+    action = route.action
+    sessions = isinstance(action, ir.Forward) and (
+        action.persistence is not None or any(one.persistence for one in action.backends)
+    )
+    return bool(route.settings.client.body_size) and (sessions or route.cors is not None)
 
 
 def failed_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute:

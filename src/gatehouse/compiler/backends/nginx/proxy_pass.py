@@ -68,7 +68,9 @@ def forward(
         subrequests=copies.subrequests,
         needs=(*shared, *(headers.ADDITION_NEEDS if edit.add else ())),
     )
-    own = session_persistence.session_upstream(cluster.name, action.persistence)
+    own = session_persistence.session_upstream(
+        cluster.name, action.persistence or backend.persistence
+    )
     sent = pass_directive(cluster, own if context.upstream is None else context.upstream[1])
     if action.retry is None:
         piece = msgspec.structs.replace(piece, content=(*content, sent))

@@ -46,8 +46,11 @@ def session_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece | N
 
     Raises InvalidValueError.
     """
-    persistence, backend = route.session, context.backend
-    if persistence is None or backend is None or not context.clusters[backend.cluster].endpoints:
+    backend = context.backend
+    if backend is None or not context.clusters[backend.cluster].endpoints:
+        return None
+    persistence = route.session or backend.persistence
+    if persistence is None:
         return None
     shared = SharedUpstream(((backend.cluster, 1),), SESSION)
     upstream = UPSTREAM, session_upstream(backend.cluster, persistence), shared

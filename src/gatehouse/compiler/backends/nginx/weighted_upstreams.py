@@ -24,7 +24,7 @@ def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple
     known = [clusters.get(backend.cluster) for backend in backends]
     if len(backends) < 2 or action.failing or action.persistence is not None:
         return []
-    if any(backend.request_headers or backend.response_headers for backend in backends):
+    if any(one.request_headers or one.response_headers or one.persistence for one in backends):
         return []
     mixed: dict[str, tuple[ir.Cluster, int]] = {}
     for cluster, backend in zip(known, backends, strict=True):

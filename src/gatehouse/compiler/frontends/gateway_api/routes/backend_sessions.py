@@ -1,7 +1,6 @@
 """Session persistence of XBackends (GEP-1619): which rules have it, and which do not.
 
-A session selects an endpoint, never a backend. Only a rule with one backend has the sessions of its
-XBackend: proxies keep one kind of session for a rule.
+A session selects an endpoint, never a backend: each backend of a rule has its own.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gatehouse.apis import backends, resources, routes
+from gatehouse.compiler.frontends.gateway_api.cluster_key import X_BACKEND, ClusterKey
 from gatehouse.compiler.frontends.gateway_api.routes import retries
 from gatehouse.compiler.ir import http as ir
 from gatehouse.incremental.query import Ask, Key
@@ -26,12 +26,10 @@ def refers_to(reference: routes.BackendRef | routes.BackendObject, namespace: st
     return (resource.kind, reference.namespace or namespace, reference.name)
 
 
-def rule_persistence(ask: Ask, key: Key, rule: routes.RouteRule) -> ir.Persistence | None:
-    """Return the sessions of the only backend of a rule; None if it has none."""
-    if len(rule.backend_refs) != 1:
-        return None
-    target = refers_to(rule.backend_refs[0], key[1])
-    backend = ask.read(target) if target is not None else None
+def own_persistence(ask: Ask, cluster: ClusterKey) -> ir.Persistence | None:
+    """Return the sessions of a backend; None if it has none."""
+    target = (cluster.kind, cluster.namespace, cluster.service)
+    backend = ask.read(target) if cluster.kind == X_BACKEND else None
     if not isinstance(backend, backends.XBackend) or backend.spec.session_persistence is None:
         return None
     own = retries.persistence(backend.spec.session_persistence, f"{target}")
@@ -66,7 +64,5 @@ def unserved_rules(route: routes.RouteObject, backend: Key) -> Iterator[str]:
             continue
         if isinstance(rule, routes.StreamRule):
             yield f"rules[{number}]: connections have no sessions"
-        elif len(named) > 1:
-            yield f"rules[{number}]: has several backends"
         elif rule.session_persistence is not None:
             yield f"rules[{number}]: has sessionPersistence of its own"

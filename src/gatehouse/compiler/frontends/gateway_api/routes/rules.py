@@ -168,6 +168,13 @@ def _rule(
         route = msgspec.structs.replace(route, action=only)
         return _Rule(route, clusters, tuple(findings), secrets, broken)
     limits = _timeouts(rule)
+    persistence = _persistence(ask, place, rule, where, own)
+    only_session = backends[0].persistence
+    if only_session is not None and persistence is None and not failing and len(backends) == 1:
+        persistence = only_session
+        backends = (msgspec.structs.replace(backends[0], persistence=None),)
+    elif persistence is not None:
+        backends = tuple([msgspec.structs.replace(one, persistence=None) for one in backends])
     action = msgspec.structs.replace(
         forward,
         backends=backends,
@@ -177,7 +184,7 @@ def _rule(
         backend_timeout=limits[1] or 0.0,
         unlimited=0.0 in limits and not any(limits),
         retry=retries.retry(rule.retry),
-        persistence=_persistence(ask, place, rule, where, own),
+        persistence=persistence,
         grpc=key[0] == "GRPCRoute",
     )
     request_headers = _without_claims(ask, route, clusters)
@@ -203,16 +210,11 @@ def _timeouts(rule: api.RouteRule) -> list[float | None]:
 def _persistence(
     ask: Ask, place: GatewayObject, rule: api.RouteRule, where: str, backends: Sequence[ClusterKey]
 ) -> ir.Persistence | None:
-    """Return the session persistence of a rule: its own, that of its XBackend, or that of a policy
-    of its Services."""
+    """Return the session persistence of a rule: its own, or that of a policy of its Services."""
     gateway, key = place
     name = f"{key}/{where}"
     if rule.session_persistence is not None:
         return retries.persistence(rule.session_persistence, name)
-    if backends and backends[0].kind == X_BACKEND:
-        own = backend_sessions.rule_persistence(ask, key, rule)
-        if own is not None:
-            return own
     policy = effective.common_session(ask, gateway, backends)
     if policy is None or policy.session is None:
         return None
@@ -306,7 +308,10 @@ def _backends(
         elif reference.weight:
             edits = compiled_filters.route.request_headers, compiled_filters.route.response_headers
             picker = endpoint_picker(ask, cluster) if cluster.kind == INFERENCE_POOL else None
-            backends.append(ir.Backend(cluster.name, reference.weight, *edits, picker))
+            session = None
+            if cluster.kind == X_BACKEND:
+                session = backend_sessions.own_persistence(ask, cluster)
+            backends.append(ir.Backend(cluster.name, reference.weight, *edits, picker, session))
     return tuple(backends), failing, tuple(clusters), tuple(findings)
 
 

@@ -66,9 +66,9 @@ def test_service_name_is_that_of_the_gateway_by_default() -> None:
         ({"name": "collector", "port": 1}, {}, "BackendNotFound spec.tracing.provider.backendRef"),
         ({"name": "collector"}, {}, "BackendNotFound spec.tracing.provider.backendRef.port"),
         (
-            {"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "collector"},
+            {"group": "example.com", "kind": "Collector", "name": "collector"},
             {},
-            "InvalidKind spec.tracing.provider.backendRef: kind gateway.networking.x-k8s.io/XBack",
+            "InvalidKind spec.tracing.provider.backendRef: kind example.com/Collector",
         ),
         (
             REFERENCE,

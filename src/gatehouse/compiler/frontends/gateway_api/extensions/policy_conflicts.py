@@ -125,11 +125,13 @@ def trace_credentials(ask: Ask, gateway: Key) -> ExporterCredentials:
     return ExporterCredentials(ask(resolve_collector, gateway, key).trust)
 
 
-def exporting_gateways(ask: Ask, service: Key) -> tuple[Key, ...]:
-    """Return the Gateways that send spans to a Service, or would if its TLS settings were valid."""
+def exporting_gateways(ask: Ask, backend: Key) -> tuple[Key, ...]:
+    """Return the Gateways that send spans to a Service or XBackend, or would if its TLS settings
+    were valid."""
     return tuple(
         gateway
-        for key in ask.read(policies_by_collector(*service[1:]))
+        for key in ask.read(policies_by_collector(*backend[1:]))
+        if ask.read(key).spec.tracing.provider.backend_ref.kind == backend[0]
         for target in ask.read(key).targets
         for gateway in [("Gateway", key[1], target.name)]
         if ask(is_managed_gateway, gateway) and ask(telemetry_at, gateway) == key

@@ -12,6 +12,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts impo
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE
 from gatehouse.compiler.frontends.gateway_api.extensions.effective import backend_traffic
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import exporting_gateways
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
 from gatehouse.compiler.frontends.gateway_api.inputs import routes_by_service, unsupported_key
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import key_pair_of_secret
@@ -47,14 +48,15 @@ _MAX_RULES = 3
 
 
 def gateways_of_backend(ask: Ask, key: Key) -> tuple[Key, ...]:
-    """Return the Gateways with a route that may refer to an XBackend, sorted."""
+    """Return the Gateways with a route that may refer to an XBackend, or that send spans to it,
+    sorted."""
     gateways = {
         gateway
         for route in ask.read(routes_by_service(key[1], key[2]))
         if _refers(ask, route, key)
         for gateway in _gateways(ask, route)
     }
-    return tuple(sorted(gateways))
+    return tuple(sorted(gateways | {*ask(exporting_gateways, key)}))
 
 
 def _refers(ask: Ask, key: Key, backend: Key) -> bool:

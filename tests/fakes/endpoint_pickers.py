@@ -108,7 +108,10 @@ class Picker(service.ExternalProcessorServicer):
 
 
 def _headers(message: protocol.HttpHeaders) -> dict[str, str]:
-    return {item.key: item.raw_value.decode() for item in message.headers.headers}
+    return {
+        item.key: item.raw_value.decode(errors="surrogateescape")
+        for item in message.headers.headers
+    }
 
 
 def _body(field: str, content: bytes, *, ends: bool) -> protocol.ProcessingResponse:

@@ -25,7 +25,11 @@ SERVICE = ir.Cluster("c-service", (ir.Endpoint("10.0.0.3", 80),))
 
 
 def generated(
-    *clusters: ir.Cluster, pickers: bool = True, named: bool = False, **action: Any
+    *clusters: ir.Cluster,
+    pickers: bool = True,
+    named: bool = False,
+    version: str = "1.31.3",
+    **action: Any,
 ) -> nginx.GeneratedFiles:
     """Compile a route to the first cluster, or with another action."""
     forward = ir.Forward(**({"backends": (ir.Backend(clusters[0].name),)} | action))
@@ -34,7 +38,7 @@ def generated(
     gateway = ir_gateway.GatewayConfiguration(
         "shop/web", bind_address="127.0.0.1", listeners=(listener,), clusters=clusters
     )
-    able = nginx.NginxCapabilities.parse("1.31.3", pickers=pickers, named_endpoints=named)
+    able = nginx.NginxCapabilities.parse(version, pickers=pickers, named_endpoints=named)
     return nginx.NginxGenerator(able).generate(gateway)
 
 
@@ -114,12 +118,21 @@ def test_picker_is_asked_by_the_tls_of_its_cluster(tls: ir.BackendTls, expected:
     assert pool.tls == expected
 
 
-@pytest.mark.parametrize("protocol", ["h2c", "grpc"])
-def test_pool_with_http_2_and_a_picker_is_not_served(protocol: str) -> None:
-    result = generated(changed(POOL, protocol=protocol), PICKERS)
+@pytest.mark.parametrize("version", ["1.22.1", "1.31.3"])
+def test_picker_client_speaks_http_2_to_endpoints(version: str) -> None:
+    result = generated(changed(POOL, protocol="h2c"), PICKERS, version=version)
+    [pool] = pools(result.file_set)
+    assert pool.http2
+    text = "".join(file.content.decode() for file in result.file_set.files.values())
+    assert "proxy_http_version 2;" not in text
+    assert result.unsupported == ()
+
+
+def test_pool_of_a_grpc_route_with_a_picker_is_not_served() -> None:
+    result = generated(changed(POOL, protocol="grpc"), PICKERS)
     [unsupported] = result.unsupported
     assert unsupported.origin == match_of("a/b/0/0")
-    assert "HTTP/2 or gRPC are not supported by NGINX; use Envoy" in unsupported.reason
+    assert "pickers of GRPCRoutes are not supported by NGINX; use Envoy" in unsupported.reason
 
 
 def test_agent_without_a_picker_client_serves_no_pool_with_a_picker() -> None:

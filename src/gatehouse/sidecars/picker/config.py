@@ -23,13 +23,6 @@ PICKER_SECONDS = 10.0
 """Time limit of each answer of a picker, in seconds."""
 
 
-PICKED_ENDPOINT = "x-gateway-destination-endpoint"
-"""Header, and key of the metadata, with the picked endpoints: ``ip:port``, separated by commas."""
-
-PICKER_NAMESPACE = "envoy.lb"
-"""Namespace of the metadata."""
-
-
 class PickerTls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """TLS to pickers."""
 
@@ -56,6 +49,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Files with the endpoints of the pool and of its picker."""
     tls: PickerTls | None = None
     """None: HTTP/2 without TLS."""
+    http2: bool = False
+    """True: endpoints get HTTP/2 without TLS. False: HTTP/1.1."""
     fail_open: bool = False
     """True: the sidecar chooses if the picker fails. False: such requests get 503."""
     seconds: float = PICKER_SECONDS

@@ -10,26 +10,22 @@ import aiohttp
 from aiohttp import web
 from envoy.service.ext_proc.v3 import external_processor_pb2 as protocol
 from multidict import CIMultiDict
-from yarl import URL
 
+from gatehouse.dataplane.endpoint_pickers import PICKED_ENDPOINT
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.sidecars.base.failure_log import FailureLog
-from gatehouse.sidecars.picker import config, mutations
+from gatehouse.sidecars.picker import endpoint_http, mutations
 from gatehouse.sidecars.picker.config import Pool
 from gatehouse.sidecars.picker.endpoint_choice import PoolEndpoints
+from gatehouse.sidecars.picker.endpoint_http import EndpointRequest, EndpointResponse
 from gatehouse.sidecars.picker.ext_proc import CallEndedError, ImmediateResponseError, PickerCall
 from gatehouse.sidecars.picker.grpc_call import CallFailedError
 from gatehouse.sidecars.picker.mutations import Fields, InvalidMutationError
 from gatehouse.sidecars.picker.picker_calls import PickerCalls
 from gatehouse.sidecars.picker.replayable_body import ReplayableBody
 
-_NO_BODY = (204, 304)
-
 _GRACE_SECONDS = 1.0
 """Time in seconds for which a request is sent on after its response has begun."""
-
-_UNCHANGED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""Fields that the HTTP client would add."""
 
 
 class ServedPool:
@@ -81,7 +77,7 @@ class Exchange:
         self._sending: asyncio.Task[None] | None = None
         """Sends the request, and then the response, to the picker."""
         self._fields = _request_fields(request)
-        self._body = ReplayableBody(request.content) if request.body_exists else None
+        self._body = ReplayableBody(request.content.iter_any()) if request.body_exists else None
         self._started: web.StreamResponse | None = None
 
     async def run(self) -> web.StreamResponse:
@@ -97,7 +93,7 @@ class Exchange:
             return self._immediate(answer.response)
         except (CallFailedError, InvalidMutationError) as error:
             return self._broken(503, str(error))
-        except (aiohttp.ClientError, OSError) as error:
+        except (*endpoint_http.FAILURES, OSError) as error:
             return self._broken(502, str(error) or type(error).__name__)
         except Exception as error:
             # Other requests are served.
@@ -115,16 +111,20 @@ class Exchange:
         try:
             return await self._asked()
         except CallFailedError as error:
-            ended = isinstance(error, CallEndedError)
-            usable = self._body is None or self._body.is_complete
-            if not (ended or self._served.pool.fail_open) or not usable:
-                raise
-            if not ended:
-                self._record(str(error))
-        await self._stop_sending()
+            await self._continue_without(error, self._body)
         await self._hang_up()
         body = self._body.replay() if self._body is not None else None
         return _Plan(self._fields, self._served.endpoints.own_choice(), body)
+
+    async def _continue_without(self, error: CallFailedError, body: ReplayableBody | None) -> None:
+        """Stop asking the picker, if the request can do without it. Raises CallFailedError."""
+        ended = isinstance(error, CallEndedError)
+        usable = body is None or body.is_complete
+        if not (ended or self._served.pool.fail_open) or not usable:
+            raise error
+        if not ended:
+            self._record(str(error))
+        await self._stop_sending()
 
     async def _asked(self) -> _Plan:
         call = self._call = await self._served.pickers.open()
@@ -167,19 +167,20 @@ class Exchange:
 
     async def _sent(
         self, plan: _Plan, stack: contextlib.AsyncExitStack
-    ) -> tuple[WeightedEndpoint, aiohttp.ClientResponse]:
-        """Send the request to the first endpoint that accepts the connection. Raises
-        aiohttp.ClientError or CallFailedError."""
+    ) -> tuple[WeightedEndpoint, EndpointResponse]:
+        """Send the request to the first endpoint that accepts the connection.
+
+        Raises an error of an endpoint, or CallFailedError.
+        """
         last = plan.endpoints[-1]
         for endpoint in plan.endpoints:
             counted = stack.enter_context(self._served.endpoints.counted(endpoint))
             try:
                 response = await stack.enter_async_context(self._sending_to(endpoint, plan))
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-                # It got nothing, so that another one can get it.
+            except endpoint_http.REFUSALS:
                 if endpoint == last:
                     raise
-            except aiohttp.ClientError:
+            except endpoint_http.FAILURES:
                 if plan.failure is not None:
                     raise plan.failure from None
                 raise
@@ -190,38 +191,18 @@ class Exchange:
 
     def _sending_to(
         self, endpoint: WeightedEndpoint, plan: _Plan
-    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        pseudo = {name: value for name, value in plan.fields if name.startswith(":")}
-        headers = CIMultiDict(field for field in plan.fields if not field[0].startswith(":"))
-        headers["Host"] = pseudo[":authority"]
-        path, _, query = pseudo[":path"].partition("?")
-        url = URL.build(
-            scheme="http",
-            host=endpoint.address,
-            port=endpoint.port,
-            path=path,
-            query_string=query,
-            encoded=True,
-        )
-        return self._served.http.request(
-            pseudo[":method"],
-            url,
-            headers=headers,
-            data=plan.content() if plan.body is not None else None,
-            allow_redirects=False,
-            skip_auto_headers=_UNCHANGED,
-        )
+    ) -> contextlib.AbstractAsyncContextManager[EndpointResponse]:
+        request = EndpointRequest(plan.fields, plan.content() if plan.body is not None else None)
+        if self._served.pool.http2:
+            return endpoint_http.send_http2(endpoint, request)
+        return endpoint_http.send_http1(self._served.http, endpoint, request)
 
     async def _answered(
-        self, endpoint: WeightedEndpoint, response: aiohttp.ClientResponse
+        self, endpoint: WeightedEndpoint, response: EndpointResponse
     ) -> web.StreamResponse:
         """Send the response of an endpoint on, as the picker changes it."""
-        fields = _response_fields(response)
-        is_empty = (
-            self._request.method == "HEAD"
-            or response.status in _NO_BODY
-            or response.headers.get("Content-Length") == "0"
-        )
+        fields = response.fields
+        is_empty = self._request.method == "HEAD" or not response.has_body
         body = None if is_empty else ReplayableBody(response.content)
         call = self._call
         if call is None or not call.is_open:
@@ -229,13 +210,7 @@ class Exchange:
         try:
             answer = await self._processed(call, endpoint, fields, body)
         except CallFailedError as error:
-            ended = isinstance(error, CallEndedError)
-            usable = body is None or body.is_complete
-            if not (ended or self._served.pool.fail_open) or not usable:
-                raise
-            if not ended:
-                self._record(str(error))
-            await self._stop_sending()
+            await self._continue_without(error, body)
             return await self._passed(fields, body.replay() if body is not None else None)
         if body is None:
             return await self._passed(answer, None)
@@ -312,7 +287,7 @@ class Exchange:
 
 
 def _request_fields(request: web.BaseRequest) -> Fields:
-    raw = [(_text(name), _text(value)) for name, value in request.raw_headers]
+    raw = ((mutations.text(name), mutations.text(value)) for name, value in request.raw_headers)
     fields = mutations.end_to_end(raw)
     return [
         (":authority", request.headers.get("Host", "")),
@@ -325,14 +300,4 @@ def _request_fields(request: web.BaseRequest) -> Fields:
 
 def _unpicked(fields: Fields) -> Fields:
     """Return fields without the one of pickers: clients do not choose."""
-    return [field for field in fields if field[0] != config.PICKED_ENDPOINT]
-
-
-def _response_fields(response: aiohttp.ClientResponse) -> Fields:
-    raw = [(_text(name), _text(value)) for name, value in response.raw_headers]
-    fields = mutations.end_to_end(raw)
-    return [(":status", str(response.status)), *fields]
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
+    return [field for field in fields if field[0] != PICKED_ENDPOINT]

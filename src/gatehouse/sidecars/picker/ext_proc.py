@@ -11,7 +11,8 @@ from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as protocol
 from google.protobuf.message import DecodeError
 
-from gatehouse.sidecars.picker import config, mutations
+from gatehouse.dataplane.endpoint_pickers import PICKED_ENDPOINT, PICKER_NAMESPACE
+from gatehouse.sidecars.picker import mutations
 from gatehouse.sidecars.picker.grpc_call import CallFailedError, GrpcCall
 from gatehouse.sidecars.picker.mutations import Fields
 
@@ -150,8 +151,8 @@ class PickerCall:
         message = protocol.ProcessingRequest(
             response_headers=mutations.to_message(fields, end=body is None)
         )
-        metadata = message.metadata_context.filter_metadata[config.PICKER_NAMESPACE]
-        metadata.update({f"{config.PICKED_ENDPOINT}-served": served})
+        metadata = message.metadata_context.filter_metadata[PICKER_NAMESPACE]
+        metadata.update({f"{PICKED_ENDPOINT}-served": served})
         await self._send(message)
         if body is not None:
             await self._send_body("response_body", body)

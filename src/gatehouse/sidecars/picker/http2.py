@@ -36,6 +36,7 @@ class Http2Stream:
         self.number = number
         self.headers: dict[str, str] = {}
         """Header and trailer fields of the response that were received."""
+        self._fields: list[tuple[str, str]] = []
         self._received: deque[tuple[bytes, int]] = deque()
         self._ended = False
         self._failure = ""
@@ -56,6 +57,15 @@ class Http2Stream:
     def end(self) -> None:
         """End the request, unless the stream ended."""
         self._connection.end_stream(self)
+
+    async def response(self) -> list[tuple[str, str]]:
+        """Return the header fields of the response. Raises StreamFailedError."""
+        while not self._fields and not self._ended:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._fields:
+            raise StreamFailedError(self._failure)
+        return self._fields
 
     async def receive(self) -> bytes:
         """Return data of the response; empty at its end. Raises StreamFailedError."""
@@ -81,6 +91,12 @@ class Http2Stream:
         """Return why the stream failed; empty if it did not."""
         return self._failure
 
+    def add_fields(self, fields: list[tuple[str, str]]) -> None:
+        """Add the header fields of the response, and later its trailer fields."""
+        self.headers.update(fields)
+        self._fields = self._fields or fields
+        self._changed.set()
+
     def add_data(self, data: bytes, length: int) -> None:
         """Add received data that occupies `length` bytes of the window."""
         self._received.append((data, length))
@@ -100,7 +116,7 @@ class Http2Connection(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
         self._streams: dict[int, Http2Stream] = {}
         self._writable = asyncio.Event()
         self._writable.set()
@@ -127,13 +143,14 @@ class Http2Connection(asyncio.Protocol):
         self._h2.increment_flow_control_window(_CONNECTION_WINDOW - 65535)
         self._flush()
 
-    def open_stream(self, headers: Sequence[tuple[str, str]]) -> Http2Stream:
-        """Send the headers of a request. Raises StreamFailedError."""
+    def open_stream(self, headers: Sequence[tuple[str, str]], *, end: bool = False) -> Http2Stream:
+        """Send the headers of a request. ``end``: there is no body. Raises StreamFailedError."""
         if not self.is_usable:
             raise StreamFailedError(self.closed or "the connection accepts no further streams")
         try:
             number = self._h2.get_next_available_stream_id()
-            self._h2.send_headers(number, headers)
+            encoded = [(_encoded(name), _encoded(value)) for name, value in headers]
+            self._h2.send_headers(number, encoded, end_stream=end)
         except exceptions.ProtocolError as error:
             self.retire()
             raise StreamFailedError(str(error)) from error
@@ -189,6 +206,10 @@ class Http2Connection(asyncio.Protocol):
         self._retired = True
         self._close_if_unused()
 
+    def abort(self) -> None:
+        """Close the connection, and end its streams."""
+        self._transport.abort()
+
     def _close_if_unused(self) -> None:
         if self._retired and not self._streams:
             self._transport.close()
@@ -219,7 +240,9 @@ class Http2Connection(asyncio.Protocol):
                 events.ResponseReceived(headers=headers) | events.TrailersReceived(headers=headers)
             ):
                 if stream is not None:
-                    stream.headers.update((str(name), str(value)) for name, value in headers)
+                    stream.add_fields(
+                        [(_decoded(name), _decoded(value)) for name, value in headers]
+                    )
             case events.StreamEnded():
                 if stream is not None:
                     stream.add_end()
@@ -260,6 +283,14 @@ class Http2Connection(asyncio.Protocol):
     def _flush(self) -> None:
         if data := self._h2.data_to_send():
             self._transport.write(data)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _name(code: ErrorCodes | int | None) -> str:

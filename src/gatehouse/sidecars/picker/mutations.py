@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as protocol
 
-from gatehouse.sidecars.picker.config import PICKED_ENDPOINT, PICKER_NAMESPACE
+from gatehouse.dataplane.endpoint_pickers import PICKED_ENDPOINT, PICKER_NAMESPACE
 
 Fields = list[tuple[str, str]]
 """Header fields in lower case, in their order."""
@@ -50,6 +50,11 @@ _PATH = re.compile(r"/[!-~]*")
 class InvalidMutationError(Exception):
     """A change of header fields that is not allowed. The message names the field and the
     problem."""
+
+
+def text(raw: bytes) -> str:
+    """Return the text of a name or value, from which its bytes can be restored."""
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def end_to_end(fields: Iterable[tuple[str, str]]) -> Fields:
@@ -98,7 +103,7 @@ def _field(option: base_pb2.HeaderValueOption) -> tuple[str, str]:
     if not _NAME.fullmatch(name):
         raise InvalidMutationError(f"invalid name of a header field: {name[:100]!a}")
     raw = option.header.raw_value
-    value = raw.decode("utf-8", "surrogateescape") if raw else option.header.value
+    value = text(raw) if raw else option.header.value
     if not _VALUE.fullmatch(value) or (name == ":path" and not _PATH.fullmatch(value)):
         raise InvalidMutationError(f"invalid value of the header field {name}")
     return name, value

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import aiohttp
-
 COPY_BYTES = 1 << 20
 """Maximum size of a copy."""
 
@@ -13,7 +11,8 @@ COPY_BYTES = 1 << 20
 class ReplayableBody:
     """Body that is read once, and its first :data:`COPY_BYTES`."""
 
-    def __init__(self, content: aiohttp.StreamReader) -> None:
+    def __init__(self, content: AsyncIterator[bytes]) -> None:
+        """``content`` can be read on after a read that was cancelled."""
         self._content = content
         self._copy: list[bytes] = []
         self._size = 0
@@ -21,7 +20,7 @@ class ReplayableBody:
 
     async def read(self) -> AsyncIterator[bytes]:
         """Yield the body, and keep a copy."""
-        async for chunk in self._content.iter_any():
+        async for chunk in self._content:
             if self._is_copied:
                 self._size += len(chunk)
                 self._copy.append(chunk)
@@ -43,5 +42,5 @@ class ReplayableBody:
         """Yield the copy, and the rest that was not read. It must be complete."""
         for chunk in self._copy:
             yield chunk
-        async for chunk in self._content.iter_any():
+        async for chunk in self._content:
             yield chunk

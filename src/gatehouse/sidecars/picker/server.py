@@ -18,6 +18,7 @@ from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
 from gatehouse.sidecars.picker import config
 from gatehouse.sidecars.picker.config import PickerTls, Pool
+from gatehouse.sidecars.picker.endpoint_http import CONNECT_SECONDS
 from gatehouse.sidecars.picker.exchange import Exchange, ServedPool
 
 _BACKLOG = 4096
@@ -30,9 +31,6 @@ and may add to them."""
 _KEEPALIVE_SECONDS = 75.0
 """Idle timeout in seconds, longer than NGINX's, so that NGINX never sends to a closed
 connection."""
-
-_CONNECT_SECONDS = 5.0
-"""Time limit of a connection to an endpoint, in seconds, as for NGINX's own connections."""
 
 
 class _LoadedPool(msgspec.Struct, frozen=True):
@@ -137,7 +135,7 @@ class PoolServer:
                 connector=aiohttp.TCPConnector(limit=0, force_close=True),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 max_line_size=_MAX_LINE_BYTES,
                 max_field_size=_MAX_LINE_BYTES,
             )

@@ -23,7 +23,7 @@ from xds.type.matcher.v3 import matcher_pb2
 from gatehouse.compiler.backends.envoy import filter_matchers, headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, wrap_number
 from gatehouse.compiler.ir import http as ir
-from gatehouse.sidecars.picker.config import PICKED_ENDPOINT, PICKER_NAMESPACE
+from gatehouse.dataplane.endpoint_pickers import PICKED_ENDPOINT, PICKER_NAMESPACE
 
 BODY = "gh.body"
 """Filter of every chain that routes configure to hold bodies, or to send them to a picker."""

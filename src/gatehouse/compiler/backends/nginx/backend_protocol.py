@@ -33,7 +33,8 @@ def http_version(context: NginxRouteContext, cluster: ir.Cluster) -> list[Direct
     tls_connectors.check_connector(context.capabilities, [cluster])
     external_names.check_external_names(context.capabilities, [cluster])
     picked_pools.check_pool(context.capabilities, cluster)
-    if cluster.protocol != "h2c":
+    if cluster.protocol != "h2c" or cluster.picker is not None:
+        # The picker client has HTTP/1.1 towards NGINX.
         return []
     if not context.capabilities.http2_upstreams:
         raise InvalidValueError("HTTP/2 to backends requires NGINX 1.29.4 or newer")

@@ -28,9 +28,9 @@ def check_pool(capabilities: NginxCapabilities, cluster: ir.Cluster) -> None:
         return
     if not capabilities.pickers:
         raise InvalidValueError("endpoint pickers require an agent with a picker client")
-    if cluster.protocol != "http":
+    if cluster.protocol == "grpc":
         raise InvalidValueError(
-            "endpoint pickers of backends with HTTP/2 or gRPC are not supported by NGINX; use Envoy"
+            "endpoint pickers of GRPCRoutes are not supported by NGINX; use Envoy"
         )
 
 
@@ -76,6 +76,7 @@ def _pool(cluster: ir.Cluster, picker: ir.Cluster) -> Pool:
         endpoints=pool_endpoints_path(cluster.name),
         pickers=pool_endpoints_path(picker.name),
         tls=_tls(picker.tls) if picker.tls is not None else None,
+        http2=cluster.protocol == "h2c",
         fail_open=cluster.picker is not None and cluster.picker.fail_open,
     )
 

@@ -1,10 +1,10 @@
-"""Hostile values of XBackends: sessions, TLS, hosts, labels."""
+"""Hostile values of XBackends and of InferencePools."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fakes.short_objects import Object, x_backend
+from fakes.short_objects import Object, pool_of_models, x_backend
 
 
 def _session(kind: str, **own: Any) -> list[Object]:
@@ -40,4 +40,44 @@ X_BACKENDS: dict[str, list[Object]] = {
     "XBackend host: short address": _host("127.1"),
     "XBackend host: cloud": _host("metadata.google.internal"),
     "XBackend host: Service": _host("db.other.svc"),
+}
+
+
+def _picker(**reference: Any) -> list[Object]:
+    return pool_of_models(endpointPickerRef={"name": "s", "port": {"number": 80}, **reference})
+
+
+def _ports(*numbers: int) -> list[Object]:
+    return pool_of_models(targetPorts=[{"number": number} for number in numbers])
+
+
+def _labels(**labels: str) -> list[Object]:
+    return pool_of_models(selector={"matchLabels": labels})
+
+
+INFERENCE_POOLS: dict[str, list[Object]] = {
+    "InferencePool ports: first and last": _ports(1, 65_535),
+    "InferencePool ports: eight": _ports(*range(1, 9)),
+    "InferencePool labels: many": _labels(
+        **{f"a.example/{'b' * 60}{number}": "c" * 63 for number in range(64)}
+    ),
+    "InferencePool labels: no key": _labels(**{'a";}\n{$b': "c"}),
+    "InferencePool labels: long key": _labels(**{"a" * 10_000: "c"}),
+    "InferencePool protocol: h2c": [
+        *pool_of_models(
+            appProtocol="kubernetes.io/h2c",
+            endpointPickerRef={"name": "s", "port": {"number": 80}},
+        )
+    ],
+    "InferencePool picker: Service": _picker(),
+    "InferencePool picker: fails open": _picker(failureMode="FailOpen"),
+    "InferencePool picker: name of a directive": _picker(name='a";}\n{$b'),
+    "InferencePool picker: path": _picker(name="../../../etc/passwd"),
+    "InferencePool picker: longest name": _picker(name="a" * 253),
+    "InferencePool picker: missing, fails open": _picker(name="none", failureMode="FailOpen"),
+    "InferencePool picker: unknown port": _picker(port={"number": 65_535}),
+    "InferencePool picker: Secret": _picker(kind="Secret"),
+    "InferencePool picker: pool itself": _picker(
+        group="inference.networking.k8s.io", kind="InferencePool", name="pool"
+    ),
 }

@@ -7,7 +7,7 @@ all of them share.
 from __future__ import annotations
 
 from fakes.hostile_authentication import AUTHENTICATION
-from fakes.hostile_backends import X_BACKENDS
+from fakes.hostile_backends import INFERENCE_POOLS, X_BACKENDS
 from fakes.hostile_filters import ROUTE_FILTERS
 from fakes.hostile_forwarding import FORWARDING
 from fakes.hostile_listeners import LISTENERS
@@ -20,6 +20,7 @@ KINDS: dict[str, list[Object]] = {
     **ROUTE_FILTERS,
     **FORWARDING,
     **X_BACKENDS,
+    **INFERENCE_POOLS,
     **LISTENERS,
     **TRAFFIC_POLICIES,
     **AUTHENTICATION,

@@ -6,6 +6,15 @@ Kinds without an entry are served.
 from __future__ import annotations
 
 _BOTH = {
+    "spec.endpointPickerRef": (
+        "InferencePool picker: name of a directive",
+        "InferencePool picker: path",
+        "InferencePool picker: longest name",
+        "InferencePool picker: missing, fails open",
+        "InferencePool picker: unknown port",
+        "InferencePool picker: Secret",
+        "InferencePool picker: pool itself",
+    ),
     "path": (
         "pattern: code point",
         "pattern: code point above one byte",

@@ -198,6 +198,33 @@ def x_backend(**spec: Any) -> list[Object]:
     ]
 
 
+def pool_of_models(**spec: Any) -> list[Object]:
+    """Return a route to an InferencePool with an endpoint."""
+    group, uid = "inference.networking.k8s.io", "uid-of-pool"
+    service = f"inferencepool-{hashlib.sha256(uid.encode()).hexdigest()[:20]}"
+    return [
+        *route({"backendRefs": [{"group": group, "kind": "InferencePool", "name": "pool"}]}),
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "InferencePool",
+            "name": "pool",
+            "metadata": {"uid": uid},
+            "spec": {
+                "selector": {"matchLabels": {"a": "b"}},
+                "targetPorts": [{"number": 9000}],
+                **spec,
+            },
+        },
+        {
+            "kind": "EndpointSlice",
+            "name": f"{service}-1",
+            "addressType": "IPv4",
+            "ports": [{"name": f"port-{number}", "port": number} for number in (1, 9000, 65_535)],
+            "endpoints": [{"addresses": ["10.0.0.1"]}],
+        },
+    ]
+
+
 def cors(**spec: Any) -> list[Object]:
     return filtered("CORS", {"allowOrigins": ["https://a.example"], **spec})
 

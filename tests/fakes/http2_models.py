@@ -31,6 +31,10 @@ class Http2Models:
         """Header fields of responses, besides the status and ``x-model``."""
         self.resets = False
         """True: streams are reset after the headers of the response."""
+        self.is_endless = False
+        """True: responses never end."""
+        self.sent = 0
+        """Number of bytes of bodies that were sent."""
         self.answers_first = False
         """True: the response ends before the request is read."""
 
@@ -114,12 +118,15 @@ class _Connection:
 
     def _repeat(self, number: int) -> None:
         pending = self._pending[number]
+        if self._models.is_endless and len(pending) < 1 << 20:
+            pending += bytes(1 << 20)
         while pending:
             window = self._h2.local_flow_control_window(number)
             size = min(len(pending), window, self._h2.max_outbound_frame_size)
             if size <= 0:
                 return
             self._h2.send_data(number, bytes(pending[:size]))
+            self._models.sent += size
             del pending[:size]
         if number in self._ended:
             self._h2.end_stream(number)

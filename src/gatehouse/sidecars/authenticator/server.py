@@ -24,7 +24,7 @@ from gatehouse.sidecars.authenticator.provider import Provider
 from gatehouse.sidecars.authenticator.relying_party import RelyingParty
 from gatehouse.sidecars.authenticator.request import AuthRequest
 from gatehouse.sidecars.authenticator.sessions import SessionCodec
-from gatehouse.sidecars.base.context_cache import ContextCache
+from gatehouse.sidecars.base.context_cache import ContextCache, naming
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
 
@@ -219,35 +219,38 @@ def _party(
     contexts: dict[tuple[Path, str], ssl.SSLContext],
     cache: ContextCache,
 ) -> _LoadedParty:
-    where = party.secret
-
-    def load() -> ssl.SSLContext:
-        nonlocal where
-        where = party.trust
-        context = ssl.create_default_context(cafile=str(configuration / where))
-        if party.revoked:
-            where = party.revoked
-            context.load_verify_locations(configuration / where)
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        return context
-
-    try:
+    owner = f"filter {party.filter}"
+    with naming(f"{owner}: {party.secret}"):
         secret = (configuration / party.secret).read_bytes()
-        key = (configuration / party.trust, party.revoked)
-        if key not in contexts:
-            contents = []
-            for where in filter(None, (party.trust, party.revoked)):
-                contents.append((configuration / where).read_bytes())
-            contexts[key] = cache.get(contents, load)
-        for rule in party.rules:
-            for pattern in (
-                value for claim in rule.claims if claim.regex for value in claim.values
-            ):
-                where = repr(pattern)
+    key = (configuration / party.trust, party.revoked)
+    if key not in contexts:
+        contexts[key] = _context(configuration, party, cache)
+    for rule in party.rules:
+        for pattern in (value for claim in rule.claims if claim.regex for value in claim.values):
+            try:
                 re2.compile(pattern, quiet_options())
-    except (OSError, re2.error) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise InvalidConfigError(f"filter {party.filter}: {where}: {problem}") from error
+            except re2.error as error:
+                raise InvalidConfigError(f"{owner}: {pattern!r}: {error}") from error
     return _LoadedParty(
         party, SessionCodec(party, secret), secret.decode(errors="replace"), contexts[key]
     )
+
+
+def _context(configuration: Path, party: Party, cache: ContextCache) -> ssl.SSLContext:
+    trust, revoked = (f"filter {party.filter}: {path}" for path in (party.trust, party.revoked))
+
+    def load() -> ssl.SSLContext:
+        with naming(trust):
+            context = ssl.create_default_context(cafile=str(configuration / party.trust))
+        if party.revoked:
+            with naming(revoked):
+                context.load_verify_locations(configuration / party.revoked)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        return context
+
+    with naming(trust):
+        contents = [(configuration / party.trust).read_bytes()]
+    if party.revoked:
+        with naming(revoked):
+            contents.append((configuration / party.revoked).read_bytes())
+    return cache.get(contents, load)

@@ -8,6 +8,7 @@ sidecar can be replaced independently.
 - ``control``: control protocol between agent and sidecar.
 - ``lifecycle``: start, run and shutdown. ``failure_log``: rate-limited error log.
 - ``san_match``: subject alternative names of certificates. ``context_cache``: TLS contexts.
+- ``sockets``: the listening sockets in a directory.
 
 Never here: the function of one sidecar, or anything of the agent.
 """

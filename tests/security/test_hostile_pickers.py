@@ -19,7 +19,7 @@ from gatehouse.sidecars.picker import config
 from gatehouse.sidecars.picker.config import Pool
 
 BUFFERED_BYTES = 8 << 20
-"""Limit of what is taken from a model server whose response nobody reads: buffers of sockets, and
+"""Limit of what is read from a model server for a client that hardly reads: buffers of sockets, and
 windows of HTTP/2."""
 
 
@@ -78,14 +78,14 @@ async def test_header_section_that_is_too_long_is_a_bad_gateway(
 
 
 @pytest.mark.parametrize(
-    "said", [b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b"\xff" * 100_000, b""]
+    "greeting", [b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b"\xff" * 100_000, b""]
 )
 async def test_model_server_without_http_2_is_a_bad_gateway(
-    pool: ModelPool, models: Http2Models, said: bytes
+    pool: ModelPool, models: Http2Models, greeting: bytes
 ) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
-        writer.write(said)
+        writer.write(greeting)
         writer.close()
 
     server = await asyncio.start_server(answer, HOST, 0)

@@ -6,6 +6,7 @@ from openapi_schemas import BOOLEAN, COUNT, LOOSE, STRING, Schema, checked, fiel
 from target_references import GATEWAY_API, targets
 
 from gatehouse.compiler.frontends.gateway_api.extensions import portable_policies as policies
+from gatehouse.compiler.frontends.gateway_api.extensions import portable_values, service_settings
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import MAX_BURST
 
 _DURATION: Schema = {
@@ -113,7 +114,7 @@ SPEC = fields(
                     requests=_NUMBER | {"maximum": policies.MAX_REQUEST_RATE},
                     per=one_of(*policies.RATE_PERIODS),
                     burst=COUNT | {"maximum": MAX_BURST, "default": 0},
-                    key=_attribute(*policies.RATE_KEYS),
+                    key=_attribute(*portable_values.RATE_KEYS),
                 ),
                 least=1,
                 most=16,
@@ -129,10 +130,16 @@ SPEC = fields(
                 "has(self.hashKey) == (self.method == 'Hash')",
                 "hashKey is for method Hash, which needs it",
             ),
-            method=one_of(*policies.BALANCING_METHODS),
-            hashKey=_attribute(*policies.HASH_KEYS),
+            method=one_of(*service_settings.BALANCING_METHODS),
+            hashKey=_attribute(*portable_values.HASH_KEYS),
         ),
         keepAlive=fields(maxIdleConnections=COUNT, **_KEEP_ALIVE),
+        circuitBreaker=fields(
+            maxConnections=_NUMBER,
+            maxPendingRequests=_NUMBER,
+            maxParallelRequests=_NUMBER,
+            maxConnectionsPerEndpoint=_NUMBER,
+        ),
     ),
 )
 
@@ -198,6 +205,17 @@ TEXTS = {
     "backend.keepAlive.maxRequests": "Maximum number of requests on one connection.",
     "backend.keepAlive.maxLifetime": "Maximum age of a connection that is used again.",
     "backend.keepAlive.idleTimeout": "Timeout of an idle connection.",
+    "backend.circuitBreaker": "Limits of a Service port, which each instance of the proxy counts "
+    "on its own. Requests beyond them are rejected. Default: no limits.",
+    "backend.circuitBreaker.maxConnections": "Maximum number of connections to all endpoints. "
+    "Requests beyond it wait.",
+    "backend.circuitBreaker.maxPendingRequests": "Maximum number of requests that wait for a "
+    "connection.",
+    "backend.circuitBreaker.maxParallelRequests": "Maximum number of requests without a complete "
+    "response.",
+    "backend.circuitBreaker.maxConnectionsPerEndpoint": "Maximum number of connections to one "
+    "endpoint that are in use. NGINX rejects a request if all endpoints have so many; with Envoy "
+    "it waits.",
 }
 
 STATUS = fields(ancestors=several(LOOSE))

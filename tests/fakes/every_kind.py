@@ -244,6 +244,7 @@ EDITS: dict[str, Edit] = {
                 [
                     {"backend": {"loadBalancing": {"method": "LeastConnections"}}},
                     {"backend": {"keepAlive": {"maxIdleConnections": 8}}},
+                    {"backend": {"circuitBreaker": {"maxConnectionsPerEndpoint": 8}}},
                 ]
             ),
             CREATED,

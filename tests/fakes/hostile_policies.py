@@ -109,6 +109,26 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
             }
         }
     ),
+    "portable: highest limits": portable(
+        backend={
+            "circuitBreaker": {
+                "maxConnections": 2**31 - 1,
+                "maxPendingRequests": 2**31 - 1,
+                "maxParallelRequests": 2**31 - 1,
+                "maxConnectionsPerEndpoint": 2**31 - 1,
+            }
+        }
+    ),
+    "portable: lowest limits": portable(
+        backend={
+            "circuitBreaker": {
+                "maxConnections": 1,
+                "maxPendingRequests": 1,
+                "maxParallelRequests": 1,
+                "maxConnectionsPerEndpoint": 1,
+            }
+        }
+    ),
     "portable: shortest endpoint connections": portable(
         backend={
             "keepAlive": {

@@ -73,11 +73,21 @@ class LoadBalancingSpec(View, frozen=True):
     hash_key: RequestAttributeSpec | None = None
 
 
+class CircuitBreakerSpec(View, frozen=True):
+    """Limits of a backend, beyond which requests are rejected."""
+
+    max_connections: int | None = None
+    max_pending_requests: int | None = None
+    max_parallel_requests: int | None = None
+    max_connections_per_endpoint: int | None = None
+
+
 class TrafficBackendSpec(View, frozen=True):
     """Settings of a Service as a backend."""
 
     load_balancing: LoadBalancingSpec | None = None
     keep_alive: BackendKeepAliveSpec = BackendKeepAliveSpec()
+    circuit_breaker: CircuitBreakerSpec = CircuitBreakerSpec()
 
 
 class ResponseCompressionSpec(View, frozen=True):

@@ -10,19 +10,23 @@ import aiohttp
 import msgspec
 import pytest
 
-from differential.proxies import PORT, Runner
+from differential.proxies import PORT, Runner, with_envoy, with_nginx
 from fakes.envoy_serving import Answer, listening, route_to
+from fakes.patience import limit, until
 from fakes.served_objects import RUNNERS
 from fakes.specified_objects import CLASS, route, service, serving_objects
 from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.backends.nginx import upstreams
 from gatehouse.compiler.backends.nginx.actions import action_locations
 from gatehouse.compiler.backends.nginx.features import NGINX_ROUTE_FEATURES
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.settings import UpstreamSettings
 from gatehouse.dataplane.origin import Origin
 
 RULES = "- backendRefs: [{name: a, port: 80}]"
 TO_ROUTE = "{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}"
+TO_SERVICE = '{group: "", kind: Service, name: a}'
 TO_GATEWAY = "{group: gateway.networking.k8s.io, kind: Gateway, name: gw}"
 
 
@@ -98,6 +102,41 @@ def test_nginx_serves_a_route_without_what_it_lacks_of_the_retries_of_a_policy(
     findings = NGINX_ROUTE_FEATURES.findings(context, unretried.with_retry(retry))
     assert {one.setting for one in findings} == {OF_POLICY.field(name) for name in expected}
     assert action_locations(context, unretried.with_retry(retry)).piece.fixed
+
+
+class HoldingBackend:
+    """A backend that answers no request until it is released."""
+
+    def __init__(self) -> None:
+        self.held = self.most = 0
+        self.released = asyncio.Event()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            self.held += 1
+            self.most = max(self.most, self.held)
+            await self.released.wait()
+            self.held -= 1
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            await writer.drain()
+
+
+@pytest.mark.parametrize("endpoints", [1, 600])
+def test_endpoints_with_limits_are_in_the_configuration_of_nginx_with_memory_for_all(
+    endpoints: int,
+) -> None:
+    """An agent that resolves endpoints does not know their parameters."""
+    settings = UpstreamSettings(endpoint_connections=7)
+    addresses = tuple(ir.Endpoint(f"10.0.{n // 256}.{n % 256}", 80) for n in range(endpoints))
+    capabilities = nginx.NginxCapabilities((1, 31, 0), named_endpoints=True)
+    assert capabilities.resolving_upstreams
+    cluster = ir.Cluster("c", addresses, settings=settings)
+    [file] = upstreams.upstream_files(capabilities, "c", [(cluster, 1)])
+    lines = [line.split() for line in file.content.decode().splitlines()]
+    servers = [line[1:] for line in lines if line[0] == "server"]
+    assert servers == [[f"{e.address}:80", "max_fails=0", "max_conns=7;"] for e in addresses]
+    assert ["zone", "c", "1m;" if endpoints == 1 else "4m;"] in lines
 
 
 RESPONSES = {
@@ -200,3 +239,43 @@ async def test_requests_are_sent_again_as_the_policy_says_unless_their_rule_does
         "/default/2": 200, "/default/3": 503, "/own/1": 200, "/own/2": 503, "/never/1": 503,
     }  # fmt: skip
     assert failures["/default/3"] == failures["/never/1"] == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("proxy", "limits", "waiting", "status"),
+    [
+        pytest.param(with_nginx, "maxConnectionsPerEndpoint: 2", 0, 502, id="nginx endpoint"),
+        pytest.param(with_envoy, "maxParallelRequests: 2", 0, 503, id="envoy requests"),
+        pytest.param(
+            with_envoy, "maxConnections: 2, maxPendingRequests: 1", 1, 503, id="envoy connections"
+        ),
+        pytest.param(
+            with_envoy,
+            "maxConnectionsPerEndpoint: 2, maxPendingRequests: 1",
+            1,
+            503,
+            id="envoy endpoint",
+        ),
+    ],
+)
+async def test_request_beyond_the_limits_of_a_service_is_rejected(
+    proxy: Runner, limits: str, waiting: int, status: int, tmp_path: Path
+) -> None:
+    backend = HoldingBackend()
+    async with listening(backend.answer) as endpoint:
+        breaker = policy(f"backend: {{circuitBreaker: {{{limits}}}}}", TO_SERVICE)
+        objects = [CLASS, service("a", endpoint), route(RULES), breaker]
+        async with serving_objects(proxy, tmp_path, *objects) as served, limit():
+            first = []
+            for held in (1, 2):
+                first.append(asyncio.create_task(status_of(served.address, "/")))
+                await until(lambda held=held: backend.held == held)  # type: ignore[misc]
+            others = [
+                asyncio.create_task(status_of(served.address, "/")) for _ in range(waiting + 1)
+            ]
+            early = asyncio.as_completed(others)
+            assert await next(early) == status
+            backend.released.set()
+            assert await asyncio.gather(*first, *early) == [200] * (2 + waiting)
+    assert backend.most == 2

@@ -170,8 +170,18 @@ class RetryBudget(msgspec.Struct, frozen=True):
     """Retries per second that are permitted in any case."""
 
 
+class CircuitBreaker(msgspec.Struct, frozen=True):
+    """Limits of a cluster, of all routes and endpoints together; None: there is none."""
+
+    connections: int | None = None
+    pending: int | None = None
+    """Requests that wait for a connection."""
+    requests: int | None = None
+    """Requests without a complete response."""
+
+
 class UpstreamSettings(Sourced, frozen=True):
-    """Load balancing and keep-alive connections of a cluster."""
+    """Load balancing, connections and limits of a cluster."""
 
     balancing: Balancing | None = None
     key: Attribute | None = None
@@ -183,6 +193,9 @@ class UpstreamSettings(Sourced, frozen=True):
     idle: float | None = None
     retry_budget: RetryBudget | None = None
     """None: retries are not limited."""
+    breaker: CircuitBreaker | None = None
+    endpoint_connections: int | None = None
+    """Maximum number of connections to one endpoint that are in use; None: not limited."""
     nginx: NginxUpstreamSettings = NginxUpstreamSettings()
 
     @property

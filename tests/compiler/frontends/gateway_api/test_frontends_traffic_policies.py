@@ -228,11 +228,45 @@ def test_clusters_of_a_service_have_its_settings() -> None:
     assert (cluster.settings.idle, cluster.settings.lifetime) == (60, None)
 
 
+def test_clusters_of_a_service_have_the_limits_of_its_policies() -> None:
+    breaker = {"maxConnections": 4, "maxPendingRequests": 5, "maxParallelRequests": 6}
+    apart = {"maxConnectionsPerEndpoint": 7}
+    compiled, messages = world(
+        policy("n/first", SERVICE, 0, backend={"circuitBreaker": breaker}),
+        policy("n/last", SERVICE, 1, backend={"circuitBreaker": apart}),
+    )
+    [cluster] = compiled.clusters
+    assert cluster.settings.breaker == ir.CircuitBreaker(4, 5, 6)
+    assert cluster.settings.endpoint_connections == 7
+    assert messages == dict.fromkeys(("first", "last"), "the policy is accepted")
+
+
+def test_limits_of_a_service_are_those_of_one_policy() -> None:
+    first = policy("n/first", SERVICE, 0, backend=broken_at(maxConnections=4))
+    compiled, messages = world(
+        first, policy("n/last", SERVICE, 1, backend=broken_at(maxParallelRequests=5))
+    )
+    [cluster] = compiled.clusters
+    assert cluster.settings.breaker == ir.CircuitBreaker(4)
+    assert messages["last"].startswith("spec: backend.circuitBreaker: already set for Service s")
+
+
+def test_counts_of_endpoints_claim_memory_of_the_namespace() -> None:
+    own = policy("n/p", SERVICE, backend=broken_at(maxConnectionsPerEndpoint=1))
+    compiled, messages = world(own, limits=json.dumps({"zoneBytesPerNamespace": MIB - 1}))
+    field = "spec.backend.circuitBreaker.maxConnectionsPerEndpoint"
+    assert messages["p"].startswith(f"{field}: {MIB} in addition to 0 of older policies")
+    [cluster] = compiled.clusters
+    assert cluster.settings.endpoint_connections is None
+    _, messages = world(own, limits=json.dumps({"zoneBytesPerNamespace": MIB}))
+    assert messages["p"] == "the policy is accepted"
+
+
 @pytest.mark.parametrize("target", [ROUTE, GATEWAY, SERVICE])
 def test_policy_has_no_effect_on_objects_of_other_namespaces(target: Object) -> None:
     before, _ = world()
     field = (
-        {"backend": {"loadBalancing": {"method": "Random"}}}
+        {"backend": {"loadBalancing": {"method": "Random"}, **broken_at(maxConnections=1)}}
         if target is SERVICE
         else {"client": {"maxBodySize": "1"}, "compression": {"mode": "Enabled"}}
     )
@@ -293,6 +327,10 @@ def compressed(*types: str, **fields: Any) -> Object:
     return {"compression": {"mode": "Enabled", "types": list(types) or ["text/a"], **fields}}
 
 
+def broken_at(**limits: int) -> Object:
+    return {"circuitBreaker": limits}
+
+
 HASHED = {"loadBalancing": {"method": "Hash"}}
 
 
@@ -340,6 +378,16 @@ HASHED = {"loadBalancing": {"method": "Hash"}}
         (ROUTE, {"retries": {**RETRIED, "backoff": "61s"}}, "spec.retries.backoff: must not be"),
         (ROUTE, {"responseBuffering": "On"}, "spec.responseBuffering: must be one of Enabled, "),
         (ROUTE, {"rateLimit": {"statusCode": 404}}, "spec.rateLimit.statusCode: must be one of 42"),
+        (
+            SERVICE,
+            {"backend": broken_at(maxConnectionsPerEndpoint=0)},
+            "spec.backend.circuitBreaker.maxConnectionsPerEndpoint: must be greater than 0",
+        ),
+        (
+            SERVICE,
+            {"backend": broken_at(maxPendingRequests=0)},
+            "spec.backend.circuitBreaker.maxPendingRequests: must be greater than 0",
+        ),
         (SERVICE, {"backend": HASHED}, "spec.backend.loadBalancing.hashKey: must be set for"),
         (
             SERVICE,
@@ -384,6 +432,8 @@ def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str) -> Non
         (ROUTE | {"kind": "TLSRoute"}, {}, False),
         (ROUTE, {"timeouts": {"read": "1"}}, False),
         (ROUTE, {"client": {"maxBodySize": "1mb"}}, False),
+        (SERVICE, {"backend": broken_at(maxConnections=1)}, True),
+        (SERVICE, {"backend": broken_at(maxConnections=0)}, False),
         (ROUTE, {"retries": RETRIED}, True),
         (ROUTE, {"retries": {"attempts": 9}}, False),
         (ROUTE, {"retries": {"attempts": 1, "codes": [399]}}, False),

@@ -75,6 +75,7 @@ def build_cluster(
         endpoint_pickers.check_connections(proto)
     if source.tls is not None:
         proto.transport_socket.CopyFrom(_tls(source, source.tls, capabilities))
+    load_balancing.set_limits(proto.circuit_breakers, source.settings)
     if source.protocol not in ("tcp", "udp"):
         retries.set_budget(proto.circuit_breakers.thresholds[0], source.settings.retry_budget)
         proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(source)))

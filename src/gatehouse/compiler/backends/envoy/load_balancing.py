@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import retries
+from gatehouse.compiler.backends.envoy.protobufs import wrap_number
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import UpstreamSettings
@@ -31,6 +32,22 @@ def endpoint_policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
         settings.effective_balancing.method == "random" and not settings.effective_balancing.choice
     )
     return cluster_pb2.Cluster.RANDOM if drawn else _POLICIES[settings.effective_balancing.method]
+
+
+def set_limits(breakers: circuit_breaker_pb2.CircuitBreakers, settings: UpstreamSettings) -> None:
+    """Set the limits of a cluster and of its endpoints in place of those that all have."""
+    if settings.breaker is not None:
+        thresholds, limits = breakers.thresholds[0], settings.breaker
+        for field, limit in (
+            (thresholds.max_connections, limits.connections),
+            (thresholds.max_pending_requests, limits.pending),
+            (thresholds.max_requests, limits.requests),
+        ):
+            if limit is not None:
+                field.value = limit
+    if settings.endpoint_connections is not None:
+        most = wrap_number(settings.endpoint_connections)
+        breakers.per_host_thresholds.add(max_connections=most)
 
 
 def _unsupported_balancing(settings: UpstreamSettings) -> list[UnsupportedSetting]:

@@ -145,13 +145,20 @@ def uses_api(capabilities: NginxCapabilities, shares: Shares) -> bool:
 
 
 def _is_static(shares: Shares) -> bool:
-    """Return whether NGINX has fixed addresses in place of endpoints: sockets, external names."""
+    """Return whether NGINX has fixed addresses in place of endpoints: sockets, external names, or
+    endpoints with parameters, which the agent does not know."""
     return any(
         cluster.resolution is not None
         or cluster.picker is not None
+        or _is_counted(cluster.settings)
         or tls_connectors.needs_connector(cluster)
         for cluster, _ in shares
     )
+
+
+def _is_counted(settings: UpstreamSettings) -> bool:
+    """Return whether NGINX counts for each endpoint, in memory that all workers share."""
+    return settings.endpoint_connections is not None
 
 
 def endpoints_files(capabilities: NginxCapabilities, name: str, shares: Shares) -> list[File]:
@@ -183,6 +190,9 @@ def unsupported_clusters(
         if settings.retry_budget is not None:
             why = "NGINX does not count retries: only the rules limit them"
             yield UnsupportedSetting(settings.source("retry_budget"), why)
+        if settings.breaker is not None:
+            why = "NGINX limits the connections to each endpoint only (maxConnectionsPerEndpoint)"
+            yield UnsupportedSetting(settings.source("breaker"), why)
 
 
 def _needs_of_balancing(settings: UpstreamSettings, capabilities: NginxCapabilities) -> str:
@@ -263,6 +273,10 @@ def _memory(
         count = 2 * sum(len(cluster.endpoints) for cluster, _ in shares)
         return [simple_directive("zone", quoting.word(name), _size(MIN_OWN_ZONE_MIB, count))]
     resolver = external_names.resolver_directives(shares)
+    if _is_counted(shares[0][0].settings):
+        count = sum(len(cluster.endpoints) for cluster, _ in shares)
+        size = _size(MIN_OWN_ZONE_MIB, count)
+        return [simple_directive("zone", quoting.word(name), size), *resolver]
     # One state for all workers; otherwise each would start its own round. NGINX resolves names only
     # for upstreams with a zone.
     zoned = len(shares) > 1 or resolver
@@ -283,10 +297,17 @@ def _servers(capabilities: NginxCapabilities, name: str, shares: Shares) -> list
         _server(
             _address(cluster, endpoint),
             *([f"weight={weight}"] if len(shares) > 1 else []),
+            *_limits(cluster.settings),
             *(["resolve"] if cluster.resolution is not None else []),
         )
         for cluster, endpoint, weight in _weights(shares)
     ]
+
+
+def _limits(settings: UpstreamSettings) -> list[str]:
+    """Return the parameters that limit an endpoint."""
+    most = settings.endpoint_connections
+    return [f"max_conns={most}"] if most is not None else []
 
 
 def _server(where: str, *more: str) -> Directive:

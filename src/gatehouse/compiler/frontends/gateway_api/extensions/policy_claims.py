@@ -16,7 +16,10 @@ from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends.gateway_api import fair_shares
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import parent_results
 from gatehouse.compiler.frontends.gateway_api.extensions.parameters import gateway_limits
-from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import TrafficSettings
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
+    COUNTED_ZONE_BYTES,
+    TrafficSettings,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
     age_of,
     parse_policy,
@@ -85,8 +88,13 @@ def policy_claims(ask: Ask, limits: ResourceLimits, key: Key) -> Mapping[str, tu
         len(service.spec.ports) for service in services if isinstance(service, core.Service)
     )
     upstream = parsed.upstream
+    counted = upstream.source("endpoint_connections").part
     amounts = {
-        "zoneBytes": (upstream.source("nginx.memory").part, upstream.nginx.memory),
+        "zoneBytes": (
+            (counted, COUNTED_ZONE_BYTES)
+            if counted
+            else (upstream.source("nginx.memory").part, upstream.nginx.memory)
+        ),
         "keepAliveConnections": (upstream.source("connections").part, upstream.connections),
     }
     return {

@@ -33,6 +33,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 DEFAULT_ZONE_BYTES = 10 << 20
 """Default size of a rate limit's shared memory."""
 
+COUNTED_ZONE_BYTES = 1 << 20
+"""Least size of the shared memory in which NGINX counts for each endpoint of a Service port."""
+
 MAX_BURST = 1_000_000
 """Maximum number of requests above the rate. NGINX counts thousandths, Envoy tokens in 32 bits."""
 

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal, TypeVar
+from typing import Literal
 
 from gatehouse.apis import traffic_policies as api
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
-from gatehouse.apis.quantities import quantity
 from gatehouse.apis.resource_limits import ResourceLimits
-from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
-    ValueProblem,
-    parse_count,
-)
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     DEFAULT_ZONE_BYTES,
     MAX_BURST,
@@ -26,7 +21,16 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     TrafficSettings,
     origin_of,
 )
-from gatehouse.compiler.frontends.gateway_api.routes import durations
+from gatehouse.compiler.frontends.gateway_api.extensions.portable_values import (
+    RATE_KEYS,
+    duration_seconds,
+    named_value,
+    positive_count,
+    positive_seconds,
+    request_attribute,
+    whole_bytes,
+)
+from gatehouse.compiler.frontends.gateway_api.extensions.service_settings import service_settings
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Retry
 from gatehouse.compiler.ir.proxy_settings import (
@@ -34,9 +38,6 @@ from gatehouse.compiler.ir.proxy_settings import (
     NginxCompression,
     NginxResponseSettings,
 )
-from gatehouse.compiler.ir.settings import Attribute, Balancing
-
-V = TypeVar("V")
 
 TRAFFIC_FIELDS = {
     "client.body_size": "client.maxBodySize",
@@ -58,14 +59,10 @@ TRAFFIC_FIELDS = {
     "upstream.requests": "backend.keepAlive.maxRequests",
     "upstream.lifetime": "backend.keepAlive.maxLifetime",
     "upstream.idle": "backend.keepAlive.idleTimeout",
+    "upstream.breaker": "backend.circuitBreaker",
+    "upstream.endpoint_connections": "backend.circuitBreaker.maxConnectionsPerEndpoint",
 }
 """Paths of fields of the IR, and the fields of a TrafficPolicy that set them."""
-
-MAX_BODY_SIZE = "1Ti"
-_MAX_BODY_BYTES = int(quantity(MAX_BODY_SIZE))
-
-MAX_TIMEOUT = "9999h"
-_MAX_SECONDS = 9999 * 3600.0
 
 MAX_REQUEST_RATE = 1_000_000
 """Maximum number of requests per second or minute."""
@@ -75,14 +72,6 @@ RATE_PERIODS = tuple(_PERIODS)
 
 STATUS_CODES = (429, 503)
 """Status codes of responses to requests above a limit."""
-
-_METHODS = {
-    "RoundRobin": Balancing(),
-    "LeastConnections": Balancing("least-connections"),
-    "Random": Balancing("random"),
-    "Hash": Balancing("hash", consistent=True),
-}
-BALANCING_METHODS = tuple(_METHODS)
 
 _MODES = {"Enabled": True, "Disabled": False}
 MODES = tuple(_MODES)
@@ -112,8 +101,6 @@ CALL_TYPE = "application/grpc"
 MIN_COMPRESSED_BYTES, MAX_COMPRESSED_BYTES, COMPRESSED_BYTES = 30, 1 << 30, 1024
 """Limits and default of the minimum length. Envoy accepts no smaller one."""
 
-_CLIENT = "ClientAddress"
-_PREFIXES = {"Header": "http_", "QueryParameter": "arg_", "Cookie": "cookie_"}
 MAX_RETRY_ATTEMPTS = 8
 """Maximum number of retries, which NGINX supports without a pause."""
 
@@ -122,14 +109,6 @@ _MAX_PAUSE_SECONDS = 60.0
 
 RETRY_CODES = (400, 599)
 """Lowest and highest status code after which a request is sent again."""
-
-RATE_KEYS = (_CLIENT, "Header", "QueryParameter")
-"""Attributes that every proxy counts requests by."""
-
-HASH_KEYS = (_CLIENT, *_PREFIXES)
-
-HEADER_PATTERN, NAME_PATTERN = r"[A-Za-z0-9-]{1,128}", r"[A-Za-z0-9_]{1,128}"
-"""Names of headers, and of query parameters and cookies, that every proxy reads."""
 
 _ALL_REQUESTS = ("all",)
 """Key of a rule that counts all requests together."""
@@ -149,7 +128,7 @@ def traffic_policy(policy: api.TrafficPolicy, limits: ResourceLimits) -> ParsedP
             _rates(parse, policy),
             _compression(parse, spec.compression),
             _retry(parse, policy),
-            _upstream(parse, spec.backend or api.TrafficBackendSpec()),
+            upstream=service_settings(parse, spec.backend or api.TrafficBackendSpec()),
         )
     )
 
@@ -183,12 +162,14 @@ def _target_problems(policy: api.TrafficPolicy) -> list[str]:
 def _client(parse: FieldParser, client: api.ClientSpec) -> ir.ClientSettings:
     keep_alive = client.keep_alive
     return parse.client_settings(
-        parse("client.maxBodySize", _size, client.max_body_size),
+        parse("client.maxBodySize", whole_bytes, client.max_body_size),
         NginxClientSettings(
-            body_timeout=parse("client.bodyTimeout", _timeout, client.body_timeout),
-            requests=parse("client.keepAlive.maxRequests", _count, keep_alive.max_requests),
-            lifetime=parse("client.keepAlive.maxLifetime", _timeout, keep_alive.max_lifetime),
-            idle=parse("client.keepAlive.idleTimeout", _seconds, keep_alive.idle_timeout),
+            body_timeout=parse("client.bodyTimeout", positive_seconds, client.body_timeout),
+            requests=parse("client.keepAlive.maxRequests", positive_count, keep_alive.max_requests),
+            lifetime=parse(
+                "client.keepAlive.maxLifetime", positive_seconds, keep_alive.max_lifetime
+            ),
+            idle=parse("client.keepAlive.idleTimeout", duration_seconds, keep_alive.idle_timeout),
         ),
     )
 
@@ -196,11 +177,11 @@ def _client(parse: FieldParser, client: api.ClientSpec) -> ir.ClientSettings:
 def _proxy(parse: FieldParser, spec: api.TrafficPolicySpec) -> ir.ProxySettings:
     timeouts = spec.timeouts or api.TimeoutsSpec()
     return ir.ProxySettings(
-        send=parse("timeouts.send", _timeout, timeouts.send),
-        read=parse("timeouts.read", _timeout, timeouts.read),
+        send=parse("timeouts.send", positive_seconds, timeouts.send),
+        read=parse("timeouts.read", positive_seconds, timeouts.read),
         nginx=NginxResponseSettings(
-            buffering=_value(parse, "responseBuffering", _MODES, spec.response_buffering),
-            connect=parse("timeouts.connect", _timeout, timeouts.connect),
+            buffering=named_value(parse, "responseBuffering", _MODES, spec.response_buffering),
+            connect=parse("timeouts.connect", positive_seconds, timeouts.connect),
         ),
     )
 
@@ -223,7 +204,7 @@ def _compression(parse: FieldParser, spec: api.ResponseCompressionSpec | None) -
         parse.problems.append(f"spec.compression.minLength: must be from {least} to {most}")
     types = dict.fromkeys((_ALWAYS_COMPRESSED, *(spec.types or COMPRESSED_TYPES)))
     return ir.Compression(
-        enabled=_value(parse, "compression.mode", _MODES, spec.mode),
+        enabled=named_value(parse, "compression.mode", _MODES, spec.mode),
         min_length=min_length,
         types=tuple(types),
         # As always at Envoy.
@@ -240,7 +221,7 @@ def _retry(parse: FieldParser, policy: api.TrafficPolicy) -> Retry | None:
     least, most = RETRY_CODES
     if any(not least <= code <= most for code in spec.codes):
         parse.problems.append(f"spec.retries.codes: must be from {least} to {most}")
-    pause = parse("retries.backoff", _timeout, spec.backoff) or 0.0
+    pause = parse("retries.backoff", positive_seconds, spec.backoff) or 0.0
     if pause > _MAX_PAUSE_SECONDS:
         parse.problems.append(f"spec.retries.backoff: must not be longer than {MAX_RETRY_PAUSE}")
     origin = origin_of(policy).field("retries")
@@ -269,8 +250,8 @@ def _limit(
     ):
         if not least <= number <= most:
             parse.problems.append(f"spec.{place}.{field}: must be from {least} to {most}")
-    per = _value(parse, f"{place}.per", _PERIODS, rule.per)
-    key = _attribute(parse, f"{place}.key", RATE_KEYS, rule.key)
+    per = named_value(parse, f"{place}.per", _PERIODS, rule.per)
+    key = request_attribute(parse, f"{place}.key", RATE_KEYS, rule.key)
     return ir.RateLimit(
         name=f"TrafficPolicy/{metadata.namespace}/{metadata.name}/{index}",
         origin=origin_of(policy).field(place),
@@ -282,93 +263,3 @@ def _limit(
         # Envoy does not delay requests.
         delay=None,
     )
-
-
-def _upstream(parse: FieldParser, backend: api.TrafficBackendSpec) -> ir.UpstreamSettings:
-    keep_alive, place = backend.keep_alive, "backend.keepAlive"
-    balancing, key = None, None
-    if backend.load_balancing is not None:
-        field, chosen = "backend.loadBalancing", backend.load_balancing
-        balancing = _value(parse, f"{field}.method", _METHODS, chosen.method)
-        key = _attribute(parse, f"{field}.hashKey", HASH_KEYS, chosen.hash_key)
-        if (chosen.method == "Hash") != (chosen.hash_key is not None):
-            parse.problems.append(f"spec.{field}.hashKey: must be set for method Hash only")
-    connections = keep_alive.max_idle_connections
-    parse.limit(f"{place}.maxIdleConnections", "keepAliveConnections", connections)
-    return ir.UpstreamSettings(
-        balancing=balancing,
-        key=key,
-        connections=parse(f"{place}.maxIdleConnections", parse_count, connections),
-        requests=parse(f"{place}.maxRequests", _count, keep_alive.max_requests),
-        lifetime=parse(f"{place}.maxLifetime", _timeout, keep_alive.max_lifetime),
-        idle=parse(f"{place}.idleTimeout", _timeout, keep_alive.idle_timeout),
-    )
-
-
-def _size(value: str | int | None) -> int | None:
-    """Return a quantity in whole bytes; None for None. Raises ValueProblem."""
-    if value is None:
-        return None
-    try:
-        size = quantity(str(value))
-    except ValueError as error:
-        raise ValueProblem(f"invalid value {value!r}: must be a quantity such as 10Mi") from error
-    if not 0 <= size <= _MAX_BODY_BYTES or size != int(size):
-        raise ValueProblem(f"must be a whole number of bytes from 0 to {MAX_BODY_SIZE}")
-    return int(size)
-
-
-def _seconds(text: str | None) -> float | None:
-    """Return a duration (GEP-2257) in seconds; None for None. Raises ValueProblem."""
-    if text is None:
-        return None
-    seconds = durations.parse_duration(text)
-    if seconds is None:
-        raise ValueProblem(f"invalid value {text!r}: must be a duration such as 500ms or 1m30s")
-    if seconds > _MAX_SECONDS:
-        raise ValueProblem(f"must not be longer than {MAX_TIMEOUT}")
-    return seconds
-
-
-def _timeout(text: str | None) -> float | None:
-    """Return a duration that is not 0, in seconds; None for None. Raises ValueProblem."""
-    seconds = _seconds(text)
-    if seconds == 0:
-        raise ValueProblem("must be greater than 0")
-    return seconds
-
-
-def _count(number: int | None) -> int | None:
-    """Return a count that is not 0; None for None. Raises ValueProblem."""
-    if number == 0:
-        raise ValueProblem("must be greater than 0")
-    return parse_count(number)
-
-
-def _value(parse: FieldParser, field: str, values: Mapping[str, V], name: str | None) -> V | None:
-    """Return the value of a name, or record a problem; None for None."""
-    if name is not None and name not in values:
-        parse.problems.append(f"spec.{field}: must be one of {', '.join(values)}")
-    return values.get(name) if name is not None else None
-
-
-def _attribute(
-    parse: FieldParser,
-    field: str,
-    types: tuple[str, ...],
-    spec: api.RequestAttributeSpec | None,
-) -> Attribute | None:
-    """Return a request attribute, or record a problem; None for None."""
-    if spec is None:
-        return None
-    if spec.type not in types:
-        parse.problems.append(f"spec.{field}.type: must be one of {', '.join(types)}")
-    if spec.type == _CLIENT:
-        if spec.name:
-            parse.problems.append(f"spec.{field}.name: may not be set for {_CLIENT}")
-        return Attribute("binary_remote_addr")
-    pattern = HEADER_PATTERN if spec.type == "Header" else NAME_PATTERN
-    if not re.fullmatch(pattern, spec.name):
-        parse.problems.append(f"spec.{field}.name: must match {pattern}")
-    name = spec.name.lower().replace("-", "_") if spec.type == "Header" else spec.name
-    return Attribute(_PREFIXES.get(spec.type, "") + name)

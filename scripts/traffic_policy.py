@@ -140,6 +140,13 @@ SPEC = fields(
             maxParallelRequests=_NUMBER,
             maxConnectionsPerEndpoint=_NUMBER,
         ),
+        healthChecks=fields(
+            passive=fields(
+                "maxFailures",
+                maxFailures=_NUMBER | {"maximum": service_settings.MAX_FAILURES},
+                ejectionTime=_DURATION,
+            ),
+        ),
     ),
 )
 
@@ -216,6 +223,21 @@ TEXTS = {
     "backend.circuitBreaker.maxConnectionsPerEndpoint": "Maximum number of connections to one "
     "endpoint that are in use. NGINX rejects a request if all endpoints have so many; with Envoy "
     "it waits.",
+}
+
+_EJECTION = (
+    f"from {service_settings.MIN_EJECTION_TIME} to {service_settings.MAX_EJECTION_TIME}, in whole "
+    "seconds, rounded up"
+)
+TEXTS |= {
+    "backend.healthChecks": "Health of endpoints, besides their readiness.",
+    "backend.healthChecks.passive": "Ejection of endpoints that requests do not reach. Default: "
+    "none.",
+    "backend.healthChecks.passive.maxFailures": "Number of failed connections and timeouts after "
+    "which an endpoint gets no requests for a time. Envoy also counts responses with 502, 503 and "
+    "504.",
+    "backend.healthChecks.passive.ejectionTime": f"Time without requests: {_EJECTION}. Default: "
+    f"{service_settings.EJECTION_TIME}.",
 }
 
 STATUS = fields(ancestors=several(LOOSE))

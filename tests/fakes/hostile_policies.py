@@ -109,6 +109,15 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
             }
         }
     ),
+    "portable: most failures": portable(
+        backend={"healthChecks": {"passive": {"maxFailures": 1000, "ejectionTime": "1h"}}}
+    ),
+    "portable: shortest ejection": portable(
+        backend={"healthChecks": {"passive": {"maxFailures": 1, "ejectionTime": "1s"}}}
+    ),
+    "portable: no ejection": portable(
+        backend={"healthChecks": {"passive": {"maxFailures": 1, "ejectionTime": "0s"}}}
+    ),
     "portable: highest limits": portable(
         backend={
             "circuitBreaker": {

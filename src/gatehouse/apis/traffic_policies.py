@@ -82,12 +82,26 @@ class CircuitBreakerSpec(View, frozen=True):
     max_connections_per_endpoint: int | None = None
 
 
+class PassiveHealthCheckSpec(View, frozen=True):
+    """Ejection of endpoints that requests do not reach."""
+
+    max_failures: int
+    ejection_time: str | None = None
+
+
+class HealthChecksSpec(View, frozen=True):
+    """Health of endpoints, besides their readiness."""
+
+    passive: PassiveHealthCheckSpec | None = None
+
+
 class TrafficBackendSpec(View, frozen=True):
     """Settings of a Service as a backend."""
 
     load_balancing: LoadBalancingSpec | None = None
     keep_alive: BackendKeepAliveSpec = BackendKeepAliveSpec()
     circuit_breaker: CircuitBreakerSpec = CircuitBreakerSpec()
+    health_checks: HealthChecksSpec = HealthChecksSpec()
 
 
 class ResponseCompressionSpec(View, frozen=True):

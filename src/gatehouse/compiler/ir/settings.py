@@ -180,6 +180,15 @@ class CircuitBreaker(msgspec.Struct, frozen=True):
     """Requests without a complete response."""
 
 
+class PassiveChecks(msgspec.Struct, frozen=True):
+    """Ejection of endpoints that requests do not reach: they get none for a time."""
+
+    failures: int
+    """Number of failed connections and timeouts."""
+    ejection: float
+    """Seconds without requests: whole ones."""
+
+
 class UpstreamSettings(Sourced, frozen=True):
     """Load balancing, connections and limits of a cluster."""
 
@@ -196,6 +205,8 @@ class UpstreamSettings(Sourced, frozen=True):
     breaker: CircuitBreaker | None = None
     endpoint_connections: int | None = None
     """Maximum number of connections to one endpoint that are in use; None: not limited."""
+    passive_checks: PassiveChecks | None = None
+    """None: no endpoint is ejected."""
     nginx: NginxUpstreamSettings = NginxUpstreamSettings()
 
     @property

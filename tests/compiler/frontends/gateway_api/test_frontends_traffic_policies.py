@@ -241,6 +241,18 @@ def test_clusters_of_a_service_have_the_limits_of_its_policies() -> None:
     assert messages == dict.fromkeys(("first", "last"), "the policy is accepted")
 
 
+def test_endpoints_are_ejected_for_whole_seconds() -> None:
+    passive = {"maxFailures": 3, "ejectionTime": "1s1ms"}
+    compiled, messages = world(
+        policy("n/first", SERVICE, 0, backend={"healthChecks": {"passive": passive}}),
+        policy("n/last", SERVICE, 1, backend={"healthChecks": {"passive": {"maxFailures": 1}}}),
+    )
+    [cluster] = compiled.clusters
+    assert cluster.settings.passive_checks == ir.PassiveChecks(3, 2.0)
+    field = "spec: backend.healthChecks.passive: already set for Service s"
+    assert messages["last"].startswith(field)
+
+
 def test_limits_of_a_service_are_those_of_one_policy() -> None:
     first = policy("n/first", SERVICE, 0, backend=broken_at(maxConnections=4))
     compiled, messages = world(
@@ -331,6 +343,10 @@ def broken_at(**limits: int) -> Object:
     return {"circuitBreaker": limits}
 
 
+def ejecting(**fields: Any) -> Object:
+    return {"healthChecks": {"passive": {"maxFailures": 1, **fields}}}
+
+
 HASHED = {"loadBalancing": {"method": "Hash"}}
 
 
@@ -388,6 +404,16 @@ HASHED = {"loadBalancing": {"method": "Hash"}}
             {"backend": broken_at(maxPendingRequests=0)},
             "spec.backend.circuitBreaker.maxPendingRequests: must be greater than 0",
         ),
+        (
+            SERVICE,
+            {"backend": ejecting(maxFailures=0)},
+            "spec.backend.healthChecks.passive.maxFailures: must be from 1 to 1000",
+        ),
+        (
+            SERVICE,
+            {"backend": ejecting(ejectionTime="999ms")},
+            "spec.backend.healthChecks.passive.ejectionTime: must be from 1s to 1h",
+        ),
         (SERVICE, {"backend": HASHED}, "spec.backend.loadBalancing.hashKey: must be set for"),
         (
             SERVICE,
@@ -432,6 +458,9 @@ def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str) -> Non
         (ROUTE | {"kind": "TLSRoute"}, {}, False),
         (ROUTE, {"timeouts": {"read": "1"}}, False),
         (ROUTE, {"client": {"maxBodySize": "1mb"}}, False),
+        (SERVICE, {"backend": ejecting()}, True),
+        (SERVICE, {"backend": ejecting(maxFailures=1001)}, False),
+        (SERVICE, {"backend": {"healthChecks": {"passive": {"ejectionTime": "1s"}}}}, False),
         (SERVICE, {"backend": broken_at(maxConnections=1)}, True),
         (SERVICE, {"backend": broken_at(maxConnections=0)}, False),
         (ROUTE, {"retries": RETRIED}, True),

@@ -17,6 +17,7 @@ from gatehouse.compiler.backends.envoy import (
     dynamic_clusters,
     endpoint_pickers,
     external_names,
+    health_checks,
     load_balancing,
     log_entries,
     names,
@@ -76,6 +77,7 @@ def build_cluster(
     if source.tls is not None:
         proto.transport_socket.CopyFrom(_tls(source, source.tls, capabilities))
     load_balancing.set_limits(proto.circuit_breakers, source.settings)
+    health_checks.set_passive_checks(proto, source.settings.passive_checks)
     if source.protocol not in ("tcp", "udp"):
         retries.set_budget(proto.circuit_breakers.thresholds[0], source.settings.retry_budget)
         proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(source)))

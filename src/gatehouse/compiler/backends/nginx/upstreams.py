@@ -28,10 +28,10 @@ from gatehouse.compiler.backends.nginx.directives import (
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
-from gatehouse.compiler.backends.nginx.traffic_settings import format_time
+from gatehouse.compiler.backends.nginx.traffic_settings import format_time, whole_seconds
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import object_text
-from gatehouse.compiler.ir.settings import Balancing, UpstreamSettings
+from gatehouse.compiler.ir.settings import Balancing, PassiveChecks, UpstreamSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.endpoints import pool_endpoints_path
 from gatehouse.dataplane.file_set import File
@@ -158,7 +158,7 @@ def _is_static(shares: Shares) -> bool:
 
 def _is_counted(settings: UpstreamSettings) -> bool:
     """Return whether NGINX counts for each endpoint, in memory that all workers share."""
-    return settings.endpoint_connections is not None
+    return settings.endpoint_connections is not None or settings.passive_checks is not None
 
 
 def endpoints_files(capabilities: NginxCapabilities, name: str, shares: Shares) -> list[File]:
@@ -297,26 +297,29 @@ def _servers(capabilities: NginxCapabilities, name: str, shares: Shares) -> list
         _server(
             _address(cluster, endpoint),
             *([f"weight={weight}"] if len(shares) > 1 else []),
-            *_limits(cluster.settings),
+            *_connection_limit(cluster.settings),
             *(["resolve"] if cluster.resolution is not None else []),
+            checks=cluster.settings.passive_checks,
         )
         for cluster, endpoint, weight in _weights(shares)
     ]
 
 
-def _limits(settings: UpstreamSettings) -> list[str]:
-    """Return the parameters that limit an endpoint."""
+def _connection_limit(settings: UpstreamSettings) -> list[str]:
     most = settings.endpoint_connections
     return [f"max_conns={most}"] if most is not None else []
 
 
-def _server(where: str, *more: str) -> Directive:
+def _server(where: str, *more: str, checks: PassiveChecks | None = None) -> Directive:
     """Return the directive of an endpoint.
 
-    Readiness decides about its health: NGINX would remove an endpoint for ten seconds after one
-    failure, and answer 502 if it is the only one.
+    Without ``checks``, only readiness decides about its health: NGINX would remove an endpoint for
+    ten seconds after one failure, and answer 502 if it is the only one.
     """
-    return simple_directive("server", quoting.word(where), "max_fails=0", *more)
+    health = ["max_fails=0"]
+    if checks is not None:
+        health = [f"max_fails={checks.failures}", f"fail_timeout={whole_seconds(checks.ejection)}"]
+    return simple_directive("server", quoting.word(where), *health, *more)
 
 
 def _weights(shares: Shares) -> list[tuple[ir.Cluster, ir.Endpoint, int]]:

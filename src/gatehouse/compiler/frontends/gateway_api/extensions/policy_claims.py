@@ -88,7 +88,7 @@ def policy_claims(ask: Ask, limits: ResourceLimits, key: Key) -> Mapping[str, tu
         len(service.spec.ports) for service in services if isinstance(service, core.Service)
     )
     upstream = parsed.upstream
-    counted = upstream.source("endpoint_connections").part
+    counted = upstream.source("endpoint_connections").part or upstream.source("passive_checks").part
     amounts = {
         "zoneBytes": (
             (counted, COUNTED_ZONE_BYTES)

@@ -61,6 +61,7 @@ TRAFFIC_FIELDS = {
     "upstream.idle": "backend.keepAlive.idleTimeout",
     "upstream.breaker": "backend.circuitBreaker",
     "upstream.endpoint_connections": "backend.circuitBreaker.maxConnectionsPerEndpoint",
+    "upstream.passive_checks": "backend.healthChecks.passive",
 }
 """Paths of fields of the IR, and the fields of a TrafficPolicy that set them."""
 

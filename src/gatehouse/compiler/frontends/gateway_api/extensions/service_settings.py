@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from gatehouse.apis import traffic_policies as api
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import parse_count
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.frontends.gateway_api.extensions.portable_values import (
     HASH_KEYS,
+    duration_seconds,
     named_value,
     positive_count,
     positive_seconds,
@@ -24,6 +27,13 @@ _METHODS = {
 BALANCING_METHODS = tuple(_METHODS)
 
 _BREAKER = "backend.circuitBreaker"
+
+MAX_FAILURES = 1000
+"""Maximum number of failures before an endpoint is ejected."""
+
+EJECTION_TIME = "10s"
+MIN_EJECTION_TIME, MAX_EJECTION_TIME = "1s", "1h"
+_EJECTION_SECONDS, _MIN_EJECTION_SECONDS, _MAX_EJECTION_SECONDS = 10.0, 1.0, 3600.0
 
 
 def service_settings(parse: FieldParser, backend: api.TrafficBackendSpec) -> ir.UpstreamSettings:
@@ -51,6 +61,7 @@ def service_settings(parse: FieldParser, backend: api.TrafficBackendSpec) -> ir.
             positive_count,
             breaker.max_connections_per_endpoint,
         ),
+        passive_checks=_passive_checks(parse, backend.health_checks.passive),
     )
 
 
@@ -61,3 +72,20 @@ def _circuit_breaker(parse: FieldParser, spec: api.CircuitBreakerSpec) -> ir.Cir
         parse(f"{_BREAKER}.maxParallelRequests", positive_count, spec.max_parallel_requests),
     )
     return breaker if breaker != ir.CircuitBreaker() else None
+
+
+def _passive_checks(
+    parse: FieldParser, spec: api.PassiveHealthCheckSpec | None
+) -> ir.PassiveChecks | None:
+    if spec is None:
+        return None
+    place = "backend.healthChecks.passive"
+    if not 1 <= spec.max_failures <= MAX_FAILURES:
+        parse.problems.append(f"spec.{place}.maxFailures: must be from 1 to {MAX_FAILURES}")
+    ejection = parse(f"{place}.ejectionTime", duration_seconds, spec.ejection_time)
+    seconds = _EJECTION_SECONDS if ejection is None else ejection
+    if not _MIN_EJECTION_SECONDS <= seconds <= _MAX_EJECTION_SECONDS:
+        limits = f"{MIN_EJECTION_TIME} to {MAX_EJECTION_TIME}"
+        parse.problems.append(f"spec.{place}.ejectionTime: must be from {limits}")
+    # NGINX has no parts of seconds here.
+    return ir.PassiveChecks(spec.max_failures, float(math.ceil(seconds)))

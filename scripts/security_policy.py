@@ -12,6 +12,12 @@ _DURATION: Schema = {"type": "string", "pattern": "^[0-9]{1,4}(ms|s|m|h)$"}
 _TOKEN: Schema = {"type": "string", "minLength": 1, "maxLength": 256}
 _HEADERS = several(_TOKEN, most=64)
 
+_NETWORKS = several(
+    {"type": "string", "maxLength": 64, "pattern": "^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$"},
+    least=1,
+    most=64,
+)
+
 _SERVER = fields(
     "name",
     group={"type": "string", "maxLength": 253},
@@ -68,6 +74,12 @@ SPEC = fields(
     basicAuth=fields("secretRef", secretRef=REFERENCE, realm=_REALM),
     jwt=_TOKENS,
     externalAuth=_EXTERNAL,
+    clientAddresses=fields(
+        "",
+        ("has(self.allow) || has(self.deny)", "clientAddresses needs allow or deny"),
+        allow=_NETWORKS,
+        deny=_NETWORKS,
+    ),
 )
 
 _REALM_TEXT = f"Realm of the challenge to clients. Default: {policies.DEFAULT_REALM}."
@@ -115,5 +127,9 @@ TEXTS = {
     "externalAuth.grpc": "Settings for protocol GRPC.",
     "externalAuth.grpc.allowedHeaders": "Headers of a request that the server gets. Default: all.",
     "externalAuth.forwardBody": "The body that the server gets. Default: none.",
+    "clientAddresses": "Addresses of clients that are served. Others get 403.",
+    "clientAddresses.allow": "IP addresses or CIDR ranges. Default: all.",
+    "clientAddresses.deny": "IP addresses or CIDR ranges that are not served, even if allow has "
+    "them.",
     "externalAuth.forwardBody.maxSize": "Maximum size of a body in bytes. A larger one gets 413.",
 }

@@ -195,6 +195,33 @@ async def test_authorization_server_is_asked_before_the_backend(
             await until(removed)
 
 
+async def test_addresses_decide_who_is_served(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
+    await apply(
+        client,
+        [
+            route("far", "/far"),
+            route("far-moved", "/far-moved", filters=[redirect], backendRefs=[]),
+        ],
+    )
+    answers = {"/far": 200, "/far-moved": 302}
+    others, own = ["192.0.2.0/24", "2001:db8::/32"], ["127.0.0.0/8"]
+    for addresses, permitted in (
+        ({"allow": others}, False),
+        ({"allow": [*others, *own]}, True),
+        ({"allow": own, "deny": ["0.0.0.0/0"]}, False),
+        ({"deny": others}, True),
+        ({"deny": own}, False),
+    ):
+        async with applied(client, checked("near", "Gateway", "web", clientAddresses=addresses)):
+            for path, answer in answers.items():
+                await served(http, path, answer if permitted else 403)
+        for path, answer in answers.items():
+            await served(http, path, answer)
+
+
 async def test_route_answers_500_while_a_check_cannot_be_served(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
@@ -203,11 +230,15 @@ async def test_route_answers_500_while_a_check_cannot_be_served(
     users = {"secretRef": {"name": "late-users"}}
     async with applied(client, checked("late", "HTTPRoute", "late", basicAuth=users)):
         await served(http, "/late", 500)
-        policy = await client.get(resource_of(KIND), "late", "default")
-        [entry] = policy["status"]["ancestors"]
-        [accepted] = [one for one in entry["conditions"] if one["type"] == "Accepted"]
-        assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
-        assert "Secret default/late-users not found" in accepted["message"]
+
+        async def reported() -> list[tuple[str, str]]:
+            policy = await client.get(resource_of(KIND), "late", "default")
+            entries = policy.get("status", {}).get("ancestors", [])
+            conditions = [one for entry in entries for one in entry["conditions"]]
+            return [(one["reason"], one["message"]) for one in conditions]
+
+        missing = "spec.basicAuth.secretRef: Secret default/late-users not found"
+        assert await until(reported) == [("Invalid", missing)]
         await apply(client, [secret("late-users", b"alice:{PLAIN}first\n")])
         await served(http, "/late", 401)
         assert await status(http, "/late", **basic("alice", "first")) == 200

@@ -257,6 +257,7 @@ EDITS: dict[str, Edit] = {
             {"basicAuth": {"secretRef": {"name": "users"}}},
             {"basicAuth": {"secretRef": {"name": "gone"}, "realm": "r"}},
             {"jwt": {"secretRef": {"name": "users"}}},
+            {"clientAddresses": {"deny": ["10.0.0.0/8"]}},
             {
                 "externalAuth": {
                     "protocol": "HTTP",

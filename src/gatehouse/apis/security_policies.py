@@ -33,12 +33,20 @@ class JwtSpec(View, frozen=True):
     required_claims: tuple[RequiredClaim, ...] = ()
 
 
+class ClientAddressesSpec(View, frozen=True):
+    """Addresses of clients that are served, or not."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
 class SecurityPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     """``spec`` of a SecurityPolicy."""
 
     basic_auth: BasicAuthSpec | None = None
     jwt: JwtSpec | None = None
     external_auth: ExternalAuthSpec | None = None
+    client_addresses: ClientAddressesSpec | None = None
 
 
 class SecurityPolicy(TargetsPolicy, frozen=True):

@@ -24,7 +24,7 @@ from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, R
 from gatehouse.compiler.backends.route_features import Phase, RouteFeature, RouteFeatures
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.authentication import Basic, ExternalAuth
+from gatehouse.compiler.ir.authentication import Basic, ClientNetworks, ExternalAuth
 from gatehouse.compiler.ir.settings import (
     Attribute,
     ClientSettings,
@@ -130,6 +130,31 @@ SHORT = Settings(client=ClientSettings(body_size=10))
 CORS = ir.Cors(("https://app.example",), methods=("GET",))
 CALL, UNAUTHENTICATED = "application/grpc", "16"
 PREFLIGHT = {"Origin": "https://app.example", "Access-Control-Request-Method": "GET"}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_every_kind_of_answer_is_for_clients_with_permitted_addresses(
+    runner: Runner, tmp_path: Path
+) -> None:
+    own = ("127.0.0.0/8",)
+    for number, (networks, is_served) in enumerate(
+        (
+            (ClientNetworks(allow=own), True),
+            (ClientNetworks(allow=own, deny=own), False),
+            (ClientNetworks(allow=("2001:db8::/32",)), False),
+        )
+    ):
+
+        def change(route: ir.Route, networks: ClientNetworks = networks) -> ir.Route:
+            return replace(route, client_addresses=networks)
+
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        async with answering(runner, directory, change) as proxy:
+            for name, status in (await statuses(proxy)).items():
+                permitted = KINDS_OF_ANSWERS[name].statuses
+                assert status in (permitted if is_served else {403}), (networks, name)
 
 
 @pytest.mark.process

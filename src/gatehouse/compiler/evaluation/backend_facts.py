@@ -186,7 +186,7 @@ def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[A
     origins += [snippet.origin for snippet in route.snippets]
     if route.settings.tracing is not None:
         origins.append(route.settings.tracing.origin)
-    checks = (route.authentication, route.external_auth)
+    checks = (route.authentication, route.external_auth, route.client_addresses)
     of_policy = resources.SECURITY_POLICIES.kind
     origins += [one.origin for one in checks if one is not None and one.origin.kind == of_policy]
     if route.policy_session is not None:

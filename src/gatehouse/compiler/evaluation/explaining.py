@@ -349,6 +349,8 @@ def _notes(route: http.Route, unsupported: list[Unsupported]) -> tuple[str, ...]
     notes = [f"not supported: {item.reason}" for item in unsupported if item.served]
     if route.external_auth:
         notes.append("an external authorization service may reject the request")
+    if route.client_addresses:
+        notes.append("the address of the client decides whether the request is served")
     return tuple(notes)
 
 

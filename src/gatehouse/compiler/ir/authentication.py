@@ -1,4 +1,4 @@
-"""IR of authentication: passwords, signed tokens, OpenID Connect, and authorization servers."""
+"""IR of checks: passwords, signed tokens, OpenID Connect, authorization servers, addresses."""
 
 from __future__ import annotations
 
@@ -154,3 +154,14 @@ class ExternalAuth(msgspec.Struct, frozen=True, kw_only=True):
         if first.startswith("rules["):
             return within
         return self.origin.part if within else str(self.origin)
+
+
+class ClientNetworks(msgspec.Struct, frozen=True, kw_only=True):
+    """Addresses of clients that are served. Others get 403."""
+
+    allow: tuple[str, ...] = ()
+    """CIDR ranges; empty: all."""
+    deny: tuple[str, ...] = ()
+    """CIDR ranges that are not served, even if they are in ``allow``."""
+    origin: Origin = NO_ORIGIN
+    """The field of a policy."""

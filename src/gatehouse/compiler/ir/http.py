@@ -6,7 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.compiler.ir.authentication import Authentication, ExternalAuth
+from gatehouse.compiler.ir.authentication import (
+    Authentication,
+    ClientNetworks,
+    ExternalAuth,
+)
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.compiler.ir.settings import NameResolution, Settings, UpstreamSettings
@@ -268,6 +272,8 @@ class Route(msgspec.Struct, frozen=True):
     authentication: Authentication | None = None
     external_auth: ExternalAuth | None = None
     """Checked before ``authentication``."""
+    client_addresses: ClientNetworks | None = None
+    """None: all clients are served."""
     snippets: tuple[NginxSnippet, ...] = ()
     """Emitted unchanged in the route's context, or in the context of the server of the route."""
     origin: Origin = NO_ORIGIN

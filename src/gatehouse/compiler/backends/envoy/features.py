@@ -10,6 +10,7 @@ from gatehouse.compiler.backends.envoy import (
     authentication,
     body_sizes,
     claim_headers,
+    client_addresses,
     compression,
     cors,
     external_auth,
@@ -42,6 +43,7 @@ ENVOY_ROUTE_FEATURES = RouteFeatures(
         EnvoyFeature(
             "body limit", Phase.LIMITS, body_sizes.limit_body, body_sizes.unsupported_body_limit
         ),
+        EnvoyFeature("client addresses", Phase.LIMITS, client_addresses.addresses_filter),
         EnvoyFeature(
             "rate limits",
             Phase.LIMITS,

@@ -7,9 +7,9 @@ Reading order:
 - :mod:`match_conditions`, :mod:`decision_plan`, :mod:`map_chains`: selection among routes of a
   path, as nested maps.
 - :mod:`features`: the list of all features of routes, such as :mod:`cors`, :mod:`rate_limits`,
-  :mod:`external_auth` and :mod:`authentication` with :mod:`auth_request`, and their composition
-  around an answer; :mod:`route_context`: their shared types; :mod:`functions`: variables that their
-  locations share.
+  :mod:`client_addresses`, :mod:`external_auth` and :mod:`authentication` with :mod:`auth_request`,
+  and their composition around an answer; :mod:`route_context`: their shared types;
+  :mod:`functions`: variables that their locations share.
 - :mod:`actions`: the answers: forward, redirect, respond; :mod:`proxy_pass` with
   :mod:`backend_protocol`, :mod:`rewriting`, :mod:`retries`, :mod:`mirrors`; :mod:`grpc_status`.
 - :mod:`upstreams`, :mod:`weighted_upstreams`, :mod:`tls_connectors`, :mod:`picked_pools`: clusters.

@@ -10,6 +10,7 @@ from gatehouse.compiler.backends.literal_values import literal_values
 from gatehouse.compiler.backends.nginx import (
     access_log,
     authentication,
+    client_addresses,
     compression,
     cors,
     external_auth,
@@ -47,6 +48,7 @@ NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, RoutePiece] = RouteFeatur
         RouteFeature(
             "authorization server", Phase.AUTHORIZATION, external_auth.authorization_piece
         ),
+        RouteFeature("client addresses", Phase.AUTHENTICATION, client_addresses.addresses_piece),
         # Claims override the headers of an authorization server, which knows less of the user.
         RouteFeature("authentication", Phase.AUTHENTICATION, authentication.authentication_piece),
         RouteFeature(

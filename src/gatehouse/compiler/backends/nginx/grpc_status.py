@@ -80,7 +80,8 @@ def calls_piece(_context: NginxRouteContext, route: ir.Route) -> RoutePiece | No
         return None
     status = rate_limits.rejection_status(route.settings.rates)
     limits = (simple_directive("error_page", str(status), "=", names.grpc_limit(status)),)
-    statuses = (401, 403) if isinstance(route.authentication, Basic | Jwt) else ()
+    checked = isinstance(route.authentication, Basic | Jwt)
+    statuses = (*([401] if checked else []), *([403] if checked or route.client_addresses else []))
     return RoutePiece(failures=(*(limits if status else ()), *map(_failure_directive, statuses)))
 
 

@@ -20,6 +20,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     ParsedPolicy,
 )
+from gatehouse.dataplane import ip_addresses
 
 SECURITY_KIND = "SecurityPolicy"
 
@@ -30,6 +31,7 @@ DEFAULT_REALM = "Restricted"
 SECURITY_FIELDS = {
     "authentication": "basicAuth or jwt",
     "external_auth": "externalAuth",
+    "client_addresses": "clientAddresses",
 }
 """Paths of fields of a route of the IR, and the fields of a SecurityPolicy that set them."""
 
@@ -39,6 +41,7 @@ class SecuritySettings(msgspec.Struct, frozen=True):
 
     authentication: str = ""
     external_auth: str = ""
+    client_addresses: str = ""
 
 
 def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> ParsedPolicy:
@@ -52,10 +55,13 @@ def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> Parse
         parse.problems.append("spec.jwt: may not be set with basicAuth")
     if spec.jwt is not None:
         _check_tokens(parse, spec.jwt)
+    if spec.client_addresses is not None:
+        _check_addresses(parse, spec.client_addresses)
     return parse.result(
         SecuritySettings(
             "basicAuth" if spec.basic_auth else "jwt" if spec.jwt else "",
             "externalAuth" if spec.external_auth else "",
+            "clientAddresses" if spec.client_addresses else "",
         )
     )
 
@@ -70,6 +76,27 @@ def _check_tokens(parse: FieldParser, spec: api.JwtSpec) -> None:
     for index, claim in enumerate(spec.required_claims):
         if not claim.name or not claim.values:
             parse.problems.append(f"spec.jwt.requiredClaims[{index}]: needs a name and values")
+
+
+def _check_addresses(parse: FieldParser, spec: api.ClientAddressesSpec) -> None:
+    if not spec.allow and not spec.deny:
+        parse.problems.append("spec.clientAddresses: needs allow or deny")
+    for name, networks in (("allow", spec.allow), ("deny", spec.deny)):
+        for index, text in enumerate(networks):
+            parse(f"clientAddresses.{name}[{index}]", network_of, text)
+
+
+def network_of(text: str) -> str:
+    """Return an address or a CIDR range as a CIDR range. Raises ValueProblem."""
+    try:
+        network = ip_addresses.ip_network(text)
+    except ValueError as error:
+        why = "must be an IP address, or a CIDR range without bits of a host"
+        raise ValueProblem(f"invalid value {text!r}: {why}") from error
+    if network.version == 6 and network.network_address.ipv4_mapped is not None:
+        # Proxies compare the IPv4 address of such a client.
+        raise ValueProblem(f"invalid value {text!r}: must be written as IPv4")
+    return str(network)
 
 
 def _unit(text: str | None) -> float | None:

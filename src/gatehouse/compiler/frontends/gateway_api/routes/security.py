@@ -17,6 +17,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import a
 from gatehouse.compiler.frontends.gateway_api.extensions.security_policies import (
     DEFAULT_REALM,
     SECURITY_KIND,
+    network_of,
     tokens_of,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
@@ -25,6 +26,8 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     rejected_credential,
 )
 from gatehouse.compiler.frontends.gateway_api.routes import external_auth
+from gatehouse.compiler.ir.authentication import ClientNetworks
+from gatehouse.compiler.ir.http import Route
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
 
@@ -56,6 +59,13 @@ def policy_checks(ask: Ask, gateway: Key, key: Key) -> tuple[tuple[str, Filters]
         server = external_auth.translate_external_auth(ask, at, spec.external_auth, "externalAuth")
         findings = tuple(Finding(one.reason, f"spec.{one.message}") for one in server.findings)
         result.append(("external_auth", msgspec.structs.replace(server, findings=findings)))
+    if spec.client_addresses is not None:
+        addresses = ClientNetworks(
+            allow=tuple(map(network_of, spec.client_addresses.allow)),
+            deny=tuple(map(network_of, spec.client_addresses.deny)),
+            origin=object_of(key).field("clientAddresses"),
+        )
+        result.append(("client_addresses", Filters(Route(client_addresses=addresses))))
     return tuple(result)
 
 

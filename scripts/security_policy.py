@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from openapi_schemas import SECURE_URL, Schema, fields, one_of, several
+from openapi_schemas import BOOLEAN, COUNT, SECURE_URL, Schema, fields, one_of, several
 from target_references import REFERENCE, targets
 
+from gatehouse.compiler.frontends.gateway_api.extensions import security_headers as headers
 from gatehouse.compiler.frontends.gateway_api.extensions import security_policies as policies
 
 _REALM: Schema = {"type": "string", "maxLength": 256, "pattern": r"^[^\x00-\x1f\x7f]*$"}
@@ -80,6 +81,22 @@ SPEC = fields(
         allow=_NETWORKS,
         deny=_NETWORKS,
     ),
+    securityHeaders=fields(
+        strictTransportSecurity=fields(
+            "maxAgeSeconds",
+            maxAgeSeconds=COUNT,
+            includeSubdomains=BOOLEAN,
+            preload=BOOLEAN,
+        ),
+        contentTypeOptions=one_of(*headers.CONTENT_TYPE_OPTIONS),
+        frameOptions=one_of(*headers.FRAME_OPTIONS),
+        referrerPolicy=one_of(*headers.REFERRER_POLICIES),
+        contentSecurityPolicy={
+            "type": "string",
+            "maxLength": headers.MAX_CONTENT_POLICY,
+            "pattern": f"^{headers.CONTENT_POLICY_PATTERN}$",
+        },
+    ),
 )
 
 _REALM_TEXT = f"Realm of the challenge to clients. Default: {policies.DEFAULT_REALM}."
@@ -131,5 +148,20 @@ TEXTS = {
     "clientAddresses.allow": "IP addresses or CIDR ranges. Default: all.",
     "clientAddresses.deny": "IP addresses or CIDR ranges that are not served, even if allow has "
     "them.",
+    "securityHeaders": "Response headers that tell browsers what a site permits. They replace "
+    "those of backends.",
+    "securityHeaders.strictTransportSecurity": "Strict-Transport-Security: browsers use HTTPS "
+    "only. They ignore the header in responses by HTTP.",
+    "securityHeaders.strictTransportSecurity.maxAgeSeconds": "Time for which browsers remember it. "
+    "0 ends it.",
+    "securityHeaders.strictTransportSecurity.includeSubdomains": "Subdomains, too. Default: false.",
+    "securityHeaders.strictTransportSecurity.preload": "Consent to lists that browsers bring "
+    "along. Default: false.",
+    "securityHeaders.contentTypeOptions": "X-Content-Type-Options: browsers do not guess the type "
+    "of a response.",
+    "securityHeaders.frameOptions": "X-Frame-Options: who may show a page in a frame.",
+    "securityHeaders.referrerPolicy": "Referrer-Policy: which address other sites learn.",
+    "securityHeaders.contentSecurityPolicy": "Content-Security-Policy: what a page may load and "
+    "run.",
     "externalAuth.forwardBody.maxSize": "Maximum size of a body in bytes. A larger one gets 413.",
 }

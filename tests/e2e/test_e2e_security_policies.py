@@ -222,6 +222,50 @@ async def test_addresses_decide_who_is_served(
             await served(http, path, answer)
 
 
+async def test_headers_are_in_every_kind_of_answer(
+    client: kube.Client, http: aiohttp.ClientSession, gateway_class: str
+) -> None:
+    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
+    await apply(
+        client,
+        [
+            secret("users", b"alice:{PLAIN}first\n"),
+            route("shown", "/shown"),
+            route("shown-moved", "/shown-moved", filters=[redirect], backendRefs=[]),
+        ],
+    )
+    security = {
+        "strictTransportSecurity": {"maxAgeSeconds": 60},
+        "contentTypeOptions": "NoSniff",
+        "frameOptions": "Deny",
+        "referrerPolicy": "NoReferrer",
+        "contentSecurityPolicy": "default-src 'self'; img-src \"$x\"",
+    }
+    users = {"secretRef": {"name": "users"}}
+    policy = checked("shown", "Gateway", "web", securityHeaders=security, basicAuth=users)
+    async with applied(client, policy):
+        # Envoy adds none if a check rejects a request that a redirect would answer.
+        envoy = gateway_class == "gatehouse-envoy"
+        for path, answer in (("/shown", 200), ("/shown-moved", 302)):
+            await served(http, path, 401)
+            rejected = {name: [] for name in SHOWN} if envoy and answer == 302 else SHOWN
+            alice = basic("alice", "first")
+            for sent, status_code, expected in (({}, 401, rejected), (alice, answer, SHOWN)):
+                async with http.get(path, headers=sent, allow_redirects=False) as response:
+                    assert response.status == status_code
+                    headers = {name: response.headers.getall(name, []) for name in SHOWN}
+                    assert headers == expected, path
+
+
+SHOWN = {
+    "Strict-Transport-Security": ["max-age=60"],
+    "X-Content-Type-Options": ["nosniff"],
+    "X-Frame-Options": ["DENY"],
+    "Referrer-Policy": ["no-referrer"],
+    "Content-Security-Policy": ["default-src 'self'; img-src \"$x\""],
+}
+
+
 async def test_route_answers_500_while_a_check_cannot_be_served(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:

@@ -258,6 +258,7 @@ EDITS: dict[str, Edit] = {
             {"basicAuth": {"secretRef": {"name": "gone"}, "realm": "r"}},
             {"jwt": {"secretRef": {"name": "users"}}},
             {"clientAddresses": {"deny": ["10.0.0.0/8"]}},
+            {"securityHeaders": {"frameOptions": "Deny", "contentTypeOptions": "NoSniff"}},
             {
                 "externalAuth": {
                     "protocol": "HTTP",

@@ -40,6 +40,24 @@ class ClientAddressesSpec(View, frozen=True):
     deny: tuple[str, ...] = ()
 
 
+class StrictTransportSpec(View, frozen=True):
+    """HTTP Strict Transport Security (RFC 6797)."""
+
+    max_age_seconds: int
+    include_subdomains: bool = False
+    preload: bool = False
+
+
+class SecurityHeadersSpec(View, frozen=True):
+    """Response headers that tell browsers what a site permits."""
+
+    strict_transport_security: StrictTransportSpec | None = None
+    content_type_options: str | None = None
+    frame_options: str | None = None
+    referrer_policy: str | None = None
+    content_security_policy: str | None = None
+
+
 class SecurityPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     """``spec`` of a SecurityPolicy."""
 
@@ -47,6 +65,7 @@ class SecurityPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     jwt: JwtSpec | None = None
     external_auth: ExternalAuthSpec | None = None
     client_addresses: ClientAddressesSpec | None = None
+    security_headers: SecurityHeadersSpec = SecurityHeadersSpec()
 
 
 class SecurityPolicy(TargetsPolicy, frozen=True):

@@ -395,6 +395,51 @@ def test_address_that_is_no_network_makes_routes_answer_500(text: str) -> None:
         assert engine.accepted("p") == problem
 
 
+def test_each_header_is_a_field_and_filters_of_a_rule_precede_it() -> None:
+    modifier = {"set": [{"name": "X-Frame-Options", "value": "ALLOW-FROM https://a.example"}]}
+    rule = {
+        **SERVED,
+        "filters": [{"type": "ResponseHeaderModifier", "responseHeaderModifier": modifier}],
+    }
+    transport = {"maxAgeSeconds": 60, "includeSubdomains": True, "preload": True}
+    outer = {
+        "strictTransportSecurity": transport,
+        "frameOptions": "Deny",
+        "referrerPolicy": "UnsafeURL",
+        "contentTypeOptions": "NoSniff",
+    }
+    inner = {"referrerPolicy": "SameOrigin", "contentSecurityPolicy": "default-src 'self'"}
+    world = World(
+        policy("gh/outer", GATEWAY, securityHeaders=outer),
+        policy("n/inner", ROUTE, securityHeaders=inner),
+        rule=rule,
+    )
+    edit = world.route().response_headers
+    assert {(one.name, one.value) for one in edit.set} == {
+        ("Strict-Transport-Security", "max-age=60; includeSubDomains; preload"),
+        ("X-Frame-Options", "ALLOW-FROM https://a.example"),
+        ("Referrer-Policy", "same-origin"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Content-Security-Policy", "default-src 'self'"),
+    }
+    assert not edit.add
+
+
+def test_policies_with_different_headers_apply_together() -> None:
+    world = World(
+        policy("n/a", ROUTE, 0, securityHeaders={"frameOptions": "Deny"}),
+        policy("n/b", ROUTE, 1, securityHeaders={"contentTypeOptions": "NoSniff"}),
+        policy("n/c", ROUTE, 2, securityHeaders={"frameOptions": "SameOrigin"}),
+    )
+    headers = {one.name: one.value for one in world.route().response_headers.set}
+    assert headers == {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
+    assert world.conditions["c", "Accepted"] == (
+        "Conflicted",
+        "spec: securityHeaders.frameOptions: already set for HTTPRoute r by SecurityPolicy n/a, "
+        "which is older or first by name",
+    )
+
+
 INVALID: dict[str, tuple[Object, Object, tuple[str, ...]]] = {
     "Service": (
         {"group": "", "kind": "Service", "name": "s"},
@@ -431,6 +476,27 @@ INVALID: dict[str, tuple[Object, Object, tuple[str, ...]]] = {
         ROUTE,
         {"clientAddresses": {}},
         ("spec.clientAddresses: needs allow or deny",),
+    ),
+    "frame options": (
+        ROUTE,
+        {"securityHeaders": {"frameOptions": "Allow"}},
+        ("spec.securityHeaders.frameOptions: must be one of Deny, SameOrigin",),
+    ),
+    "policy of two lines": (
+        ROUTE,
+        {"securityHeaders": {"contentSecurityPolicy": "a\nb"}},
+        (
+            "spec.securityHeaders.contentSecurityPolicy: must be up to 2048 printable characters "
+            "of ASCII",
+        ),
+    ),
+    "negative age": (
+        ROUTE,
+        {"securityHeaders": {"strictTransportSecurity": {"maxAgeSeconds": -1}}},
+        (
+            "spec.securityHeaders.strictTransportSecurity.maxAgeSeconds: must be from 0 to "
+            "2147483647",
+        ),
     ),
     "claim without values": (
         ROUTE,

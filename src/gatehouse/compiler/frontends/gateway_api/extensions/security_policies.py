@@ -20,6 +20,10 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     ParsedPolicy,
 )
+from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import (
+    HEADER_FIELDS,
+    security_headers,
+)
 from gatehouse.dataplane import ip_addresses
 
 SECURITY_KIND = "SecurityPolicy"
@@ -32,8 +36,9 @@ SECURITY_FIELDS = {
     "authentication": "basicAuth or jwt",
     "external_auth": "externalAuth",
     "client_addresses": "clientAddresses",
+    **{f"headers.{name}": field for name, field in HEADER_FIELDS.items()},
 }
-"""Paths of fields of a route of the IR, and the fields of a SecurityPolicy that set them."""
+"""Paths of settings, and the fields of a SecurityPolicy that set them."""
 
 
 class SecuritySettings(msgspec.Struct, frozen=True):
@@ -42,6 +47,7 @@ class SecuritySettings(msgspec.Struct, frozen=True):
     authentication: str = ""
     external_auth: str = ""
     client_addresses: str = ""
+    headers: api.SecurityHeadersSpec = api.SecurityHeadersSpec()
 
 
 def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> ParsedPolicy:
@@ -57,11 +63,16 @@ def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> Parse
         _check_tokens(parse, spec.jwt)
     if spec.client_addresses is not None:
         _check_addresses(parse, spec.client_addresses)
+    try:
+        security_headers(spec.security_headers)
+    except ValueProblem as problem:
+        parse.problems.append(str(problem))
     return parse.result(
         SecuritySettings(
             "basicAuth" if spec.basic_auth else "jwt" if spec.jwt else "",
             "externalAuth" if spec.external_auth else "",
             "clientAddresses" if spec.client_addresses else "",
+            spec.security_headers,
         )
     )
 

@@ -14,6 +14,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import authentication
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import policy_rejection
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import age_of
+from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import security_headers
 from gatehouse.compiler.frontends.gateway_api.extensions.security_policies import (
     DEFAULT_REALM,
     SECURITY_KIND,
@@ -27,7 +28,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
 )
 from gatehouse.compiler.frontends.gateway_api.routes import external_auth
 from gatehouse.compiler.ir.authentication import ClientNetworks
-from gatehouse.compiler.ir.http import Route
+from gatehouse.compiler.ir.http import HeaderEdit, Route
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
 
@@ -39,10 +40,13 @@ class Checks(msgspec.Struct, frozen=True):
     """Checks of an object."""
 
     parts: tuple[tuple[str, PolicyCheck], ...] = ()
-    """By field of a route of the IR."""
+    """By field of a route of the IR, or by response header."""
     invalid: tuple[tuple[Key, str], ...] = ()
     """Policies of which nothing is known but their problem."""
 
+
+_HEADER = "headers."
+"""Start of the names of parts that are response headers. Each is a field of its own."""
 
 NO_CHECKS = Checks()
 """Checks of most objects."""
@@ -66,6 +70,9 @@ def policy_checks(ask: Ask, gateway: Key, key: Key) -> tuple[tuple[str, Filters]
             origin=object_of(key).field("clientAddresses"),
         )
         result.append(("client_addresses", Filters(Route(client_addresses=addresses))))
+    for name, header in security_headers(spec.security_headers).items():
+        edit = HeaderEdit(set=(header,))
+        result.append((f"{_HEADER}{name}", Filters(Route(response_headers=edit))))
     return tuple(result)
 
 
@@ -131,6 +138,9 @@ def with_checks(checks: Checks, filters: Filters, namespace: str) -> Filters:
     if checks is NO_CHECKS:
         return filters
     for field, (key, part) in checks.parts:
+        if field.startswith(_HEADER):
+            filters = _with_header(filters, part.route.response_headers)
+            continue
         if getattr(filters.route, field) is not None:
             continue
         problems = (_refusal(key, one.message, namespace) for one in part.findings)
@@ -140,6 +150,13 @@ def with_checks(checks: Checks, filters: Filters, namespace: str) -> Filters:
         filters = merged
     refusals = tuple(_refusal(key, message, namespace) for key, message in checks.invalid)
     return msgspec.structs.replace(filters, findings=(*filters.findings, *refusals))
+
+
+def _with_header(filters: Filters, header: HeaderEdit) -> Filters:
+    """Return filters with a response header that those of the rule may replace or remove."""
+    edit = header.then(filters.route.response_headers)
+    route = msgspec.structs.replace(filters.route, response_headers=edit)
+    return msgspec.structs.replace(filters, route=route)
 
 
 def _refusal(key: Key, message: str, namespace: str) -> Finding:

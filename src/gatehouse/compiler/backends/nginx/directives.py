@@ -53,8 +53,8 @@ def optional_directives(
     values: Mapping[str, Value | None], form: Callable[[Value], str] = str
 ) -> list[Directive]:
     """Return a directive for each name with a value, which ``form`` writes."""
-    given = values.items()
-    return [simple_directive(name, form(value)) for name, value in given if value is not None]
+    fields = values.items()
+    return [simple_directive(name, form(value)) for name, value in fields if value is not None]
 
 
 def switch(value: bool) -> str:

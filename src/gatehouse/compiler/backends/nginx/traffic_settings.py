@@ -54,8 +54,8 @@ def clients(settings: NginxClientSettings, capabilities: NginxCapabilities) -> l
         *optional_directives({"keepalive_requests": settings.requests}),
     ]
     if settings.idle is not None:
-        shown = settings.keepalive_header_timeout
-        header = [] if shown is None else [whole_seconds(shown)]
+        timeout = settings.keepalive_header_timeout
+        header = [] if timeout is None else [whole_seconds(timeout)]
         directives.append(
             simple_directive("keepalive_timeout", format_time(settings.idle), *header)
         )

@@ -41,9 +41,9 @@ def gzip(compression: Compression) -> list[Directive]:
         "gzip_disable": map(quoting.quote_literal, own.disabled),
         "gzip_proxied": map(quoting.word, own.proxied),
     }
-    given = {name: tuple(words) for name, words in lists.items()}
+    words_by_name = {name: tuple(words) for name, words in lists.items()}
     return [
         simple_directive("gzip", "on"),
         *optional_directives(numbers),
-        *(simple_directive(name, *words) for name, words in given.items() if words),
+        *(simple_directive(name, *words) for name, words in words_by_name.items() if words),
     ]

@@ -41,7 +41,6 @@ KINDS = tuple(dict.fromkeys((*_FIRST_KINDS, *SPECS, *EXTENSION_FILTERS)))
 """Kinds whose fields are tested."""
 
 ENVOY_KINDS = {
-    "InferencePool": "NGINX serves no InferencePools",
     "UpstreamCluster": "kube-apiservers need Envoy",
 }
 """Kinds that NGINX does not serve, with the reason. A condition of the object reports it."""

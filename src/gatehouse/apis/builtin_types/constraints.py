@@ -55,7 +55,8 @@ LIMITS: dict[str, dict[str, Any]] = {
     "core.v1.PodSpec.dnsPolicy": _choice(
         "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None", default="ClusterFirst"
     ),
-    "core.v1.PodSpec.terminationGracePeriodSeconds": {"default": 30, "minimum": 0},
+    "core.v1.PodSpec.activeDeadlineSeconds": {"minimum": 1, "maximum": 2**31 - 1},
+    "core.v1.PodSpec.terminationGracePeriodSeconds": {"default": 30},
     "core.v1.PodSpec.schedulerName": {"default": "default-scheduler"},
     "core.v1.PersistentVolumeClaimSpec.volumeMode": _choice(
         "Block", "Filesystem", default="Filesystem"

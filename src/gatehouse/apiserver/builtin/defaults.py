@@ -63,6 +63,11 @@ def _pod_spec(spec: Any) -> None:
     if not isinstance(spec, dict):
         return
     spec.setdefault("securityContext", {})
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    for volume in spec.get("volumes") or ():
+        if isinstance(volume, dict) and set(volume) == {"name"}:
+            volume["emptyDir"] = {}
     for kind in ("containers", "initContainers"):
         for container in spec.get(kind) or ():
             if not isinstance(container, dict):

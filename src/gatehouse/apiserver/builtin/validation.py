@@ -6,9 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from gatehouse.apis.objects import Object
 from gatehouse.apiserver.builtin.defaults import decode_base64
-from gatehouse.apiserver.causes import forbidden_cause, invalid_cause, required_cause
+from gatehouse.apiserver.builtin.pod_specs import check_pod_spec
+from gatehouse.apiserver.causes import (
+    forbidden_cause,
+    invalid_cause,
+    required_cause,
+    unsupported_cause,
+)
 from gatehouse.apiserver.errors import Cause
 from gatehouse.dataplane import ip_addresses
 
@@ -62,6 +70,7 @@ def config_map(obj: Object, old: Object | None) -> Iterator[Cause]:
 _NEEDED = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
 }
 
@@ -70,6 +79,8 @@ def check_secret(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield violations of keys, required data of the type, and immutability."""
     yield from _data_keys(obj, "data")
     data = obj.get("data") or {}
+    if old is None or data != (old.get("data") or {}):
+        yield from _secret_of_type(obj, data)
     for key in _NEEDED.get(obj.get("type", ""), ()):
         if key not in data:
             yield required_cause(f"data[{key}]")
@@ -79,6 +90,30 @@ def check_secret(obj: Object, old: Object | None) -> Iterator[Cause]:
     if old is not None:
         yield from _unchanged("type", obj.get("type"), old.get("type"))
     yield from _check_immutable(obj, old, ("data",))
+
+
+def _secret_of_type(obj: Object, data: Object) -> Iterator[Cause]:
+    """Yield violations of types that a list of keys does not describe."""
+    match obj.get("type"):
+        case "kubernetes.io/basic-auth" if not {"username", "password"}.intersection(data):
+            yield required_cause("data[username]")
+            yield required_cause("data[password]")
+        case "kubernetes.io/service-account-token":
+            name = "kubernetes.io/service-account.name"
+            if not (obj["metadata"].get("annotations") or {}).get(name):
+                yield required_cause(f"metadata.annotations[{name}]")
+        case "kubernetes.io/dockerconfigjson" | "kubernetes.io/dockercfg" as kind:
+            key = f".{kind.rpartition('/')[2]}"
+            if key in data and not _is_json(decode_base64(data[key])):
+                yield invalid_cause(f"data[{key}]", "<secret contents redacted>", "invalid JSON")
+
+
+def _is_json(text: bytes | None) -> bool:
+    try:
+        msgspec.json.decode(text or b"", type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def check_service(obj: Object, old: Object | None) -> Iterator[Cause]:
@@ -142,32 +177,13 @@ def _is_address(text: Any) -> bool:
     return True
 
 
-def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
-    names: set[str] = set()
-    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
-    for kind in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(kind) or ()):
-            field = f"{at}.{kind}[{index}]"
-            if not container.get("image"):
-                yield required_cause(f"{field}.image")
-            if container.get("name") in names:
-                message = f'Duplicate value: "{container["name"]}"'
-                yield Cause("FieldValueDuplicate", message, f"{field}.name")
-            names.add(container.get("name", ""))
-            for number, mount in enumerate(container.get("volumeMounts") or ()):
-                if mount.get("name") not in volumes:
-                    message = f'Not found: "{mount.get("name")}"'
-                    field_path = f"{field}.volumeMounts[{number}].name"
-                    yield Cause("FieldValueNotFound", message, field_path)
-
-
 def check_pod(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield violations of containers, and of the spec, which is mostly immutable."""
-    spec = obj.get("spec") or {}
-    yield from _pod_spec(spec, "spec")
-    if old is None:
+    spec, before = obj.get("spec") or {}, (old or {}).get("spec")
+    if spec != before:
+        yield from check_pod_spec(spec, "spec")
+    if before is None:
         return
-    before = old.get("spec") or {}
     if _immutable_spec(spec) != _immutable_spec(before):
         why = (
             "pod updates may not change fields other than "
@@ -214,15 +230,32 @@ def check_workload(obj: Object, old: Object | None) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     selector, template = spec.get("selector") or {}, spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+    before = (old or {}).get("spec") or {}
+    if spec.get("selector") is None:
+        # The schema reports that it is missing.
+        why = "`selector` does not match template `labels`"
+        yield invalid_cause("spec.template.metadata.labels", labels, why)
+    elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
         yield invalid_cause("spec.selector", selector, "empty selector is invalid for deployment")
     elif not selects_labels(selector, labels):
         why = "`selector` does not match template `labels`"
         yield invalid_cause("spec.template.metadata.labels", labels, why)
-    if "containers" in (template.get("spec") or {}):
-        yield from _pod_spec(template["spec"], "spec.template.spec")
+    if template != before.get("template"):
+        yield from check_pod_spec(template.get("spec") or {}, "spec.template.spec")
+        yield from _restart_policy(template.get("spec") or {})
+    strategy = spec.get("strategy") or {}
+    is_other = strategy.get("type") == "Recreate" and strategy.get("rollingUpdate")
+    if is_other and strategy != before.get("strategy"):
+        why = "may not be specified when strategy `type` is 'Recreate'"
+        yield forbidden_cause("spec.strategy.rollingUpdate", why)
     if old is not None:
-        yield from _unchanged("spec.selector", selector, (old.get("spec") or {}).get("selector"))
+        yield from _unchanged("spec.selector", selector, before.get("selector"))
+
+
+def _restart_policy(spec: Object) -> Iterator[Cause]:
+    policy = spec.get("restartPolicy", "Always")
+    if policy != "Always":
+        yield unsupported_cause("spec.template.spec.restartPolicy", policy, ("Always",))
 
 
 def check_autoscaler(obj: Object, _: Object | None) -> Iterator[Cause]:

@@ -47,5 +47,12 @@ def _check(node: SchemaNode, value: list[Any], path: str, causes: list[Cause]) -
         encoded = msgspec.json.encode(identity, order="sorted")
         counts[encoded] = counts.get(encoded, 0) + 1
         if counts[encoded] == 2:
-            message = f"Duplicate value: {format_value(identity)}"
-            causes.append(Cause("FieldValueDuplicate", message, f"{path}[{index}]"))
+            causes.append(_duplicate(node, identity, f"{path}[{index}]"))
+
+
+def _duplicate(node: SchemaNode, identity: Any, field: str) -> Cause:
+    """Build the cause. It names the key of an item of a built-in kind, if there is only one."""
+    if node.omitted and node.list_type == "map" and len(node.list_keys) == 1:
+        (key,) = node.list_keys
+        identity, field = identity.get(key), f"{field}.{key}"
+    return Cause("FieldValueDuplicate", f"Duplicate value: {format_value(identity)}", field)

@@ -42,6 +42,7 @@ class SchemaNode:
         self.type = "integer,string" if self.int_or_string else kind
         self.python_types = (int, str) if self.int_or_string else _PYTHON_TYPES.get(kind, ())
         self.omitted = bool(schema.get(OMITTED))
+        """True for lists, maps and scalars of built-in kinds that are not written if empty."""
         self.nullable = bool(schema.get("nullable"))
         self.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         self.quantity = bool(schema.get(QUANTITY))

@@ -46,6 +46,28 @@ async def test_namespace_deletion_deletes_its_objects(client: kube.Client) -> No
         await client.create(resources.CONFIG_MAPS, config)
 
 
+async def test_objects_that_own_each_other_are_deleted(server: Server, client: kube.Client) -> None:
+    """Each blocks the deletion of its owner, and the last one owns the first."""
+    names = ("a", "b", "c")
+    created = {name: await client.create(resources.CONFIG_MAPS, config_map(name)) for name in names}
+    for name, owner in zip(names, ("c", "a", "b"), strict=True):
+        reference = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": owner,
+            "uid": created[owner]["metadata"]["uid"],
+            "blockOwnerDeletion": True,
+        }
+        patch = {"metadata": {"ownerReferences": [reference]}}
+        await client.patch(resources.CONFIG_MAPS, name, patch, "default")
+    path = "/api/v1/namespaces/default/configmaps/a?propagationPolicy=Foreground"
+    async with server.raw() as http, http.delete(path) as response:
+        assert response.status == 200
+    async with patience.limit():
+        while (await client.list(resources.CONFIG_MAPS, "default")).items:
+            await patience.pause()
+
+
 async def test_object_without_owner_is_garbage_collected(client: kube.Client) -> None:
     owner = await client.create(resources.CONFIG_MAPS, config_map("owner"))
     child = config_map("child")

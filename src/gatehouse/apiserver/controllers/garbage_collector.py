@@ -91,7 +91,7 @@ class GarbageCollector:
 
     async def _foreground(self, key: str, uid: str) -> None:
         """Delete dependents, then remove the finalizer when no blocking dependent is left."""
-        blocked = False
+        blocked, ancestors = False, self._ancestors(key)
         for dependent in sorted(self._dependents.get(uid, ())):
             entry = self._context.store.get(dependent)
             if entry is None:
@@ -104,11 +104,24 @@ class GarbageCollector:
             if not entry.value["metadata"].get("deletionTimestamp"):
                 await self._context.delete(dependent, {"propagationPolicy": "Foreground"})
             blocking = any(o.get("uid") == uid and o.get("blockOwnerDeletion") for o in references)
+            # Objects that own each other would wait for each other.
+            blocking &= entry.value["metadata"]["uid"] not in ancestors
             blocked |= blocking and self._context.store.latest(dependent) is not None
         if not blocked:
             call = self._context.call_for(key)
             if call is not None:
                 await self._context.deletion.remove_finalizer(call, FOREGROUND)
+
+    def _ancestors(self, key: str) -> set[str]:
+        """Return the UIDs of the owners of an object, of their owners, and so on."""
+        result: set[str] = set()
+        waiting = [key]
+        while waiting:
+            entry = self._context.store.get(waiting.pop())
+            added = _owners(entry.value["metadata"]) - result if entry is not None else set()
+            result |= added
+            waiting += [self._keys[uid] for uid in added if uid in self._keys]
+        return result
 
     async def _orphan(self, key: str, uid: str) -> None:
         for dependent in sorted(self._dependents.get(uid, ())):

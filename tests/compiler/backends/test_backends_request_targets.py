@@ -116,6 +116,24 @@ async def test_exhausted_attempts_have_the_status_of_the_last_one(
     assert next(statuses, None) is None
 
 
+@pytest.mark.parametrize("timeouts", [{}, {"timeouts": {"request": "5s"}}], ids=["", "timeout"])
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_zero_attempts_disable_retries(
+    runner: Runner, timeouts: dict[str, object], tmp_path: Path
+) -> None:
+    """ "An explicit zero value MUST disable retries." (HTTPRouteRetry.attempts)"""
+    requests: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    rule = {"backendRefs": [BACKEND], "retry": {"codes": [500], "attempts": 0}, **timeouts}
+    async with served(runner, tmp_path, 0, rule, answer=answer) as proxy:
+        assert (await proxy.send("/a"))[0] in (502, 503)
+    assert len(requests) == 1
+
+
 @pytest.mark.parametrize("refused", [1, 20])
 async def test_envoy_serves_a_service_as_soon_as_it_has_ready_endpoints(
     refused: int, tmp_path: Path

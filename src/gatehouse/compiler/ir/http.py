@@ -176,8 +176,8 @@ class Retry(msgspec.Struct, frozen=True):
     """
 
     attempts: int
-    """Number of retries after the first attempt. 0: there are none, whatever policies set; a
-    compiled route has None instead."""
+    """Number of retries after the first attempt; 0: no request is sent again, whatever policies
+    set."""
     codes: tuple[int, ...] = ()
     backoff: float = 0.0
     """Pause in seconds before an attempt; 0: none."""

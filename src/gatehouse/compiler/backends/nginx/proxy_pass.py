@@ -52,6 +52,7 @@ def forward(
         *features.added,
         *traffic_settings.proxying(module, route.settings.proxy.nginx),
         *_limits(module, action, route.settings.proxy),
+        *_never_again(module, action),
         *features.failures,
         *(grpc_status.connection_failures() if action.grpc else ()),
         *http_version(context, cluster),
@@ -72,13 +73,20 @@ def forward(
         cluster.name, action.persistence or backend.persistence
     )
     sent = pass_directive(cluster, own if context.upstream is None else context.upstream[1])
-    if action.retry is None:
+    if action.retry is None or not action.retry.attempts:
         piece = msgspec.structs.replace(piece, content=(*content, sent))
         return Answer(piece, is_early=False)
     attempts = functools.partial(
         retries.attempts, context, route, backend, module, action, action.retry, sent
     )
     return Answer(piece, is_early=False, attempts=attempts)
+
+
+def _never_again(module: str, action: ir.Forward) -> list[Directive]:
+    """Return the directive that disables retries, if the rule does."""
+    if action.retry is None or action.retry.attempts:
+        return []
+    return [simple_directive(f"{module}_next_upstream", "off")]
 
 
 def _limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Directive]:
@@ -93,6 +101,8 @@ def _limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Dir
             simple_directive(f"{module}_{kind}_timeout", value)
             for kind in ("connect", "send", "read")
         ]
+        if action.retry is not None and not action.retry.attempts:
+            return waits
         # A retry would have its own timeout: the client has waited long enough.
         return [*waits, simple_directive(f"{module}_next_upstream", "error")]
     if action.unlimited:

@@ -150,7 +150,7 @@ def unsupported_retry(context: NginxRouteContext, route: ir.Route) -> list[Unsup
     The author of a policy is not that of the route, which must not fail because of it.
     """
     retry = route.action.retry if isinstance(route.action, ir.Forward) else None
-    if retry is None:
+    if retry is None or not retry.attempts:
         return []
     findings = []
     if retry.backoff and not context.capabilities.auth_request and retry.origin != NO_ORIGIN:

@@ -152,7 +152,7 @@ def _with_settings(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
     settings = policies.settings
     if isinstance(action, Forward) and (policies.retry or action.retry):
         retry = action.retry or (None if action.grpc else policies.retry)
-        route = route.with_retry(retry if retry is not None and retry.attempts else None)
+        route = route.with_retry(retry)
     more = [snippet for snippet in _snippets(ask, gateway_key) if snippet.context == _LOCATION]
     if not more and settings == route.settings:
         return route

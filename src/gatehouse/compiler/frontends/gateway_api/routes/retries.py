@@ -54,10 +54,13 @@ def _header_problem(name: str) -> str:
 
 
 def retry(spec: routes.RetrySpec | None) -> ir.Retry | None:
-    """Return a retry as IR; one attempt if no number is set. None: the rule sets none."""
+    """Return a retry as IR; one attempt if no number is set. None: the rule sets none.
+
+    "An explicit zero value MUST disable retries." (HTTPRouteRetry.attempts)
+    """
     if spec is None:
         return None
-    attempts = 1 if spec.attempts is None else spec.attempts
+    attempts = 1 if spec.attempts is None else max(spec.attempts, 0)
     backoff = durations.parse_duration(spec.backoff) if spec.backoff else None
     return ir.Retry(attempts, tuple(sorted(set(spec.codes))), backoff or 0.0)
 

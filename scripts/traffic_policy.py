@@ -146,6 +146,13 @@ SPEC = fields(
                 maxFailures=_NUMBER | {"maximum": service_settings.MAX_FAILURES},
                 ejectionTime=_DURATION,
             ),
+            active=fields(
+                path={"type": "string", "pattern": f"^{service_settings.CHECK_PATH_PATTERN}$"},
+                interval=_DURATION,
+                timeout=_DURATION,
+                maxFailures=_NUMBER | {"maximum": service_settings.MAX_CHECKS},
+                minSuccesses=_NUMBER | {"maximum": service_settings.MAX_CHECKS},
+            ),
         ),
     ),
 )
@@ -238,6 +245,20 @@ TEXTS |= {
     "504.",
     "backend.healthChecks.passive.ejectionTime": f"Time without requests: {_EJECTION}. Default: "
     f"{service_settings.EJECTION_TIME}.",
+    "backend.healthChecks.active": "Requests of Envoy itself that find out which endpoints work. "
+    "Default: none.",
+    "backend.healthChecks.active.path": "Path that answers with a status from 200 to 399. gRPC "
+    "services are asked by the gRPC health checking protocol. Default: /.",
+    "backend.healthChecks.active.interval": "Time between two checks of an endpoint: from "
+    f"{service_settings.MIN_CHECK_INTERVAL} to {service_settings.MAX_CHECK_INTERVAL}. Default: "
+    f"{service_settings.CHECK_INTERVAL}.",
+    "backend.healthChecks.active.timeout": "Timeout of a check: from "
+    f"{service_settings.MIN_CHECK_TIMEOUT} to {service_settings.MAX_CHECK_TIMEOUT}. Default: "
+    f"{service_settings.CHECK_TIMEOUT}.",
+    "backend.healthChecks.active.maxFailures": "Number of failed checks, one after the other, "
+    f"after which an endpoint gets no requests. Default: {service_settings.CHECK_FAILURES}.",
+    "backend.healthChecks.active.minSuccesses": "Number of good checks, one after the other, after "
+    f"which an endpoint gets requests again. Default: {service_settings.CHECK_SUCCESSES}.",
 }
 
 STATUS = fields(ancestors=several(LOOSE))

@@ -118,6 +118,24 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
     "portable: no ejection": portable(
         backend={"healthChecks": {"passive": {"maxFailures": 1, "ejectionTime": "0s"}}}
     ),
+    "portable: odd path of checks": portable(
+        backend={"healthChecks": {"active": {"path": "/" + "$\"'\\{};%" * 31}}}
+    ),
+    "portable: most checks": portable(
+        backend={
+            "healthChecks": {
+                "active": {
+                    "interval": "1h",
+                    "timeout": "10s",
+                    "maxFailures": 100,
+                    "minSuccesses": 100,
+                }
+            }
+        }
+    ),
+    "portable: frequent checks": portable(
+        backend={"healthChecks": {"active": {"interval": "1ms"}}}
+    ),
     "portable: highest limits": portable(
         backend={
             "circuitBreaker": {

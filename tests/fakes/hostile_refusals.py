@@ -179,6 +179,7 @@ _BOTH = {
     "spec.rateLimit.local.rules[0].burst": ("rate: burst",),
     "spec.client.maxBodySize": ("portable: body of a fraction", "portable: body of many digits"),
     "spec.backend.healthChecks.passive.ejectionTime": ("portable: no ejection",),
+    "spec.backend.healthChecks.active.interval": ("portable: frequent checks",),
     "spec.retries.backoff": ("portable: long pause",),
     "spec.client.bodyTimeout": ("portable: body timeouts", "portable: no body timeout"),
     "spec.timeouts.connect": ("portable: no timeouts",),

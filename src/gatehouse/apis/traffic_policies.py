@@ -89,10 +89,21 @@ class PassiveHealthCheckSpec(View, frozen=True):
     ejection_time: str | None = None
 
 
+class ActiveHealthCheckSpec(View, frozen=True):
+    """Requests of the proxy itself that find out which endpoints work."""
+
+    path: str = "/"
+    interval: str | None = None
+    timeout: str | None = None
+    max_failures: int | None = None
+    min_successes: int | None = None
+
+
 class HealthChecksSpec(View, frozen=True):
     """Health of endpoints, besides their readiness."""
 
     passive: PassiveHealthCheckSpec | None = None
+    active: ActiveHealthCheckSpec | None = None
 
 
 class TrafficBackendSpec(View, frozen=True):

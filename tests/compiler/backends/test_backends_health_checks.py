@@ -9,12 +9,16 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from envoy.config.endpoint.v3 import endpoint_pb2
 
 from differential.proxies import PORT, Runner, with_envoy, with_nginx
 from fakes.envoy_serving import listening
 from fakes.patience import limit, until
 from fakes.served_objects import RUNNERS
 from fakes.specified_objects import CLASS, route, service, serving_objects
+from gatehouse.compiler.backends.envoy import clusters
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.settings import MAX_CHECKED_ENDPOINTS, ActiveChecks, UpstreamSettings
 
 pytestmark = pytest.mark.process
 
@@ -60,7 +64,7 @@ async def status_of(address: str) -> int:
 
 @contextlib.asynccontextmanager
 async def serving_backends(
-    proxy: Runner, directory: Path, policy: str, *backends: SilentBackend
+    proxy: Runner, directory: Path, policy: str, *backends: SilentBackend | ReadyBackend
 ) -> AsyncIterator[str]:
     async with contextlib.AsyncExitStack() as stack:
         endpoints = [await stack.enter_async_context(listening(b.answer)) for b in backends]
@@ -124,3 +128,56 @@ async def test_answer_without_endpoints_that_are_not_ejected(
         await until(lambda: _reached(address, backends[0], 1))
         await until(lambda: _reached(address, backends[1], 1))
         assert {await status_of(address) for _ in range(4)} == statuses
+
+
+class ReadyBackend:
+    """A backend that answers checks with a status, and counts other requests."""
+
+    def __init__(self, status: str) -> None:
+        self.status, self.requests = status, 0
+        self.checks: list[bytes] = []
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            is_check = head.startswith(b"GET /ready?x=1 ")
+            if is_check:
+                self.checks.append(head)
+            else:
+                self.requests += 1
+            status = self.status if is_check else "200 OK"
+            writer.write(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode())
+            await writer.drain()
+
+
+@pytest.mark.parametrize(
+    ("status", "is_used"), [("503 Unavailable", False), ("399 Good", True), ("404 Absent", False)]
+)
+async def test_envoy_sends_requests_to_endpoints_that_pass_checks(
+    status: str, is_used: bool, tmp_path: Path
+) -> None:
+    bad, good = ReadyBackend(status), ReadyBackend("200 OK")
+    policy = checks("{active: {path: '/ready?x=1', maxFailures: 1}}")
+    async with serving_backends(with_envoy, tmp_path, policy, bad, good) as address:
+        await until(lambda: bad.checks and good.checks)
+
+        async def decided() -> bool:
+            before = bad.requests, good.requests
+            assert [await status_of(address) for _ in range(6)] == [200] * 6
+            added = bad.requests - before[0], good.requests - before[1]
+            return added == ((3, 3) if is_used else (0, 6))
+
+        await until(decided)
+        assert b"\r\nhost: a.ns\r\n" in bad.checks[0].lower()
+
+
+def test_envoy_checks_so_many_endpoints_of_a_service_port_at_most() -> None:
+    addresses = tuple(ir.Endpoint(f"10.0.0.{n}", 80) for n in range(MAX_CHECKED_ENDPOINTS + 2))
+    settings = UpstreamSettings(active_checks=ActiveChecks("/", 10.0, 2.0, 3, 1))
+    [resource] = clusters.build_endpoints(ir.Cluster("c", addresses, settings=settings))
+    proto = endpoint_pb2.ClusterLoadAssignment.FromString(resource.body)
+    unchecked = [
+        entry.endpoint.health_check_config.disable_active_health_check
+        for entry in proto.endpoints[0].lb_endpoints
+    ]
+    assert unchecked == [False] * MAX_CHECKED_ENDPOINTS + [True] * 2

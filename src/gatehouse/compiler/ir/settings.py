@@ -189,6 +189,22 @@ class PassiveChecks(msgspec.Struct, frozen=True):
     """Seconds without requests: whole ones."""
 
 
+MAX_CHECKED_ENDPOINTS = 100
+"""Maximum number of endpoints of a cluster that are checked: Envoy does this in one thread."""
+
+
+class ActiveChecks(msgspec.Struct, frozen=True):
+    """Requests of the proxy itself that find out which endpoints work. Times in seconds."""
+
+    path: str
+    interval: float
+    timeout: float
+    failures: int
+    """Number of failed checks, one after the other, after which an endpoint gets no requests."""
+    successes: int
+    """Number of good checks, one after the other, after which it gets requests again."""
+
+
 class UpstreamSettings(Sourced, frozen=True):
     """Load balancing, connections and limits of a cluster."""
 
@@ -207,6 +223,8 @@ class UpstreamSettings(Sourced, frozen=True):
     """Maximum number of connections to one endpoint that are in use; None: not limited."""
     passive_checks: PassiveChecks | None = None
     """None: no endpoint is ejected."""
+    active_checks: ActiveChecks | None = None
+    """None: the proxy itself sends no requests."""
     nginx: NginxUpstreamSettings = NginxUpstreamSettings()
 
     @property

@@ -253,6 +253,15 @@ def test_endpoints_are_ejected_for_whole_seconds() -> None:
     assert messages["last"].startswith(field)
 
 
+def test_active_checks_have_defaults_and_claim_idle_connections() -> None:
+    own = policy("n/p", SERVICE, backend={"healthChecks": {"active": {"path": "/ready"}}})
+    compiled, _ = world(own)
+    [cluster] = compiled.clusters
+    assert cluster.settings.active_checks == ir.ActiveChecks("/ready", 10.0, 2.0, 3, 1)
+    _, messages = world(own, limits=json.dumps({"keepAliveConnectionsPerNamespace": 99}))
+    assert messages["p"].startswith("spec.backend.healthChecks.active: 100 in addition to 0")
+
+
 def test_limits_of_a_service_are_those_of_one_policy() -> None:
     first = policy("n/first", SERVICE, 0, backend=broken_at(maxConnections=4))
     compiled, messages = world(
@@ -347,6 +356,10 @@ def ejecting(**fields: Any) -> Object:
     return {"healthChecks": {"passive": {"maxFailures": 1, **fields}}}
 
 
+def checked(**fields: Any) -> Object:
+    return {"healthChecks": {"active": fields}}
+
+
 HASHED = {"loadBalancing": {"method": "Hash"}}
 
 
@@ -414,6 +427,26 @@ HASHED = {"loadBalancing": {"method": "Hash"}}
             {"backend": ejecting(ejectionTime="999ms")},
             "spec.backend.healthChecks.passive.ejectionTime: must be from 1s to 1h",
         ),
+        (
+            SERVICE,
+            {"backend": checked(interval="9s")},
+            "spec.backend.healthChecks.active.interval: must be from 10s to 1h",
+        ),
+        (
+            SERVICE,
+            {"backend": checked(timeout="11s")},
+            "spec.backend.healthChecks.active.timeout: must be from 100ms to 10s",
+        ),
+        (
+            SERVICE,
+            {"backend": checked(path="/a b")},
+            "spec.backend.healthChecks.active.path: must match ",
+        ),
+        (
+            SERVICE,
+            {"backend": checked(minSuccesses=0)},
+            "spec.backend.healthChecks.active.minSuccesses: must be from 1 to 100",
+        ),
         (SERVICE, {"backend": HASHED}, "spec.backend.loadBalancing.hashKey: must be set for"),
         (
             SERVICE,
@@ -458,6 +491,9 @@ def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str) -> Non
         (ROUTE | {"kind": "TLSRoute"}, {}, False),
         (ROUTE, {"timeouts": {"read": "1"}}, False),
         (ROUTE, {"client": {"maxBodySize": "1mb"}}, False),
+        (SERVICE, {"backend": checked(path="/a?b")}, True),
+        (SERVICE, {"backend": checked(path="a")}, False),
+        (SERVICE, {"backend": checked(maxFailures=0)}, False),
         (SERVICE, {"backend": ejecting()}, True),
         (SERVICE, {"backend": ejecting(maxFailures=1001)}, False),
         (SERVICE, {"backend": {"healthChecks": {"passive": {"ejectionTime": "1s"}}}}, False),

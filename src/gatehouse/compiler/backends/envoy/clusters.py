@@ -35,6 +35,7 @@ from gatehouse.compiler.backends.envoy.protobufs import (
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason, object_text
+from gatehouse.compiler.ir.settings import MAX_CHECKED_ENDPOINTS
 from gatehouse.dataplane.origin import NO_ORIGIN
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, ENDPOINTS_TYPE_URL, XdsResource
 
@@ -72,6 +73,7 @@ def build_cluster(
         proto.load_balancing_policy.CopyFrom(endpoint_pickers.picked_endpoints())
     else:
         proto.lb_policy = load_balancing.endpoint_policy(source.settings)
+    health_checks.set_active_checks(proto, source)
     if source.is_picker:
         endpoint_pickers.check_connections(proto)
     if source.tls is not None:
@@ -159,7 +161,11 @@ def build_endpoints(source: ir.Cluster, name: str = "") -> tuple[XdsResource, ..
     """
     if source.resolution is not None:
         return ()
-    locality = components.LocalityLbEndpoints(lb_endpoints=lb_endpoints(source.endpoints))
+    endpoints = lb_endpoints(source.endpoints)
+    if source.settings.active_checks is not None:
+        for unchecked in endpoints[MAX_CHECKED_ENDPOINTS:]:
+            unchecked.endpoint.health_check_config.disable_active_health_check = True
+    locality = components.LocalityLbEndpoints(lb_endpoints=endpoints)
     return (assignment(name or source.name, [locality] if source.endpoints else []),)
 
 

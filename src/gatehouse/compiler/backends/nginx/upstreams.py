@@ -190,6 +190,9 @@ def unsupported_clusters(
         if settings.retry_budget is not None:
             why = "NGINX does not count retries: only the rules limit them"
             yield UnsupportedSetting(settings.source("retry_budget"), why)
+        if settings.active_checks is not None:
+            why = "NGINX sends no requests of its own: only passive checks are served"
+            yield UnsupportedSetting(settings.source("active_checks"), why)
         if settings.breaker is not None:
             why = "NGINX limits the connections to each endpoint only (maxConnectionsPerEndpoint)"
             yield UnsupportedSetting(settings.source("breaker"), why)

@@ -30,6 +30,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     routes_by_service,
 )
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
+from gatehouse.compiler.ir.settings import MAX_CHECKED_ENDPOINTS, UpstreamSettings
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -95,11 +96,22 @@ def policy_claims(ask: Ask, limits: ResourceLimits, key: Key) -> Mapping[str, tu
             if counted
             else (upstream.source("nginx.memory").part, upstream.nginx.memory)
         ),
-        "keepAliveConnections": (upstream.source("connections").part, upstream.connections),
+        "keepAliveConnections": _idle_connections(upstream),
     }
     return {
         name: (field, amount * upstreams) for name, (field, amount) in amounts.items() if amount
     }
+
+
+def _idle_connections(upstream: UpstreamSettings) -> tuple[str, int]:
+    """Return the field and the number of idle connections to the endpoints of a Service port.
+
+    A proxy keeps the connections of its checks.
+    """
+    own, field = upstream.connections or 0, upstream.source("connections").part
+    if upstream.active_checks is None:
+        return field, own
+    return upstream.source("active_checks").part, own + MAX_CHECKED_ENDPOINTS
 
 
 def gateway_excess(ask: Ask, gateway: Key) -> Mapping[Key, tuple[str, ...]]:

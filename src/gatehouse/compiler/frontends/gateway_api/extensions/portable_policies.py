@@ -62,6 +62,7 @@ TRAFFIC_FIELDS = {
     "upstream.breaker": "backend.circuitBreaker",
     "upstream.endpoint_connections": "backend.circuitBreaker.maxConnectionsPerEndpoint",
     "upstream.passive_checks": "backend.healthChecks.passive",
+    "upstream.active_checks": "backend.healthChecks.active",
 }
 """Paths of fields of the IR, and the fields of a TrafficPolicy that set them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from gatehouse.apis import traffic_policies as api
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import parse_count
@@ -15,6 +16,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.portable_values import 
     positive_seconds,
     request_attribute,
 )
+from gatehouse.compiler.frontends.gateway_api.routes import durations
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.settings import Balancing
 
@@ -33,7 +35,12 @@ MAX_FAILURES = 1000
 
 EJECTION_TIME = "10s"
 MIN_EJECTION_TIME, MAX_EJECTION_TIME = "1s", "1h"
-_EJECTION_SECONDS, _MIN_EJECTION_SECONDS, _MAX_EJECTION_SECONDS = 10.0, 1.0, 3600.0
+CHECK_PATH_PATTERN = r"/[!-~]{0,255}"
+"""Path of checks: visible ASCII characters."""
+
+CHECK_INTERVAL, MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL = "10s", "10s", "1h"
+CHECK_TIMEOUT, MIN_CHECK_TIMEOUT, MAX_CHECK_TIMEOUT = "2s", "100ms", "10s"
+CHECK_FAILURES, CHECK_SUCCESSES, MAX_CHECKS = 3, 1, 100
 
 
 def service_settings(parse: FieldParser, backend: api.TrafficBackendSpec) -> ir.UpstreamSettings:
@@ -62,6 +69,7 @@ def service_settings(parse: FieldParser, backend: api.TrafficBackendSpec) -> ir.
             breaker.max_connections_per_endpoint,
         ),
         passive_checks=_passive_checks(parse, backend.health_checks.passive),
+        active_checks=_active_checks(parse, backend.health_checks.active),
     )
 
 
@@ -82,10 +90,42 @@ def _passive_checks(
     place = "backend.healthChecks.passive"
     if not 1 <= spec.max_failures <= MAX_FAILURES:
         parse.problems.append(f"spec.{place}.maxFailures: must be from 1 to {MAX_FAILURES}")
-    ejection = parse(f"{place}.ejectionTime", duration_seconds, spec.ejection_time)
-    seconds = _EJECTION_SECONDS if ejection is None else ejection
-    if not _MIN_EJECTION_SECONDS <= seconds <= _MAX_EJECTION_SECONDS:
-        limits = f"{MIN_EJECTION_TIME} to {MAX_EJECTION_TIME}"
-        parse.problems.append(f"spec.{place}.ejectionTime: must be from {limits}")
+    field, limits = f"{place}.ejectionTime", (MIN_EJECTION_TIME, MAX_EJECTION_TIME)
+    seconds = _seconds_within(parse, field, spec.ejection_time or EJECTION_TIME, *limits)
     # NGINX has no parts of seconds here.
     return ir.PassiveChecks(spec.max_failures, float(math.ceil(seconds)))
+
+
+def _active_checks(
+    parse: FieldParser, spec: api.ActiveHealthCheckSpec | None
+) -> ir.ActiveChecks | None:
+    if spec is None:
+        return None
+    place = "backend.healthChecks.active"
+    if not re.fullmatch(CHECK_PATH_PATTERN, spec.path):
+        parse.problems.append(f"spec.{place}.path: must match {CHECK_PATH_PATTERN}")
+    failures = CHECK_FAILURES if spec.max_failures is None else spec.max_failures
+    successes = CHECK_SUCCESSES if spec.min_successes is None else spec.min_successes
+    for name, number in (("maxFailures", failures), ("minSuccesses", successes)):
+        if not 1 <= number <= MAX_CHECKS:
+            parse.problems.append(f"spec.{place}.{name}: must be from 1 to {MAX_CHECKS}")
+    intervals = MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL
+    timeouts = MIN_CHECK_TIMEOUT, MAX_CHECK_TIMEOUT
+    return ir.ActiveChecks(
+        spec.path,
+        _seconds_within(parse, f"{place}.interval", spec.interval or CHECK_INTERVAL, *intervals),
+        _seconds_within(parse, f"{place}.timeout", spec.timeout or CHECK_TIMEOUT, *timeouts),
+        failures,
+        successes,
+    )
+
+
+def _seconds_within(parse: FieldParser, field: str, text: str, least: str, most: str) -> float:
+    """Return a duration in seconds. Record a problem unless it is between two others."""
+    seconds = parse(field, duration_seconds, text)
+    if seconds is None:
+        return 0.0
+    limits = durations.parse_duration(least) or 0.0, durations.parse_duration(most) or 0.0
+    if not limits[0] <= seconds <= limits[1]:
+        parse.problems.append(f"spec.{field}: must be from {least} to {most}")
+    return seconds

@@ -14,6 +14,7 @@ from fakes.short_objects import (
     portable_rate,
     proxy,
     route,
+    secured,
     traced,
     traffic,
     upstream,
@@ -165,6 +166,26 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
                 "idleTimeout": "1ms",
             }
         }
+    ),
+    "security: realm of dollar signs": secured(
+        basicAuth={"secretRef": {"name": "r"}, "realm": "$" * 256}
+    ),
+    "security: realm of quotes": secured(
+        basicAuth={"secretRef": {"name": "r"}, "realm": "'\"\\{};" * 42}
+    ),
+    "security: longest addresses": secured(
+        clientAddresses={"allow": ["::/0"] * 64, "deny": ["2001:db8::1"] * 64}
+    ),
+    "security: all addresses": secured(clientAddresses={"allow": ["0.0.0.0/0"], "deny": ["::/0"]}),
+    "security: mapped address": secured(clientAddresses={"deny": ["::ffff:10.0.0.1"]}),
+    "security: content policy of dollar signs": secured(
+        securityHeaders={"contentSecurityPolicy": "$" * 2048}
+    ),
+    "security: content policy of quotes": secured(
+        securityHeaders={"contentSecurityPolicy": "'\"\\{};" * 292}
+    ),
+    "security: longest age": secured(
+        securityHeaders={"strictTransportSecurity": {"maxAgeSeconds": 2**31 - 1}}
     ),
     "rate: key of quotes": limit(key='"' * 2100),
     "rate: key of many quotes": limit(key='"' * 4000),

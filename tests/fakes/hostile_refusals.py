@@ -183,6 +183,7 @@ _BOTH = {
     "spec.retries.backoff": ("portable: long pause",),
     "spec.client.bodyTimeout": ("portable: body timeouts", "portable: no body timeout"),
     "spec.timeouts.connect": ("portable: no timeouts",),
+    "spec.clientAddresses.deny[0]": ("security: mapped address",),
     "spec.backend.keepAlive.maxIdleConnections": ("portable: endpoint connections",),
     "spec.body.bufferSize": ("client: body buffer",),
     "spec.buffering.bufferSize": (
@@ -337,6 +338,7 @@ _NGINX = {
         "grpc: header removed",
     ),
     "filters[0].externalAuth.protocol": ("external auth: gRPC",),
+    "header Content-Security-Policy": ("security: content policy of dollar signs",),
     "filters[0].externalAuth.forwardBody": ("external auth: body",),
     "filters[0].externalAuth.http.allowedResponseHeaders": ("external auth: no body",),
 }

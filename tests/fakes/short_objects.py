@@ -90,6 +90,7 @@ def policy(kind: str, spec: Object, *, of: str = "HTTPRoute") -> list[Object]:
     groups = {
         "XBackendTrafficPolicy": "gateway.networking.x-k8s.io",
         "TrafficPolicy": "gatehouse.dev",
+        "SecurityPolicy": "gatehouse.dev",
     }
     group = groups.get(kind, "gateway.nginx.org")
     api = f"{group}/{version.get(kind, 'v1alpha1')}"
@@ -120,6 +121,12 @@ def traffic(**spec: Any) -> list[Object]:
 def portable(**spec: Any) -> list[Object]:
     """Return a TrafficPolicy of a Service, if it is about a backend, or of a route."""
     return policy("TrafficPolicy", spec, of="Service" if "backend" in spec else "HTTPRoute")
+
+
+def secured(**spec: Any) -> list[Object]:
+    """Return a SecurityPolicy of a route, and a Secret with users."""
+    users: Object = {"kind": "Secret", "data": {"auth": "dTp7UExBSU59cA=="}}
+    return [*policy("SecurityPolicy", spec), users]
 
 
 def portable_rate(**rule: Any) -> list[Object]:

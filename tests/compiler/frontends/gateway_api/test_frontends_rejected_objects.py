@@ -284,6 +284,33 @@ def test_rejected_secret_is_left_out_of_one_gateway_only(named: bool) -> None:
     assert refused(conditions(route, name="b")) == ""
 
 
+@pytest.mark.parametrize("part", ["policy", "Secret"])
+def test_route_is_not_served_without_a_security_policy_that_the_proxy_rejected(part: str) -> None:
+    key: Key = ("SecurityPolicy", "n", "shared")
+    targets = [target("HTTPRoute", "r")["targetRef"]]
+    world = World()
+    world.put(key, {"targetRefs": targets, "basicAuth": {"secretRef": {"name": "users"}}})
+    of_b = world.compiled(B)
+    (users,) = of_b.secrets
+    suspect = Suspect(users.origin, credential=users.name)
+    world.reject(A, suspect if part == "Secret" else Suspect(origin_of(key)))
+    (listener,) = world.compiled(A).listeners
+    ((route,),) = [host.routes for host in listener.virtual_hosts]
+    assert route.action == http.Respond(500)
+    assert world.compiled(B) == of_b
+    why = "rejected by proxy/1: bad"
+    parents = world.status(ROUTE)["parents"]
+    assert why in refused(conditions(parents, name="a"))
+    assert refused(conditions(parents, name="b")) == ""
+    (message,) = [
+        condition["message"]
+        for condition in conditions(world.status(key)["ancestors"])
+        if condition["status"] == "False"
+    ]
+    named = f"Secret n/users: {why}" if part == "Secret" else why
+    assert message == f"not served by Gateway n/a: {named}"
+
+
 def test_route_reports_a_filter_or_its_secret_that_is_tried_again() -> None:
     for kind, (key, spec) in FILTERS.items():
         world = World([key])

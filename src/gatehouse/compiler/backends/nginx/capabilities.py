@@ -40,41 +40,17 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
     """True if the agent runs a picker client."""
 
     @classmethod
-    def parse(
-        cls,
-        text: str,
-        modules: Iterable[str] = (),
-        *,
-        named_endpoints: bool = False,
-        connectors: bool = False,
-        authenticators: bool = False,
-        api_actions: bool = False,
-        access_log: bool = False,
-        traces: bool = False,
-        failure_causes: bool = False,
-        pickers: bool = False,
-    ) -> NginxCapabilities:
+    def parse(cls, text: str, modules: Iterable[str] = (), **agent: bool) -> NginxCapabilities:
         """Parse a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
-        Text without a version counts as the oldest supported NGINX, 1.22.0.
+        Text without a version counts as the oldest supported NGINX, 1.22.0. ``agent``: the fields
+        about the agent.
         """
         match = re.search(r"(?<!\d)(\d{1,9})\.(\d{1,9})\.(\d{1,9})", text)
         version = (int(match[1]), int(match[2]), int(match[3])) if match else (1, 22, 0)
         names = frozenset(_VERSION.sub("", module) for module in modules)
         release = _RELEASE.search(text)
-        return cls(
-            version,
-            names,
-            named_endpoints,
-            connectors,
-            authenticators,
-            int(release[1]) if release else 0,
-            api_actions,
-            access_log,
-            traces,
-            failure_causes,
-            pickers,
-        )
+        return cls(version, names, plus=int(release[1]) if release else 0, **agent)
 
     @classmethod
     def common(cls, instances: Iterable[NginxCapabilities]) -> NginxCapabilities | None:
@@ -83,29 +59,13 @@ class NginxCapabilities(msgspec.Struct, frozen=True):
         if not known:
             return None
         modules = frozenset.intersection(*(capabilities.modules for capabilities in known))
-        named = all(capabilities.named_endpoints for capabilities in known)
-        connectors = all(capabilities.connectors for capabilities in known)
-        authenticators = all(capabilities.authenticators for capabilities in known)
-        version = min(capabilities.version for capabilities in known)
-        plus = min(capabilities.plus for capabilities in known)
-        actions = all(capabilities.api_actions for capabilities in known)
-        logs = all(capabilities.access_log for capabilities in known)
-        traces = all(capabilities.traces for capabilities in known)
-        causes = all(capabilities.failure_causes for capabilities in known)
-        pickers = all(capabilities.pickers for capabilities in known)
-        return cls(
-            version,
-            modules,
-            named,
-            connectors,
-            authenticators,
-            plus,
-            actions,
-            logs,
-            traces,
-            causes,
-            pickers,
-        )
+        # A number is that of the oldest, and a capability is False if one lacks it.
+        least = {
+            name: min(getattr(capabilities, name) for capabilities in known)
+            for name in cls.__struct_fields__
+            if name != "modules"
+        }
+        return cls(modules=modules, **least)
 
     def exported(self, export: TraceExport | None) -> TraceExport | None:
         """Return the export of spans if this NGINX can do it; else None: no request is traced.

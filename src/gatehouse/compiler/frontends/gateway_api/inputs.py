@@ -98,6 +98,13 @@ class ProgrammedInput(msgspec.Struct, frozen=True):
     """Objects that are missing in what is served, and since when; empty if none is."""
 
 
+def programmed_input(ask: Ask, gateway: Key) -> ProgrammedInput:
+    """Return the state of a Gateway's data plane. Plain function."""
+    waiting = ProgrammedInput(programmed=False, message="waiting for the data plane")
+    state: ProgrammedInput = ask.read(("Programming", *gateway[1:])) or waiting
+    return state
+
+
 BACK_END_FINDINGS_KEY: Key = ("BackEndFindings",)
 """Input: a function that returns what a Gateway's back end does not support of an object. It gets
 ``ask``, the Gateway and the object. None: there are no back ends."""

@@ -11,7 +11,7 @@ from gatehouse.compiler.frontends.gateway_api.findings import (
     Reason,
     fold_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput
+from gatehouse.compiler.frontends.gateway_api.inputs import programmed_input
 from gatehouse.compiler.frontends.gateway_api.status.merge import (
     merge_conditions as merged_conditions,
 )
@@ -62,15 +62,10 @@ def hosted_status(ask: Ask, key: Key) -> HostedStatus | None:
     desired_conditions = fold_findings(findings, defaults, hosted.metadata.generation)
     if not attachment.attachments:
         return HostedStatus(desired_conditions, record=record)
-    ready = (
-        len(
-            ask(
-                passthrough_cluster, (attachment.attachments[0].gateway, attachment.cluster)
-            ).endpoints
-        )
-        if attachment.cluster is not None
-        else 0
-    )
+    ready = 0
+    if attachment.cluster is not None:
+        first = (attachment.attachments[0].gateway, attachment.cluster)
+        ready = len(ask(passthrough_cluster, first).endpoints)
     hosts = {attached.host for attached in attachment.attachments}
     served_hosts = tuple(host for host in ask(parsed_spec, key).hosts if host in hosts)
     return HostedStatus(desired_conditions, served_hosts, ask(targets_of, key), ready, record)
@@ -81,16 +76,11 @@ def _programmed(ask: Ask, key: Key) -> Finding:
     if not serving:
         return Finding(Reason.NOT_PROGRAMMED, "not programmed because the object is not accepted")
     for gateway in serving:
-        plane = ask.read(("Programming", *gateway[1:]))
-        if not isinstance(plane, ProgrammedInput) or not plane.programmed:
-            message = (
-                plane.message
-                if isinstance(plane, ProgrammedInput)
-                else "waiting for the data plane"
-            )
-            rejected = isinstance(plane, ProgrammedInput) and plane.reason is Reason.NOT_PROGRAMMED
+        plane = programmed_input(ask, gateway)
+        if not plane.programmed:
+            rejected = plane.reason is Reason.NOT_PROGRAMMED
             reason = Reason.NOT_PROGRAMMED if rejected else Reason.PENDING
-            return Finding(reason, f"Gateway {gateway[1]}/{gateway[2]}: {message}")
+            return Finding(reason, f"Gateway {gateway[1]}/{gateway[2]}: {plane.message}")
     return Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration")
 
 

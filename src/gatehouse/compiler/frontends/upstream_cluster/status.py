@@ -15,7 +15,7 @@ from gatehouse.compiler.frontends import certificate_validity
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Reason, fold_findings
 from gatehouse.compiler.frontends.gateway_api.inputs import (
-    ProgrammedInput,
+    programmed_input,
     unready_servers_key,
     unsupported_key,
 )
@@ -164,7 +164,6 @@ def _everywhere(findings: tuple[ClusterFinding, ...]) -> tuple[ClusterFinding, .
 
 def findings_at(ask: Ask, gateway: Key, key: Key) -> tuple[ClusterFinding, ...]:
     """Return the findings about an object at one Gateway."""
-    gateway = gateway
     named = ask(cluster_hostnames, gateway, key)
     result: list[ClusterFinding] = []
     for host, winner in named.lost:
@@ -195,9 +194,7 @@ def findings_at(ask: Ask, gateway: Key, key: Key) -> tuple[ClusterFinding, ...]:
     unserved = [part.reason for part in left_out if not part.served]
     if unserved:
         return (*result, ClusterFinding(ClusterReason.NOT_PROGRAMMED, f"not served: {unserved[0]}"))
-    plane = ask.read(("Programming", gateway[1], gateway[2])) or ProgrammedInput(
-        programmed=False, message="waiting for the data plane"
-    )
+    plane = programmed_input(ask, gateway)
     if plane.programmed:
         programmed = ClusterFinding(
             ClusterReason.PROGRAMMED, "all data planes confirmed the configuration"

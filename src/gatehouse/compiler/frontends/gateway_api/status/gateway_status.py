@@ -23,7 +23,7 @@ from gatehouse.compiler.frontends.gateway_api.findings import (
     Reason,
     fold_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput, unsupported_key
+from gatehouse.compiler.frontends.gateway_api.inputs import programmed_input, unsupported_key
 from gatehouse.compiler.frontends.gateway_api.listeners import (
     addresses,
     frontend_tls,
@@ -183,9 +183,7 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
         return unusable
     if not any(state.served for state in states):
         return Finding(Reason.NOT_PROGRAMMED, "spec.listeners: no valid listener")
-    plane = ask.read(("Programming", key[1], key[2])) or ProgrammedInput(
-        programmed=False, message="waiting for the data plane"
-    )
+    plane = programmed_input(ask, key)
     reason, message = plane.reason, plane.message
     if plane.programmed:
         reason, message = Reason.PROGRAMMED, "all data planes confirmed the configuration"

@@ -24,6 +24,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     block,
     format_directives,
+    map_block,
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.server_certificates import (
@@ -207,10 +208,9 @@ def _target(scope: str, host: ir.L4Host, clusters: _Clusters) -> _Target:
         allowed, listed = names.variable(scope, "source"), names.variable(scope, "listed")
         ranges = [simple_directive(quoting.quote_literal(source), "1") for source in host.sources]
         closed = connection_log.local_destination(LocalReason.NO_ROUTE)
-        chosen = [simple_directive("1", sent), simple_directive("default", f'"{closed}"')]
         definitions += (
             block("geo", (f"${allowed}",), [simple_directive("default", '""'), *ranges]),
-            block("map", (f"${allowed}", f"${listed}"), chosen),
+            map_block(f"${allowed}", f"${listed}", {"1": sent}, f'"{closed}"'),
         )
         sent = f"${listed}"
     destination = sent if sent.startswith("$") else ""
@@ -222,8 +222,7 @@ def _target(scope: str, host: ir.L4Host, clusters: _Clusters) -> _Target:
 
 def _without_reasons(destination: str, variable: str) -> Directive:
     """Define a variable that is the destination, and empty if that is a reason."""
-    rows = [simple_directive('"~^!"', '""'), simple_directive("default", destination)]
-    return block("map", (destination, variable), rows)
+    return map_block(destination, variable, {'"~^!"': '""'}, destination)
 
 
 def _sent(

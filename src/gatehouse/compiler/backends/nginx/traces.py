@@ -17,6 +17,7 @@ from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     block,
     format_directives,
+    map_block,
     simple_directive,
 )
 from gatehouse.compiler.backends.nginx.header_variables import header_variable, is_known_name
@@ -150,9 +151,8 @@ def _decision(tracing: Tracing) -> Iterable[Directive]:
         return
     choices = {'""': _share(tracing.percent), _SAMPLED: _share(tracing.parent_percent)}
     # The variable of the module is empty unless the location continues the trace.
-    traced = [simple_directive(*choice) for choice in choices.items() if choice[1] != "off"]
-    other = simple_directive("default", "off")
-    yield block("map", ("$http_traceparent", _by_parent(tracing)), (*traced, other))
+    traced = {key: value for key, value in choices.items() if value != "off"}
+    yield map_block("$http_traceparent", _by_parent(tracing), traced, "off")
 
 
 def route_trace(tracing: Tracing | None) -> LocationTrace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import subprocess
 import sys
@@ -19,150 +20,38 @@ from envoy.config.core.v3 import base_pb2
 
 from fakes.authority import Authority
 from fakes.endpoint_pickers import DESTINATION, Picker, picking
+from fakes.http2_models import Http2Models
 from fakes.installation import HOST_NET, PORT, address, apply, hello, holds
 from fakes.installation_fixtures import backends, client
 from fakes.installation_fixtures import shared_installation as installation
 from fakes.patience import SECONDS, until
+from fakes.served_pools import (
+    MODEL_PORT,
+    OTHER,
+    PICKER_HOST,
+    PODS,
+    POOLS,
+    answers,
+    ask,
+    endpoint,
+    models,
+    picker_service,
+    pool,
+    route,
+    run_pod,
+    services,
+)
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone import echo
 
-__all__ = ["backends", "client", "installation"]
+__all__ = ["backends", "client", "installation", "models"]
 
 pytestmark = pytest.mark.process
-
-POOLS = resources.INFERENCE_POOLS
-PICKER_HOST = f"{HOST_NET}.246"
-MODEL_PORT = 9300
-PODS = {"a": f"{HOST_NET}.240", "b": f"{HOST_NET}.241", "c": f"{HOST_NET}.242"}
-OTHER = f"{HOST_NET}.243"
-"""Address of a Pod that belongs to no pool."""
-
-
-def endpoint(pod: str) -> str:
-    return f"{PODS[pod]}:{MODEL_PORT}"
 
 
 @pytest.fixture(scope="module", params=["gatehouse-envoy", "gatehouse-nginx"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-async def models() -> AsyncIterator[None]:
-    servers = {(host, MODEL_PORT): name for name, host in PODS.items()}
-    async with echo.serve_echo({**servers, (OTHER, MODEL_PORT): "other"}):
-        yield
-
-
-def pod(name: str, host: str, app: str, *, ready: bool = True) -> dict[str, Any]:
-    return {
-        **resources.PODS.type_meta,
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
-        "spec": {"containers": [{"name": "model", "image": "model"}]},
-        "status": {
-            "podIP": host,
-            "podIPs": [{"ip": host}],
-            "conditions": [{"type": "Ready", "status": str(ready)}],
-        },
-    }
-
-
-async def run_pod(client: kube.Client, *arguments: Any, **more: Any) -> None:
-    manifest = pod(*arguments, **more)
-    name = manifest["metadata"]["name"]
-    await apply(client, [manifest])
-    await client.patch(
-        resources.PODS, name, {"status": manifest["status"]}, "default", subresource="status"
-    )
-
-
-def pool(name: str, app: str, picker: dict[str, Any] | None) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "selector": {"matchLabels": {"app": app}},
-        "targetPorts": [{"number": MODEL_PORT}],
-    }
-    if picker is not None:
-        spec["endpointPickerRef"] = {"port": {"number": 9002}, **picker}
-    return {
-        **POOLS.type_meta,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
-
-
-def picker_service(name: str, port: int, **more: str) -> list[dict[str, Any]]:
-    labels = {"kubernetes.io/service-name": name}
-    return [
-        {
-            **resources.SERVICES.type_meta,
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"ports": [{"name": "grpc", "port": 9002, "targetPort": port, **more}]},
-        },
-        {
-            **resources.ENDPOINT_SLICES.type_meta,
-            "metadata": {"name": f"{name}-1", "namespace": "default", "labels": labels},
-            "addressType": "IPv4",
-            "ports": [{"name": "grpc", "port": port, "protocol": "TCP"}],
-            "endpoints": [{"addresses": [PICKER_HOST]}],
-        },
-    ]
-
-
-def route(name: str, path: str, *pools: tuple[str, int], **rule: Any) -> dict[str, Any]:
-    backends = [
-        {"group": POOLS.group, "kind": POOLS.kind, "name": name, "weight": weight}
-        for name, weight in pools
-    ]
-    return {
-        **resources.HTTP_ROUTES.type_meta,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "parentRefs": [{"name": "web"}],
-            "rules": [{"matches": [{"path": {"value": path}}], "backendRefs": backends, **rule}],
-        },
-    }
-
-
-async def services(client: kube.Client) -> list[dict[str, Any]]:
-    """Return the Services that the controller wrote for pools."""
-    listed = (await client.list(resources.SERVICES, "default")).items
-    return [
-        dict(item)
-        for item in listed
-        for owner in item["metadata"].get("ownerReferences") or ()
-        if owner["kind"] == POOLS.kind
-    ]
-
-
-async def _has_services(client: kube.Client, number: int) -> bool:
-    return len(await services(client)) == number
-
-
-async def ask(
-    where: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"{}"
-) -> tuple[int, str]:
-    """Return the status of a POST request, and the model server that answered."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"http://{where}:{PORT}{path}", data=body, headers=headers) as response,
-    ):
-        await response.read()
-        return response.status, response.headers.get("X-Backend", "")
-
-
-async def answers(
-    where: str, path: str, expected: tuple[int, str], headers: dict[str, str] | None = None
-) -> None:
-    """Wait for an answer."""
-    got: Any = None
-
-    async def is_so() -> bool:
-        nonlocal got
-        got = await ask(where, path, headers)
-        return bool(got == expected)
-
-    await until(is_so, lambda: f"{path}: {got}, expected {expected}")
 
 
 @pytest.fixture
@@ -407,6 +296,35 @@ async def test_calls_of_grpc_reach_the_picked_pod(
     assert picker.exchanges[-1].served == f"{PODS['b']}:{port}"
 
 
+async def test_pool_with_http_2_gets_it_from_both_classes(
+    client: kube.Client, gateway_class: str, backends: None, pair: tuple[bytes, bytes]
+) -> None:
+    servers = Http2Models()
+    await apply(client, hello(gateway_class))
+    for name in ("a", "b"):
+        await run_pod(client, name, PODS[name], "two")
+    async with (
+        servers.serve_at({name: (PODS[name], MODEL_PORT) for name in ("a", "b")}),
+        picking(Picker(endpoint("a")), PICKER_HOST, pair) as port,
+    ):
+        await apply(client, picker_service("picker", port))
+        two = pool("two", "two", {"name": "picker"})
+        two["spec"]["appProtocol"] = "kubernetes.io/h2c"
+        await apply(client, [two, route("two", "/two", ("two", 1))])
+        where = await address(client)
+
+        async def is_repeated(name: str) -> bool:
+            url, sent = f"http://{where}:{PORT}/two", b"x" * 200_000
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(url, data=sent, headers={"X-Pick": endpoint(name)}) as response,
+            ):
+                return (response.headers.get("x-model"), await response.read()) == (name, sent)
+
+        for name in ("a", "b"):
+            await until(functools.partial(is_repeated, name))
+
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "inference"
 
 
@@ -480,6 +398,10 @@ async def test_example_streams_answers_of_one_server_for_each_conversation(
             assert answers[1][2] >= 3
             chosen.add(answers[0][0])
         assert chosen == {*endpoints}
+
+
+async def _has_services(client: kube.Client, number: int) -> bool:
+    return len(await services(client)) == number
 
 
 async def test_service_of_a_pool_exists_while_a_route_refers_to_it(

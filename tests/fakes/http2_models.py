@@ -11,6 +11,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 
+from fakes.patience import until
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 
 HOST = "127.0.0.1"
@@ -40,22 +41,35 @@ class Http2Models:
 
     @contextlib.asynccontextmanager
     async def serve(self, *names: str) -> AsyncIterator[None]:
+        """Serve on free ports."""
+        async with self.serve_at(dict.fromkeys(names, (HOST, 0))):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def serve_at(self, addresses: dict[str, tuple[str, int]]) -> AsyncIterator[None]:
+        """Serve on addresses."""
+        writers: set[asyncio.StreamWriter] = set()
         async with contextlib.AsyncExitStack() as stack:
-            for name in names:
+            for name, (host, port) in addresses.items():
 
                 async def answer(
                     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str = name
                 ) -> None:
                     self.connections += 1
+                    writers.add(writer)
                     with contextlib.suppress(OSError, exceptions.ProtocolError):
                         await _Connection(self, name, reader, writer).run()
                     self.connections -= 1
+                    writers.discard(writer)
                     writer.close()
 
-                server = await asyncio.start_server(answer, HOST, 0)
+                server = await asyncio.start_server(answer, host, port)
                 stack.callback(server.close)
-                self.endpoints[name] = WeightedEndpoint(HOST, server.sockets[0].getsockname()[1])
+                self.endpoints[name] = WeightedEndpoint(host, server.sockets[0].getsockname()[1])
             yield
+        for writer in tuple(writers):
+            writer.close()
+        await until(lambda: not self.connections)
 
 
 class _Connection:

@@ -1,157 +1,31 @@
-"""InferencePools as backends: their Pods, endpoint pickers, references and conditions."""
+"""InferencePools as backends: their Pods, references and conditions."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from fakes.one_route import GATEWAY
+from fakes.pool_world import (
+    ACCEPTED,
+    GROUP,
+    PICKER_REFERENCE,
+    POOL,
+    REFERENCE,
+    RESOLVED,
+    ROUTE,
+    Object,
+    World,
+    pool,
+    route,
+    service_slice,
+)
 from gatehouse.compiler.evaluation.backend_facts import explain_backends
 from gatehouse.compiler.evaluation.traffic import traffic_of
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api import backend_problems
-from gatehouse.compiler.frontends.gateway_api.status.types import PolicyStatus
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import Origin
-from gatehouse.incremental.query import Engine, Key, Snapshot
-
-Object = dict[str, Any]
-GROUP = "inference.networking.k8s.io"
-POOL: Key = ("InferencePool", "n", "p")
-ROUTE: Key = ("HTTPRoute", "n", "r")
-PICKER: Key = ("Service", "n", "epp")
-REFERENCE = {"group": GROUP, "kind": "InferencePool", "name": "p"}
-PICKER_REFERENCE = {"name": "epp", "port": {"number": 9002}}
-
-ACCEPTED = "Accepted True Accepted the InferencePool is accepted"
-RESOLVED = "ResolvedRefs True ResolvedRefs all references are resolved"
-
-
-def pool(picker: Object | None = PICKER_REFERENCE, *ports: int, **spec: Any) -> Object:
-    reference = {"endpointPickerRef": picker} if picker is not None else {}
-    numbers = [{"number": port} for port in ports or (8000,)]
-    selector = {"matchLabels": {"app": "model"}}
-    return {"spec": {"selector": selector, "targetPorts": numbers, **reference, **spec}}
-
-
-def route(*references: Object, rule: Object | None = None, **spec: Any) -> Object:
-    rules = [{"backendRefs": [*(references or (REFERENCE,))], **(rule or {})}]
-    return {"spec": {"parentRefs": [{"name": "gw", "namespace": "n"}], "rules": rules, **spec}}
-
-
-def service(port: int = 9002, **more: Any) -> Object:
-    return {"spec": {"ports": [{"name": "grpc", "port": port, **more}]}}
-
-
-def service_slice(name: str = "epp") -> Object:
-    return {
-        "metadata": {"labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
-        "ports": [{"name": "grpc", "port": 19002}],
-        "endpoints": [{"addresses": ["10.0.0.9"]}],
-    }
-
-
-class World:
-    """A Gateway with a route to a pool of one Pod and its picker, and further objects."""
-
-    def __init__(
-        self, objects: dict[Key, Object] | None = None, controller: str = gateway_api.ENVOY
-    ) -> None:
-        self.engine = Engine(Snapshot(gateway_api.GATEWAY_API_INDEXES))
-        self.engine.commit({gateway_api.SETTINGS_KEY: gateway_api.ControllerSettings(bind="any")})
-        allowed = {"namespaces": {"from": "All"}}
-        listener = {"name": "l", "port": 80, "protocol": "HTTP", "allowedRoutes": allowed}
-        self.commit(
-            {
-                ("GatewayClass", "", "c"): {"spec": {"controllerName": controller}},
-                GATEWAY: {"spec": {"gatewayClassName": "c", "listeners": [listener]}},
-                ROUTE: route(),
-                POOL: pool(),
-                PICKER: service(),
-                ("EndpointSlice", "n", "epp"): service_slice(),
-                **(objects or {}),
-            }
-        )
-        self.serve({"addresses": ["10.0.0.1"]})
-
-    def commit(self, objects: dict[Key, Object]) -> None:
-        for key, content in objects.items():
-            own = {"name": key[2], "namespace": key[1], "uid": f"{key}"}
-            metadata = own | content.get("metadata", {})
-            raw = {**content, "metadata": metadata}
-            self.engine.commit({key: gateway_api.decode_gateway_api_object(key[0], raw)})
-
-    def service(self, key: Key = POOL) -> Object | None:
-        """Return the Service that the controller writes for a pool."""
-        (owned,) = gateway_api.GATEWAY_API_FRONT_END.kinds.by_name["InferencePool"].owned
-        with self.engine.compile() as ask:
-            desired = ask(owned.desired, key)
-        if desired is None:
-            return None
-        (built,) = owned.build(key, desired).values()
-        return dict(built) if built is not None else None
-
-    def serve(self, *endpoints: Object, family: str = "IPv4") -> None:
-        """Let the Service of the pool exist, if it is written, with an EndpointSlice of a family.
-
-        It replaces an earlier one.
-        """
-        written = self.service()
-        if written is None:
-            return
-        name = written["metadata"]["name"]
-        ports = [{"name": one.get("name", ""), **one} for one in written["spec"]["ports"]]
-        labels = {"kubernetes.io/service-name": name}
-        self.commit(
-            {
-                ("Service", "n", name): {"spec": written["spec"]},
-                ("EndpointSlice", "n", f"{name}-{family}"): {
-                    "metadata": {"labels": labels},
-                    "addressType": family,
-                    "ports": ports,
-                    "endpoints": [*endpoints],
-                },
-            }
-        )
-
-    def clusters(self) -> dict[str, ir.Cluster]:
-        """Return the clusters by their origin."""
-        with self.engine.compile() as ask:
-            configuration = ask(gateway_api.compile_gateway, GATEWAY)
-        assert configuration is not None
-        return {cluster.origin.kind: cluster for cluster in configuration.clusters}
-
-    def endpoints(self) -> list[str]:
-        return [
-            f"{item.address}:{item.port}" for item in self.clusters()["InferencePool"].endpoints
-        ]
-
-    def action(self) -> ir.Action:
-        with self.engine.compile() as ask:
-            configuration = ask(gateway_api.compile_gateway, GATEWAY)
-        assert configuration is not None
-        [host] = configuration.listeners[0].virtual_hosts
-        action: ir.Action = host.routes[0].action
-        return action
-
-    def pickers(self) -> list[ir.EndpointPicker | None]:
-        """Return the picker of each backend."""
-        action = self.action()
-        assert isinstance(action, ir.Forward)
-        return [backend.picker for backend in action.backends]
-
-    def status(self, key: Key = POOL) -> list[str]:
-        """Return the conditions of an object: type, status, reason and message."""
-        with self.engine.compile() as ask:
-            outcome = ask(gateway_api.gateway_api_status, key)
-        status = gateway_api.GATEWAY_API_FRONT_END.merge_status(None, outcome, "T")
-        return [
-            " ".join(entry[name] for name in ("type", "status", "reason", "message"))
-            for parent in (status or {}).get("parents", ())
-            for entry in parent["conditions"]
-        ]
+from gatehouse.incremental.query import Key
 
 
 def test_pool_is_a_cluster_with_the_picker_of_its_pods() -> None:
@@ -359,75 +233,6 @@ def test_pool_without_picker_is_balanced_by_the_proxy() -> None:
     assert world.pickers() == [None]
     assert world.clusters()["InferencePool"].picker is None
     assert world.status() == [ACCEPTED, RESOLVED]
-
-
-TLS: Key = ("BackendTLSPolicy", "n", "t")
-
-
-def tls(**more: Any) -> dict[Key, Object]:
-    validation = {"hostname": "epp.example", "wellKnownCACertificates": "System", **more}
-    target = {"group": "", "kind": "Service", "name": "epp"}
-    return {TLS: {"spec": {"targetRefs": [target], "validation": validation}}}
-
-
-@pytest.mark.parametrize(
-    ("objects", "expected"),
-    [
-        ({}, ir.BackendTls("epp.n.svc", "", verified=False)),
-        ({PICKER: service(appProtocol="http2")}, ir.BackendTls("epp.n.svc", "", verified=False)),
-        ({PICKER: service(appProtocol="kubernetes.io/h2c")}, None),
-        (tls(), ir.BackendTls("epp.example", "")),
-    ],
-)
-def test_picker_is_asked_by_tls(objects: dict[Key, Object], expected: ir.BackendTls | None) -> None:
-    assert World(objects).clusters()["Service"].tls == expected
-
-
-def test_tls_policy_of_a_picker_names_the_gateway_in_its_status() -> None:
-    world = World(tls())
-    with world.engine.compile() as ask:
-        outcome = ask(gateway_api.gateway_api_status, TLS)
-    assert isinstance(outcome, PolicyStatus)
-    assert [entry.ancestor for entry in outcome.ancestors] == [GATEWAY]
-
-
-def test_picker_with_invalid_tls_gets_no_request() -> None:
-    world = World(tls(wellKnownCACertificates="", caCertificateRefs=[]))
-    assert not world.clusters()
-    assert world.action() == ir.Respond(500)
-
-
-@pytest.mark.parametrize(
-    ("picker", "problem"),
-    [
-        ({"name": "no", "port": {"number": 9002}}, ": Service n/no not found"),
-        ({"name": "epp", "port": {"number": 1}}, ": TCP port 1 not found in Service n/epp"),
-        ({"name": "epp"}, ".port: must be set"),
-        ({**PICKER_REFERENCE, "kind": "Pod"}, ": kind Pod is not supported: must be Service"),
-        (
-            {**PICKER_REFERENCE, "name": "elsewhere"},
-            ": Service n/elsewhere: type ExternalName is not supported",
-        ),
-    ],
-)
-@pytest.mark.parametrize("mode", ["FailClose", "FailOpen"])
-def test_invalid_picker_is_named(picker: Object, problem: str, mode: str) -> None:
-    outside = service(type="ExternalName", externalName="metadata.example")
-    outside["spec"] |= {"type": "ExternalName", "externalName": "metadata.example"}
-    world = World(
-        {POOL: pool({**picker, "failureMode": mode}), ("Service", "n", "elsewhere"): outside}
-    )
-    message = f"spec.endpointPickerRef{problem}"
-    assert world.status() == [ACCEPTED, f"ResolvedRefs False InvalidExtensionRef {message}"]
-    resolved = world.status(ROUTE)[1]
-    if mode == "FailOpen":
-        assert world.pickers() == [None]
-        assert world.clusters()["InferencePool"].picker is None
-        assert resolved == RESOLVED
-    else:
-        assert world.action() == ir.Respond(500)
-        where = "rules[0].backendRefs[0]: InferencePool n/p"
-        assert resolved == f"ResolvedRefs False BackendNotFound {where}: {message}"
 
 
 def test_missing_pool_is_named() -> None:

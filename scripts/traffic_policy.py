@@ -71,10 +71,10 @@ SPEC = fields(
     targetRefs=_targets(),
     client=fields(maxBodySize=_QUANTITY, bodyTimeout=_DURATION, keepAlive=fields(**_KEEP_ALIVE)),
     timeouts=fields(connect=_DURATION, send=_DURATION, read=_DURATION),
-    responseBuffering=one_of(*policies.MODES),
+    responseBuffering=one_of(*policies.POLICY_MODES),
     compression=fields(
         "mode",
-        mode=one_of(*policies.MODES),
+        mode=one_of(*policies.POLICY_MODES),
         types=several(
             {
                 "type": "string",

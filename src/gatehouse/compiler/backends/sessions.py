@@ -9,7 +9,7 @@ import msgspec
 
 from gatehouse.compiler.backends.failures import InvalidValueError, served_without
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
+from gatehouse.compiler.ir.unsupported import UNTRACKED_TIMEOUT, Unsupported, UnsupportedSetting
 from gatehouse.dataplane.origin import NO_ORIGIN
 
 SessionCheck = Callable[[ir.Forward, ir.Persistence], object]
@@ -22,9 +22,9 @@ def unsupported_session(action: ir.Action) -> list[UnsupportedSetting]:
     if session is None or not session.absolute_timeout:
         return []
     if session.origin == NO_ORIGIN:
-        why = f"sessionPersistence.absoluteTimeout: {ir.UNTRACKED_TIMEOUT}"
+        why = f"sessionPersistence.absoluteTimeout: {UNTRACKED_TIMEOUT}"
         return [UnsupportedSetting(NO_ORIGIN, why)]
-    return [UnsupportedSetting(session.origin.field("absoluteTimeout"), ir.UNTRACKED_TIMEOUT)]
+    return [UnsupportedSetting(session.origin.field("absoluteTimeout"), UNTRACKED_TIMEOUT)]
 
 
 def served_route(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -89,15 +89,7 @@ def explain_http(ask: Ask, key: Key, request: HttpRequest, assume_endpoints: boo
         base,
         listener=_selected_listener(listeners, decision, request),
         hostname=decision.virtual_host.hostname if decision.virtual_host else None,
-        ruled_out=(
-            *(RuledOutMatch(str(finding.origin), (finding.reason,)) for finding in missing),
-            *(
-                RuledOutMatch(
-                    str(candidate.route.origin), tuple(field.text for field in candidate.fields)
-                )
-                for candidate in decision.mismatches
-            ),
-        ),
+        ruled_out=tuple(_ruled_out(missing, decision)),
         unattached=unattached,
         notes=filter_notes(decision.virtual_host),
     )
@@ -109,6 +101,14 @@ def explain_http(ask: Ask, key: Key, request: HttpRequest, assume_endpoints: boo
         return msgspec.structs.replace(base, answer=answer)
     empty = empty_clusters(ask, compiled, assume_endpoints=assume_endpoints)
     return _matched(ask, (key, request, empty), compiled, decision, base)
+
+
+def _ruled_out(missing: Iterable[Unsupported], decision: HttpDecision) -> Iterator[RuledOutMatch]:
+    """Yield the matches that do not apply, those first that the data plane lacks."""
+    yield from (RuledOutMatch(str(finding.origin), (finding.reason,)) for finding in missing)
+    for candidate in decision.mismatches:
+        fields = tuple(field.text for field in candidate.fields)
+        yield RuledOutMatch(str(candidate.route.origin), fields)
 
 
 def _invalid_expressions(ask: Ask, key: Key, decision: HttpDecision) -> Iterable[Unsupported]:
@@ -387,9 +387,8 @@ def parent_problem(ask: Ask, route: Key) -> str:
         return results[0].refusal.message if results[0].refusal else ""
     spec = ask.read(route).spec
     for index, candidate in enumerate(spec.parent_refs):
-        kind, namespace = candidate.kind or "Gateway", candidate.namespace or route[1]
-        place = f"parentRefs[{index}]: {kind} {namespace}/{candidate.name}"
-        parent = ask.read((kind, namespace, candidate.name))
+        key = (candidate.kind or "Gateway", candidate.namespace or route[1], candidate.name)
+        place, parent = f"parentRefs[{index}]: {key[0]} {key[1]}/{key[2]}", ask.read(key)
         if parent is None:
             return f"{place} not found"
         if isinstance(parent, gateway.Gateway):

@@ -6,11 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.compiler.ir.authentication import (
-    Authentication,
-    ClientNetworks,
-    ExternalAuth,
-)
+from gatehouse.compiler.ir.authentication import Authentication, ClientNetworks, ExternalAuth
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.compiler.ir.settings import NameResolution, Settings, UpstreamSettings
@@ -132,10 +128,6 @@ class Persistence(msgspec.Struct, frozen=True):
     origin: Origin = NO_ORIGIN
     """Field of the policy that sets it. The route is served without it if the proxy does not
     support it. Empty: the route itself sets it."""
-
-
-UNTRACKED_TIMEOUT = "is supported for cookies with lifetimeType Permanent only"
-"""Why no proxy ends sessions after ``absolute_timeout``: it would have to remember them."""
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -293,8 +285,7 @@ class Route(msgspec.Struct, frozen=True):
     @property
     def policy_session(self) -> Persistence | None:
         """Session persistence that a policy sets; None if the route itself sets it."""
-        action = self.action
-        session = action.persistence if isinstance(action, Forward) else None
+        session = self.session
         return session if session is not None and session.origin != NO_ORIGIN else None
 
     @property

@@ -6,6 +6,9 @@ import msgspec
 
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
+UNTRACKED_TIMEOUT = "is supported for cookies with lifetimeType Permanent only"
+"""Why no proxy ends sessions after ``absolute_timeout``: it would have to remember them."""
+
 
 class Unsupported(msgspec.Struct, frozen=True, order=True):
     """A part of the IR that a proxy cannot serve. Front ends report it on its origin."""

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from gatehouse.sidecars.base.service import InvalidConfigError
 
-BACKLOG = 4096
+ACCEPT_QUEUE_LENGTH = 4096
 """Length of the accept queue. If it is full, NGINX's connection fails at once."""
 
 Target = TypeVar("Target")

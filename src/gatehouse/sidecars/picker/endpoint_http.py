@@ -17,7 +17,7 @@ from gatehouse.sidecars.picker import mutations
 from gatehouse.sidecars.picker.http2 import Http2Connection, Http2Stream, StreamFailedError
 from gatehouse.sidecars.picker.mutations import Fields
 
-CONNECT_SECONDS = 5.0
+ENDPOINT_CONNECT_SECONDS = 5.0
 """Time limit of a connection to an endpoint, in seconds, as for NGINX's own connections."""
 
 _UNCHANGED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -35,7 +35,7 @@ REFUSALS = (
 )
 """Errors of endpoints that got nothing."""
 
-FAILURES = (aiohttp.ClientError, EndpointRefusedError, StreamFailedError)
+ENDPOINT_FAILURES = (aiohttp.ClientError, EndpointRefusedError, StreamFailedError)
 """Errors of endpoints."""
 
 
@@ -122,12 +122,12 @@ async def _connect(endpoint: WeightedEndpoint) -> Http2Connection:
     """Raises EndpointRefusedError."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(ENDPOINT_CONNECT_SECONDS):
             _, connection = await loop.create_connection(
                 Http2Connection, endpoint.address, endpoint.port
             )
     except TimeoutError as error:
-        why = f"{endpoint.encoded}: no connection within {CONNECT_SECONDS:g} s"
+        why = f"{endpoint.encoded}: no connection within {ENDPOINT_CONNECT_SECONDS:g} s"
         raise EndpointRefusedError(why) from error
     except OSError as error:
         raise EndpointRefusedError(f"{endpoint.encoded}: {error_text(error)}") from error

@@ -93,7 +93,7 @@ class Exchange:
             return self._immediate(answer.response)
         except (CallFailedError, InvalidMutationError) as error:
             return self._broken(503, str(error))
-        except (*endpoint_http.FAILURES, OSError) as error:
+        except (*endpoint_http.ENDPOINT_FAILURES, OSError) as error:
             return self._broken(502, str(error) or type(error).__name__)
         except Exception as error:
             # Other requests are served.
@@ -180,7 +180,7 @@ class Exchange:
             except endpoint_http.REFUSALS:
                 if endpoint == last:
                     raise
-            except endpoint_http.FAILURES:
+            except endpoint_http.ENDPOINT_FAILURES:
                 if plan.failure is not None:
                     raise plan.failure from None
                 raise

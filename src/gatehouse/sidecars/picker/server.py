@@ -16,10 +16,10 @@ from gatehouse.runtime.limited_http import LimitedHttpServer
 from gatehouse.sidecars.base.context_cache import ClientTlsFiles, ContextCache, client_context
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
-from gatehouse.sidecars.base.sockets import BACKLOG, SocketTable
+from gatehouse.sidecars.base.sockets import ACCEPT_QUEUE_LENGTH, SocketTable
 from gatehouse.sidecars.picker import config
 from gatehouse.sidecars.picker.config import Pool
-from gatehouse.sidecars.picker.endpoint_http import CONNECT_SECONDS
+from gatehouse.sidecars.picker.endpoint_http import ENDPOINT_CONNECT_SECONDS
 from gatehouse.sidecars.picker.exchange import Exchange, ServedPool
 
 _MAX_LINE_BYTES = 1 << 17
@@ -102,7 +102,7 @@ class PoolServer:
         runner = web.ServerRunner(server, shutdown_timeout=self._linger)
         await runner.setup()
         try:
-            await web.UnixSite(runner, path, backlog=BACKLOG).start()
+            await web.UnixSite(runner, path, backlog=ACCEPT_QUEUE_LENGTH).start()
         except OSError:
             await runner.cleanup()
             raise
@@ -116,7 +116,7 @@ class PoolServer:
                 connector=aiohttp.TCPConnector(limit=0, force_close=True),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=ENDPOINT_CONNECT_SECONDS),
                 max_line_size=_MAX_LINE_BYTES,
                 max_field_size=_MAX_LINE_BYTES,
             )

@@ -12,7 +12,7 @@ import msgspec
 from gatehouse.sidecars.base.context_cache import ClientTlsFiles, ContextCache, client_context
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
-from gatehouse.sidecars.base.sockets import BACKLOG, SocketTable
+from gatehouse.sidecars.base.sockets import ACCEPT_QUEUE_LENGTH, SocketTable
 from gatehouse.sidecars.tls_connector import config
 from gatehouse.sidecars.tls_connector.last_handshake import LastHandshake
 from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, RelayTarget
@@ -100,7 +100,9 @@ class Listeners:
     async def _listen(self, path: Path, target: RelayTarget) -> _Socket:
         socket = _Socket(target, path, self._failures, self._relays)
         loop = asyncio.get_running_loop()
-        socket.server = await loop.create_unix_server(socket.accept, str(path), backlog=BACKLOG)
+        socket.server = await loop.create_unix_server(
+            socket.accept, str(path), backlog=ACCEPT_QUEUE_LENGTH
+        )
         return socket
 
     async def housekeeping(self) -> None:

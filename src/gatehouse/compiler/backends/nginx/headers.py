@@ -99,9 +99,8 @@ def request_headers(
     claims = list(claims)
     if not (edit or claims or cookie or authorized) and hostname is None and upgrades:
         return ()
-    default_pairs = default_headers(module, removed)
     headers: dict[str, tuple[str, str]] = {
-        name.lower(): (name, value) for name, value in default_pairs
+        name.lower(): (name, value) for name, value in default_headers(module, removed)
     }
     for name in authorized:
         headers.pop(name, None)

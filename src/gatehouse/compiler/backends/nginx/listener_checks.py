@@ -50,15 +50,18 @@ def checked_host(host: ir.VirtualHost, context: NginxRouteContext) -> CheckedHos
         return CheckedHost(msgspec.structs.replace(host, routes=routes), own, unsupported=failed)
 
 
-def checked_locations(check: RoutePiece, locations: Iterable[Directive]) -> Iterator[Directive]:
+def checked_locations(
+    check: RoutePiece | None, locations: Iterable[Directive]
+) -> Iterator[Directive]:
     """Yield locations whose content follows the check, and the named locations of the contents.
 
-    Requests reach internal and other named locations through one that checked them.
+    Without a check, yield the locations unchanged. Requests reach internal and other named
+    locations through one that checked them.
     """
     for location in locations:
         content = location.block or ()
         is_named = location.arguments[0].startswith("@")
-        if is_named or simple_directive("internal") in content:
+        if check is None or is_named or simple_directive("internal") in content:
             yield location
             continue
         name = f"@gh_{names.name_digest('checked', *location.arguments)}"

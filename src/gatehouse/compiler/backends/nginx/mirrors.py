@@ -61,9 +61,7 @@ def mirror_directives(
         if steps < SHARE_STEPS:
             variable = names.variable(scope, "mirror", str(number))
             maps.append(_share(variable, number, steps))
-            inner.append(
-                block("if", (f"(${variable}", "=", '"")'), (simple_directive("return", "204"),))
-            )
+            inner.append(_unless_chosen(variable))
         module = module_of(cluster)
         # The gRPC module sends the path of the location, and no other.
         sets_path = rewrite.path is not None or module == "grpc"
@@ -75,13 +73,17 @@ def mirror_directives(
             *_forwarded(context, cluster, module, "" if sets_path else _UNCHANGED),
         ]
         subrequests.append(block("location", ("=", path), inner))
-    before = (functions.set_argument(_PATH, "$uri"),) if needs_path else ()
     return RoutePiece(
-        variables=before,
+        variables=(functions.set_argument(_PATH, "$uri"),) if needs_path else (),
         content=tuple(simple_directive("mirror", copy.arguments[1]) for copy in subrequests),
         maps=tuple(maps),
         subrequests=tuple(subrequests),
     )
+
+
+def _unless_chosen(variable: str) -> Directive:
+    """Return the block that sends no copy of a request beyond the share."""
+    return block("if", (f"(${variable}", "=", '"")'), (simple_directive("return", "204"),))
 
 
 def _forwarded(

@@ -92,10 +92,7 @@ def write_server(
     try:
         blocks, maps = locations(context.scope, targets, otherwise)
     except Exception as error:
-        unsupported = [
-            *unsupported,
-            *(unserved(route.origin, error) for route in host.routes),
-        ]
+        unsupported += [unserved(route.origin, error) for route in host.routes]
         targets, (blocks, maps) = [], locations(context.scope, [], otherwise)
     served = [target.served.piece for target in targets]
     definitions = _unique([*(item for piece in served for item in piece.maps), *maps])
@@ -105,9 +102,8 @@ def write_server(
     # An internal path takes precedence over a route's.
     internal = {location.arguments for location in (*fixed, *subrequests)}
     blocks = [location for location in blocks if location.arguments not in internal]
-    if check is not None:
-        blocks = [*listener_checks.checked_locations(check, blocks)]
-        fixed = [*listener_checks.checked_locations(check, fixed)]
+    blocks = [*listener_checks.checked_locations(check, blocks)]
+    fixed = [*listener_checks.checked_locations(check, fixed)]
     named = (
         *(location for item in pieces for location in item.locations),
         *_fixed(),
@@ -126,9 +122,8 @@ def write_server(
         *reached,
     ]
     written = [block("server", (), (*_head(port, server), *inner)) for server in servers]
-    text = format_directives([*definitions, *written])
     needs = frozenset(need for piece in served for need in piece.needs)
-    return ServerFile(text, needs, tuple(unsupported))
+    return ServerFile(format_directives([*definitions, *written]), needs, tuple(unsupported))
 
 
 def _head(port: ServerPort, server: ServerNames) -> list[Directive]:

@@ -76,7 +76,7 @@ STATUS_CODES = (429, 503)
 """Status codes of responses to requests above a limit."""
 
 _MODES = {"Enabled": True, "Disabled": False}
-MODES = tuple(_MODES)
+POLICY_MODES = tuple(_MODES)
 
 _ALWAYS_COMPRESSED = "text/html"
 """Type that NGINX always compresses."""

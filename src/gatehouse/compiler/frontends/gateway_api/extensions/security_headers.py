@@ -37,7 +37,7 @@ CONTENT_POLICY_PATTERN = "[!-~]([ -~]*[!-~])?"
 MAX_AGE_SECONDS = 2**31 - 1
 
 
-def security_headers(spec: api.SecurityHeadersSpec) -> dict[str, HeaderValue]:
+def browser_headers(spec: api.SecurityHeadersSpec) -> dict[str, HeaderValue]:
     """Return the headers of a policy, by name in its view. Raises ValueProblem."""
     result = {}
     if spec.strict_transport_security is not None:

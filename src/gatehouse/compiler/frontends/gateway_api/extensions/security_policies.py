@@ -22,7 +22,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import (
     HEADER_FIELDS,
-    security_headers,
+    browser_headers,
 )
 from gatehouse.dataplane import ip_addresses
 
@@ -64,7 +64,7 @@ def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> Parse
     if spec.client_addresses is not None:
         _check_addresses(parse, spec.client_addresses)
     try:
-        security_headers(spec.security_headers)
+        browser_headers(spec.security_headers)
     except ValueProblem as problem:
         parse.problems.append(str(problem))
     return parse.result(

@@ -27,12 +27,14 @@ def with_only_backend(
     listener: tuple[int, str],
     of_rule: Filters,
 ) -> tuple[ir.Action | None, Filters, tuple[Finding, ...]]:
-    """Add the filters of the only backend of a rule, which has some, to those of the rule.
+    """Add the filters of the only backend of a rule, if it has some, to those of the rule.
 
     They "should be executed if and only if the request is being forwarded to the backend"
     (HTTPBackendRef.filters), which here is every request. Return also the response in place of the
     backend's, if there is one, and findings.
     """
+    if len(rule.backend_refs) != 1 or not rule.backend_refs[0].filters:
+        return None, of_rule, ()
     place = f"{where}.backendRefs[0]"
     own = compile_filters(ask, at, rule.backend_refs[0].filters, place, listener)
     action = ir.Forward() if own.answer is not None else own.route.action

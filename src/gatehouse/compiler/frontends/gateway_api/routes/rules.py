@@ -143,15 +143,13 @@ def _rule(
     excess: str = "",
 ) -> _Rule:
     key = place[1]
-    compiled_filters = filters.compile_filters(ask, place, rule.filters, where, listener)
-    compiled_filters = security.with_checks(checks, compiled_filters, key[1])
+    own_filters = filters.compile_filters(ask, place, rule.filters, where, listener)
+    compiled_filters = security.with_checks(checks, own_filters, key[1])
     findings = [*compiled_filters.findings, *_invalid_fields(rule, where, excess)]
-    only: ir.Action | None = None
-    if len(rule.backend_refs) == 1 and rule.backend_refs[0].filters:
-        only, compiled_filters, conflict = backend_filters.with_only_backend(
-            ask, place, rule, where, listener, compiled_filters
-        )
-        findings += conflict
+    only, compiled_filters, conflict = backend_filters.with_only_backend(
+        ask, place, rule, where, listener, compiled_filters
+    )
+    findings += conflict
     if findings:
         return _broken_rule(findings)
     route, secrets = compiled_filters.route, compiled_filters.secrets
@@ -169,12 +167,7 @@ def _rule(
         return _Rule(route, clusters, tuple(findings), secrets, broken)
     limits = _timeouts(rule)
     persistence = _persistence(ask, place, rule, where, own)
-    only_session = backends[0].persistence
-    if only_session is not None and persistence is None and not failing and len(backends) == 1:
-        persistence = only_session
-        backends = (msgspec.structs.replace(backends[0], persistence=None),)
-    elif persistence is not None:
-        backends = tuple([msgspec.structs.replace(one, persistence=None) for one in backends])
+    persistence, backends = _one_persistence(persistence, backends, failing)
     action = msgspec.structs.replace(
         forward,
         backends=backends,
@@ -190,6 +183,20 @@ def _rule(
     request_headers = _without_claims(ask, route, clusters)
     route = msgspec.structs.replace(route, action=action, request_headers=request_headers)
     return _Rule(route, clusters, tuple(findings), secrets)
+
+
+def _one_persistence(
+    persistence: ir.Persistence | None, backends: tuple[ir.Backend, ...], failing: int
+) -> tuple[ir.Persistence | None, tuple[ir.Backend, ...]]:
+    """Return the sessions of a rule, and its backends, which have their own ones if it has none.
+
+    Those of an only backend are those of the rule.
+    """
+    if persistence is None and not failing and len(backends) == 1:
+        persistence = backends[0].persistence
+    if persistence is not None:
+        backends = tuple([msgspec.structs.replace(one, persistence=None) for one in backends])
+    return persistence, backends
 
 
 def _broken_rule(findings: Sequence[Finding]) -> _Rule:

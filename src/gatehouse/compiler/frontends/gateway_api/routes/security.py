@@ -14,7 +14,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import authentication
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import policy_rejection
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import age_of
-from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import security_headers
+from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import browser_headers
 from gatehouse.compiler.frontends.gateway_api.extensions.security_policies import (
     DEFAULT_REALM,
     SECURITY_KIND,
@@ -70,7 +70,7 @@ def policy_checks(ask: Ask, gateway: Key, key: Key) -> tuple[tuple[str, Filters]
             origin=object_of(key).field("clientAddresses"),
         )
         result.append(("client_addresses", Filters(Route(client_addresses=addresses))))
-    for name, header in security_headers(spec.security_headers).items():
+    for name, header in browser_headers(spec.security_headers).items():
         edit = HeaderEdit(set=(header,))
         result.append((f"{_HEADER}{name}", Filters(Route(response_headers=edit))))
     return tuple(result)

@@ -39,7 +39,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
     PolicyStatus,
 )
 from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
-from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import UNTRACKED_TIMEOUT
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
 
@@ -114,7 +114,7 @@ def _sessions(ask: Ask, gateway: Key, key: Key, spec: backends.BackendSpec) -> I
     if session is None:
         return
     if retries.persistence(session, "").absolute_timeout:
-        why = f"{field}.absoluteTimeout: {ir.UNTRACKED_TIMEOUT}"
+        why = f"{field}.absoluteTimeout: {UNTRACKED_TIMEOUT}"
         yield Finding(Reason.PARTIALLY_INVALID, why)
     rules = [
         f"{object_of(route)}: {why}"

@@ -21,7 +21,7 @@ from gatehouse.runtime.time_limits import scaled
 log = structlog.get_logger("gatehouse.apiserver")
 
 GROUP, PLURAL = "coordination.k8s.io", "leases"
-NAMESPACE = "kube-system"
+_NAMESPACE = "kube-system"
 DURATION_SECONDS = math.ceil(scaled(15))
 _RENEW_SECONDS = 2.0
 
@@ -45,7 +45,7 @@ class LeaderElector:
             while True:
                 is_leader = await self._try_acquire()
                 if is_leader and task is None:
-                    log.info("became leader", lease=f"{NAMESPACE}/{self._name}")
+                    log.info("became leader", lease=f"{_NAMESPACE}/{self._name}")
                     task = asyncio.ensure_future(lead())
                 elif not is_leader and task is not None:
                     log.warning("lost leadership")
@@ -72,7 +72,7 @@ class LeaderElector:
     async def _acquire(self) -> bool:
         context = self._context
         served = context.kind(GROUP, PLURAL)
-        lease: Object = {"metadata": {"name": self._name, "namespace": NAMESPACE}}
+        lease: Object = {"metadata": {"name": self._name, "namespace": _NAMESPACE}}
         call = context.call(served, lease, self._identity)
         entry = context.store.get(call.key)
         if entry is None:
@@ -99,7 +99,7 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the Lease, so that another server can lead immediately."""
         context = self._context
-        lease = {"metadata": {"name": self._name, "namespace": NAMESPACE}}
+        lease = {"metadata": {"name": self._name, "namespace": _NAMESPACE}}
         call = context.call(context.kind(GROUP, PLURAL), lease, self._identity)
 
         def leave(obj: Object) -> Object:

@@ -135,6 +135,7 @@ def _check_requests(
 def _resource(
     name: str, hosts: list[components.VirtualHost], served: Iterable[ir.VirtualHost]
 ) -> XdsResource:
-    origins = dict.fromkeys(route.origin for host in served for route in host.routes)
-    secret = any(authentication.holds_secrets(r) for host in served for r in host.routes)
+    routes = [route for host in served for route in host.routes]
+    origins = dict.fromkeys([route.origin for route in routes])
+    secret = any(map(authentication.holds_secrets, routes))
     return scope_resource(name, hosts, tuple(origins), secret=secret, specific_headers_win=True)

@@ -44,17 +44,22 @@ def map_block(
 
     ``default``: the value for all others; None: NGINX's own, an empty one.
     """
-    others = {} if default is None else {"default": default}
-    written = (simple_directive(key, value) for key, value in (*rows.items(), *others.items()))
-    return block("map", (source, variable), written)
+    written = [Directive(key, (rows[key],)) for key in rows]
+    if default is not None:
+        written.append(Directive("default", (default,)))
+    return Directive("map", (source, variable), tuple(written))
 
 
 def optional_directives(
     values: Mapping[str, Value | None], form: Callable[[Value], str] = str
 ) -> list[Directive]:
     """Return a directive for each name with a value, which ``form`` writes."""
-    fields = values.items()
-    return [simple_directive(name, form(value)) for name, value in fields if value is not None]
+    result = []
+    for name in values:
+        value = values[name]
+        if value is not None:
+            result.append(Directive(name, (form(value),)))
+    return result
 
 
 def switch(value: bool) -> str:

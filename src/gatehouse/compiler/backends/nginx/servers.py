@@ -122,7 +122,7 @@ def write_server(
         *reached,
     ]
     written = [block("server", (), (*_head(port, server), *inner)) for server in servers]
-    needs = frozenset(need for piece in served for need in piece.needs)
+    needs = frozenset([need for piece in served for need in piece.needs])
     return ServerFile(format_directives([*definitions, *written]), needs, tuple(unsupported))
 
 

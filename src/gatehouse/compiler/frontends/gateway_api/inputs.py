@@ -98,11 +98,13 @@ class ProgrammedInput(msgspec.Struct, frozen=True):
     """Objects that are missing in what is served, and since when; empty if none is."""
 
 
+_WAITING = ProgrammedInput(programmed=False, message="waiting for the data plane")
+
+
 def programmed_input(ask: Ask, gateway: Key) -> ProgrammedInput:
     """Return the state of a Gateway's data plane. Plain function."""
-    waiting = ProgrammedInput(programmed=False, message="waiting for the data plane")
-    state: ProgrammedInput = ask.read(("Programming", *gateway[1:])) or waiting
-    return state
+    state: ProgrammedInput | None = ask.read(("Programming", *gateway[1:]))
+    return _WAITING if state is None else state
 
 
 BACK_END_FINDINGS_KEY: Key = ("BackEndFindings",)

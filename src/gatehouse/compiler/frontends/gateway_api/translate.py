@@ -53,7 +53,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     service_cluster,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.listener_checks import (
-    UNCHECKED,
+    NO_CHECK,
     listener_check,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Ranked, translate
@@ -124,7 +124,7 @@ def virtual_host(ask: Ask, host: VirtualHostKey) -> VirtualHost:
         if route_served is not None:
             ordered.append(route_served)
     listener = ask(serving_properties, host.gateway, host.listener)
-    check = ask(listener_check, host.gateway, host.listener) if listener.has_filters else UNCHECKED
+    check = ask(listener_check, host.gateway, host.listener) if listener.has_filters else NO_CHECK
     return VirtualHost(
         host.hostname,
         tuple(ordered) if not check.findings else tuple(map(_unchecked, ordered)),

@@ -24,7 +24,7 @@ class ListenerCheck(msgspec.Struct, frozen=True):
     """Why requests cannot be checked; they are answered 500."""
 
 
-UNCHECKED = ListenerCheck()
+NO_CHECK = ListenerCheck()
 
 
 def listener_check(ask: Ask, gateway: Key, listener: ListenerKey) -> ListenerCheck:
@@ -39,7 +39,7 @@ def listener_check(ask: Ask, gateway: Key, listener: ListenerKey) -> ListenerChe
         if translated.findings:
             return ListenerCheck(findings=tuple(map(_of_listener, translated.findings)))
         return ListenerCheck(translated.route.external_auth, translated.clusters[0])
-    return UNCHECKED
+    return NO_CHECK
 
 
 def _of_listener(finding: Finding) -> Finding:

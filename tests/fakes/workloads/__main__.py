@@ -11,6 +11,7 @@ from typing import Any
 
 from fakes import patience
 from fakes.workloads import images
+from fakes.workloads.api_access import serve_api
 from fakes.workloads.deployments import Deployments
 from fakes.workloads.pod_networks import PodNetworks
 from fakes.workloads.service_proxy import ServiceProxy
@@ -43,6 +44,8 @@ async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
         for started in informers.values():
             await started.synced.wait()
         await networks.open()
+        if options.pod_kubeconfig is not None:
+            await serve_api(options.kubeconfig, networks.gateway, options.pod_kubeconfig)
         stores = {kind: informer.objects for kind, informer in informers.items()}
         tasks += [
             asyncio.create_task(pods.run(stores["Pod"])),
@@ -78,6 +81,7 @@ def main() -> None:
     for name in ("--kubeconfig", "--dir", "--images"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--pod-network", required=True)
+    parser.add_argument("--pod-kubeconfig", type=Path, default=None)
     asyncio.run(_main(parser.parse_args()))
 
 

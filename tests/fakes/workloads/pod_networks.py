@@ -26,7 +26,9 @@ class PodNetworks:
         self._range = ipaddress.IPv4Network(cidr)
         digest = hashlib.sha256(cidr.encode()).hexdigest()[:8]
         self.bridge = f"gh{digest}"
-        """Bridge of all veth pairs; it has the first address of the range."""
+        """Bridge of all veth pairs."""
+        self.gateway = str(self._range.network_address + 1)
+        """Address of the bridge."""
         self._prefix = f"gh-{digest}-"
 
     def enter(self, uid: str) -> tuple[str, ...]:
@@ -48,9 +50,8 @@ class PodNetworks:
 
     async def open(self) -> None:
         """Create the bridge."""
-        gateway = self._range.network_address + 1
         await _ip("link", "add", self.bridge, "type", "bridge")
-        await _ip("addr", "add", f"{gateway}/{self._range.prefixlen}", "dev", self.bridge)
+        await _ip("addr", "add", f"{self.gateway}/{self._range.prefixlen}", "dev", self.bridge)
         await _ip("link", "set", self.bridge, "up")
 
     async def create(self, uid: str, address: str) -> None:
@@ -63,7 +64,7 @@ class PodNetworks:
 
     async def _create(self, uid: str, address: str) -> None:
         name, link = self._name(uid), self._host_link(uid)
-        length, gateway = self._range.prefixlen, self._range.network_address + 1
+        length = self._range.prefixlen
         await _ip("netns", "add", name)
         await _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
         await _ip("link", "set", link, "master", self.bridge, "up")
@@ -71,7 +72,7 @@ class PodNetworks:
         await _ip("-n", name, "link", "set", "eth0", "address", _mac_address(address))
         await _ip("-n", name, "addr", "add", f"{address}/{length}", "dev", "eth0")
         await _ip("-n", name, "link", "set", "eth0", "up")
-        await _ip("-n", name, "route", "add", "default", "via", str(gateway))
+        await _ip("-n", name, "route", "add", "default", "via", self.gateway)
 
     async def remove(self, uid: str) -> None:
         """Delete a Pod's network and its veth pair."""

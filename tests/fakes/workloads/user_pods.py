@@ -1,8 +1,13 @@
-"""Pods of one node as processes, each in a network namespace."""
+"""Pods of one node as processes, each in a network namespace.
+
+Containers of one Pod share an image. The first one's HTTP probes stand for all; gRPC probes are
+not supported, so that such a Pod is ready as soon as its process runs.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -127,23 +132,39 @@ class UserPods:
 
 
 def _command_line(image: Image, pod: Object, address: str) -> list[str]:
+    """Return the words of the command that runs all containers of a Pod."""
+    commands = [
+        _container_command(image, pod, container, address)
+        for container in pod["spec"]["containers"]
+    ]
+    if len(commands) == 1:
+        return commands[0]
+    started = " ".join(f"{shlex.join(command)} &" for command in commands)
+    # The first container that ends takes the others along: then the Pod starts again.
+    return ["bash", "-c", f"trap 'kill $(jobs -p)' EXIT; trap exit TERM; {started} wait -n"]
+
+
+def _container_command(image: Image, pod: Object, container: Object, address: str) -> list[str]:
     """Return the words of a container's command, with ``$(NAME)`` expanded."""
-    (container,) = pod["spec"]["containers"]
     words = [*(container.get("command") or image.command), *(container.get("args") or ())]
-    variables = pods.container_environment(pod, address)
-    return [pods.expand(word, variables) for word in words]
+    alone = {**pod, "spec": {**pod["spec"], "containers": [container]}}
+    variables = pods.container_environment(alone, address)
+    expanded = [pods.expand(word, variables) for word in words]
+    if container is pod["spec"]["containers"][0]:
+        # The environment of the Pod's process.
+        return expanded
+    return ["env", *(f"{name}={value}" for name, value in variables.items()), *expanded]
 
 
 def _with_port_numbers(pod: Object) -> Object:
     """Return a Pod whose probes have numbers of ports instead of names."""
-    (container,) = pod["spec"]["containers"]
+    first, *others = pod["spec"]["containers"]
     numbers = {
-        declared.get("name"): declared["containerPort"] for declared in container.get("ports") or ()
+        declared.get("name"): declared["containerPort"] for declared in first.get("ports") or ()
     }
-    changed = dict(container)
+    changed = dict(first)
     for probe in ("readinessProbe", "livenessProbe"):
-        if probe in container:
-            http_get = container[probe]["httpGet"]
+        if http_get := (first.get(probe) or {}).get("httpGet"):
             port = numbers.get(http_get["port"], http_get["port"])
-            changed[probe] = {**container[probe], "httpGet": {**http_get, "port": port}}
-    return {**pod, "spec": {**pod["spec"], "containers": [changed]}}
+            changed[probe] = {**first[probe], "httpGet": {**http_get, "port": port}}
+    return {**pod, "spec": {**pod["spec"], "containers": [changed, *others]}}

@@ -148,7 +148,8 @@ def test_compression_of_a_route_replaces_that_of_its_gateway(
 
 
 RETRIED: Object = {"attempts": 2, "codes": [503, 502, 503], "backoff": "50ms"}
-OF_POLICY = Retry(2, (502, 503), 0.05, Origin("TrafficPolicy", "n", "p", "retries"))
+RETRIES_FIELD = Origin("TrafficPolicy", "n", "p", "retries")
+OF_POLICY = Retry(2, (502, 503), 0.05, RETRIES_FIELD)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +157,8 @@ OF_POLICY = Retry(2, (502, 503), 0.05, Origin("TrafficPolicy", "n", "p", "retrie
     [
         (RETRIED, {}, OF_POLICY),
         (RETRIED, {"retry": {"attempts": 1}}, Retry(1)),
-        (RETRIED, {"retry": {"attempts": 0}}, None),
-        ({"attempts": 0}, {}, None),
+        (RETRIED, {"retry": {"attempts": 0}}, Retry(0)),
+        ({"attempts": 0}, {}, Retry(0, origin=RETRIES_FIELD)),
         ({"attempts": 0}, {"retry": {"attempts": 1}}, Retry(1)),
     ],
 )

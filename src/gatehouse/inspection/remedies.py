@@ -55,6 +55,8 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             "InferencePool: their conditions say why the Gateway does not accept them.",
             ("Accepted", "Invalid"): "Correct the field that the message names.",
             ("Accepted", "InvalidHost"): "Correct spec.hosts.",
+            ("Accepted", "InvalidListenerFilter"): "Correct the filter of the listener that the "
+            "message names.",
             ("Accepted", "InvalidParameters"): "Create the parameters object, or correct the "
             "fields that the message names.",
             ("Accepted", "ListenersNotValid"): "Correct the listeners that the message names.",
@@ -152,6 +154,8 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
             ("ResolvedRefs", "InvalidFilter"): "Create or correct the filter that the message "
             "names.",
             ("ResolvedRefs", "InvalidKind"): "Use a supported kind in the reference.",
+            ("ResolvedRefs", "InvalidListenerFilterRef"): "Create the authorization server of the "
+            "listener, or correct backendRef in its filter.",
             ("ResolvedRefs", "InvalidRouteKinds"): "Remove kinds from allowedRoutes that the "
             "protocol does not support.",
             ("ResolvedRefs", "RefNotPermitted"): "Create a ReferenceGrant in the namespace of "

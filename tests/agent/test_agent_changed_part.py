@@ -162,8 +162,9 @@ async def test_error_in_a_changed_host_is_reported_by_the_test(
 async def test_conflict_with_an_unchanged_host_is_found_by_the_reload(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    port = free_port()
-    zone = "}\nlimit_req_zone $uri zone=z:%s rate=1r/s;\nserver {\n    return 200 a1;\n"
+    port, other = free_port(), free_port()
+    server = f"server {{\n    listen 127.0.0.1:{other};\n    return 200 a1;\n"
+    zone = f"}}\nlimit_req_zone $uri zone=z:%s rate=1r/s;\n{server}"
     async with running(main.options_from_environment(control_plane.environment(tmp_path))):
         await control_plane.until(lambda report: bool(report.instances))
         good = hosts(port, a=zone % "1m", b="b1")

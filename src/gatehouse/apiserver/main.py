@@ -36,7 +36,7 @@ from gatehouse.apiserver.controllers.resource_quotas import (
 from gatehouse.apiserver.controllers.service_ips import ServiceIPAllocator
 from gatehouse.apiserver.errors import StatusError
 from gatehouse.apiserver.extension import NO_EXTENSION, ExtendedServer, Extension
-from gatehouse.apiserver.http import connections, requests
+from gatehouse.apiserver.http import connections, requests, tls_context
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.connections import ConnectionLimits, TlsListener
 from gatehouse.apiserver.http.evictions import Evictions
@@ -57,7 +57,6 @@ from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.storage import factory
 from gatehouse.apiserver.storage.entries import StorageFullError, UnavailableError
 from gatehouse.apiserver.storage.store import ObjectStore
-from gatehouse.runtime import tls_settings
 
 log = structlog.get_logger("gatehouse.apiserver")
 
@@ -271,7 +270,7 @@ def _build_request(
 
 
 def _tls_context(options: ApiServerOptions) -> ssl.SSLContext:
-    context = tls_settings.server_context(options.tls_cert, options.tls_key)
+    context = tls_context.server_context(options.tls_cert, options.tls_key)
     context.load_verify_locations(options.client_ca)
     # A client without a certificate may still have a token.
     context.verify_mode = ssl.CERT_OPTIONAL

@@ -11,6 +11,9 @@ from prometheus_client.registry import Collector
 from gatehouse.apiserver.http.requests import RequestTarget
 from gatehouse.apiserver.storage.store import ObjectStore
 
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Media type of the text format of Prometheus."""
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 

@@ -9,13 +9,12 @@ from aiohttp import web
 
 from gatehouse.apiserver.http import negotiation, responses
 from gatehouse.apiserver.http.discovery import Discovery
-from gatehouse.apiserver.http.metrics import RequestMetrics
+from gatehouse.apiserver.http.metrics import METRICS_TYPE, RequestMetrics
 from gatehouse.apiserver.http.openapi_v2 import OPENAPI_V2_TYPE, REQUESTED_MEDIA_TYPE, OpenApi2
 from gatehouse.apiserver.http.openapi_v3 import OpenApi
 from gatehouse.apiserver.identity.service_account_tokens import ISSUER
 from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.runtime.prometheus import CONTENT_TYPE
 
 _Check = Callable[[], Coroutine[Any, Any, None]]
 """A health check. Raises an exception with the reason if the check fails."""
@@ -112,7 +111,7 @@ class NonResourceHandlers:
             case [".well-known", "openid-configuration"]:
                 return responses.json(_issuer(request))
             case ["metrics"]:
-                return responses.raw(self._metrics.text(), 200, CONTENT_TYPE)
+                return responses.raw(self._metrics.text(), 200, METRICS_TYPE)
             case [""]:
                 return responses.json({"paths": _paths(self._discovery)})
         return None

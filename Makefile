@@ -47,7 +47,7 @@ STAGE = $(PYTEST) $(WORKERS) --no-loadscope-reorder -m "not long and not cluster
 OTHERS := e2e security clients charts
 
 test: env-dev  ## Run the tests, without those of the following suites
-	@$(STAGE) $(or $(TESTS),tests $(OTHERS:%=--ignore=tests/%)) $(ARGS)
+	@$(STAGE) $(or $(TESTS),tests packages $(OTHERS:%=--ignore=tests/%)) $(ARGS)
 
 e2e: env-dev  ## Run the tests of whole installations
 	@$(STAGE) $(or $(TESTS),tests/e2e) $(ARGS)
@@ -211,7 +211,7 @@ bench-large: env-dev  ## Measure one change a second on 5,000 routes with certif
 	$(BIN)/python bench/large_bundle.py $(ARGS)
 
 kinds: env-dev  ## Follow another Kubernetes: rewrite the table of its types (needs Go)
-	$(BIN)/python scripts/kinds.py src/gatehouse/apis/builtin_types/kinds.txt
+	$(BIN)/python scripts/kinds.py packages/kube-base/src/kube_base/types/builtin_types/kinds.txt
 
 gateway-api: env-dev  ## Follow another Gateway API: rewrite its definitions (needs Go)
 	$(BIN)/python scripts/gateway_api.py src/gatehouse/apiserver_extension/bundled

@@ -20,7 +20,6 @@ import structlog
 import uvloop
 
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.frozen_heap import FrozenHeap
@@ -30,6 +29,7 @@ from gatehouse.controller.publisher import Publisher
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Change
 from gatehouse.transports.server import AgentServer, Identity
+from kube_base.types.resource import Resource
 
 REVIEW_SECONDS = 0.002
 LOOK_SECONDS = 0.25

@@ -26,8 +26,8 @@ import aiohttp
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fakes.process import ApiServer, Etcd
-from gatehouse.apiserver.storage.etcd.address import parse_etcd_address
-from gatehouse.apiserver.storage.etcd.client import EtcdClient
+from kube_api_server.storage.etcd.address import parse_etcd_address
+from kube_api_server.storage.etcd.client import EtcdClient
 
 TOKEN = "bench"
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -28,10 +28,10 @@ import route_propagation as propagation
 from routes import Followed, accepted, percentiles
 
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
 from gatehouse.kube.client import Client
 from gatehouse.standalone import pki
+from kube_base.types.resource import Resource
 
 NAMESPACE = propagation.NAMESPACE
 FILTERS = 50

@@ -31,8 +31,8 @@ import aiohttp
 from aiohttp import web
 
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.kube.client import Client
+from kube_base.types.resource import Resource
 
 NAMESPACE = "default"
 PORT = 8080

@@ -31,10 +31,10 @@ import route_propagation as propagation
 from aiohttp import web
 
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.kube import config
 from gatehouse.kube.client import Client
 from gatehouse.kube.connection import Connection
+from kube_base.types.resource import Resource
 
 NAMESPACE, PORT = propagation.NAMESPACE, propagation.PORT
 POLL = 0.01

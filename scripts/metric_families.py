@@ -37,8 +37,6 @@ from gatehouse.agent.nginx.failed_attempts import failed_attempts
 from gatehouse.agent.nginx.plus import metrics as plus_metrics
 from gatehouse.agent.request_lines import NGINX_LINES
 from gatehouse.agent.request_metrics import RouteMetrics
-from gatehouse.apiserver.fairness.flow_control import RequestFlowControl
-from gatehouse.apiserver.http.metrics import RequestMetrics as ApiServerMetrics
 from gatehouse.controller import main as controller
 from gatehouse.controller import metrics as controller_metrics
 from gatehouse.controller.load_balancers import metrics as load_balancer_metrics
@@ -46,6 +44,8 @@ from gatehouse.nodeproxy.metrics import NodeMetrics
 from gatehouse.ratelimit.metrics import ServiceMetrics as RateLimitMetrics
 from gatehouse.runtime.prometheus import Sample, families
 from gatehouse.sidecars.reviewer.metrics import ReviewMetrics as ReviewerMetrics
+from kube_api_server.fairness.flow_control import RequestFlowControl
+from kube_api_server.http.metrics import RequestMetrics as ApiServerMetrics
 
 STATUS_PAGE = """Active connections: 1
 server accepts handled requests

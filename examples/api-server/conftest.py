@@ -1,3 +1,3 @@
 """Tests of programs for Kubernetes, without a cluster: `pytest examples/api-server`."""
 
-pytest_plugins = ["gatehouse.apiserver.testing.pytest_plugin"]
+pytest_plugins = ["kube_api_server.testing.pytest_plugin"]

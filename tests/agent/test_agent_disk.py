@@ -35,9 +35,9 @@ from gatehouse.agent.options import (
 from gatehouse.agent.run_directory import MAX_SOCKET_PATH_BYTES
 from gatehouse.cli.agent import agent_command, option_name
 from gatehouse.dataplane.file_set import base64_sha256
-from gatehouse.runtime.private_files import UnsafePathError
 from gatehouse.transports.agents import main_file
 from gatehouse.wire.mpi.v1 import files_pb2
+from kube_base.runtime.private_files import UnsafePathError
 
 REQUIRED = {
     "NGINX_AGENT_COMMAND_SERVER_HOST": "control.plane",

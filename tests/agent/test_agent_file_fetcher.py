@@ -17,9 +17,9 @@ from gatehouse.agent.nginx.file_fetcher import FileFetcher
 from gatehouse.agent.nginx.manifests import ManifestEntry
 from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.agent.nginx.revision_store import RevisionStore
-from gatehouse.runtime.private_files import UnsafePathError
 from gatehouse.wire.gatehouse.v1 import batches_pb2
 from gatehouse.wire.mpi.v1 import files_pb2
+from kube_base.runtime.private_files import UnsafePathError
 
 
 class WaitingControlPlane:

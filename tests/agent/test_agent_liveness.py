@@ -6,7 +6,7 @@ import pytest
 
 from gatehouse.agent.liveness import BUSY_FACTOR, LivenessPolicy, LivenessTracker, ProbeTarget
 from gatehouse.agent.options import AgentOptionsError, options_from_environment
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 WORKER, OTHER = ProbeTarget(7, "NGINX worker"), ProbeTarget(8, "NGINX worker")
 SERVER = {"NGINX_AGENT_COMMAND_SERVER_HOST": "host", "NGINX_AGENT_COMMAND_SERVER_PORT": "1"}

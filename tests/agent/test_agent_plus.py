@@ -31,7 +31,7 @@ from gatehouse.agent.nginx import apply, main
 from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.origin import Origin
 from gatehouse.runtime import procfs
-from gatehouse.runtime.backoff import BackoffPolicy
+from kube_base.runtime.backoff import BackoffPolicy
 
 pytestmark = pytest.mark.process
 

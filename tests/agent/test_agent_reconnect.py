@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from gatehouse.agent.reconnect import ReconnectLoop
-from gatehouse.runtime.backoff import BackoffPolicy
+from kube_base.runtime.backoff import BackoffPolicy
 
 BACKOFF = BackoffPolicy(first=1.0, maximum=10.0, jitter=0.5)
 

@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from fakes.inprocess import Server
-from gatehouse.apiserver.http.bodies import DecodedBody, decode_body
-from gatehouse.apiserver.http.yaml_bodies import MAX_DUPLICATES, decode_yaml
+from kube_api_server.http.bodies import DecodedBody, decode_body
+from kube_api_server.http.yaml_bodies import MAX_DUPLICATES, decode_yaml
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"

@@ -6,11 +6,12 @@ from typing import Any
 
 from fakes.inprocess import Server
 from fakes.patience import until_equal
-from gatehouse.apis.objects import Object
-from gatehouse.apis.resources import ENDPOINT_SLICES, PODS, SERVICES, Resource
-from gatehouse.apiserver.controllers.endpoints import MAX_ADDRESSES, desired_endpoints
-from gatehouse.apiserver.controllers.kubernetes_service import advertised_address
+from gatehouse.apis.resources import ENDPOINT_SLICES, PODS, SERVICES
 from gatehouse.kube import client as kube
+from kube_api_server.controllers.endpoints import MAX_ADDRESSES, desired_endpoints
+from kube_api_server.controllers.kubernetes_service import advertised_address
+from kube_base.types.objects import Object
+from kube_base.types.resource import Resource
 
 ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints")
 SPEC: dict[str, Any] = {

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from fakes import patience
-from gatehouse.apis.resources import ENDPOINT_SLICES, SERVICES, Resource
+from gatehouse.apis.resources import ENDPOINT_SLICES, SERVICES
 from gatehouse.kube import client as kube
+from kube_base.types.resource import Resource
 
 ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints")
 MANAGER = "endpointslicemirroring-controller.k8s.io"

@@ -8,9 +8,9 @@ import pytest
 
 from fakes.inprocess import Server
 from fakes.patience import until_equal
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS
 from gatehouse.kube import client as kube
+from kube_base.types.objects import Object
 
 
 class Cluster:

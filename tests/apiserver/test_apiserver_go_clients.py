@@ -6,8 +6,8 @@ import pytest
 
 from fakes.custom_kinds import CRDS, with_kind
 from fakes.inprocess import Server
-from gatehouse.apiserver.builtin.protobuf import MAGIC, PROTOBUF_TYPE, decode_protobuf
-from gatehouse.apiserver.http import openapi_v2
+from kube_api_server.builtin.protobuf import MAGIC, PROTOBUF_TYPE, decode_protobuf
+from kube_api_server.http import openapi_v2
 
 
 def field(number: int, content: bytes | str) -> bytes:

@@ -14,13 +14,13 @@ import pytest
 
 from fakes.inprocess import Server
 from gatehouse.apis import resources
-from gatehouse.apiserver.identity import signing_keys as token_keys
-from gatehouse.apiserver.identity import static_tokens
-from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver_extension.extension import OWN_NAMES
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State
+from kube_api_server.identity import signing_keys as token_keys
+from kube_api_server.identity import static_tokens
+from kube_api_server.identity.signing_keys import Keys
 
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fakes import patience
 from fakes.inprocess import Server
-from gatehouse.apiserver.fairness import seats
-from gatehouse.apiserver.http import watches
-from gatehouse.apiserver.http.handler import Limits
-from gatehouse.apiserver.storage import store as stores
-from gatehouse.apiserver.storage.store import ObjectStore
 from gatehouse.standalone.state_directory import State
+from kube_api_server.fairness import seats
+from kube_api_server.http import watches
+from kube_api_server.http.handler import Limits
+from kube_api_server.storage import store as stores
+from kube_api_server.storage.store import ObjectStore
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -66,7 +66,7 @@ async def test_failing_storage_fails_readyz_but_not_livez(
     async def fails(self: ObjectStore) -> None:
         raise RuntimeError("disk full")
 
-    from gatehouse.apiserver.storage.sqlite.store import SqliteStore
+    from kube_api_server.storage.sqlite.store import SqliteStore
 
     monkeypatch.setattr(SqliteStore, "check", fails)
     server = Server(State(tmp_path / "s"))
@@ -244,8 +244,8 @@ async def test_list_continues_after_compaction_of_its_page(
 
 
 async def test_write_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gatehouse.apiserver.http import handler
-    from gatehouse.apiserver.objects.verbs import Verbs
+    from kube_api_server.http import handler
+    from kube_api_server.objects.verbs import Verbs
 
     server = Server(State(tmp_path / "s"))
     async with server.running(), server.raw() as http:

@@ -12,8 +12,8 @@ import pytest
 from fakes.inprocess import Server
 from fakes.kube_parity import accepted, comparison
 from fakes.kube_parity.comparison import FactDifference
-from gatehouse.apiserver.http import lists
 from gatehouse.standalone.state_directory import State
+from kube_api_server.http import lists
 
 
 async def test_responses_are_those_of_a_kube_apiserver(

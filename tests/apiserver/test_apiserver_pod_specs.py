@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.builtin.pod_specs import check_pod_spec
-from gatehouse.apiserver.builtin.validation import check_secret, check_workload
+from kube_api_server.builtin.pod_specs import check_pod_spec
+from kube_api_server.builtin.validation import check_secret, check_workload
 
 Object = dict[str, Any]
 

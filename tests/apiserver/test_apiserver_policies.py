@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from fakes.inprocess import Server
-from gatehouse.apiserver.admission_policies.matching import AdmissionAttributes, matches_resources
-from gatehouse.apiserver.admission_policies.policy import check_policy
+from kube_api_server.admission_policies.matching import AdmissionAttributes, matches_resources
+from kube_api_server.admission_policies.policy import check_policy
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

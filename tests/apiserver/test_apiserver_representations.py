@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from fakes.inprocess import Server
-from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.http.negotiation import Representation
-from gatehouse.apiserver.storage.entries import StoredEntry
+from kube_api_server.builtin.kinds import BUILTIN_KINDS
+from kube_api_server.http.negotiation import Representation
+from kube_api_server.storage.entries import StoredEntry
 
 CORE = "/api/v1/namespaces/default"
 MAPS = f"{CORE}/configmaps"

@@ -15,14 +15,14 @@ from yarl import URL
 
 from fakes import patience
 from fakes.inprocess import Server
-from gatehouse.apis import request_info
-from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.http import requests, selectors
-from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.rules import Attributes
 from gatehouse.standalone.state_directory import State
+from kube_api_server.builtin.kinds import BUILTIN_KINDS
+from kube_api_server.errors import StatusError
+from kube_api_server.http import requests, selectors
+from kube_api_server.objects.registry import Registry
+from kube_api_server.rbac.authorizer import Authorizer
+from kube_api_server.rbac.rules import Attributes
+from kube_base.types import request_info
 
 GROUP = "rbac.authorization.k8s.io"
 NS = "/api/v1/namespaces/ns"

@@ -17,8 +17,9 @@ from lightkube.resources.core_v1 import ConfigMap, Service
 
 from fakes.inprocess import Server
 from gatehouse.apis import resources
-from gatehouse.apiserver.objects.metadata import MAX_ANNOTATIONS_BYTES
 from gatehouse.kube import client as kube
+from kube_api_server.objects.metadata import MAX_ANNOTATIONS_BYTES
+from kube_base.types.resource import Resource
 
 JSON = {"Content-Type": "application/json"}
 
@@ -168,7 +169,7 @@ async def test_pages_contain_every_object_once(client: kube.Client, server: Serv
     assert page["metadata"]["remainingItemCount"] == 4
 
 
-REFUSED: list[tuple[resources.Resource, dict[str, Any], str]] = [
+REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
     (resources.GATEWAYS, gateway(port=0), "spec.listeners[0].port"),
     (resources.GATEWAYS, gateway(hostname="Not A Host"), "spec.listeners[0].hostname"),
     (resources.GATEWAYS, gateway(tls={}), "tls must not be specified"),
@@ -224,7 +225,7 @@ REFUSED: list[tuple[resources.Resource, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("resource", "obj", "message"), REFUSED)
 async def test_invalid_object_is_rejected_with_field(
-    client: kube.Client, resource: resources.Resource, obj: dict[str, Any], message: str
+    client: kube.Client, resource: Resource, obj: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(kube.Invalid) as failure:
         await client.create(resource, obj)
@@ -380,7 +381,7 @@ async def test_bound_token_is_reviewed_and_grants_no_permission(
     ],
 )
 async def test_components_have_only_the_permissions_they_need(
-    server: Server, who: str, allowed: resources.Resource, refused: resources.Resource
+    server: Server, who: str, allowed: Resource, refused: Resource
 ) -> None:
     async with server.client(server.state.directory / f"{who}.kubeconfig") as client:
         await client.list(allowed)

@@ -17,17 +17,17 @@ import pytest
 
 from fakes import patience
 from fakes.process import Etcd
-from gatehouse.apiserver.storage import backup, encryption, factory
-from gatehouse.apiserver.storage import store as stores
-from gatehouse.apiserver.storage.encryption import EncryptionError
-from gatehouse.apiserver.storage.entries import (
+from kube_api_server.storage import backup, encryption, factory
+from kube_api_server.storage import store as stores
+from kube_api_server.storage.encryption import EncryptionError
+from kube_api_server.storage.entries import (
     CompactedError,
     MismatchError,
     StorageAddressError,
     UnavailableError,
 )
-from gatehouse.apiserver.storage.etcd import address
-from gatehouse.apiserver.storage.store import ObjectStore
+from kube_api_server.storage.etcd import address
+from kube_api_server.storage.store import ObjectStore
 
 Open = Callable[..., AbstractAsyncContextManager[ObjectStore]]
 PREFIX = "/core/configmaps/"

@@ -13,9 +13,9 @@ import pytest
 
 from fakes.kube_apiserver import KubeApiserver
 from fakes.kubectls import Kubectl, newest
-from gatehouse.apiserver.objects import crd_validation
-from gatehouse.apiserver.structural.cel_validation import evaluate_rules
-from gatehouse.apiserver.structural.schema_node import node_of
+from kube_api_server.objects import crd_validation
+from kube_api_server.structural.cel_validation import evaluate_rules
+from kube_api_server.structural.schema_node import node_of
 
 BUNDLED = Path(__file__).parents[2] / "src" / "gatehouse" / "apiserver_extension" / "bundled"
 ANY: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}

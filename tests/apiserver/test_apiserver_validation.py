@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from fakes.validation_cases import FILES, REGISTRY, Object, case_object, read_cases
-from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.objects.admission import Admission
-from gatehouse.apiserver.objects.served_resource import ServedResource
-from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
-from gatehouse.apiserver.storage.sqlite.log import Log
-from gatehouse.apiserver.storage.sqlite.store import SqliteStore
-from gatehouse.apiserver.structural.compiled import compile_schema
+from kube_api_server.errors import StatusError
+from kube_api_server.objects.admission import Admission
+from kube_api_server.objects.served_resource import ServedResource
+from kube_api_server.objects.write_request import WriteOptions, WriteRequest
+from kube_api_server.storage.sqlite.log import Log
+from kube_api_server.storage.sqlite.store import SqliteStore
+from kube_api_server.structural.compiled import compile_schema
 
 
 async def judged(

@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from fakes.administrator import OPERATORS
-from gatehouse.apis.builtin_types import schemas
-from gatehouse.apis.resources import Resource
-from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.controller.provisioner.pod_security import violations
+from kube_api_server.objects.served_resource import ServedResource
+from kube_base.types.builtin_types import schemas
+from kube_base.types.resource import Resource
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "gatehouse"

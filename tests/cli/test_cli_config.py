@@ -18,12 +18,12 @@ from gatehouse.agent.envoy.resource_cache import AcceptedChange
 from gatehouse.agent.envoy.resource_store import ResourceStore
 from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.cli.config import config
 from gatehouse.cli.support_collection import collect_support
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.kube import client as kube
 from gatehouse.standalone.state_directory import State
+from kube_base.types.resource import Resource
 
 NAMESPACE, KEY = "default", "-----BEGIN PRIVATE KEY-----"
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")

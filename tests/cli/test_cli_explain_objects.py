@@ -8,11 +8,11 @@ import pytest
 
 from fakes import hosted_objects, request_causes
 from fakes.hosting import Place
-from gatehouse.apis.objects import Object
 from gatehouse.cli import explain_rendering
 from gatehouse.compiler.evaluation.explanation import Explanation
 from gatehouse.inspection.object_set import ObjectSet
 from gatehouse.inspection.request_explanation import explain_target, parse_request_target
+from kube_base.types.objects import Object
 
 CLASSES = [
     {"kind": "GatewayClass", "metadata": {"name": f"gatehouse-{proxy}"},

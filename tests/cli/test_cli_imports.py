@@ -10,7 +10,7 @@ import pytest
 from gatehouse.cli.main import MODULES
 
 _PROXIES = ("envoy", "gatehouse.compiler")
-_API_SERVER = ("gatehouse.apiserver", "cel_expr_python")
+_API_SERVER = ("kube_api_server", "cel_expr_python")
 UNUSED = {
     "agent": (
         *_PROXIES,

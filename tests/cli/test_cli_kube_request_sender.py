@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from fakes.inprocess import Server
 from fakes.kube_apiserver import KubeApiserver
-from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apis.resources import CONFIG_MAPS
 from gatehouse.cli import explain_kube_request
 from gatehouse.cli.errors import CLIError
@@ -32,6 +31,7 @@ from gatehouse.inspection.object_set import ObjectSet
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import from_kubeconfig
 from gatehouse.standalone.state_directory import State
+from kube_base.types.request_info import RequestInfo
 
 POD = "/api/v1/namespaces/a/pods/p"
 

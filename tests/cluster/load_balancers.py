@@ -16,8 +16,8 @@ import aiohttp
 from cluster import layout, networks
 from cluster.certificates import kubeconfig
 from gatehouse.apis import resources
-from gatehouse.apis.objects import Object
 from gatehouse.kube import client as kube
+from kube_base.types.objects import Object
 
 POLL_SECONDS = 0.5
 _SERVICE_LABEL = "kubernetes.io/service-name"

@@ -29,10 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gatehouse.apis import resources
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.gateway_api.status.supported_features import supported_features
 from gatehouse.controller.informers import BUNDLE_VERSION_ANNOTATION
 from gatehouse.kube import client as kube
+from kube_base.types.objects import Object
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -11,17 +11,11 @@ import pytest
 from fakes import patience
 from fakes.inprocess import Server
 from fakes.replica import Replica
-from gatehouse.apis.resources import (
-    DEFINITIONS,
-    DEPLOYMENTS,
-    GATEWAY_CLASSES,
-    GATEWAYS,
-    SERVICES,
-    Resource,
-)
+from gatehouse.apis.resources import DEFINITIONS, DEPLOYMENTS, GATEWAY_CLASSES, GATEWAYS, SERVICES
 from gatehouse.controller.informers import BUNDLE_VERSION_ANNOTATION
 from gatehouse.kube import client as kube
 from gatehouse.standalone.state_directory import State
+from kube_base.types.resource import Resource
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 CONTROLLER_ROLE = "system:gatehouse:controller"

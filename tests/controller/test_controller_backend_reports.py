@@ -26,6 +26,7 @@ from gatehouse.controller.backend_reports import (
 )
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
+from kube_base.types.resource import Resource
 
 GATEWAY: Key = ("Gateway", "default", "web")
 CLUSTER = ClusterKey("default", "app", 80, "http")
@@ -130,7 +131,7 @@ async def message_of(
     name: str,
     kind: str,
     expected: str,
-    resource: resources.Resource = resources.HTTP_ROUTES,
+    resource: Resource = resources.HTTP_ROUTES,
 ) -> dict[str, Any]:
     """Wait for a condition of a route with a message."""
     current: dict[str, Any] = {}

@@ -14,17 +14,12 @@ import pytest
 from fakes import patience
 from fakes.loopback import free_port
 from fakes.process import ApiServer
-from gatehouse.apis.resources import (
-    DAEMON_SETS,
-    GATEWAYS,
-    NGINX_PROXIES,
-    SECRETS,
-    Resource,
-)
+from gatehouse.apis.resources import DAEMON_SETS, GATEWAYS, NGINX_PROXIES, SECRETS
 from gatehouse.controller.provisioner import names
 from gatehouse.controller.provisioner.reconcile import OWNED_KINDS
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
+from kube_base.types.resource import Resource
 
 pytestmark = pytest.mark.process
 

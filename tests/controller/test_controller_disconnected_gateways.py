@@ -11,8 +11,8 @@ import pytest
 from fakes import patience
 from fakes.authority import Authority
 from fakes.gateway_estate import ENVOY, NGINX, Estate, Store
-from gatehouse.apis.resources import Resource
 from gatehouse.controller import absences
+from kube_base.types.resource import Resource
 
 CLASSES = pytest.mark.parametrize(
     ("number", "class_name"), [(0, NGINX), (1, ENVOY)], ids=["NGINX", "Envoy"]

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from gatehouse.apis import meta
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, external_load_balancer
 from gatehouse.compiler.frontends.kinds import (
     DEADLINE_SUBJECTS,
@@ -22,6 +21,7 @@ from gatehouse.controller.informers import Informers
 from gatehouse.controller.permissions import Permission
 from gatehouse.incremental.query import Ask, Key, Snapshot
 from gatehouse.kube import client as kube
+from kube_base.types.resource import Resource
 
 GROUP = "example.org"
 WIDGETS = Resource(GROUP, "v1", "widgets", "Widget")

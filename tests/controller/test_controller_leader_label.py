@@ -18,13 +18,14 @@ from fakes import patience
 from fakes.inprocess import Server
 from fakes.patience import until_equal
 from fakes.replica import Replica
-from gatehouse.apis.resources import LEASES, PODS, Resource
+from gatehouse.apis.resources import LEASES, PODS
 from gatehouse.controller.leader_election import LeadershipLostError, Lease
 from gatehouse.controller.leader_label import LABEL, label_changes
 from gatehouse.kube import client as kube
 from gatehouse.kube.leader_election import Elector, LeaseTiming
 from gatehouse.standalone.free_ports import is_free
 from gatehouse.standalone.state_directory import State
+from kube_base.types.resource import Resource
 
 LEASE = Lease("default", "controller")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)

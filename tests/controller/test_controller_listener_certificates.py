@@ -24,7 +24,6 @@ from gatehouse.apis.resources import (
     LISTENER_SETS,
     SECRETS,
     SERVICES,
-    Resource,
 )
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.certificate_validity import WARNING_SECONDS
@@ -37,6 +36,7 @@ from gatehouse.incremental.query import Key
 from gatehouse.inspection.condition_summary import bad_conditions
 from gatehouse.kube import client as kube
 from gatehouse.standalone.state_directory import State
+from kube_base.types.resource import Resource
 
 TYPE = "gatehouse.dev/CertificateValid"
 GATEWAY: Key = ("Gateway", "default", "web")

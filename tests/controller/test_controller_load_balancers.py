@@ -24,6 +24,7 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone.state_directory import State
 from gatehouse.transports.server import AgentServer, Denied, Identity
+from kube_base.types.resource import Resource
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     async with server.running(), server.client() as client, asyncio.TaskGroup() as group:
         balancers: LoadBalancers
 
-        def on_changes(resource: resources.Resource, changes: Any) -> None:
+        def on_changes(resource: Resource, changes: Any) -> None:
             balancers.on_changes(resource, changes)
 
         informers = {
@@ -146,7 +147,7 @@ async def test_nlk_config_works_without_the_load_balancer_crd(
 ) -> None:
     server = Server(State(tmp_path / "state"))
     async with server.running(), server.client() as client, asyncio.TaskGroup() as group:
-        definitions = resources.Resource(
+        definitions = Resource(
             "apiextensions.k8s.io", "v1", "customresourcedefinitions", "X", namespaced=False
         )
         await client.delete(definitions, "externalloadbalancers.gatehouse.dev")

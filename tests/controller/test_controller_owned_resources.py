@@ -15,7 +15,6 @@ from fakes.inprocess import Server
 from fakes.patience import until
 from fakes.upstream_worlds import spec
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import PodSelection
 from gatehouse.compiler.frontends.kinds import OwnedKind
@@ -29,6 +28,7 @@ from gatehouse.incremental.table import Table
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone.state_directory import State
+from kube_base.types.resource import Resource
 
 Object = dict[str, Any]
 
@@ -66,7 +66,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
 
 @contextlib.asynccontextmanager
 async def running(client: kube.Client) -> AsyncIterator[OwnedResources]:
-    informers: dict[resources.Resource, Informer] = {}
+    informers: dict[Resource, Informer] = {}
     owned_resources = OwnedResources(client, lambda resource: informers[resource].objects)
     for watched in WATCHED:
         informers[watched] = Informer(client, watched, on_changes=owned_resources.on_changes)

@@ -25,10 +25,10 @@ from gatehouse.apis.resources import (
     NETWORK_POLICIES,
     NGINX_PROXIES,
     SERVICES,
-    Resource,
 )
 from gatehouse.controller.provisioner.reconcile import OWNED_KINDS
 from gatehouse.kube import client as kube
+from kube_base.types.resource import Resource
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 POLICIES = Resource(

@@ -13,7 +13,7 @@ from fakes.key_server import KeyServer, key_server
 from gatehouse.compiler.frontends.gateway_api import Fetched, UrlFetch
 from gatehouse.controller import url_fetcher
 from gatehouse.controller.url_fetcher import MAX_FETCHED_BYTES, UrlFetcher
-from gatehouse.runtime.backoff import BackoffPolicy
+from kube_base.runtime.backoff import BackoffPolicy
 
 
 class ResultRecorder:

@@ -24,10 +24,10 @@ from gatehouse.apis.resources import (
     GATEWAYS,
     NGINX_PROXIES,
     SECRETS,
-    Resource,
 )
 from gatehouse.kube import client as kube
-from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE
+from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE
+from kube_base.types.resource import Resource
 
 pytestmark = pytest.mark.process
 

@@ -25,6 +25,7 @@ from gatehouse.apis import resources
 from gatehouse.compiler.ir.http import Endpoint
 from gatehouse.kube import client as kube
 from gatehouse.kube import errors as kube_errors
+from kube_base.types.resource import Resource
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -209,7 +210,7 @@ async def test_external_and_internal_clients_reach_their_own_cluster(
 async def test_dns_endpoint_lists_hostnames_of_its_server(
     client: kube.Client, authority: Authority, address: str
 ) -> None:
-    definitions = resources.Resource(
+    definitions = Resource(
         "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
         namespaced=False,
     )  # fmt: skip

@@ -31,7 +31,6 @@ from fakes.kubernetes import (
 )
 from fakes.patience import SECONDS, until
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.controller.informers import (
     BUNDLE_VERSION_ANNOTATION,
@@ -44,6 +43,7 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.store import Changes
 from gatehouse.kube.watch_decoder import MALFORMED_EVENT
 from gatehouse.standalone import echo
+from kube_base.types.resource import Resource
 
 PORTS = {"gatehouse-nginx": 8080, "gatehouse-envoy": 8090}
 """Ports of Gateways by class: one machine has the sockets of both data planes."""

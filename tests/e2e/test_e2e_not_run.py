@@ -11,8 +11,9 @@ import pytest
 from fakes.installation import Installation
 from fakes.installation_fixtures import shared_installation as installation
 from fakes.patience import until
-from gatehouse.apis.resources import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, Resource
+from gatehouse.apis.resources import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS
 from gatehouse.kube import client as kube
+from kube_base.types.resource import Resource
 
 __all__ = ["installation"]
 

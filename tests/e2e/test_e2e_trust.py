@@ -28,7 +28,6 @@ from fakes.installation import apply, get, hello, holds, route, traffic
 from fakes.loopback import free_port
 from fakes.patience import SECONDS, until
 from gatehouse.apis import resources
-from gatehouse.apiserver.identity import signing_keys
 from gatehouse.apiserver_extension.extension import OWN_NAMES
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
@@ -36,6 +35,7 @@ from gatehouse.dataplane.file_set import base64_sha256
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.transports.agents import token_auth
+from kube_api_server.identity import signing_keys
 
 __all__ = ["client", "cluster"]
 

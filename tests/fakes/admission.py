@@ -8,11 +8,11 @@ from typing import Any
 import yaml
 
 from fakes.kinds import resource_of
-from gatehouse.apis import resources
-from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.objects.crds import served_by
-from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver_extension.extension import bundled
+from kube_api_server.builtin.kinds import BUILTIN_KINDS
+from kube_api_server.objects.crds import served_by
+from kube_api_server.objects.registry import Registry
+from kube_base.types.resource import Resource
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -21,7 +21,7 @@ REGISTRY = Registry(
 )
 
 
-def admit(resource: resources.Resource, raw: dict[str, Any]) -> None:
+def admit(resource: Resource, raw: dict[str, Any]) -> None:
     """Default and validate an object as the API server does."""
     served = REGISTRY.of(resource)
     assert not served.compiled.prepare(raw)

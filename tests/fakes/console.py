@@ -15,12 +15,12 @@ from fakes.inprocess import Server
 from fakes.installation import apply
 from fakes.tenants import ROLE_BINDINGS
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.console.object_feed import ReadScope
 from gatehouse.console.server import RunningConsole, serve_console
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
+from kube_base.types.resource import Resource
 
 Object = dict[str, Any]
 

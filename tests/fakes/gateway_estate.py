@@ -24,7 +24,6 @@ from cryptography import x509
 from fakes.authority import Authority
 from fakes.durations import pace
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.controller import main as controllers
 from gatehouse.controller.class_names import CLASSES
 from gatehouse.controller.frozen_heap import FrozenHeap
@@ -39,6 +38,7 @@ from gatehouse.kube.watch_decoder import WatchEvent
 from gatehouse.transports.agents.session import ApplyResponse, HasVersion, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
+from kube_base.types.resource import Resource
 
 Object = dict[str, Any]
 

@@ -21,12 +21,12 @@ from fakes.installation import Installation
 from fakes.kinds import resource_of
 from fakes.shared_gateway import shared_gateway
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
 from gatehouse.runtime import procfs
 from gatehouse.standalone import process_records
+from kube_base.types.resource import Resource
 
 Object = dict[str, Any]
 

@@ -16,11 +16,11 @@ import aiohttp
 import msgspec
 
 from fakes.process import ApiServer
-from gatehouse.apiserver import main
 from gatehouse.apiserver_extension.extension import GATEHOUSE
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State
+from kube_api_server import main
 
 
 class Server:

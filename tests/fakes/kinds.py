@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.apiserver_extension.extension import bundled
 from gatehouse.compiler.frontends.gateway_api.extensions.extension_filters import EXTENSION_FILTERS
+from kube_base.types.resource import Resource
 
 
 @cache

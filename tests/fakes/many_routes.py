@@ -17,7 +17,7 @@ from typing import Any
 
 from fakes import hostile_objects
 from gatehouse.apis import resources
-from gatehouse.apiserver.storage import factory
+from kube_api_server.storage import factory
 
 Object = dict[str, Any]
 

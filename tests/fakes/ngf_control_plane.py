@@ -25,6 +25,7 @@ from fakes.machines import CUT, POSSIBLE, Machine
 from fakes.patience import until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from kube_base.types.resource import Resource
 
 RELEASE = "2.6.7"
 PORT = 8443
@@ -233,7 +234,7 @@ async def _run_pod(client: kube.Client, name: str) -> bool:
     return False
 
 
-async def _existing(client: kube.Client, resource: resources.Resource, name: str) -> bool:
+async def _existing(client: kube.Client, resource: Resource, name: str) -> bool:
     with contextlib.suppress(kube.NotFound):
         return bool(await client.get(resource, name, "default"))
     return False

@@ -15,9 +15,9 @@ import pytest
 from fakes import peers
 from fakes.inprocess import Server
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.standalone.state_directory import State
+from kube_base.types.resource import Resource
 
 VERSIONS = ("nlk-0.3", "nlk-1.2.7")
 """Names of the programs."""

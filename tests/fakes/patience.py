@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gatehouse.runtime.time_limits import TIME_FACTOR
+from kube_base.runtime.time_limits import TIME_FACTOR
 
 FACTOR = TIME_FACTOR
 """Factor of all time limits of tests and of the product, for machines slower than usual."""

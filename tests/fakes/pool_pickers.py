@@ -24,9 +24,9 @@ from envoy.config.core.v3 import base_pb2
 from fakes.authority import Authority
 from fakes.endpoint_pickers import Exchange, Picker, header_option, picking
 from gatehouse.apis import resources
-from gatehouse.apis.objects import Object
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.kube import client as kube
+from kube_base.types.objects import Object
 
 SELECTION = "test-epp-endpoint-selection"
 """Field of a request with the addresses, or addresses and ports, that may be picked."""

@@ -11,8 +11,9 @@ from typing import Any
 import aiohttp
 
 from fakes.installation import Installation
-from gatehouse.apis.resources import SERVICE_ACCOUNTS, Resource
+from gatehouse.apis.resources import SERVICE_ACCOUNTS
 from gatehouse.kube import client as kube
+from kube_base.types.resource import Resource
 
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 

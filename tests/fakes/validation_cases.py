@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.objects.crds import served_by
-from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver_extension.extension import bundled
+from kube_api_server.builtin.kinds import BUILTIN_KINDS
+from kube_api_server.objects.crds import served_by
+from kube_api_server.objects.registry import Registry
 
 Object = dict[str, Any]
 

@@ -19,7 +19,6 @@ from gatehouse.apis.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from gatehouse.apiserver import main
 from gatehouse.apiserver_extension.extension import GATEHOUSE
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
 from gatehouse.controller.provisioner.reconcile import gateway_of, prune_orphans, reconcile_objects
@@ -28,6 +27,7 @@ from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
 from gatehouse.kube.informer import Informer
 from gatehouse.kube.leader_election import Create, Elector, Renew
+from kube_api_server import main
 
 SETTINGS = ProvisionerSettings({"nginx": "image"}, "host", 1, "name", "PEM", "agents")
 

@@ -12,11 +12,12 @@ from aiohttp import web
 
 from fakes import patience
 from fakes.kube_fake_api import FakeApi, config_map, line, serving, status, stream
-from gatehouse.apis.objects import ObjectName
-from gatehouse.apis.resources import CONFIG_MAPS, Resource
+from gatehouse.apis.resources import CONFIG_MAPS
 from gatehouse.kube.client import Client
 from gatehouse.kube.informer import INFORMER_RETRIES, Informer
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.types.objects import ObjectName
+from kube_base.types.resource import Resource
 
 
 class Follower:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from fakes import patience
-from gatehouse.apis.resources import Resource
 from gatehouse.kube import leader_election
 from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound, Unavailable
 from gatehouse.kube.config import Configuration
@@ -23,6 +22,7 @@ from gatehouse.kube.leader_election import (
     Renew,
     Wait,
 )
+from kube_base.types.resource import Resource
 
 TIMING = LeaseTiming()
 

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.apis.objects import ObjectName
 from gatehouse.kube.store import Changes, Store
 from gatehouse.kube.watch_decoder import EventDecoder, WatchEvent
+from kube_base.types.objects import ObjectName
 
 
 def thing(name: str, version: int, uid: str = "u") -> dict[str, Any]:

@@ -13,11 +13,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from fakes.kube_test_pki import Authority
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import NAMESPACES
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
+from kube_base.types.objects import Object
 
 
 @asynccontextmanager

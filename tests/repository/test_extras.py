@@ -31,7 +31,7 @@ OTHERS = {
     "agent-nginx": ("gatehouse.agent.envoy", "gatehouse.cli.envoy_config"),
     "agent-envoy": ("gatehouse.agent.nginx", "gatehouse.sidecars.picker"),
     # Who uses the fixture has pytest.
-    "apiserver": ("gatehouse.apiserver.testing.pytest_plugin",),
+    "apiserver": ("kube_api_server.testing.pytest_plugin",),
 }
 """Packages, by extra, that a command of the extra imports for another option only."""
 TRANSITIVE = {"yarl": "aiohttp", "multidict": "aiohttp"}

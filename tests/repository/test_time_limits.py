@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE, parse_time_factor
+from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE, parse_time_factor
 
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -8,12 +8,12 @@ import pytest
 import re2
 
 from fakes.authority import Authority
-from gatehouse.apiserver.structural import cel
 from gatehouse.sidecars.authenticator import claims, config
 from gatehouse.sidecars.authenticator.config import ClaimConfig, Party, RuleConfig
 from gatehouse.sidecars.authenticator.server import AuthServer
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
+from kube_api_server.structural import cel
 
 INVALID = "("
 PARTY = Party(

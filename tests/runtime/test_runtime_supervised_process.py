@@ -14,9 +14,9 @@ import structlog
 from fakes import patience
 from fakes.patience import until
 from gatehouse.runtime import procfs, watched_process
-from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.runtime.supervised_process import SupervisedProcess
 from gatehouse.runtime.watched_process import WatchedProcess
+from kube_base.runtime.backoff import BackoffPolicy
 
 SLEEP = ("sleep", "60")
 STUBBORN = ("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")

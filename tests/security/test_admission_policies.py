@@ -18,7 +18,7 @@ from fakes.administrator import CHART, HELM, SYSTEM, Cluster, rendered
 from fakes.kube_apiserver import KubeApiserver
 from fakes.patience import KUBECTL_TIMEOUT, wait_until
 from gatehouse.apis.feature_gates import FALSE, KNOWN, TRUE
-from gatehouse.apiserver.admission_policies.policy import AdmissionPolicy, check_policy
+from kube_api_server.admission_policies.policy import AdmissionPolicy, check_policy
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(HELM is None, reason="no helm: make helm")]
 

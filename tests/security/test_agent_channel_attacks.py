@@ -317,7 +317,7 @@ def test_connections_follow_the_files_that_a_server_may_open() -> None:
     """Systems start processes with 1,024 files, and a server raises this limit after its import."""
     code = (
         "from gatehouse.transports.server import _OPTIONS; "
-        "from gatehouse.runtime.open_files import raise_limit; "
+        "from kube_base.runtime.open_files import raise_limit; "
         "print(dict(_OPTIONS)['grpc.max_allowed_incoming_connections'], raise_limit())"
     )
     command = ["prlimit", "--nofile=64:400", sys.executable, "-c", code]

@@ -27,11 +27,11 @@ from fakes.installation import apply, hello
 from fakes.loopback import free_port
 from fakes.patience import limit, until
 from gatehouse.apis import resources
-from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.kube import client as kube
 from gatehouse.transports.agents.token_auth import Identity, TokenReviews
 from gatehouse.transports.xds.services import ADS_SERVICE
+from kube_api_server.identity import signing_keys
 
 __all__ = ["client", "cluster"]
 

@@ -21,8 +21,8 @@ from aiohttp import web
 from fakes.inprocess import Server
 from fakes.loop_stalls import no_stalls
 from fakes.patience import limit, until
-from gatehouse.apiserver.http import body_reader, depth, requests, selectors
 from gatehouse.standalone.state_directory import State
+from kube_api_server.http import body_reader, depth, requests, selectors
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"

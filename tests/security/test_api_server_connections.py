@@ -23,14 +23,14 @@ from fakes.durations import be_slow
 from fakes.inprocess import Server
 from fakes.patience import limit, until
 from fakes.process import ApiServer
-from gatehouse.apiserver.http import connections
-from gatehouse.apiserver.http.connections import (
+from gatehouse.standalone.state_directory import State
+from kube_api_server.http import connections
+from kube_api_server.http.connections import (
     ClientConnection,
     ConnectionLimits,
     ConnectionTable,
 )
-from gatehouse.runtime import limited_http, open_files
-from gatehouse.standalone.state_directory import State
+from kube_base.runtime import limited_http, open_files
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -16,10 +16,10 @@ import pytest
 
 from fakes.contenders import MAPS, Flood, fill, metrics, others_succeed, users
 from fakes.patience import until
-from gatehouse.apiserver.fairness import seats
-from gatehouse.apiserver.http import body_reader
-from gatehouse.apiserver.http.handler import Limits
-from gatehouse.apiserver.objects.verbs import Verbs
+from kube_api_server.fairness import seats
+from kube_api_server.http import body_reader
+from kube_api_server.http.handler import Limits
+from kube_api_server.objects.verbs import Verbs
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter
 
-from gatehouse.apiserver.http import audit as audit_log
+from kube_api_server.http import audit as audit_log
 
 
 class File:

@@ -14,12 +14,12 @@ import jwt
 import pytest
 from cryptography import x509
 
-from gatehouse.apiserver.identity import service_account_tokens
-from gatehouse.apiserver.identity.service_account_tokens import ServiceAccountTokens
-from gatehouse.apiserver.identity.signing_keys import Keys, SigningKey, new_key
-from gatehouse.apiserver.storage import factory
-from gatehouse.apiserver.storage.store import ObjectStore
 from gatehouse.standalone import pki
+from kube_api_server.identity import service_account_tokens
+from kube_api_server.identity.service_account_tokens import ServiceAccountTokens
+from kube_api_server.identity.signing_keys import Keys, SigningKey, new_key
+from kube_api_server.storage import factory
+from kube_api_server.storage.store import ObjectStore
 
 ACCOUNT = {"metadata": {"name": "a", "namespace": "d", "uid": "1"}}
 SKEWS = [-240, -60, 0, 60, 240]

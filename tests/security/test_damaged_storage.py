@@ -15,10 +15,10 @@ import pytest
 
 from fakes.patience import SECONDS
 from fakes.process import ApiServer
-from gatehouse.apiserver.storage import factory
-from gatehouse.apiserver.storage.entries import DamagedStorageError, UnavailableError
-from gatehouse.runtime.private_files import LockedError
 from gatehouse.standalone.node import node
+from kube_api_server.storage import factory
+from kube_api_server.storage.entries import DamagedStorageError, UnavailableError
+from kube_base.runtime.private_files import LockedError
 
 PREFIX = "/core/configmaps/default/"
 
@@ -152,7 +152,7 @@ async def test_second_node_in_a_directory_is_rejected(tmp_path: Path) -> None:
     """Two nodes would start every data plane twice."""
     import asyncio
 
-    from gatehouse.runtime import private_files
+    from kube_base.runtime import private_files
 
     options = node.NodeOptions(
         kubeconfig=tmp_path / "none", directory=tmp_path / "n", pool="127.0.0.0/24", nginx="nginx"

@@ -28,10 +28,10 @@ from gatehouse.apis.resources import (
     PODS,
     SECRETS,
     SERVICES,
-    Resource,
 )
 from gatehouse.kube import client as kube
 from gatehouse.standalone.node import pods
+from kube_base.types.resource import Resource
 
 pytestmark = pytest.mark.process
 

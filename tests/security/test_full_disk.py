@@ -28,13 +28,13 @@ from fakes.patience import until
 from fakes.process import ApiServer
 from fakes.small_disk import SmallDisk, small_disk
 from gatehouse.apis import resources
-from gatehouse.apiserver.storage import factory
-from gatehouse.apiserver.storage.entries import StorageFullError
-from gatehouse.apiserver.storage.sqlite import failures
-from gatehouse.apiserver.storage.store import ObjectStore
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo
 from gatehouse.standalone.state_directory import State
+from kube_api_server.storage import factory
+from kube_api_server.storage.entries import StorageFullError
+from kube_api_server.storage.sqlite import failures
+from kube_api_server.storage.store import ObjectStore
 
 PREFIX = "/core/configmaps/default/"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -239,7 +239,7 @@ async def test_server_with_objects_starts_on_a_full_disk(
         async with http.delete("/api/v1/namespaces/gatehouse-system") as response:
             assert response.status == 200
         await until(lambda: _gone(http, "/api/v1/namespaces/gatehouse-system"))
-    monkeypatch.setattr("gatehouse.apiserver.main.BOOTSTRAP_SECONDS", 0.1)
+    monkeypatch.setattr("kube_api_server.main.BOOTSTRAP_SECONDS", 0.1)
     disk.code = sqlite3.SQLITE_FULL
     async with server.running(), server.raw() as http:
         async with http.get("/api/v1/namespaces") as response:

@@ -22,10 +22,11 @@ from aiohttp import web
 from fakes.loopback import free_port
 from fakes.patience import SECONDS, limit
 from gatehouse.console import server as console
-from gatehouse.runtime import health, limited_http
-from gatehouse.runtime.limited_http import LimitedHttpServer
+from gatehouse.runtime import health
 from gatehouse.sidecars.authenticator import server as authenticator
 from gatehouse.sidecars.reviewer import server as reviewer
+from kube_base.runtime import limited_http
+from kube_base.runtime.limited_http import LimitedHttpServer
 
 
 async def handle(request: web.BaseRequest) -> web.StreamResponse:

@@ -33,13 +33,13 @@ from gatehouse.cli import (
     status_load_balancers,
     status_rendering,
 )
-from gatehouse.dataplane import ip_addresses
 from gatehouse.inspection import object_set, status_report
 from gatehouse.nodeproxy import options as node_options
 from gatehouse.nodeproxy.haproxy import haproxy_configuration
 from gatehouse.runtime import prometheus
 from gatehouse.runtime.printable import printable
 from gatehouse.standalone.state_directory import State
+from kube_base.types import ip_addresses
 
 ATTACKS = (
     "a\nb", "a\r\nb", "\x1b[2J\x1b[31mok", "\x1b]0;title\x07", "\x9b2J", "\u202egnp.exe", "\u2028x",

@@ -27,12 +27,12 @@ from fakes.patience import until
 from fakes.process import ApiServer
 from gatehouse.agent.envoy import paths as envoy_paths
 from gatehouse.agent.nginx import paths as nginx_paths
-from gatehouse.apiserver.storage import backup, factory
-from gatehouse.apiserver.storage.backup import BackupRecord
-from gatehouse.runtime import private_files
-from gatehouse.runtime.private_files import ForeignPathError
 from gatehouse.standalone.node.data_plane_users import DEFAULT_RANGE, parse_range
 from gatehouse.standalone.state_directory import State, StateError
+from kube_api_server.storage import backup, factory
+from kube_api_server.storage.backup import BackupRecord
+from kube_base.runtime import private_files
+from kube_base.runtime.private_files import ForeignPathError
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create files of others")

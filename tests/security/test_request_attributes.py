@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from fakes.inprocess import Server
-from gatehouse.apiserver.http.nonresource import NonResourceHandlers
-from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.rules import Attributes
 from gatehouse.standalone.state_directory import State
+from kube_api_server.http.nonresource import NonResourceHandlers
+from kube_api_server.rbac.authorizer import Authorizer
+from kube_api_server.rbac.rules import Attributes
 
 TABLE_FILE = "compiler/frontends/upstream_cluster/request_infos.json"
 TABLE: list[dict[str, Any]] = json.loads(

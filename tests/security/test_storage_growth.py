@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from fakes.patience import SECONDS
-from gatehouse.apiserver.storage import factory
-from gatehouse.apiserver.storage import store as stores
-from gatehouse.apiserver.storage.sqlite import log as logs
-from gatehouse.apiserver.storage.sqlite import store as sqlite_store
-from gatehouse.apiserver.storage.sqlite.log import Log, Row
+from kube_api_server.storage import factory
+from kube_api_server.storage import store as stores
+from kube_api_server.storage.sqlite import log as logs
+from kube_api_server.storage.sqlite import store as sqlite_store
+from kube_api_server.storage.sqlite.log import Log, Row
 
 LARGE = 200_000
 """Size in bytes of a large object."""

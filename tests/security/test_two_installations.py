@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.apiserver.storage import factory
-from gatehouse.apiserver.storage.entries import UnavailableError
-from gatehouse.runtime import private_files
 from gatehouse.standalone.state_directory import State, StateError
+from kube_api_server.storage import factory
+from kube_api_server.storage.entries import UnavailableError
+from kube_base.runtime import private_files
 
 
 def contents(directory: Path) -> dict[str, bytes]:

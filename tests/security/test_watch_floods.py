@@ -25,11 +25,11 @@ from fakes.contenders import GROUP, MAPS, Flood, fill, others_succeed, users
 from fakes.inprocess import Server
 from fakes.patience import limit, until
 from fakes.process import ApiServer
-from gatehouse.apiserver.http import negotiation, watches
-from gatehouse.apiserver.http.connections import ConnectionLimits
-from gatehouse.apiserver.storage import entries, store
-from gatehouse.apiserver.storage.entries import StoredEntry, StoreEvent
-from gatehouse.apiserver.storage.history import History
+from kube_api_server.http import negotiation, watches
+from kube_api_server.http.connections import ConnectionLimits
+from kube_api_server.storage import entries, store
+from kube_api_server.storage.entries import StoredEntry, StoreEvent
+from kube_api_server.storage.history import History
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 LARGE = 200_000

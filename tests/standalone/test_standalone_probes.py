@@ -17,10 +17,10 @@ from fakes.durations import be_slow
 from fakes.loopback import free_port
 from fakes.patience import until
 from gatehouse.kube import client as kube
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.standalone import process_records
 from gatehouse.standalone.node.probes import ProbeCounter, ProbeTiming, is_supported, timing_of
 from gatehouse.standalone.node.runner import RECORD, Launch, PodRunner
+from kube_base.runtime.time_limits import scaled
 
 HOST = "127.0.0.1"
 SLEEP = ("python3", "-c", "import time; time.sleep(600)")

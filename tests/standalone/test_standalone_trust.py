@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apis.resources import Resource
 from gatehouse.controller.provisioner import names
 from gatehouse.standalone.node import pods, trust
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
+from kube_base.types.resource import Resource
 
 GATEWAY = {
     "metadata": {"name": "web", "namespace": "ns", "uid": "u1"},

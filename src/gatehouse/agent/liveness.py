@@ -17,7 +17,7 @@ import structlog
 
 from gatehouse.runtime import procfs
 from gatehouse.runtime.prometheus import Sample
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -10,7 +10,7 @@ import msgspec
 
 from gatehouse.agent.liveness import LivenessPolicy
 from gatehouse.agent.timeouts import DRAIN_SECONDS, MAX_DRAIN_SECONDS
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 CONFIG_DIR = "/etc/nginx"
 """Directory of NGINX's files as the control plane names them."""

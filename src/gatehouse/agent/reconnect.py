@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import grpc.aio
 import structlog
 
-from gatehouse.runtime.backoff import BackoffPolicy
+from kube_base.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.agent")
 

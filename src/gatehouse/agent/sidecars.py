@@ -19,16 +19,17 @@ import structlog
 
 from gatehouse.agent import timeouts
 from gatehouse.agent.error_log import ErrorLog, message
-from gatehouse.runtime import private_files, watched_process
+from gatehouse.runtime import watched_process
 from gatehouse.runtime.prometheus import Sample
 from gatehouse.runtime.supervised_process import SupervisedProcess
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.sidecars.authenticator import config as authenticator
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.picker import config as picker
 from gatehouse.sidecars.reviewer import config as reviewer
 from gatehouse.sidecars.tls_connector import config as tls_connector
+from kube_base.runtime import private_files
+from kube_base.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.agent")
 

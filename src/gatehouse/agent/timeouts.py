@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gatehouse.runtime.backoff import BackoffPolicy
+from kube_base.runtime.backoff import BackoffPolicy
 
 RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=10.0, immediate=1)
 """Back-off between starts of a process that keeps dying. The first restart is immediate."""

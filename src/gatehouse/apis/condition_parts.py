@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gatehouse.apis.objects import Object
+from kube_base.types.objects import Object
 
 GOOD_IF_FALSE = frozenset(
     {"Conflicted", "OverlappingTLSConfig", "PartiallyInvalid", "InsecureFrontendValidationMode"}

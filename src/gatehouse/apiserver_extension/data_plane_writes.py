@@ -7,14 +7,14 @@ plane. The check rests on the authenticated user: clients choose labels, owners 
 
 from __future__ import annotations
 
-from gatehouse.apis.objects import Object
-from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.extension import ExtendedServer
-from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.rbac.authorizer import MASTERS, Authorizer
-from gatehouse.apiserver.rbac.coverage import rules_cover
-from gatehouse.apiserver.rbac.rules import EVERYTHING, RbacUser
 from gatehouse.apiserver_extension.roles import CONTROLLER_USER
+from kube_api_server.errors import StatusError
+from kube_api_server.extension import ExtendedServer
+from kube_api_server.objects.write_request import WriteRequest
+from kube_api_server.rbac.authorizer import MASTERS, Authorizer
+from kube_api_server.rbac.coverage import rules_cover
+from kube_api_server.rbac.rules import EVERYTHING, RbacUser
+from kube_base.types.objects import Object
 
 _LABEL = ("app.kubernetes.io/managed-by", "gatehouse")
 """Label of data planes. The node runs no workload without it."""

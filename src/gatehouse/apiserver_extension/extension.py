@@ -5,15 +5,15 @@ from __future__ import annotations
 from importlib import resources
 
 import gatehouse
-from gatehouse.apis.objects import Object
-from gatehouse.apiserver.controllers.definitions import read_definitions
-from gatehouse.apiserver.extension import Extension, OwnNames
-from gatehouse.apiserver.fairness.schemas import SystemUsers
 from gatehouse.apiserver_extension.data_plane_writes import register_data_plane_check
 from gatehouse.apiserver_extension.gate_annotations import register_gate_check
 from gatehouse.apiserver_extension.name_conflicts import register_name_checks
 from gatehouse.apiserver_extension.recorded_status import register_status_check
 from gatehouse.apiserver_extension.roles import CONTROLLER_USER, NODE_USER, gatehouse_roles
+from kube_api_server.controllers.definitions import read_definitions
+from kube_api_server.extension import Extension, OwnNames
+from kube_api_server.fairness.schemas import SystemUsers
+from kube_base.types.objects import Object
 
 _DEFINITIONS = resources.files(__package__) / "bundled"
 

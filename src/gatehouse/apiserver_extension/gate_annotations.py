@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from gatehouse.apis import upstream_clusters
 from gatehouse.apis.feature_gates import parse
-from gatehouse.apis.objects import Object
-from gatehouse.apiserver import errors
-from gatehouse.apiserver.causes import invalid_cause
-from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.extension import ExtendedServer
-from gatehouse.apiserver.objects.write_request import WriteRequest
+from kube_api_server import errors
+from kube_api_server.causes import invalid_cause
+from kube_api_server.errors import Cause
+from kube_api_server.extension import ExtendedServer
+from kube_api_server.objects.write_request import WriteRequest
+from kube_base.types.objects import Object
 
 
 def register_gate_check(server: ExtendedServer) -> None:

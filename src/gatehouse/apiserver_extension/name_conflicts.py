@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis import hosted_api_servers, upstream_clusters
-from gatehouse.apis.objects import Object
-from gatehouse.apiserver import errors
-from gatehouse.apiserver.causes import invalid_cause
-from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.extension import ExtendedServer
-from gatehouse.apiserver.objects.write_request import WriteRequest
-from gatehouse.apiserver.storage.entries import StoreEvent
-from gatehouse.apiserver.storage.store import ObjectStore
-from gatehouse.dataplane import ip_addresses
+from kube_api_server import errors
+from kube_api_server.causes import invalid_cause
+from kube_api_server.errors import Cause
+from kube_api_server.extension import ExtendedServer
+from kube_api_server.objects.write_request import WriteRequest
+from kube_api_server.storage.entries import StoreEvent
+from kube_api_server.storage.store import ObjectStore
+from kube_base.types import ip_addresses
+from kube_base.types.objects import Object
 
 
 class NameClaim(msgspec.Struct, frozen=True):

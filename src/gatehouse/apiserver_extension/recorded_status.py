@@ -6,11 +6,11 @@ The default role `admin` covers all resources of these groups, also their status
 from __future__ import annotations
 
 from gatehouse.apis import hosted_api_servers, upstream_clusters
-from gatehouse.apis.objects import Object
-from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.extension import ExtendedServer
-from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver_extension.data_plane_writes import is_trusted
+from kube_api_server.errors import StatusError
+from kube_api_server.extension import ExtendedServer
+from kube_api_server.objects.write_request import WriteRequest
+from kube_base.types.objects import Object
 
 _PLURALS = ("externalloadbalancers", "hostedapiservers", "upstreamclusters")
 _GROUPS = (hosted_api_servers._GROUP, upstream_clusters._GROUP)

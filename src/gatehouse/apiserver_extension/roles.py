@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from importlib import resources
 
-from gatehouse.apis.objects import Object
-from gatehouse.apiserver.rbac.role_objects import (
+from kube_api_server.rbac.role_objects import (
     READ_AND_WRITE_VERBS,
     READ_VERBS,
     WRITE_VERBS,
@@ -18,7 +17,8 @@ from gatehouse.apiserver.rbac.role_objects import (
     cluster_role_binding,
     resource_rule,
 )
-from gatehouse.apiserver.rbac.rules import ALL, PolicyRule
+from kube_api_server.rbac.rules import ALL, PolicyRule
+from kube_base.types.objects import Object
 
 CONTROLLER_USER = "system:gatehouse:controller"
 NODE_USER = "system:gatehouse:node"

@@ -10,21 +10,21 @@ from typing import Any
 
 import click
 
-from gatehouse.apiserver import main
-from gatehouse.apiserver.http.connections import ConnectionLimits
-from gatehouse.apiserver.http.handler import Limits
-from gatehouse.apiserver.identity.static_tokens import TokenFileError
-from gatehouse.apiserver.storage import backup as transfer
-from gatehouse.apiserver.storage import encryption
-from gatehouse.apiserver.storage.backup import TransferError
-from gatehouse.apiserver.storage.encryption import EncryptionError
-from gatehouse.apiserver.storage.entries import StorageAddressError, UnavailableError
 from gatehouse.apiserver_extension.extension import GATEHOUSE
 from gatehouse.cli import run, storage_option
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH
 from gatehouse.standalone.node import pods
+from kube_api_server import main
+from kube_api_server.http.connections import ConnectionLimits
+from kube_api_server.http.handler import Limits
+from kube_api_server.identity.static_tokens import TokenFileError
+from kube_api_server.storage import backup as transfer
+from kube_api_server.storage import encryption
+from kube_api_server.storage.backup import TransferError
+from kube_api_server.storage.encryption import EncryptionError
+from kube_api_server.storage.entries import StorageAddressError, UnavailableError
 
 _REQUIRED = (
     "--storage, --tls-cert-file, --tls-private-key-file and --client-ca-file are required without "

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from gatehouse.apis.objects import Object
 from gatehouse.cli import logs
 from gatehouse.cli.check_findings import (
     AdmittedManifests,
@@ -29,6 +28,7 @@ from gatehouse.compiler.evaluation.traffic import TrafficChange, compare_traffic
 from gatehouse.compiler.frontends.gateway_api import ControllerSettings
 from gatehouse.incremental.query import Key
 from gatehouse.inspection.object_set import assume_missing
+from kube_base.types.objects import Object
 
 EXIT_FINDINGS = 3
 """Exit status if there are findings."""

@@ -8,11 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.apis.objects import Object
-from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.objects import crds
-from gatehouse.apiserver.objects.admission import check_new_object
-from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver_extension.extension import bundled
 from gatehouse.cli.check_proxies import ProxyTests
 from gatehouse.cli.manifest_files import PlacedObject
@@ -24,6 +19,11 @@ from gatehouse.controller.offline import compile_pass, offline_engine
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Engine, Key
 from gatehouse.inspection.condition_summary import BadCondition, bad_conditions, object_name
+from kube_api_server.builtin.kinds import BUILTIN_KINDS
+from kube_api_server.objects import crds
+from kube_api_server.objects.admission import check_new_object
+from kube_api_server.objects.registry import Registry
+from kube_base.types.objects import Object
 
 Source = Literal["schema", "unknown-field", "duplicate", "condition", "reference", "proxy"]
 

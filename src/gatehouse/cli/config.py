@@ -12,7 +12,6 @@ import click
 import msgspec
 
 from gatehouse.apis import resources
-from gatehouse.apis.objects import Object
 from gatehouse.cli.data_plane_files import DataPlaneConfiguration, configuration_diff
 from gatehouse.cli.data_plane_reader import DataPlaneReader, UnreadableError
 from gatehouse.cli.errors import CLIError
@@ -23,6 +22,7 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
 from gatehouse.standalone.state_directory import State, default_directory
+from kube_base.types.objects import Object
 
 
 class DataPlane(msgspec.Struct, frozen=True):

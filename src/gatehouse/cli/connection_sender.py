@@ -17,7 +17,7 @@ from gatehouse.cli.logged_request import LoggedRequest, SentConnection
 from gatehouse.cli.sent_response import SentResponse, failure_text
 from gatehouse.compiler.evaluation.explanation import ExpectedResponse
 from gatehouse.compiler.evaluation.l4_matching import L4Connection
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 TIMEOUT_SECONDS = scaled(15.0)
 """Time for a connection to be established, and for its TLS handshake."""

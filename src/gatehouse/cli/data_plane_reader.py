@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.cli.agent_config import COMMAND, DIGEST_KEY_OPTION
 from gatehouse.cli.data_plane_files import StoredConfigurations, read_stored
 from gatehouse.cli.secret_digest import SecretDigest
@@ -14,6 +13,7 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.pod_exec import CommandResult
 from gatehouse.runtime.printable import printable
 from gatehouse.standalone.node import pods
+from kube_base.types.objects import Object
 
 _CONTAINERS = ("nginx", "envoy")
 """Names of the containers of agents."""

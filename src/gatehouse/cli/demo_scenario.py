@@ -21,12 +21,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.cli.output import show
 from gatehouse.cli.terminal import ObjectTable, coloured, show_coloured, wide_console
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo, pki, up
 from gatehouse.standalone.state_directory import State
+from kube_base.types.resource import Resource
 
 _HOST = "cafe.example.com"
 HTTP, HTTPS = 8080, 8443

@@ -10,8 +10,6 @@ from pathlib import Path
 import click
 
 from gatehouse.apis import resources
-from gatehouse.apis.objects import ReadOnlyObject
-from gatehouse.apis.resources import Resource
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import PATH, kubeconfig_of
@@ -21,6 +19,8 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.kube.informer import Informer
 from gatehouse.kube.store import Changes
+from kube_base.types.objects import ReadOnlyObject
+from kube_base.types.resource import Resource
 
 
 @click.group()

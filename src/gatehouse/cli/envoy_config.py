@@ -20,7 +20,6 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from udpa.annotations import sensitive_pb2
 
-from gatehouse.apis.objects import Object
 from gatehouse.cli.secret_digest import SecretDigest
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import (
@@ -28,6 +27,7 @@ from gatehouse.dataplane.xds.resources import (
     SIDECAR_CONFIG_TYPE_URL,
     XdsResource,
 )
+from kube_base.types.objects import Object
 
 if TYPE_CHECKING:
     # The import is slow, and only `dump` needs it.

@@ -11,8 +11,6 @@ import click
 import msgspec
 
 from gatehouse.apis import meta, resources
-from gatehouse.apis.objects import Object
-from gatehouse.apis.request_info import RequestError, RequestInfo, parse_request
 from gatehouse.apis.upstream_clusters import UpstreamCluster
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.kube_request_sender import (
@@ -48,6 +46,8 @@ from gatehouse.inspection.object_set import ObjectSet
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
+from kube_base.types.objects import Object
+from kube_base.types.request_info import RequestError, RequestInfo, parse_request
 
 EXIT_DIFFERENT = 4
 """Exit status if the answer to `--send` is another one."""

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.cli import connection_sender, explain_rendering, logged_request, request_sender
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.logged_request import LoggedRequest
@@ -30,6 +29,7 @@ from gatehouse.inspection.request_explanation import (
     parse_request_target,
 )
 from gatehouse.kube import client as kube
+from kube_base.types.objects import Object
 
 EXIT_NOT_FORWARDED, EXIT_DIFFERENT = 3, 4
 """Exit statuses: no backend answers; the answer to `--send` is another one."""

@@ -16,7 +16,6 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from gatehouse.apis.request_info import RequestError, RequestInfo, parse_request
 from gatehouse.cli.connection_sender import TIMEOUT_SECONDS, unverified
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.logged_request import LoggedRequest, logged_entries, read_logged
@@ -28,11 +27,12 @@ from gatehouse.compiler.frontends.upstream_cluster.attachment import (
 )
 from gatehouse.compiler.frontends.upstream_cluster.hostnames import cluster_hostnames
 from gatehouse.controller.offline import offline_pass
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.inspection.object_set import ObjectSet, pods_of_gateway
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError, Configuration, from_kubeconfig
 from gatehouse.kube.credentials import CredentialError
+from kube_base.types.ip_addresses import bracketed
+from kube_base.types.request_info import RequestError, RequestInfo, parse_request
 
 _METHODS = {
     "create": "POST", "get": "GET", "list": "GET", "watch": "GET", "update": "PUT",

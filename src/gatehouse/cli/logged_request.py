@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.cli.data_plane_reader import proxy_container
 from gatehouse.compiler.evaluation.http_request import HttpRequest
-from gatehouse.dataplane import ip_addresses
 from gatehouse.inspection.failed_requests import failure_cause
 from gatehouse.kube import client as kube
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
+from kube_base.types import ip_addresses
+from kube_base.types.objects import Object
 
 Entry = TypeVar("Entry")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.cli.errors import CLIError
+from kube_base.types.objects import Object
 
 STDIN = Path("-")
 """Path that stands for standard input."""
@@ -57,8 +57,8 @@ def read_manifest_files(paths: Iterable[Path]) -> Iterator[PlacedObject]:
 
 def _read_text(file: str, text: str) -> Iterator[PlacedObject]:
     # Commands that read the objects of a cluster import no API server.
-    from gatehouse.apiserver.errors import StatusError
-    from gatehouse.apiserver.http.yaml_bodies import decode_yaml_documents
+    from kube_api_server.errors import StatusError
+    from kube_api_server.http.yaml_bodies import decode_yaml_documents
 
     try:
         for number, document in enumerate(decode_yaml_documents(text), 1):

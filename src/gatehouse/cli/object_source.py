@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from gatehouse.apis.resources import Resource
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.manifest_files import read_manifest_files
 from gatehouse.compiler.frontends import combined
 from gatehouse.inspection.object_set import ObjectSet, assume_missing, read_objects
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
+from kube_base.types.resource import Resource
 
 _RESOURCES = {resource.kind: resource for resource in combined.KINDS.resources}
 ASSUMED_TIME = "1970-01-01T00:00:00Z"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import yaml
 
-from gatehouse.apis.objects import Object
+from kube_base.types.objects import Object
 
 REDACTED = "[redacted]"
 

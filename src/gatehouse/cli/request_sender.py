@@ -14,7 +14,7 @@ from gatehouse.cli.sent_response import SentResponse, failure_text
 from gatehouse.compiler.evaluation.explanation import ExpectedResponse
 from gatehouse.compiler.evaluation.http_request import HttpRequest
 from gatehouse.compiler.ir.grpc_status import grpc_status_name, grpc_status_of
-from gatehouse.dataplane.ip_addresses import bracketed
+from kube_base.types.ip_addresses import bracketed
 
 _GATEWAY_STATUSES = (502, 503, 504)
 """Statuses that tell that no backend answered, if one was expected to."""

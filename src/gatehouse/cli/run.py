@@ -11,8 +11,9 @@ from typing import Any
 import uvloop
 
 from gatehouse.cli.errors import CLIError
-from gatehouse.runtime import heartbeat, open_files, private_files
+from gatehouse.runtime import heartbeat
 from gatehouse.standalone import process_records
+from kube_base.runtime import open_files, private_files
 
 Part = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
 

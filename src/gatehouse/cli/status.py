@@ -13,7 +13,6 @@ import click
 import msgspec
 
 from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
-from gatehouse.apis.objects import Object
 from gatehouse.cli import logs, status_load_balancers, status_rendering
 from gatehouse.cli.default_command import GroupWithDefault
 from gatehouse.cli.errors import CLIError
@@ -29,6 +28,7 @@ from gatehouse.inspection.status_report import ReportedObject, report_status
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
+from kube_base.types.objects import Object
 
 _ResultT = TypeVar("_ResultT")
 

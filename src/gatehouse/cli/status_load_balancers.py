@@ -10,10 +10,10 @@ from rich.text import Text
 
 from gatehouse.apis import resources
 from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
-from gatehouse.apis.objects import Object
 from gatehouse.cli.terminal import ObjectTable, coloured
 from gatehouse.inspection.load_balancer_report import ReportedLoadBalancer, report_load_balancer
 from gatehouse.kube import client as kube
+from kube_base.types.objects import Object
 
 _COLUMNS = ("Load balancer", "Host", "Server", "API", "Version", "Synced", "Upstreams", "Message")
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import PODS
 from gatehouse.cli.errors import CLIError
 from gatehouse.inspection.data_plane_metrics import MetricsPage, MetricsReader
 from gatehouse.inspection.object_set import DATA_PLANE_SELECTOR, REPORTED_RESOURCES, ObjectSet
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
+from kube_base.types.objects import Object
 
 _DEBOUNCE_SECONDS = 0.2
 """Quiet period in seconds after a change. One apply changes several objects."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gatehouse.apiserver.storage import address
+from kube_api_server.storage import address
 
 
 def storage(_: click.Context, __: click.Parameter, value: str | None) -> str | None:

@@ -8,15 +8,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from gatehouse.apis.objects import Object
-from gatehouse.apis.resources import (
-    DAEMON_SETS,
-    DEFINITIONS,
-    DEPLOYMENTS,
-    EVENTS,
-    PODS,
-    Resource,
-)
+from gatehouse.apis.resources import DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, EVENTS, PODS
 from gatehouse.cli import status_rendering
 from gatehouse.cli.data_plane_reader import DataPlaneReader, UnreadableError
 from gatehouse.cli.redaction import (
@@ -33,6 +25,8 @@ from gatehouse.inspection.status_report import report_status
 from gatehouse.kube import client as kube
 from gatehouse.standalone.node import pods
 from gatehouse.standalone.state_directory import State
+from kube_base.types.objects import Object
+from kube_base.types.resource import Resource
 
 _LOG_BYTES = 1 << 20
 """Maximum size in bytes of the end of each log."""

@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import PODS
 from gatehouse.cli import output
 from gatehouse.cli.errors import CLIError
@@ -28,6 +27,7 @@ from gatehouse.inspection.traffic_report import TrafficMeter, TrafficReport
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
+from kube_base.types.objects import Object
 
 
 def _selected(pod: Object, gateways: Sequence[str], namespace: str) -> bool:

@@ -15,8 +15,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 import gatehouse
-from gatehouse.apis.objects import Object
-from gatehouse.apis.resources import DEPLOYMENTS, PODS, Resource
+from gatehouse.apis.resources import DEPLOYMENTS, PODS
 from gatehouse.cli.output import show
 from gatehouse.cli.parameters import kubeconfig_of, kubeconfig_option, output_option
 from gatehouse.inspection.condition_summary import condition_status
@@ -26,6 +25,8 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.runtime.printable import printable
 from gatehouse.standalone.state_directory import State
+from kube_base.types.objects import Object
+from kube_base.types.resource import Resource
 
 CONTROLLER_SELECTOR = "app.kubernetes.io/name=gatehouse"
 """Label selector of the Deployment of the chart."""

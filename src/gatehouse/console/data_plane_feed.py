@@ -10,13 +10,13 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.evaluation.explanation import ExplainedDataPlane
 from gatehouse.inspection.data_plane_metrics import MetricsPage, MetricsReader
 from gatehouse.inspection.data_plane_versions import explain_data_planes
 from gatehouse.inspection.kube_apiserver_traffic import ApiTraffic, ApiTrafficMeter
 from gatehouse.inspection.request_rates import SOURCES
 from gatehouse.inspection.traffic_report import TrafficMeter, TrafficReport
+from kube_base.types.objects import Object
 
 _MIN_PERIOD_SECONDS = 1.0
 """Minimum period of a measurement. Requests within it get the last one."""

@@ -11,8 +11,7 @@ from itertools import count
 
 import structlog
 
-from gatehouse.apis.objects import Object
-from gatehouse.apis.resources import PODS, Resource
+from gatehouse.apis.resources import PODS
 from gatehouse.console.topology import Topology, UnreadableKind
 from gatehouse.inspection.object_set import (
     CREDENTIAL_RESOURCES,
@@ -24,6 +23,8 @@ from gatehouse.inspection.object_set import (
 from gatehouse.inspection.status_report import report_status
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
+from kube_base.types.objects import Object
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.console.object_feed")
 

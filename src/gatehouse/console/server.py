@@ -16,7 +16,7 @@ from gatehouse.console.documents import Documents, read_documents
 from gatehouse.console.object_feed import ObjectFeed, ReadScope
 from gatehouse.inspection.data_plane_metrics import MetricsReader
 from gatehouse.kube.client import Client
-from gatehouse.runtime.limited_http import LimitedAppRunner
+from kube_base.runtime.limited_http import LimitedAppRunner
 
 _TYPES = {
     ".html": "text/html",

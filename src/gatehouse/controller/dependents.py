@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from gatehouse.apis.objects import ObjectName, ReadOnlyObject
-from gatehouse.apis.resources import Resource
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 from gatehouse.kube import apply
 from gatehouse.kube import client as kube
-from gatehouse.runtime.backoff import BackoffPolicy
-from gatehouse.runtime.work_queue import RetryError, WorkQueue
+from kube_base.runtime.backoff import BackoffPolicy
+from kube_base.runtime.work_queue import RetryError, WorkQueue
+from kube_base.types.objects import ObjectName, ReadOnlyObject
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.dependents")
 

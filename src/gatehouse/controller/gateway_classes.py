@@ -11,7 +11,7 @@ from gatehouse.apis import resources
 from gatehouse.controller.class_names import CLASSES
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import INFORMER_RETRIES
-from gatehouse.runtime.backoff import Backoff
+from kube_base.runtime.backoff import Backoff
 
 log = structlog.get_logger("gatehouse.controller")
 

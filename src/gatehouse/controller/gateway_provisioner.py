@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.apis.objects import ObjectName
 from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner import reconcile
 from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
 from gatehouse.controller.provisioner.owned_objects import ObjectKey, OwnedObjects
 from gatehouse.kube import client as kube
-from gatehouse.runtime.backoff import BackoffPolicy
-from gatehouse.runtime.work_queue import RetryError, WorkQueue
+from kube_base.runtime.backoff import BackoffPolicy
+from kube_base.runtime.work_queue import RetryError, WorkQueue
+from kube_base.types.objects import ObjectName
 
 log = structlog.get_logger("gatehouse.provisioner")
 

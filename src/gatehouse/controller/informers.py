@@ -9,12 +9,12 @@ from typing import Any
 import structlog
 
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.kinds import Kinds
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer, OnAvailability, OnChanges
 from gatehouse.kube.store import Changes
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.controller")
 

@@ -13,9 +13,9 @@ from typing import Any
 import structlog
 
 from gatehouse.apis.event_reasons import EventReason
-from gatehouse.apis.objects import Object
 from gatehouse.controller.load_balancers import is_machine
 from gatehouse.kube.errors import ApiError, NotFound
+from kube_base.types.objects import Object
 
 log = structlog.get_logger("gatehouse.controller")
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from gatehouse.apis.objects import ObjectName
-from gatehouse.apis.resources import PODS, Resource
+from gatehouse.apis.resources import PODS
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.kube.store import Changes
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.types.objects import ObjectName
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.controller")
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import structlog
 
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller import outputs
 from gatehouse.controller.absences import Absences
@@ -39,7 +38,8 @@ from gatehouse.controller.status_release import StatusRelease, published_name
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Changes
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.controller")
 

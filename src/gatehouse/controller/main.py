@@ -13,7 +13,6 @@ import structlog
 import gatehouse
 from gatehouse.apis import resources
 from gatehouse.apis.event_reasons import EventReason
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.controller.access_violations import record_unauthorized_request
 from gatehouse.controller.agent_identity import Identities
@@ -54,6 +53,7 @@ from gatehouse.kube.store import Change, Changes
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
 from gatehouse.transports import server as agents
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.controller")
 

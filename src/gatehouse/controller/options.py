@@ -21,7 +21,7 @@ from gatehouse.controller.provisioner.network_policy import ReachableServer
 from gatehouse.controller.provisioner.pod import ProxyKind
 from gatehouse.controller.provisioner.pod_security import Level
 from gatehouse.incremental.query import Key
-from gatehouse.runtime.time_limits import TIME_FACTOR
+from kube_base.runtime.time_limits import TIME_FACTOR
 
 SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """Server name of the agent channel's certificate, and audience of the agents' tokens."""

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.kinds import OwnedKind
 from gatehouse.controller.compilation import CompileResult
@@ -15,6 +14,7 @@ from gatehouse.controller.dependents import Dependents, Objects
 from gatehouse.incremental.table import Table
 from gatehouse.kube import client as kube
 from gatehouse.kube.store import Changes
+from kube_base.types.resource import Resource
 
 
 class OwnedResources:

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, external_load_balancer
 from gatehouse.compiler.frontends.kinds import Kind, Kinds
 from gatehouse.controller.informers import watched_resources
 from gatehouse.controller.provisioner.reconcile import OWNED_KINDS as PROVISIONED
+from kube_base.types.resource import Resource
 
 
 class Permission(NamedTuple):

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.apis.objects import Object
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.kinds import Record
 from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
-from gatehouse.runtime.backoff import BackoffPolicy
-from gatehouse.runtime.work_queue import RetryError, WorkQueue
+from kube_base.runtime.backoff import BackoffPolicy
+from kube_base.runtime.work_queue import RetryError, WorkQueue
+from kube_base.types.objects import Object
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.status")
 

@@ -11,7 +11,7 @@ import aiohttp
 import structlog
 
 from gatehouse.compiler.frontends.gateway_api import Fetched, UrlFetch
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.runtime.backoff import Backoff, BackoffPolicy
 
 log = structlog.get_logger("gatehouse.fetching")
 

@@ -20,7 +20,7 @@ from gatehouse.controller.quarantined_routes import changed_routes, configured_r
 from gatehouse.controller.stored_verdicts import OF_MATCH
 from gatehouse.dataplane.origin import Origin, port_of
 from gatehouse.incremental.query import Key
-from gatehouse.runtime.backoff import BackoffPolicy
+from kube_base.runtime.backoff import BackoffPolicy
 
 PORT_RETRY_SECONDS = 10.0
 """Time in seconds after which a port that could not be bound is tried again: the program that

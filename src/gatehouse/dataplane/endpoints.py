@@ -6,8 +6,8 @@ import re
 
 import msgspec
 
-from gatehouse.dataplane import ip_addresses
-from gatehouse.dataplane.ip_addresses import bracketed
+from kube_base.types import ip_addresses
+from kube_base.types.ip_addresses import bracketed
 
 _DIRECTORY = "gatehouse/endpoints"
 """Directory of endpoint files. A file is named like the upstream in DNS or in the NGINX Plus

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gatehouse.apis.gateway import DEFAULT_SCOPE
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.evaluation.explaining import parent_problem
 from gatehouse.compiler.frontends.hosted_apiserver.attachment import attachment_of
 from gatehouse.compiler.frontends.upstream_cluster.attachment import (
@@ -18,6 +17,7 @@ from gatehouse.controller.offline import offline_pass
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.inspection.condition_summary import object_name
 from gatehouse.inspection.object_set import ObjectSet
+from kube_base.types.objects import Object
 
 LISTED_ROUTE_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 KUBE_APISERVER_KINDS = ("UpstreamCluster", "HostedAPIServer")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis.condition_parts import WARNING_REASONS, condition_parts, is_good
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.gateway_api.backend_problems import ALL_WEIGHTS_ZERO
 from gatehouse.controller.overdue_statuses import NOT_SERVED_YET
 from gatehouse.controller.quarantines import LEFT_OUT
+from kube_base.types.objects import Object
 
 _EXCEPTIONS = (
     "not supported:",

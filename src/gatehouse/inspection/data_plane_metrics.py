@@ -9,10 +9,10 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from gatehouse.apis.objects import Object
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.kube import client as kube
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
+from kube_base.types.ip_addresses import bracketed
+from kube_base.types.objects import Object
 
 _PORT_ANNOTATION = "prometheus.io/port"
 _TIMEOUT_SECONDS = scaled(2.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.evaluation.explanation import ExplainedDataPlane
 from gatehouse.inspection.condition_summary import condition_status
 from gatehouse.inspection.data_plane_metrics import MetricsPage
+from kube_base.types.objects import Object
 
 _METRIC = re.compile(
     r'^gatehouse_agent_configuration_info\{[^}]*\bversion="([^"]*)"[^}]*\} 1', re.MULTILINE

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.apis.upstream_clusters import ServerSpec, UpstreamCluster
 from gatehouse.compiler.frontends import upstream_cluster
 from gatehouse.compiler.frontends.upstream_cluster.dispatch_policies import (
@@ -27,9 +26,10 @@ from gatehouse.compiler.ir.kube_apiserver import (
     Names,
     TokenBucket,
 )
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.inspection.condition_summary import condition_status
 from gatehouse.inspection.object_set import ObjectSet
+from kube_base.types.ip_addresses import bracketed
+from kube_base.types.objects import Object
 
 NOTHING = "nothing"
 """Text of an empty set of names."""

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import Credential
 from gatehouse.compiler.ir.unsupported import Unsupported
@@ -18,6 +17,7 @@ from gatehouse.controller.quarantines import LEFT_OUT
 from gatehouse.controller.stored_verdicts import OF_MATCH, StoredRejection, StoredVerdicts
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Key
+from kube_base.types.objects import Object
 
 _NAMED = re.compile(rf" {re.escape(LEFT_OUT)}: (.*)")
 _OBJECT = re.compile(r"([A-Z]\w*) (?:([a-z0-9.-]+)/)?([a-z0-9.:-]+?)(?:: port (\d+))?(?:,| and |$)")

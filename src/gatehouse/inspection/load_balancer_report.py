@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.inspection.object_set import ObjectSet
+from kube_base.types.objects import Object
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import (
     CLUSTER_TRUST_BUNDLES,
     CONFIG_MAPS,
     EXTERNAL_LOAD_BALANCERS,
     PODS,
     SECRETS,
-    Resource,
 )
 from gatehouse.compiler.frontends import combined
 from gatehouse.controller.class_names import CLASSES
 from gatehouse.kube import client as kube
+from kube_base.types.objects import Object
+from kube_base.types.resource import Resource
 
 DATA_PLANE_SELECTOR = "app.kubernetes.io/managed-by=gatehouse"
 """Label selector of the Pods of data planes."""

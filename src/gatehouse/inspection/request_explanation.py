@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.evaluation.explaining import no_listener_cause
 from gatehouse.compiler.evaluation.explanation import Explanation
 from gatehouse.compiler.evaluation.http_request import HttpRequest
@@ -16,12 +15,13 @@ from gatehouse.compiler.evaluation.l4_matching import L4Connection
 from gatehouse.compiler.evaluation.selection import choose_explanation, explain_at_gateway
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.controller.offline import compile_pass, offline_engine
-from gatehouse.dataplane import ip_addresses
 from gatehouse.incremental.query import Engine
 from gatehouse.inspection.condition_summary import bad_conditions, condition_status, object_name
 from gatehouse.inspection.errors import InspectionError
 from gatehouse.inspection.live_rejections import LiveRejections
 from gatehouse.inspection.object_set import ObjectSet
+from kube_base.types import ip_addresses
+from kube_base.types.objects import Object
 
 _PORTS = {"http": 80, "https": 443, "tls": 443}
 _L4_PROTOCOLS: Mapping[str, Literal["TCP", "UDP", "TLS"]] = {

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from gatehouse.apis import core
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api.backend_problems import backend_name, port_cause
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
+from kube_base.types.objects import Object
 
 _SERVICE_LABEL = "kubernetes.io/service-name"
 

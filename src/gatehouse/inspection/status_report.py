@@ -9,12 +9,10 @@ import msgspec
 
 from gatehouse.apis import routes
 from gatehouse.apis.hosted_api_servers import HostedAPIServer
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.evaluation.explanation import ExplainedFailure
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api.backend_problems import used_references
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import BackendReference
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.inspection.attachment_report import (
     KUBE_APISERVER_KINDS,
     LISTED_ROUTE_KINDS,
@@ -36,6 +34,8 @@ from gatehouse.inspection.remedies import (
     remedy_for,
 )
 from gatehouse.inspection.service_ports import ServicePorts
+from kube_base.types.ip_addresses import bracketed
+from kube_base.types.objects import Object
 
 _SERVICE_LABEL = "kubernetes.io/service-name"
 _TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"

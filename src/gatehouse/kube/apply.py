@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from gatehouse.apis.resources import Resource
 from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound
+from kube_base.types.resource import Resource
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "gatehouse"

@@ -13,8 +13,7 @@ from typing import Any, Self, TypeVar
 import aiohttp
 import msgspec
 
-from gatehouse.apis.objects import Object
-from gatehouse.apis.resources import PODS, SERVICE_ACCOUNTS, TOKEN_REVIEWS, Resource
+from gatehouse.apis.resources import PODS, SERVICE_ACCOUNTS, TOKEN_REVIEWS
 from gatehouse.kube import config, paths, pod_exec, token_review
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.connection import API_CONNECT_TIMEOUT_SECONDS, Connection, unreachable
@@ -34,6 +33,8 @@ from gatehouse.kube.errors import (
 from gatehouse.kube.pod_exec import CommandResult
 from gatehouse.kube.token_review import TokenReviewStatus
 from gatehouse.kube.watch_decoder import MALFORMED_EVENT, WatchEvent, decoded_batches
+from kube_base.types.objects import Object
+from kube_base.types.resource import Resource
 
 __all__ = [
     "AlreadyExists",

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import yaml
 
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.kube import http_proxy
 from gatehouse.kube.credentials import (
     ExecPlugin,
@@ -23,6 +22,7 @@ from gatehouse.kube.credentials import (
     TokenFile,
     TokenSource,
 )
+from kube_base.types.ip_addresses import bracketed
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Directory in which the kubelet mounts the Pod's token, CA and namespace."""

@@ -14,7 +14,7 @@ from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import CredentialError
 from gatehouse.kube.errors import ApiError, Unauthorized, Unavailable, error_from_response
 from gatehouse.kube.sockets import Sockets
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.kube")
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import EVENTS
 from gatehouse.kube.client import (
     AlreadyExists,
@@ -25,6 +24,7 @@ from gatehouse.kube.client import (
     Unavailable,
 )
 from gatehouse.kube.event_budget import EventBudget
+from kube_base.types.objects import Object
 
 log = structlog.get_logger("gatehouse.kube.events")
 

@@ -10,11 +10,11 @@ from contextlib import aclosing
 
 import structlog
 
-from gatehouse.apis.objects import Object, ObjectName
-from gatehouse.apis.resources import Resource
 from gatehouse.kube.client import ApiError, Client, Forbidden, Gone, NotFound
 from gatehouse.kube.store import Changes, Store
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.types.objects import Object, ObjectName
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.kube.informer")
 

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import LEASES
 from gatehouse.kube.client import AlreadyExists, ApiError, Client, Conflict, NotFound
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
+from kube_base.types.objects import Object
 
 log = structlog.get_logger("gatehouse.kube.leader_election")
 

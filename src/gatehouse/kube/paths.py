@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gatehouse.apis.resources import Resource
 from gatehouse.kube.errors import BadRequest
+from kube_base.types.resource import Resource
 
 
 def collection(resource: Resource, namespace: str | None) -> str:

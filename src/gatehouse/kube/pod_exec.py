@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import aiohttp
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.kube.connection import Connection, unreachable
 from gatehouse.kube.errors import Unavailable, error_from_status
+from kube_base.types.objects import Object
 
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """Subprotocols in the order of kubectl. They differ only in the end of standard input."""

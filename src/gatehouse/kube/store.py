@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gatehouse.apis.objects import Object, ObjectName
 from gatehouse.kube.watch_decoder import WatchEvent
+from kube_base.types.objects import Object, ObjectName
 
 
 class Change(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import TOKEN_REVIEWS
+from kube_base.types.objects import Object
 
 
 class TokenReviewStatus(msgspec.Struct, frozen=True):

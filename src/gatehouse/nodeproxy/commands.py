@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 COMMAND_TIMEOUT_SECONDS = scaled(10.0)
 """Timeout of a command in seconds. No command normally takes that long. It is killed then."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.nodeproxy.options import IPAddress, NodeProxyOptions
+from kube_base.types.ip_addresses import bracketed
 
 DESTINATION_HEADER = "X-Gardener-Destination"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.nodeproxy.options import NodeProxyOptions
+from kube_base.types.ip_addresses import bracketed
 
 _CONNECT_SECONDS = 5
 IDLE_HOURS = 24

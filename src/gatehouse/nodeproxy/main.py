@@ -13,8 +13,8 @@ from gatehouse.nodeproxy.metrics import NodeMetrics
 from gatehouse.nodeproxy.node_network import NodeNetwork
 from gatehouse.nodeproxy.options import NodeProxyOptions
 from gatehouse.nodeproxy.supervisor import LocalProxySupervisor
-from gatehouse.runtime import open_files
 from gatehouse.runtime.health import HealthServer
+from kube_base.runtime import open_files
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 

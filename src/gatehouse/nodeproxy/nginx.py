@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.nodeproxy.options import NodeProxyOptions
+from kube_base.types.ip_addresses import bracketed
 
 _WORKERS = 2
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.dataplane.ip_addresses import bracketed
+from kube_base.types.ip_addresses import bracketed
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Tracking = Literal["auto", "nftables", "iptables", "keep"]

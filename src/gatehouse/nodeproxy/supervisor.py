@@ -11,10 +11,11 @@ import structlog
 
 from gatehouse.nodeproxy.commands import run_command
 from gatehouse.nodeproxy.proxies import METRICS_SOCKET, STOP_SIGNALS, LocalProxy
-from gatehouse.runtime import private_files, procfs, watched_process
-from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime import procfs, watched_process
 from gatehouse.runtime.supervised_process import SupervisedProcess
 from gatehouse.runtime.watched_process import WatchedProcess
+from kube_base.runtime import private_files
+from kube_base.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 

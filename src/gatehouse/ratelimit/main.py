@@ -24,7 +24,7 @@ from gatehouse.runtime import grpc_limits
 from gatehouse.runtime.certificate_watcher import CertificateWatcher
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import page_of
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.counter")
 

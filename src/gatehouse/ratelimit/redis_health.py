@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.runtime.backoff import Backoff, BackoffPolicy
 
 PROBES = BackoffPolicy(first=0.1, maximum=5.0, steady=10.0)
 """Back-off between probes."""

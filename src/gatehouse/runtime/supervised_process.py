@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess
+from kube_base.runtime.backoff import Backoff, BackoffPolicy
+from kube_base.runtime.time_limits import scaled
 
 TERMINATION_SECONDS = scaled(2.0)
 """Time in seconds for a process to exit whose drain timeout is exceeded. It is killed then."""

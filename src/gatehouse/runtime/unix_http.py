@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 PAGE_TIMEOUT_SECONDS = scaled(1.0)
 """Timeout of a page in seconds."""

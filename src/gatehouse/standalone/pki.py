@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gatehouse.runtime import private_files
+from kube_base.runtime import private_files
 
 CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)

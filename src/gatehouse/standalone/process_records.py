@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.runtime import private_files, watched_process
+from gatehouse.runtime import watched_process
 from gatehouse.runtime.watched_process import WatchedProcess
+from kube_base.runtime import private_files
 
 PR_SET_PDEATHSIG = 1
 

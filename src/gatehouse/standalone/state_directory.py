@@ -11,9 +11,9 @@ import msgspec
 import structlog
 import yaml
 
-from gatehouse.runtime import private_files
 from gatehouse.standalone import pki, process_records
 from gatehouse.standalone.free_ports import free_port, is_free
+from kube_base.runtime import private_files
 
 log = structlog.get_logger("gatehouse.up")
 

@@ -15,12 +15,12 @@ import structlog
 
 from gatehouse.agent.liveness import LivenessPolicy, LivenessTracker, ProbeTarget
 from gatehouse.runtime import heartbeat
-from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.runtime.heartbeat import HeartbeatPipe
 from gatehouse.runtime.supervised_process import SupervisedProcess
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.standalone import process_records
+from kube_base.runtime.backoff import BackoffPolicy
+from kube_base.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.up")
 

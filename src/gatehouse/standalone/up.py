@@ -11,12 +11,12 @@ import aiohttp
 import msgspec
 import structlog
 
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.standalone import pki
 from gatehouse.standalone.listeners import check_listeners
 from gatehouse.standalone.node.data_plane_users import DEFAULT_RANGE, effective_range
 from gatehouse.standalone.state_directory import Addresses, State, split_address
 from gatehouse.standalone.supervisor import ControlPlaneProcess, ControlPlaneSupervisor
+from kube_base.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.up")
 

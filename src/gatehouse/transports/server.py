@@ -15,7 +15,6 @@ from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.runtime import grpc_limits
 from gatehouse.runtime.certificate_watcher import CertificateWatcher
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.transports.agents.call_auth import (
     CallAuthorizer,
     Identify,
@@ -37,6 +36,7 @@ from gatehouse.transports.commander import services as commander
 from gatehouse.transports.mpi import services as mpi
 from gatehouse.transports.xds import services as xds
 from gatehouse.transports.xds.fleet import EnvoyFleet
+from kube_base.runtime.time_limits import scaled
 
 __all__ = [
     "Authenticate",

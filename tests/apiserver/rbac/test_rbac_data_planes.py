@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.errors import StatusError
-from gatehouse.apiserver.identity.users import SYSTEM, User
-from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
-from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.rules import EVERYTHING, RBAC_GROUP
 from gatehouse.apiserver_extension.data_plane_writes import check_data_plane_write
+from kube_api_server.builtin.kinds import BUILTIN_KINDS
+from kube_api_server.errors import StatusError
+from kube_api_server.identity.users import SYSTEM, User
+from kube_api_server.objects.registry import Registry
+from kube_api_server.objects.write_request import WriteOptions, WriteRequest
+from kube_api_server.rbac.authorizer import Authorizer
+from kube_api_server.rbac.rules import EVERYTHING, RBAC_GROUP
 
 Object = dict[str, Any]
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.builtin.kinds import BUILTIN_KINDS
-from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.rbac import defaults
-from gatehouse.apiserver.rbac.aggregation import changed_roles
-from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.rbac.coverage import rules_cover
-from gatehouse.apiserver.rbac.defaults import reconcile_default
-from gatehouse.apiserver.rbac.role_objects import AUTOUPDATE
-from gatehouse.apiserver.rbac.rules import RBAC_GROUP, Attributes
-from gatehouse.apiserver.rbac.validation import validate_rbac, with_defaults
 from gatehouse.apiserver_extension.roles import CONTROLLER_USER, NODE_USER, gatehouse_roles
+from kube_api_server.builtin.kinds import BUILTIN_KINDS
+from kube_api_server.identity.users import User
+from kube_api_server.rbac import defaults
+from kube_api_server.rbac.aggregation import changed_roles
+from kube_api_server.rbac.authorizer import Authorizer
+from kube_api_server.rbac.coverage import rules_cover
+from kube_api_server.rbac.defaults import reconcile_default
+from kube_api_server.rbac.role_objects import AUTOUPDATE
+from kube_api_server.rbac.rules import RBAC_GROUP, Attributes
+from kube_api_server.rbac.validation import validate_rbac, with_defaults
 
 Object = dict[str, Any]
 GATEWAY_API = "gateway.networking.k8s.io"

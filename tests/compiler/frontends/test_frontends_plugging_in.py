@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from gatehouse.apis import meta
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
 from gatehouse.compiler.frontends.contribution import Contribution
 from gatehouse.compiler.frontends.front_end import FrontEnd
@@ -19,6 +18,7 @@ from gatehouse.compiler.frontends.kinds import DEADLINE_SUBJECTS, DesiredStatus,
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster
 from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
+from kube_base.types.resource import Resource
 
 GATEWAY: Key = ("Gateway", "ns", "gw")
 WIDGET: Key = ("Widget", "ns", "w")

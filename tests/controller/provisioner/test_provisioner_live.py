@@ -25,7 +25,6 @@ from gatehouse.apis.resources import (
     NETWORK_POLICIES,
     SECRETS,
     SERVICES,
-    Resource,
 )
 from gatehouse.controller.gateway_provisioner import GatewayProvisioner
 from gatehouse.controller.programmed_condition import ProvisioningError
@@ -33,6 +32,7 @@ from gatehouse.controller.provisioner.copied_secrets import CopiedSecret, Secret
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
 from gatehouse.controller.provisioner.reconcile import reconcile_objects
 from gatehouse.kube import client as kube
+from kube_base.types.resource import Resource
 
 # So that no other controller of the API server writes to what is made.
 SETTINGS = ProvisionerSettings(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apis.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, Resource
+from gatehouse.apis.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings, ProvisioningPlan
 from gatehouse.controller.provisioner.pod import ProxyKind
 from gatehouse.controller.provisioner.reconcile import (
@@ -27,6 +27,7 @@ from gatehouse.kube.client import (
 )
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
+from kube_base.types.resource import Resource
 
 IMAGES: dict[ProxyKind, str] = {"nginx": "image", "envoy": "other"}
 SETTINGS = ProvisionerSettings(IMAGES, "host", 1, "name", "PEM", "audience")

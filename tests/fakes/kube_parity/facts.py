@@ -12,7 +12,7 @@ from yarl import URL
 
 from fakes import patience
 from fakes.kube_parity.table import ParityRequest
-from gatehouse.apis.objects import Object
+from kube_base.types.objects import Object
 
 Facts = dict[str, Any]
 """Facts by path, such as `status` or `content.spec.replicas`."""

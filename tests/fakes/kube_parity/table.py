@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from gatehouse.apis.objects import Object
+from kube_base.types.objects import Object
 
 DIRECTORY = Path(__file__).parent
 

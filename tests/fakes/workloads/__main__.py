@@ -17,9 +17,9 @@ from fakes.workloads.pod_networks import PodNetworks
 from fakes.workloads.service_proxy import ServiceProxy
 from fakes.workloads.user_pods import UserPods
 from gatehouse.apis import resources
-from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
+from kube_base.types.resource import Resource
 
 NODE = "workloads"
 KINDS = (resources.DEPLOYMENTS, resources.PODS, resources.SERVICES, resources.ENDPOINT_SLICES)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 ADMIN_TIMEOUT_SECONDS = scaled(5.0)
 """Timeout of a request in seconds.

@@ -47,11 +47,12 @@ from gatehouse.agent.request_metrics import RouteMetrics
 from gatehouse.dataplane import features
 from gatehouse.dataplane.unready_servers import UnreadyServers
 from gatehouse.dataplane.xds.listener_drains import ListenerDrains
-from gatehouse.runtime import private_files, unix_http
+from gatehouse.runtime import unix_http
 from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import Sample
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.reviewer import config as reviewer
+from kube_base.runtime import private_files
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gatehouse.agent import run_directory, system_trust
 from gatehouse.agent.agent_paths import AgentPaths
-from gatehouse.runtime import private_files
+from kube_base.runtime import private_files
 
 
 class EnvoyPaths(AgentPaths, frozen=True):

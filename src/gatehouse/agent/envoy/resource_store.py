@@ -16,7 +16,7 @@ import structlog
 
 from gatehouse.agent.envoy.resource_cache import AcceptedChange
 from gatehouse.dataplane.xds.resources import ENDPOINTS_TYPE_URL, ResourceSet, XdsResource
-from gatehouse.runtime import private_files
+from kube_base.runtime import private_files
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -13,7 +13,7 @@ from typing import Any
 from envoy.config.core.v3 import address_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 
-from gatehouse.dataplane.ip_addresses import ip_address
+from kube_base.types.ip_addresses import ip_address
 
 
 def confirmed_endpoints(body: bytes) -> str:

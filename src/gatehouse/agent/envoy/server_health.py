@@ -23,7 +23,6 @@ from envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 
 from gatehouse.agent.envoy.admin import AdminClient
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.dataplane.unready_servers import (
     MAX_SERVERS,
     MAX_UNREADY_REASON_CHARACTERS,
@@ -36,6 +35,7 @@ from gatehouse.dataplane.xds.resources import (
     SECRET_TYPE_URL,
     ResourceSet,
 )
+from kube_base.types.ip_addresses import bracketed
 
 SERVER_POLL_SECONDS = 5.0
 """Interval between two queries of Envoy."""

@@ -15,7 +15,7 @@ from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.sidecars import ConfigRejectedError, SidecarError, SidecarProcess
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import TRIAL_NAME, XdsResource
-from gatehouse.runtime import private_files
+from kube_base.runtime import private_files
 
 log = structlog.get_logger("gatehouse.agent")
 

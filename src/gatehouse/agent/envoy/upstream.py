@@ -15,7 +15,7 @@ from gatehouse.agent.envoy.relay import DeltaRequest, Relay
 from gatehouse.agent.options import AgentOptions
 from gatehouse.agent.reconnect import ReconnectLoop
 from gatehouse.dataplane.xds import delta
-from gatehouse.runtime.backoff import BackoffPolicy
+from kube_base.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.agent")
 

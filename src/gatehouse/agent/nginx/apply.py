@@ -23,7 +23,7 @@ from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams, only_endpoints_differ
 from gatehouse.agent.sidecars import SidecarProcess
 from gatehouse.dataplane.features import NGINX_REJECTED
-from gatehouse.runtime.backoff import BackoffPolicy
+from kube_base.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -18,7 +18,7 @@ from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.revision_store import MAIN
 from gatehouse.agent.nginx.upstreams import is_dynamic
 from gatehouse.agent.sidecars import NGINX_SIDECARS
-from gatehouse.runtime import private_files
+from kube_base.runtime import private_files
 
 _SHARED = "gatehouse"
 """Directory of the file set in a revision."""

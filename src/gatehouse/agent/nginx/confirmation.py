@@ -11,7 +11,7 @@ from gatehouse.agent.error_log import emergency_messages
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.runtime import unix_http
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 BASE_SECONDS = scaled(3.0)
 """Base timeout in seconds. NGINX tries a busy port five times, every half second."""

@@ -16,7 +16,7 @@ from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.upstreams import EndpointReader
 from gatehouse.dataplane.endpoints import Endpoints
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.agent")
 

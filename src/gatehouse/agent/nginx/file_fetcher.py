@@ -28,9 +28,9 @@ from gatehouse.agent.nginx.manifests import ManifestEntry
 from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.options import CONFIG_DIR
-from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.wire.gatehouse.v1 import batches_pb2
 from gatehouse.wire.mpi.v1 import files_pb2
+from kube_base.runtime.backoff import BackoffPolicy
 
 _T = TypeVar("_T")
 

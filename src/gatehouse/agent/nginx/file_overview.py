@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry, entry_of, unmanaged_path
 from gatehouse.agent.options import CONFIG_DIR
-from gatehouse.runtime.private_files import UnsafePathError
 from gatehouse.wire.mpi.v1 import files_pb2
+from kube_base.runtime.private_files import UnsafePathError
 
 
 class Overviews:

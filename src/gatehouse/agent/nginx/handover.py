@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from gatehouse.agent.nginx.paths import NginxPaths
-from gatehouse.runtime import private_files, procfs, socket_sender
+from gatehouse.runtime import procfs, socket_sender
 from gatehouse.runtime.watched_process import WatchedProcess
+from kube_base.runtime import private_files
 
 RECEIVING_SECONDS = socket_sender.SENDING_SECONDS + 1.0
 """Timeout in seconds of a hand-over, which ends when the PID file has its name again."""

@@ -18,8 +18,8 @@ from gatehouse.agent.nginx.revision_store import MAIN
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.agent.options import CONFIG_DIR, AgentOptions
 from gatehouse.dataplane import features
-from gatehouse.runtime import private_files
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
+from kube_base.runtime import private_files
 
 AGENT_VERSION = "3.0.0"
 """Version of NGINX Agent whose behaviour this agent implements."""

@@ -13,7 +13,7 @@ import msgspec
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.dataplane.endpoints import Endpoints
 from gatehouse.dataplane.file_set import TRIAL_PATH
-from gatehouse.runtime.private_files import UnsafePathError
+from kube_base.runtime.private_files import UnsafePathError
 
 
 class ManifestEntry(msgspec.Struct, frozen=True):

@@ -12,9 +12,9 @@ import grpc.aio
 
 from gatehouse.agent.channel import Token, open_channel
 from gatehouse.agent.options import AgentOptions
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.wire.gatehouse.v1 import batches_pb2
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
+from kube_base.runtime.time_limits import scaled
 
 UNARY_SECONDS = scaled(10.0)
 DOWNLOAD_SECONDS = scaled(60.0)

@@ -23,9 +23,9 @@ from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.state_reports import StateReports
 from gatehouse.agent.options import AgentOptions
 from gatehouse.agent.reconnect import ReconnectLoop
-from gatehouse.runtime.backoff import BackoffPolicy
-from gatehouse.runtime.private_files import UnsafePathError
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
+from kube_base.runtime.backoff import BackoffPolicy
+from kube_base.runtime.private_files import UnsafePathError
 
 log = structlog.get_logger("gatehouse.agent")
 

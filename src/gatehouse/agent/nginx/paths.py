@@ -8,7 +8,7 @@ from pathlib import Path
 from gatehouse.agent import run_directory
 from gatehouse.agent.agent_paths import AgentPaths
 from gatehouse.agent.nginx.plus import state_files
-from gatehouse.runtime import private_files
+from kube_base.runtime import private_files
 
 TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """NGINX's temporary directories. All must be set because the built-in paths may not be writable."""

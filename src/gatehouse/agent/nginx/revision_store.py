@@ -22,8 +22,8 @@ import msgspec
 import structlog
 
 from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
-from gatehouse.runtime import private_files
-from gatehouse.runtime.private_files import UnsafePathError
+from kube_base.runtime import private_files
+from kube_base.runtime.private_files import UnsafePathError
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -24,7 +24,7 @@ from gatehouse.agent.nginx.plus import state_files
 from gatehouse.agent.nginx.revision_store import MAIN, SYSTEM_TRUST, RevisionStore
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.dataplane.endpoints import Endpoints
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -28,8 +28,8 @@ from gatehouse.agent.nginx.paths import NginxPaths
 from gatehouse.runtime import procfs
 from gatehouse.runtime.held_sockets import HeldSockets
 from gatehouse.runtime.supervised_process import SupervisedProcess
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
+from kube_base.runtime.time_limits import scaled
 
 HOLD_SECONDS = 1.0
 """Maximum pause in seconds before a start during which sockets are held. A longer one means that

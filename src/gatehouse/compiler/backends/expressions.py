@@ -8,7 +8,7 @@ import re
 import re2
 
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.runtime.quiet_re2 import quiet_options
+from kube_base.runtime.quiet_re2 import quiet_options
 
 _CATEGORIES = re.compile(r"C[cfos]?|L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?")
 

@@ -28,9 +28,9 @@ from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.dataplane.origin import NO_ORIGIN, object_of
 from gatehouse.incremental.query import Ask, Key
+from kube_base.types.ip_addresses import bracketed
 
 NO_ENDPOINTS_STATUS, INVALID_STATUS = 503, 500
 

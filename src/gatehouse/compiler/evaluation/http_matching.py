@@ -17,7 +17,7 @@ from gatehouse.compiler.evaluation.http_request import (
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration, Listener
-from gatehouse.runtime.quiet_re2 import quiet_options
+from kube_base.runtime.quiet_re2 import quiet_options
 
 
 class FieldMismatch(msgspec.Struct, frozen=True, rename="camel"):

@@ -9,7 +9,7 @@ import msgspec
 
 from gatehouse.compiler.evaluation.http_matching import most_specific
 from gatehouse.compiler.ir.gateway import GatewayConfiguration, L4Host, L4Listener
-from gatehouse.dataplane import ip_addresses
+from kube_base.types import ip_addresses
 
 L4Outcome = Literal["no-port", "no-hostname", "client-rejected", "no-backend", "matched"]
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 from gatehouse.apis import meta
-from gatehouse.apis.objects import ObjectName
-from gatehouse.apis.resources import Resource
 from gatehouse.incremental.query import Ask, Index, Key
+from kube_base.types.objects import ObjectName
+from kube_base.types.resource import Resource
 
 STATUS_SUBJECTS: Key = ("@subjects",)
 """Bucket of all objects whose status the controller may write."""

@@ -15,7 +15,6 @@ import structlog
 
 from gatehouse.apis import resources
 from gatehouse.apis.external_load_balancers import NLK_NAMESPACE
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.backends import nginx_plus
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends import external_load_balancer as front
@@ -39,6 +38,7 @@ from gatehouse.kube.informer import Informer
 from gatehouse.kube.store import Changes
 from gatehouse.transports.nginx_plus import PlusFleet
 from gatehouse.transports.server import AgentServer
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.load_balancers")
 

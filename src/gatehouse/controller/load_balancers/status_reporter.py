@@ -22,8 +22,8 @@ from gatehouse.dataplane.delivery import HostReport
 from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
-from gatehouse.runtime.backoff import BackoffPolicy
-from gatehouse.runtime.work_queue import RetryError, WorkQueue
+from kube_base.runtime.backoff import BackoffPolicy
+from kube_base.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.load_balancers")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.apis.data_plane_workload import Autoscaling, DisruptionBudget
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import DEPLOYMENTS
+from kube_base.types.objects import Object
 
 
 def autoscaler_spec(name: str, options: Autoscaling) -> Object:

@@ -9,7 +9,6 @@ import msgspec
 
 from gatehouse.apis.data_plane_workload import NetworkOptions, Workload
 from gatehouse.apis.gateway import is_allowed_key
-from gatehouse.apis.objects import Object
 from gatehouse.apis.resources import (
     AUTOSCALERS,
     CONFIG_MAPS,
@@ -21,7 +20,6 @@ from gatehouse.apis.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Resource,
 )
 from gatehouse.controller.provisioner import autoscaling, names, service
 from gatehouse.controller.provisioner import network_policy as network
@@ -38,6 +36,8 @@ from gatehouse.controller.provisioner.pod import (
 )
 from gatehouse.controller.provisioner.pod_security import Level, check_pod_security
 from gatehouse.controller.provisioner.service import Ports
+from kube_base.types.objects import Object
+from kube_base.types.resource import Resource
 
 _SERVICE_ANNOTATION = "gatehouse.dev/service-name"
 """Annotation of a data plane's Pod template, on one machine only: Service whose address the Pod
@@ -91,7 +91,7 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
     pod_security: Level = "restricted"
     """Pod Security Standard that every Pod must meet."""
     time_factor: float = 1.0
-    """See :mod:`gatehouse.runtime.time_limits`."""
+    """See :mod:`kube_base.runtime.time_limits`."""
 
 
 def desired(

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gatehouse.apis.data_plane_workload import NetworkOptions
-from gatehouse.apis.objects import Object
 from gatehouse.controller.provisioner.service import Ports
+from kube_base.types.objects import Object
 
 DNS_PORT = 53
 

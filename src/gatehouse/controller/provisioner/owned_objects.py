@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gatehouse.apis.objects import ReadOnlyObject
-from gatehouse.apis.resources import GATEWAYS, Resource
+from gatehouse.apis.resources import GATEWAYS
 from gatehouse.controller.provisioner import names
 from gatehouse.kube.apply import controller_reference
 from gatehouse.kube.store import Changes
+from kube_base.types.objects import ReadOnlyObject
+from kube_base.types.resource import Resource
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in the namespace of its Gateway."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.apis.builtin_types import schemas
 from gatehouse.apis.data_plane_workload import Patch
-from gatehouse.apis.objects import Object
-from gatehouse.apis.patches import json as json_patch
-from gatehouse.apis.patches import strategic
-from gatehouse.apis.patches.errors import MalformedPatchError, PatchFailedError
-from gatehouse.apis.resources import Resource
+from kube_base.types.builtin_types import schemas
+from kube_base.types.objects import Object
+from kube_base.types.patches import json as json_patch
+from kube_base.types.patches import strategic
+from kube_base.types.patches.errors import MalformedPatchError, PatchFailedError
+from kube_base.types.resource import Resource
 
 
 class PatchError(Exception):

@@ -9,10 +9,10 @@ import msgspec
 
 from gatehouse.agent.timeouts import MAX_DRAIN_SECONDS
 from gatehouse.apis.data_plane_workload import ContainerOptions, PodOptions
-from gatehouse.apis.objects import Object
-from gatehouse.apis.quantities import canonical_or_same
 from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
-from gatehouse.runtime.time_limits import TIME_FACTOR_VARIABLE
+from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE
+from kube_base.types.objects import Object
+from kube_base.types.quantities import canonical_or_same
 
 TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
 CA_DIR = "/etc/gatehouse/ca"
@@ -76,7 +76,7 @@ class PodShape(msgspec.Struct, frozen=True):
     on_service_address: bool = False
     """No load balancer in front of the Pod has to learn that it terminates."""
     time_factor: float = 1.0
-    """See :mod:`gatehouse.runtime.time_limits`."""
+    """See :mod:`kube_base.runtime.time_limits`."""
 
 
 def free_health_port(first: int, ports: tuple[int, ...]) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from gatehouse.apis.objects import ReadOnlyObject
+from kube_base.types.objects import ReadOnlyObject
 
 Level = Literal["restricted", "baseline", "privileged"]
 """``privileged`` allows everything."""

@@ -17,7 +17,6 @@ from gatehouse.apis.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Resource,
 )
 from gatehouse.controller.provisioner import autoscaling, names, service
 from gatehouse.controller.provisioner.manifests import (
@@ -43,6 +42,7 @@ from gatehouse.kube.client import (
     NamespaceTerminating,
     NotFound,
 )
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.provisioner")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gatehouse.apis.data_plane_workload import ServiceOptions
 from gatehouse.apis.gateway import CLUSTER_ROUTABILITY, EXPOSED_ROUTABILITY
-from gatehouse.apis.objects import Object
+from kube_base.types.objects import Object
 
 Ports = tuple[tuple[int, str], ...]
 """Ports in ascending order, each with TCP or UDP."""

@@ -47,7 +47,7 @@ from gatehouse.dataplane.xds.resources import (
 from gatehouse.dataplane.xds.scope_tests import ScopeTests
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 from gatehouse.dataplane.xds.subscription import Subscription
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 TYPE_ORDER = {type_url: rank for rank, type_url in enumerate(ADD_ORDER)}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import re2
 
-from gatehouse.runtime.quiet_re2 import quiet_options
 from gatehouse.sidecars.authenticator.config import ClaimConfig, Party
+from kube_base.runtime.quiet_re2 import quiet_options
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 

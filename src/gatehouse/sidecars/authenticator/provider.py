@@ -12,10 +12,10 @@ from urllib.parse import quote_plus
 import aiohttp
 import msgspec
 
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.sidecars.authenticator import id_tokens
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.authenticator.id_tokens import DeniedError, UnknownKeyError
+from kube_base.runtime.backoff import Backoff, BackoffPolicy
 
 CACHE_SECONDS = 3600.0
 """Time in seconds after which metadata and keys are fetched again."""

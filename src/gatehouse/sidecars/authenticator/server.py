@@ -14,8 +14,6 @@ import msgspec
 import re2
 from aiohttp import web
 
-from gatehouse.runtime.limited_http import LimitedHttpServer
-from gatehouse.runtime.quiet_re2 import quiet_options
 from gatehouse.sidecars.authenticator import config, password_hashes
 from gatehouse.sidecars.authenticator.basic_auth import BasicAuthenticator
 from gatehouse.sidecars.authenticator.config import Party, Realm
@@ -27,6 +25,8 @@ from gatehouse.sidecars.authenticator.sessions import SessionCodec
 from gatehouse.sidecars.base.context_cache import ContextCache, naming
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
+from kube_base.runtime.limited_http import LimitedHttpServer
+from kube_base.runtime.quiet_re2 import quiet_options
 
 _BACKLOG = 4096
 """Length of the accept queue. If it is full, NGINX's connection fails at once."""

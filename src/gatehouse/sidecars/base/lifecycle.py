@@ -7,9 +7,9 @@ import contextlib
 import signal
 from pathlib import Path
 
-from gatehouse.runtime import open_files
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.base.service import SidecarService
+from kube_base.runtime import open_files
 
 
 async def run_sidecar(directory: Path, service: SidecarService) -> None:

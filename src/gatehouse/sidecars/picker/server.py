@@ -12,7 +12,6 @@ import msgspec
 from aiohttp import web
 
 from gatehouse.dataplane.endpoints import Endpoints, parse_endpoints
-from gatehouse.runtime.limited_http import LimitedHttpServer
 from gatehouse.sidecars.base.context_cache import ClientTlsFiles, ContextCache, client_context
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
@@ -21,6 +20,7 @@ from gatehouse.sidecars.picker import config
 from gatehouse.sidecars.picker.config import Pool
 from gatehouse.sidecars.picker.endpoint_http import ENDPOINT_CONNECT_SECONDS
 from gatehouse.sidecars.picker.exchange import Exchange, ServedPool
+from kube_base.runtime.limited_http import LimitedHttpServer
 
 _MAX_LINE_BYTES = 1 << 17
 """Maximum size of a request line and of a header field in bytes. NGINX accepts 64 KB from clients,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 MAX_CONCURRENT_REVIEWS = 32
 """Maximum number of concurrent reviews of one cluster."""

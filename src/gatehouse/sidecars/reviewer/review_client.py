@@ -10,8 +10,8 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
-from gatehouse.runtime.time_limits import scaled
 from gatehouse.sidecars.reviewer.reviews import InvalidReviewError
+from kube_base.runtime.time_limits import scaled
 
 _ATTEMPTS = 2
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gatehouse.runtime.limited_http import LimitedHttpServer
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
 from gatehouse.sidecars.reviewer import config, metrics, tokens, unready, user_headers
@@ -20,6 +19,7 @@ from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
 from gatehouse.sidecars.reviewer.review_client import ReviewClient, ReviewUnavailableError
 from gatehouse.sidecars.reviewer.reviews import Verdict
 from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError
+from kube_base.runtime.limited_http import LimitedHttpServer
 
 _BACKLOG = 4096
 """Length of the accept queue. If it is full, Envoy's connection fails at once."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.sidecars.base.san_match import SubjectAltName
+from kube_base.types.ip_addresses import bracketed
 
 CONNECTORS_FILE = "gatehouse/connectors.json"
 """Path of the configuration; absent if no TLS connector is needed."""

@@ -10,7 +10,7 @@ import contextlib
 import ssl
 from pathlib import Path
 
-from gatehouse.runtime.private_files import replace_private_file
+from kube_base.runtime.private_files import replace_private_file
 
 
 class UntrustedError(Exception):

@@ -19,7 +19,8 @@ import msgspec
 
 import gatehouse
 from gatehouse.agent.envoy import binary as envoy_binary
-from gatehouse.runtime import confined_exec, private_files, procfs
+from gatehouse.runtime import confined_exec, procfs
+from kube_base.runtime import private_files
 
 DEFAULT_RANGE = "60706-61183"
 """User IDs that neither distributions nor systemd allocate, and that containers have too."""

@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gatehouse.apis.objects import ObjectName
+from kube_base.types.objects import ObjectName
 
 _Network = ipaddress.IPv4Network
 

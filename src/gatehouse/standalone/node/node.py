@@ -16,15 +16,15 @@ import structlog
 import gatehouse
 from gatehouse.apis import resources
 from gatehouse.apis.event_reasons import EventReason
-from gatehouse.apis.objects import Object, ObjectName
-from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
 from gatehouse.kube.informer import Informer
-from gatehouse.runtime import private_files
 from gatehouse.standalone.node import load_balancer_ips, not_run, pods, trust
 from gatehouse.standalone.node.data_plane_users import DataPlaneUsers, UserRange, UserRangeError
 from gatehouse.standalone.node.runner import Launch, PodRunner
+from kube_base.runtime import private_files
+from kube_base.types.objects import Object, ObjectName
+from kube_base.types.resource import Resource
 
 log = structlog.get_logger("gatehouse.node")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gatehouse.apis.objects import Object, ReadOnlyObject
 from gatehouse.standalone.node import pods, probes
+from kube_base.types.objects import Object, ReadOnlyObject
 
 MESSAGE = "this node runs data planes of Gatehouse only"
 REASON = "NotRun"

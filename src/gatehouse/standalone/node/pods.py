@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.apis.objects import Object
+from kube_base.types.objects import Object
 
 _MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
 """Label of data planes and of all other objects managed by Gatehouse."""

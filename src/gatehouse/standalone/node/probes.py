@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 INITIAL_PERIOD_SECONDS = 0.1
 """Period in seconds of readiness probes before the container was ready once."""

@@ -2,7 +2,7 @@
 
 Data planes may run with the rights of the node itself. The API server lets only the controller and
 cluster administrators write workloads, ConfigMaps and Secrets with the label of data planes
-(:mod:`gatehouse.apiserver`). The node checks in addition that a workload belongs to a Gateway that
+(:mod:`kube_api_server`). The node checks in addition that a workload belongs to a Gateway that
 this installation serves.
 """
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gatehouse.apis.gateway import CONTROLLERS
-from gatehouse.apis.objects import ReadOnlyObject
 from gatehouse.apis.resources import GATEWAYS
 from gatehouse.controller.provisioner import names
 from gatehouse.controller.provisioner.owned_objects import gateway_name
 from gatehouse.kube.apply import controller_reference
+from kube_base.types.objects import ReadOnlyObject
 
 _Objects = Mapping[tuple[str, str], ReadOnlyObject]
 

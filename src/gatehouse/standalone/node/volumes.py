@@ -16,8 +16,9 @@ from typing import Any
 from gatehouse.agent import run_directory
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.runtime import private_files
 from gatehouse.standalone.node import trust
+from kube_base.runtime import private_files
+from kube_base.types.resource import Resource
 
 REFRESH_AT = 0.8
 """Fraction of a token's lifetime after which it is replaced, as in a kubelet."""
@@ -115,9 +116,7 @@ class Volumes:
                 }
         raise VolumeError(f"volume {volume['name']}: type not supported by this node")
 
-    async def _object(
-        self, resource: resources.Resource, name: str, volume: str
-    ) -> Mapping[str, Any]:
+    async def _object(self, resource: Resource, name: str, volume: str) -> Mapping[str, Any]:
         namespace = self._pod["metadata"]["namespace"]
         what = f"{resource.kind} {namespace}/{name}"
         try:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import msgspec
 
 from gatehouse.dataplane.agent_limits import cut_paths
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.transports.agents.events import (
     AgentEvent,
     ApplyResponse,
@@ -33,6 +32,7 @@ from gatehouse.transports.agents.events import (
     StreamOpen,
     limited_event,
 )
+from kube_base.runtime.backoff import Backoff, BackoffPolicy
 
 __all__ = [
     "ApplyResponse",

@@ -16,9 +16,9 @@ import msgspec
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
 from gatehouse.dataplane.upstream_name import UpstreamContext, UpstreamName
-from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.transports.nginx_plus.client import NginxInfo, Peer
 from gatehouse.transports.nginx_plus.diff import ObservedServers
+from kube_base.runtime.backoff import BackoffPolicy
 
 HOST_RETRIES = BackoffPolicy(first=2.0, maximum=60.0)
 """Back-off of a host and of an upstream, before jitter."""

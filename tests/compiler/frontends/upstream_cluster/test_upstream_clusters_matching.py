@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.apis.request_info import RequestInfo, parse_request
 from gatehouse.apis.upstream_clusters import DispatchRuleSpec, ServiceAccountRef
 from gatehouse.compiler.frontends.upstream_cluster import rules
 from gatehouse.compiler.frontends.upstream_cluster.dispatch import DispatchUser, mismatch
+from kube_base.types.request_info import RequestInfo, parse_request
 
 PODS = parse_request("GET", "/api/v1/namespaces/ns/pods/p")
 LOG = parse_request("GET", "/api/v1/namespaces/ns/pods/p/log")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.apis.request_info import RequestError, parse_request
+from kube_base.types.request_info import RequestError, parse_request
 
 TABLE: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("request_infos.json").read_text(encoding="utf-8")

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from gatehouse.apis import resources
-from gatehouse.apiserver.objects.crds import served_by
-from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver_extension.extension import bundled
+from kube_api_server.objects.crds import served_by
+from kube_api_server.objects.registry import Registry
 
 Object = dict[str, Any]
 

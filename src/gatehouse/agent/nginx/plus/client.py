@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 LOCATION = "/api"
 """Location of the API in the agent's main file."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gatehouse.dataplane.endpoints import Endpoints
-from gatehouse.runtime import private_files
+from kube_base.runtime import private_files
 
 DIRECTORY = "state"
 """Directory name in file sets, beside NGINX's main file and in its prefix."""

@@ -15,8 +15,8 @@ from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir.proxy_settings import NginxSettings
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
-from gatehouse.dataplane import ip_addresses
 from gatehouse.dataplane.origin import NO_ORIGIN
+from kube_base.types import ip_addresses
 
 _ALL_NETWORKS = {"0.0.0.0/0", "::/0"}
 _NO_NETWORK = ("0.0.0.0/32",)

@@ -34,7 +34,6 @@ from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.source import GatewaySource, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.access_log import object_rule_text
-from gatehouse.dataplane import ip_addresses
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, LISTENER_TYPE_URL, XdsResource
 from gatehouse.incremental.grouping import (
@@ -42,6 +41,7 @@ from gatehouse.incremental.grouping import (
 )
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
+from kube_base.types import ip_addresses
 
 PROXY_HEADER_TIMEOUT_SECONDS = 5.0
 """Timeout of the PROXY header in seconds."""

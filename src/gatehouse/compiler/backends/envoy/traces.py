@@ -56,8 +56,8 @@ from gatehouse.compiler.ir.access_log import rule_text
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.compiler.ir.tracing import SpanAttribute, TraceExport
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
-from gatehouse.dataplane import ip_addresses
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, XdsResource
+from kube_base.types import ip_addresses
 
 RECORDING = "gh.traces"
 """Filter that records the context of the client, and the namespace of the metadata."""

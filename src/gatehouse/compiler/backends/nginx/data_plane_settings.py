@@ -6,7 +6,7 @@ from gatehouse.compiler.backends.nginx import compression, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive, switch
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
-from gatehouse.dataplane.ip_addresses import bracketed
+from kube_base.types.ip_addresses import bracketed
 
 PROXY_HEADER_BYTES = 4096
 """Maximum size in bytes of a PROXY protocol header: that of NGINX for TLS and streams. Plain HTTP

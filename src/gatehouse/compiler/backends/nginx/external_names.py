@@ -14,7 +14,7 @@ from gatehouse.compiler.backends.nginx.directives import (
 )
 from gatehouse.compiler.backends.nginx.traffic_settings import format_time, whole_seconds
 from gatehouse.compiler.ir import http as ir
-from gatehouse.dataplane.ip_addresses import bracketed
+from kube_base.types.ip_addresses import bracketed
 
 
 def resolver_directives(shares: Sequence[tuple[ir.Cluster, int]]) -> list[Directive]:

@@ -35,8 +35,8 @@ from gatehouse.compiler.ir.settings import Balancing, PassiveChecks, UpstreamSet
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.endpoints import pool_endpoints_path
 from gatehouse.dataplane.file_set import File
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.dataplane.upstream_label import UpstreamLabel
+from kube_base.types.ip_addresses import bracketed
 
 _KEEPALIVE = 32
 """Idle connections per worker; without any, a request costs 3.5 times as much (measured)."""

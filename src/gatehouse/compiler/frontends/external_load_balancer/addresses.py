@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.dataplane import ip_addresses
+from kube_base.types import ip_addresses
 
 
 def placed_address(address: str) -> tuple[str, str] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.external_load_balancer.findings import (
     ConditionReason,
     LoadBalancerReason,
@@ -15,6 +14,7 @@ from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Key
+from kube_base.types.objects import Object
 
 MAX_LISTED_FAILURES = 10
 """Maximum number of listed failures of one host.

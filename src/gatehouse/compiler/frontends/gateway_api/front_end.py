@@ -69,11 +69,10 @@ from gatehouse.compiler.frontends.kinds import (
 )
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
+from kube_base.types.resource import Resource
 
 
-def _route(
-    resource: resources.Resource, view: type[routes.RouteObject], *, required: bool = False
-) -> Kind:
+def _route(resource: Resource, view: type[routes.RouteObject], *, required: bool = False) -> Kind:
     return Kind(
         resource,
         view,
@@ -102,7 +101,7 @@ _INFERENCE_POOLS = Kind(
 )
 
 
-def _policy(resource: resources.Resource, view: type[nginx_gateway.AttachedPolicy]) -> Kind:
+def _policy(resource: Resource, view: type[nginx_gateway.AttachedPolicy]) -> Kind:
     return Kind(resource, view, indexes=(buckets.of_policy,), status=extension_status)
 
 

@@ -29,8 +29,8 @@ from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
 )
 from gatehouse.compiler.frontends.hosted_apiserver.claims import findings as findings_about
 from gatehouse.compiler.frontends.hosted_apiserver.claims import owned_claims
-from gatehouse.dataplane.ip_addresses import bracketed
 from gatehouse.incremental.query import Ask, Key
+from kube_base.types.ip_addresses import bracketed
 
 
 class ListenerAttachment(msgspec.Struct, frozen=True, order=True):

@@ -15,8 +15,8 @@ from gatehouse.compiler.frontends.hosted_apiserver.attachment import (
     attachment_of,
     gateways_of_hosted,
 )
-from gatehouse.dataplane import ip_addresses
 from gatehouse.incremental.query import Ask, Key
+from kube_base.types import ip_addresses
 
 _SPECIAL = re.compile(rb"[^A-Za-z0-9_*.-]")
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.apis import hosted_api_servers, resources
-from gatehouse.apis.objects import ObjectName
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.hosted_apiserver.attachment import gateways_of_hosted
 from gatehouse.compiler.frontends.hosted_apiserver.claims import parse_claim_record
@@ -20,6 +19,7 @@ from gatehouse.compiler.frontends.hosted_apiserver.translate import (
 )
 from gatehouse.compiler.frontends.kinds import Kind, Kinds, OwnedKind
 from gatehouse.incremental.query import Key
+from kube_base.types.objects import ObjectName
 
 
 def dns_endpoint_for(owner: Key, records: Records) -> Mapping[ObjectName, Mapping[str, Any] | None]:

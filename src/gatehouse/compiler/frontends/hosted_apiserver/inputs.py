@@ -11,8 +11,8 @@ import msgspec
 
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.apis import meta
-from gatehouse.dataplane import ip_addresses
 from gatehouse.incremental.query import Key
+from kube_base.types import ip_addresses
 
 HOSTED: Key = ("@hosted",)
 """Bucket of all HostedAPIServers."""

@@ -14,7 +14,6 @@ import msgspec
 
 from gatehouse.apis import resources
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import (
     SPANNING,
@@ -27,6 +26,7 @@ from gatehouse.compiler.frontends.upstream_cluster.shares import divided_limit, 
 from gatehouse.compiler.frontends.upstream_cluster.translate import data_planes, request_policy
 from gatehouse.compiler.ir.kube_apiserver import InFlight, TokenBucket
 from gatehouse.incremental.query import Ask, Key
+from kube_base.types.objects import Object
 
 INSTANCE = "proxy.kubegateway.io/ratelimitcondition.instance"
 """Label of a RateLimitCondition: name of its data plane, as in KubeGateway."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis.request_info import RequestInfo
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster, DispatchPolicy, DispatchRule, Names
+from kube_base.types.request_info import RequestInfo
 
 ANONYMOUS_USER_NAME = "system:anonymous"
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.apis import resources, upstream_clusters
-from gatehouse.apis.objects import ObjectName
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.kinds import Kind, Kinds, OwnedKind
 from gatehouse.compiler.frontends.upstream_cluster.allocations import (
@@ -28,6 +27,7 @@ from gatehouse.compiler.frontends.upstream_cluster.status import (
 )
 from gatehouse.compiler.frontends.upstream_cluster.translate import cluster_contribution
 from gatehouse.incremental.query import Key
+from kube_base.types.objects import ObjectName
 
 
 def rate_limit_conditions_for(

@@ -34,9 +34,9 @@ from gatehouse.compiler.backends.envoy.protobufs import (
     written,
 )
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.dataplane import ip_addresses
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, XdsResource
 from gatehouse.dataplane.xds.runtime_limits import SharedLimit
+from kube_base.types import ip_addresses
 
 SUBSET = "subset"
 """Metadata key, of servers and routes, for the sets of servers that policies name."""

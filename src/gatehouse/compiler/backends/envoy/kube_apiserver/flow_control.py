@@ -13,7 +13,7 @@ from envoy.type.v3 import token_bucket_pb2
 from gatehouse.compiler.backends.envoy import names, quoting
 from gatehouse.compiler.backends.envoy.protobufs import wrap_number
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.runtime.time_limits import scaled
+from kube_base.runtime.time_limits import scaled
 
 BUCKET = "envoy.filters.http.local_ratelimit"
 SHARED_LIMIT_FILTER = "envoy.filters.http.ratelimit"

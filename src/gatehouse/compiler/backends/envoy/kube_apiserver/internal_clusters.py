@@ -15,9 +15,9 @@ from gatehouse.compiler.backends.envoy import clusters, connection_manager, name
 from gatehouse.compiler.backends.envoy.kube_apiserver import filter_chains
 from gatehouse.compiler.backends.envoy.protobufs import build_socket_address, packed, truth, written
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.dataplane import ip_addresses
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, LISTENER_TYPE_URL, XdsResource
+from kube_base.types import ip_addresses
 
 _REMOVED_HEADERS = ("impersonate-", "x-remote-", "x-envoy-")
 """Prefixes of headers that the reviewer must not send."""

@@ -6,7 +6,7 @@ from gatehouse.apis import data_plane_parameters as api
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.proxy_settings import NginxClientAddress
-from gatehouse.dataplane import ip_addresses
+from kube_base.types import ip_addresses
 
 
 def parse_client_address(

@@ -14,7 +14,6 @@ from gatehouse.apis import nginx_authentication, nginx_gateway
 from gatehouse.apis.gateway_parameters import GATEHOUSE_GROUP
 from gatehouse.apis.meta import KubernetesObject
 from gatehouse.apis.nginx_gateway import NGINX_GATEWAY_GROUP
-from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
 from gatehouse.compiler.frontends.gateway_api.inputs import (
@@ -22,6 +21,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     rejected_credential,
 )
 from gatehouse.incremental.query import Ask, Key
+from kube_base.types.resource import Resource
 
 
 class ExtensionFilter(msgspec.Struct, frozen=True):

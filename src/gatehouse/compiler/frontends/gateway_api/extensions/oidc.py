@@ -12,7 +12,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir.authentication import Logout, Oidc
 from gatehouse.dataplane.origin import Origin
-from gatehouse.runtime.quiet_re2 import quiet_options
+from kube_base.runtime.quiet_re2 import quiet_options
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 """Path after the issuer (OpenID Connect Discovery, section 4)."""

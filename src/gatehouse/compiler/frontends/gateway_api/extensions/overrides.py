@@ -16,8 +16,8 @@ import msgspec
 
 from gatehouse.apis.data_plane_parameters import ParametersSpec
 from gatehouse.apis.gateway import METADATA_OPTION, Gateway, is_allowed_key
-from gatehouse.apis.quantities import quantity
 from gatehouse.apis.resource_limits import ResourceLimits
+from kube_base.types.quantities import quantity
 
 _ANY = None
 """Rule for a field whose value is not restricted."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from gatehouse.apis import traffic_policies as api
-from gatehouse.apis.quantities import quantity
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
     ValueProblem,
     parse_count,
@@ -15,6 +14,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import FieldParser
 from gatehouse.compiler.frontends.gateway_api.routes import durations
 from gatehouse.compiler.ir.settings import Attribute
+from kube_base.types.quantities import quantity
 
 V = TypeVar("V")
 

@@ -24,7 +24,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import
     HEADER_FIELDS,
     browser_headers,
 )
-from gatehouse.dataplane import ip_addresses
+from kube_base.types import ip_addresses
 
 SECURITY_KIND = "SecurityPolicy"
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gatehouse.apis import data_plane_parameters as api
 from gatehouse.apis import data_plane_workload as api_workload
-from gatehouse.dataplane import ip_addresses
+from kube_base.types import ip_addresses
 
 
 def parse_workload(spec: api.ParametersSpec) -> tuple[api_workload.Workload, list[str]]:

@@ -14,8 +14,8 @@ from gatehouse.apis import core, gateway
 from gatehouse.compiler.frontends.gateway_api import crd_version
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.dataplane import ip_addresses
 from gatehouse.incremental.query import Ask, Key
+from kube_base.types import ip_addresses
 
 SUPPORTED_TYPES = ("IPAddress",)
 """Supported types of requested addresses."""

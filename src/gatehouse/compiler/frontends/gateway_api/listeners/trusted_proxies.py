@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
-from gatehouse.dataplane import ip_addresses
 from gatehouse.incremental.query import Ask, Key
+from kube_base.types import ip_addresses
 
 TRUSTED = "gatehouse.dev/trusted-proxies"
 """Annotation of a Gateway: addresses and CIDR ranges of proxies whose PROXY headers are believed,

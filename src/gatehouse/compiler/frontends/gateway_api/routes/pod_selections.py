@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis import backends, inference
-from gatehouse.apis.objects import ObjectName
 from gatehouse.compiler.frontends.gateway_api.routes.x_backends import problems_of_spec
 from gatehouse.incremental.query import Ask, Key
+from kube_base.types.objects import ObjectName
 
 
 class PodSelection(msgspec.Struct, frozen=True):

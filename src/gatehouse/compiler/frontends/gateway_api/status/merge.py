@@ -9,7 +9,6 @@ import msgspec
 
 from gatehouse.apis import gateway
 from gatehouse.apis.gateway import CONTROLLERS
-from gatehouse.apis.objects import Object
 from gatehouse.compiler.frontends.gateway_api.findings import OPTIONAL_CONDITIONS, Condition
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KIND_GROUPS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
@@ -25,6 +24,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
     SetStatus,
 )
 from gatehouse.incremental.query import Key
+from kube_base.types.objects import Object
 
 
 def merge_gateway_api_status(

@@ -1,0 +1,1 @@
+"""Building blocks of a process: files, limits, retries, HTTP servers."""

@@ -1,0 +1,1 @@
+"""Types of Kubernetes without I/O: objects, resources, quantities, requests, patches."""

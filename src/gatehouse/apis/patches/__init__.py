@@ -1,4 +1,0 @@
-"""Patches. :mod:`json` has JSON patch and JSON merge patch, :mod:`strategic` strategic merge patch,
-:mod:`errors` the reasons for which a patch cannot be applied.
-Server-side apply is in :mod:`gatehouse.apiserver.fields`. Never here: storage, HTTP.
-"""

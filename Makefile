@@ -65,12 +65,15 @@ long: env-dev  ## Run the tests that take minutes, and property tests with other
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \
 	  $(PYTEST) $(FEW_WORKERS) --no-loadscope-reorder -m "(long or hypothesis) and not peers" $(TESTS) $(ARGS)
 
+# All that is written in Python.
+SOURCES := src packages tests bench scripts examples hatch_build.py
+
 check: env-dev  ## All checks that run nothing, two at a time: lint, types, contracts
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types contracts
 
 lint: env-dev  ## Formatting, lint and prose
-	$(BIN)/ruff format --check src tests bench scripts examples hatch_build.py
-	$(BIN)/ruff check src tests bench scripts examples hatch_build.py
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/python scripts/check_prose.py
 	$(BIN)/hadolint images/Dockerfile
 	$(BIN)/shellcheck images/*.sh scripts/*.sh .ci/run
@@ -86,8 +89,8 @@ audit: env-dev  ## Compare the locked packages with known vulnerabilities (skips
 		$(patsubst %,-r %,$(wildcard requirements/*.lock))
 
 format: env-dev  ## Format the code
-	$(BIN)/ruff format src tests bench scripts examples hatch_build.py
-	$(BIN)/ruff check --fix src tests bench scripts examples hatch_build.py
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
 
 golden: env-dev  ## Rewrite the golden files; review the diff
 	$(BIN)/pytest -q tests/golden -m "not process" --refresh-golden
@@ -266,14 +269,16 @@ dashboards: env-dev  ## Rewrite the Grafana dashboards of the chart
 	$(BIN)/python scripts/dashboards.py
 
 cover: env-dev  ## Run the tests and report coverage
-	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term
+	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term
 
 lock: env-dev  ## Lock the dependencies again (NAME=--upgrade-package=NAME for one of them)
 	$(BIN)/pip install -q uv
 	UV=$(BIN)/uv sh scripts/lock.sh $(or $(NAME),--upgrade)
 
+WIRE := src/gatehouse/wire packages/kube-api-server/src/kube_api_server/wire
+
 clean:  ## Remove build products
-	rm -rf $(VENV) build dist src/gatehouse/wire typings
+	rm -rf $(VENV) build dist packages/*/dist $(WIRE) typings
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -284,11 +289,14 @@ $(BIN)/python:
 	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: requirements/run.lock pyproject.toml $(wildcard proto/*/*/*.proto) | $(BIN)/python
+# What an environment is installed again for.
+BUILT := pyproject.toml $(wildcard packages/*/pyproject.toml proto/*/*/*.proto packages/*/proto/*/*.proto)
+
+$(VENV)/.run: requirements/run.lock $(BUILT) | $(BIN)/python
 	@bash scripts/install_lock.sh $(BIN)/python requirements/run.lock
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.lock pyproject.toml $(wildcard proto/*/*/*.proto) | $(BIN)/python
+$(VENV)/.dev: requirements/dev.lock $(BUILT) | $(BIN)/python
 	@bash scripts/install_lock.sh $(BIN)/python requirements/dev.lock
 	@touch $@ $(VENV)/.run
 

@@ -12,14 +12,14 @@ if [ ! -d dist ]; then
   # shellcheck disable=SC2086
   "$build/bin/pip" install $pip_options --no-deps --require-hashes -r requirements/build.lock
   # shellcheck disable=SC2086
-  "$build/bin/pip" wheel $pip_options --no-build-isolation --no-deps -w dist .
+  "$build/bin/pip" wheel $pip_options --no-build-isolation --no-deps -w dist ./packages/kube-base .
   rm -rf "$build"
 fi
 python3 -m venv "$directory"
 # shellcheck disable=SC2086
 "$directory/bin/pip" install $pip_options --no-deps --require-hashes -r "$lock"
 # shellcheck disable=SC2086
-"$directory/bin/pip" install $pip_options --no-deps dist/gatehouse-*.whl
+"$directory/bin/pip" install $pip_options --no-deps dist/gatehouse-*.whl dist/gatehouse_kube_base-*.whl
 "$directory/bin/pip" check --disable-pip-version-check
 "$directory/bin/python" - <<'PYTHON'
 import pathlib, sysconfig, shutil
@@ -29,7 +29,7 @@ for name in ("pip", "setuptools", "pkg_resources", "_distutils_hack"):
         shutil.rmtree(path, ignore_errors=True)
 (packages / "distutils-precedence.pth").unlink(missing_ok=True)
 for tests in packages.rglob("tests"):
-    if tests.is_dir() and "gatehouse" not in tests.parts:
+    if tests.is_dir() and not {"gatehouse", "kube_base"} & set(tests.parts):
         shutil.rmtree(tests, ignore_errors=True)
 PYTHON
 # Some packages install sources and manuals, which no program needs.

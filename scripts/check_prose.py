@@ -83,7 +83,15 @@ COMMENTED = (
     *("examples/**/*.yaml", "charts/gatehouse/values.yaml", "charts/gatehouse/templates/*"),
 )
 """Files whose comments start with `#`."""
-CODE = ("src", "tests", "bench", "scripts")
+CODE = {
+    "src": "src",
+    "packages/*/src": "src",
+    "tests": "tests",
+    "packages/*/tests": "tests",
+    "bench": "bench",
+    "scripts": "scripts",
+}
+"""Directories with code to the rules that hold there."""
 # The rules themselves, and quotations of what they exclude.
 WITHOUT_MESSAGES = ("scripts/check_prose.py",)
 NOT_PROSE = re.compile(r"^(```|~~~)[\s\S]*?^\1.*$|^ {4,}[^-\s].*$|\*+", re.M)
@@ -103,8 +111,8 @@ class Occurrence:
 
 def occurrences(root: Path) -> Iterator[Occurrence]:
     """Yield every violation in the project below `root`."""
-    for folder in CODE:
-        for path in sorted((root / folder).rglob("*.py")):
+    for directories, folder in CODE.items():
+        for path in sorted(root.glob(f"{directories}/**/*.py")):
             name = path.relative_to(root)
             if "wire" not in name.parts:
                 yield from code_occurrences(path.read_text(), str(name), folder)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# install_lock.sh PYTHON LOCK: install the packages of a lock file and, editable, this project.
+# install_lock.sh PYTHON LOCK: install the packages of a lock file and, editable, those of this
+# repository.
 # The lock is complete, so that nothing is resolved: a pip that resolves extras may prefer a newer
 # version to the locked one, and then miss its hash.
 set -euo pipefail
@@ -27,5 +28,5 @@ for number in 1 2 3; do
   echo "Try $number failed, trying again" >&2
   sleep $((number * 5))
 done
-"${pip[@]}" install -q --no-build-isolation --no-deps -e .
+"${pip[@]}" install -q --no-build-isolation --no-deps -e packages/kube-base -e packages/kube-api-server -e .
 "${pip[@]}" check

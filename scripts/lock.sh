@@ -1,9 +1,10 @@
 #!/bin/sh
-# lock.sh [OPTION OF uv pip compile ...]: write requirements/*.lock.
+# lock.sh [OPTION OF uv pip compile ...]: write requirements/*.lock, without the packages of this repository.
 # The lock of standalone is resolved first. The others have its versions.
 set -eu
 compile() {
-  "${UV:-uv}" pip compile -q --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 "$@"
+  "${UV:-uv}" pip compile -q --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
+    --no-emit-package gatehouse-kube-api-server --no-emit-package gatehouse-kube-base "$@"
 }
 cd "$(dirname "$0")/.."
 compile "$@" --group dev --extra standalone pyproject.toml -o requirements/dev.lock

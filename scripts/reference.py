@@ -35,7 +35,7 @@ from gatehouse.compiler.frontends.upstream_cluster import findings as upstream_c
 from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "gatehouse"
+SOURCES = (ROOT / "src" / "gatehouse", *sorted(ROOT.glob("packages/*/src")))
 VALUES = ROOT / "charts" / "gatehouse" / "values.yaml"
 PAGES = ROOT / "docs" / "reference"
 
@@ -226,7 +226,7 @@ def annotation_keys() -> str:
 
 def _constants() -> Iterator[tuple[str, str]]:
     """Yield keys of metadata and names with a domain of Gatehouse, each with its docstring."""
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in (path for source in SOURCES for path in sorted(source.rglob("*.py"))):
         if "wire" in path.parts:
             continue
         body = ast.parse(path.read_text(encoding="utf-8")).body

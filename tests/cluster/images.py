@@ -119,7 +119,15 @@ def _base_layer() -> Path:
 
 def _digest(sources: Path) -> str:
     """Return a digest of everything that `copy_sources` copies, except documents."""
-    names = ("pyproject.toml", "hatch_build.py", "requirements", "proto", "src", "images")
+    names = (
+        "pyproject.toml",
+        "hatch_build.py",
+        "requirements",
+        "proto",
+        "packages/kube-base",
+        "src",
+        "images",
+    )
     digest = hashlib.sha256()
     for name in names:
         path = sources / name

@@ -17,7 +17,7 @@ from fakes import patience
 ROOT = Path(__file__).parents[2]
 POSSIBLE = os.geteuid() == 0 and shutil.which("debootstrap") is not None
 SOURCES = ("pyproject.toml", "hatch_build.py", "README.md", "CHANGELOG.md", "LICENSE", "NOTICE")
-TREES = ("requirements", "proto", "docs", "examples", "src", "images")
+TREES = ("requirements", "proto", "docs", "examples", "packages/kube-base", "src", "images")
 DIRECTORIES = {
     "controller": "/opt/gatehouse",
     "agent-nginx": "/opt/nginx",

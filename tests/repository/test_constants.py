@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = [
     path
-    for folder in ("src", "tests", "bench", "scripts")
+    for folder in ("src", "packages", "tests", "bench", "scripts")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if "wire" not in path.relative_to(ROOT).parts
 ]

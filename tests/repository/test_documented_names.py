@@ -15,6 +15,7 @@ import click
 import pytest
 import reference
 
+from fakes import source_trees
 from gatehouse.agent.option_help import HELP
 from gatehouse.agent.options import KEYS
 from gatehouse.apis.event_reasons import EventReason
@@ -31,11 +32,9 @@ EVENT_TYPES = ("Normal", "Warning")
 
 def modules(package: str = "", word: str = "") -> Iterator[tuple[Path, ast.Module]]:
     """Parse the modules of a package that contain a word."""
-    paths = sorted((SOURCE / package).rglob("*.py"))
+    paths = [path for path in source_trees.modules() if (SOURCE / package) in path.parents]
     assert paths, package
-    for path in paths:
-        if "wire" in path.relative_to(SOURCE).parts:
-            continue
+    for path in paths if package else source_trees.modules():
         if word in (text := path.read_text(encoding="utf-8")):
             yield path, ast.parse(text)
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+BASES = (ROOT, ROOT / "src" / "gatehouse", *ROOT.glob("packages/*/src"))
+"""Directories to which paths in documents are relative."""
+FOLDERS = ("", "docs/**/", "examples/**/", "packages/*/")
+DOCUMENTS = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}*.md"))
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.M | re.S)
 PATH = re.compile(r"`([\w./-]+(?:\.(?:py|lua|txt|toml|md|yaml)|/))`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -26,9 +29,8 @@ def anchors(document: Path) -> set[str]:
 def test_paths_in_document_exist(name: str) -> None:
     paths = set(PATH.findall(prose(ROOT / name)))
     assert len(paths) > 20, "the pattern matches paths"
-    bases = (ROOT, ROOT / "src" / "gatehouse")
     generated = {"wire/", "seeds/"}
-    missing = {path for path in paths if not any((base / path).exists() for base in bases)}
+    missing = {path for path in paths if not any((base / path).exists() for base in BASES)}
     assert missing <= generated
 
 
@@ -45,11 +47,10 @@ def test_link_targets_in_document_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_path_of_the_project_in_document_exists(document: Path) -> None:
-    bases = (ROOT, ROOT / "src" / "gatehouse")
-    folders = {folder.name for base in bases for folder in base.iterdir() if folder.is_dir()}
+    folders = {folder.name for base in BASES for folder in base.iterdir() if folder.is_dir()}
     for path in PATH.findall(prose(document)):
         if path.partition("/")[0] in folders and not path.startswith("wire/"):
-            assert any((base / path).exists() for base in bases), path
+            assert any((base / path).exists() for base in BASES), path
 
 
 PAGES = sorted(page for page in ROOT.glob("docs/*/*.md") if page.name != "README.md")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BASES = (ROOT, ROOT / "src" / "gatehouse")
+BASES = (ROOT, ROOT / "src" / "gatehouse", *ROOT.glob("packages/*/src"))
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXERCISES = TEXT.partition("### Worked exercises")[2].partition("\n## ")[0]
 

@@ -16,6 +16,12 @@ ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+OWN = {
+    project["name"]: project
+    for path in (ROOT / "pyproject.toml", *ROOT.glob("packages/*/pyproject.toml"))
+    for project in [tomllib.loads(path.read_text())["project"]]
+}
+"""Distributions of this repository, which no lock has."""
 ROOTS = {
     "dev": ([*EXTRAS["standalone"]], "dev"),
     "run": ([*EXTRAS["standalone"]], "build"),
@@ -55,8 +61,12 @@ def roots(lock: str) -> list[Requirement]:
 def needed(requirement: Requirement, environment: dict[str, str]) -> list[Requirement]:
     """Return what a requirement needs in an environment, by the metadata of the package."""
     name = canonicalize_name(requirement.name)
-    if name == PROJECT["project"]["name"]:
-        return [Requirement(text) for extra in requirement.extras for text in EXTRAS[extra]]
+    if name in OWN:
+        extras = OWN[name].get("optional-dependencies", {})
+        texts = [text for extra in requirement.extras for text in extras[extra]]
+        # Those of Gatehouse itself are roots.
+        always = [] if name == PROJECT["project"]["name"] else OWN[name]["dependencies"]
+        return [Requirement(text) for text in (*always, *texts)]
     try:
         texts = requires(name) or []
     except PackageNotFoundError:
@@ -89,7 +99,7 @@ def test_lock_has_everything_that_its_packages_need(lock: str, python: str, mach
     while pending:
         requirement, parent = pending.pop()
         name = canonicalize_name(requirement.name)
-        if name != PROJECT["project"]["name"]:
+        if name not in OWN:
             version = versions.get(name)
             if version is None or not requirement.specifier.contains(version, prereleases=True):
                 problems.append(f"{parent} needs {requirement}, and the lock has {version}")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import metric_families
 import pytest
 
-from fakes import promtool
+from fakes import promtool, source_trees
 
-SOURCE = Path(__file__).parents[2] / "src" / "gatehouse"
 DEFINITIONS = {
     "Sample",
     "Counter",
@@ -75,7 +73,7 @@ def test_metric_help_is_a_sentence(name: str) -> None:
 
 def defined() -> Iterator[tuple[str, str]]:
     """Yield the place and a pattern of the name of each metric that the source defines."""
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in source_trees.modules():
         text = path.read_text("utf-8")
         if not any(library in text for library in LIBRARIES):
             continue
@@ -111,7 +109,7 @@ def test_walk_finds_every_definition() -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_metric_is_on_the_reference_page(name: str) -> None:
-    page = (SOURCE.parents[1] / "docs" / "reference" / "metrics.md").read_text("utf-8")
+    page = (source_trees.ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
     assert f"| `{FAMILIES[name].series}` |" in page
 
 

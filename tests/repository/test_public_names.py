@@ -6,11 +6,10 @@ import ast
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "gatehouse"
+from fakes import source_trees
 
 SHARED_CONSTANTS = {
     # gatehouse.cli.main imports the module of a command and takes the command from COMMANDS.
@@ -35,7 +34,7 @@ SHARED_CONSTANTS = {
 }
 SHARED_FUNCTIONS = {
     # Entry points of processes.
-    "main": {"cli/main.py", "sidecars/__main__.py"},
+    "main": {"cli/main.py", "kube_api_server/__main__.py", "sidecars/__main__.py"},
 }
 """Names that several modules must define, with these modules: a caller finds them by the name."""
 
@@ -88,9 +87,8 @@ def homonyms(modules: Mapping[str, set[str]]) -> dict[str, set[str]]:
 @functools.cache
 def names_of_modules() -> dict[str, tuple[set[str], set[str]]]:
     return {
-        str(path.relative_to(SOURCE)): public_names(path.read_text(encoding="utf-8"))
-        for path in sorted(SOURCE.rglob("*.py"))
-        if "wire" not in path.relative_to(SOURCE).parts
+        source_trees.short_name(path): public_names(path.read_text(encoding="utf-8"))
+        for path in source_trees.modules()
     }
 
 

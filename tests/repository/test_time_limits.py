@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fakes import source_trees
 from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE, parse_time_factor
 
-SOURCE = Path(__file__).parents[2] / "src"
+SEARCH_PATH = os.pathsep.join(str(package.parent) for package in source_trees.PACKAGES)
 
 LIMITS = {
     "agent.envoy.admin": ["ADMIN_TIMEOUT_SECONDS", "FIND_TIMEOUT_SECONDS"],
@@ -25,9 +26,6 @@ LIMITS = {
     "agent.nginx.supervisor": ["STOP_ACCEPTING_SECONDS"],
     "agent.options": ["PROBE_BINARY_SECONDS"],
     "agent.sidecars": ["CONTROL_TIMEOUT_SECONDS", "STOP_TIMEOUT_SECONDS"],
-    "apiserver.controllers.leader_election": ["DURATION_SECONDS"],
-    "apiserver.storage.etcd.client": ["RPC_TIMEOUT_SECONDS"],
-    "apiserver.storage.etcd.store": ["VISIBLE_SECONDS"],
     "cli.connection_sender": ["TIMEOUT_SECONDS"],
     "cli.logged_request": ["_WAIT_SECONDS"],
     "compiler.backends.envoy.kube_apiserver.flow_control": ["RATE_LIMIT_TIMEOUT_SECONDS"],
@@ -36,6 +34,9 @@ LIMITS = {
     "inspection.data_plane_metrics": ["_TIMEOUT_SECONDS"],
     "kube.connection": ["REQUEST_TIMEOUT_SECONDS", "API_CONNECT_TIMEOUT_SECONDS"],
     "kube.leader_election": ["LeaseTiming().duration", "LeaseTiming().renew_deadline"],
+    "kube_api_server.controllers.leader_election": ["DURATION_SECONDS"],
+    "kube_api_server.storage.etcd.client": ["RPC_TIMEOUT_SECONDS"],
+    "kube_api_server.storage.etcd.store": ["VISIBLE_SECONDS"],
     "nodeproxy.commands": ["COMMAND_TIMEOUT_SECONDS"],
     "ratelimit.main": ["REDIS_TIMEOUT_SECONDS", "RateLimitOptions(redis='').redis_timeout"],
     "runtime.supervised_process": ["TERMINATION_SECONDS"],
@@ -47,19 +48,20 @@ LIMITS = {
     "standalone.up": ["READY_TIMEOUT_SECONDS"],
     "transports.server": ["APPLY_SECONDS"],
 }
-"""Expressions of the limits, by module."""
+"""Expressions of the limits, by module: of `gatehouse`, or with the name of another package."""
 
 PROGRAM = """
 import importlib, json, sys
 limits = json.load(sys.stdin)
-modules = {name: vars(importlib.import_module(f"gatehouse.{name}")) for name in limits}
+full = {name: name if name.startswith("kube_api_server.") else f"gatehouse.{name}" for name in limits}
+modules = {name: vars(importlib.import_module(full[name])) for name in limits}
 print(json.dumps([eval(limit, modules[name]) for name in limits for limit in limits[name]]))
 """
 
 
 def run(factor: str, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:
     """Run Python with a factor."""
-    environ = {**os.environ, TIME_FACTOR_VARIABLE: factor, "PYTHONPATH": str(SOURCE)}
+    environ = {**os.environ, TIME_FACTOR_VARIABLE: factor, "PYTHONPATH": SEARCH_PATH}
     return subprocess.run(
         [sys.executable, *command],
         input=text, env=environ, capture_output=True, text=True, check=False,
@@ -86,10 +88,9 @@ def test_limits_of_the_product_are_scaled() -> None:
 
 
 def test_every_module_with_scaled_limits_is_tested() -> None:
-    package = SOURCE / "gatehouse"
     modules = {
-        ".".join(path.relative_to(package).with_suffix("").parts)
-        for path in package.rglob("*.py")
+        ".".join(Path(source_trees.short_name(path)).with_suffix("").parts)
+        for path in source_trees.modules()
         if "import scaled\n" in path.read_text(encoding="utf-8")
     }
     assert modules == LIMITS.keys()

@@ -42,7 +42,7 @@ class LocalAuthority:
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
         self._ca = directory / "ca.crt"
-        private_files.write_private_file(self._ca, _pem(builder.sign(self._key, hashes.SHA256())))
+        private_files.replace_private_file(self._ca, _pem(builder.sign(self._key, hashes.SHA256())))
 
     def issue(self, name: str, *, organization: str = "") -> CertificateFiles:
         """Write a certificate for a server on this machine, or a user with a group."""
@@ -53,8 +53,10 @@ class LocalAuthority:
         files = CertificateFiles(
             self._ca, self._directory / f"{name}.crt", self._directory / f"{name}.key"
         )
-        private_files.write_private_file(files.cert, _pem(builder.sign(self._key, hashes.SHA256())))
-        private_files.write_private_file(files.key, _key_pem(key))
+        private_files.replace_private_file(
+            files.cert, _pem(builder.sign(self._key, hashes.SHA256()))
+        )
+        private_files.replace_private_file(files.key, _key_pem(key))
         return files
 
 

@@ -18,12 +18,15 @@ from kube_base.runtime import private_files
 
 
 class LocalApiServer:
-    """A running API server at a free port of 127.0.0.1, and the credentials of an administrator.
+    """A running API server at a port of 127.0.0.1, and the credentials of an administrator.
 
-    It starts and stops as a context manager. Objects are in a database of the directory.
+    It starts and stops as a context manager. Objects are in a database of the directory, where a
+    later server serves them again, with other certificates. Port 0 is a free one.
     """
 
-    def __init__(self, directory: Path, extension: Extension = NO_EXTENSION) -> None:
+    def __init__(
+        self, directory: Path, extension: Extension = NO_EXTENSION, *, port: int = 0
+    ) -> None:
         authority = LocalAuthority(directory)
         server = authority.issue("server")
         self.admin: CertificateFiles = authority.issue("admin", organization=MASTERS)
@@ -32,7 +35,7 @@ class LocalApiServer:
         self.url = ""
         self._options = ApiServerOptions(
             storage=str(directory / "storage"),
-            bind="127.0.0.1:0",
+            bind=f"127.0.0.1:{port}",
             tls_cert=server.cert,
             tls_key=server.key,
             client_ca=server.ca,

@@ -8,8 +8,7 @@ import aiohttp
 import pytest
 
 from fakes.inprocess import Server
-from kube_api_server.http.bodies import DecodedBody, decode_body
-from kube_api_server.http.yaml_bodies import MAX_DUPLICATES, decode_yaml
+from kube_api_server.http.bodies import MAX_DUPLICATES, DecodedBody, decode_body
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
@@ -170,7 +169,7 @@ def test_text_in_json_is_decoded_although_yaml_lacks_its_escapes() -> None:
 
 def test_line_of_a_duplicate_key_is_that_of_its_value() -> None:
     text = "a: {b: 1,\n  b: 1}\na:\n\n  c: &c 2\nc: 1\nc:\n  *c\n"
-    assert decode_yaml(text.encode()).duplicates == (
+    assert decode_body(text.encode(), YAML).duplicates == (
         'line 2: key "b" already set in map',
         'line 5: key "a" already set in map',
         'line 8: key "c" already set in map',
@@ -178,4 +177,4 @@ def test_line_of_a_duplicate_key_is_that_of_its_value() -> None:
 
 
 def test_few_of_many_duplicate_keys_are_named() -> None:
-    assert len(decode_yaml(b"a: 1\n" * 100).duplicates) == MAX_DUPLICATES
+    assert len(decode_body(b"a: 1\n" * 100, YAML).duplicates) == MAX_DUPLICATES

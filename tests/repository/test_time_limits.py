@@ -53,7 +53,7 @@ LIMITS = {
 PROGRAM = """
 import importlib, json, sys
 limits = json.load(sys.stdin)
-full = {name: name if name.startswith("kube_api_server.") else f"gatehouse.{name}" for name in limits}
+full = {n: n if n.startswith("kube_api_server.") else f"gatehouse.{n}" for n in limits}
 modules = {name: vars(importlib.import_module(full[name])) for name in limits}
 print(json.dumps([eval(limit, modules[name]) for name in limits for limit in limits[name]]))
 """

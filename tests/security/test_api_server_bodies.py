@@ -22,7 +22,8 @@ from fakes.inprocess import Server
 from fakes.loop_stalls import no_stalls
 from fakes.patience import limit, until
 from gatehouse.standalone.state_directory import State
-from kube_api_server.http import body_reader, depth, requests, selectors
+from kube_api_server.http import body_reader, requests, selectors
+from kube_base.types.document_limits import MAX_NODES
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
@@ -36,7 +37,7 @@ MEGABYTE = 1024 * 1024
 MAX_CPU_SECONDS = 2.0
 """CPU time of one of these requests. Each took 5 s to minutes, and takes less than 0.3 s."""
 
-LARGE_KEYS = depth.MAX_NODES // 2 - 100
+LARGE_KEYS = MAX_NODES // 2 - 100
 HUGE = "9" * 5000
 
 

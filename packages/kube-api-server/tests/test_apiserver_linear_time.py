@@ -15,13 +15,14 @@ import pytest
 from fakes.cpu_growth import assert_linear
 from kube_api_server.builtin.kinds import BUILTIN_KINDS
 from kube_api_server.errors import Cause, StatusError
-from kube_api_server.http import bodies, depth, selectors
+from kube_api_server.http import bodies, selectors
 from kube_api_server.objects import admission
 from kube_api_server.objects.write_request import WriteOptions, WriteRequest
+from kube_base.types.document_limits import MAX_NODES
 from kube_base.types.patches import strategic
 
 MAX_BYTES = 3 * 1024 * 1024
-SEPARATORS = b"[" + b"," * (depth.MAX_NODES + 1)
+SEPARATORS = b"[" + b"," * (MAX_NODES + 1)
 SERVICES = next(served for served in BUILTIN_KINDS if served.resource.kind == "Service")
 PORTS: Any = SERVICES.schema["properties"]["spec"]
 
@@ -113,9 +114,9 @@ def test_strategic_merge_patches_take_linear_time(patch: Callable[[int], Any]) -
 
 def test_node_count_ignores_strings_with_escapes() -> None:
     values = ['"', "\\", '\\"', ",[{:", '",', "\\\\", 'a\\"b,']
-    fits = json.dumps({"a": values * (depth.MAX_NODES // 7 - 1)}).encode()
+    fits = json.dumps({"a": values * (MAX_NODES // 7 - 1)}).encode()
     bodies.check_json_size(fits)
     for value in values:
-        texts = json.dumps([value] * (depth.MAX_NODES + 2)).encode()
+        texts = json.dumps([value] * (MAX_NODES + 2)).encode()
         with pytest.raises(StatusError):
             bodies.check_json_size(texts)

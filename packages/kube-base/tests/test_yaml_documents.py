@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_api_server.errors import StatusError
-from kube_api_server.http.yaml_bodies import decode_yaml_documents
+from kube_base.types.yaml_documents import YamlDocumentError, decode_yaml_documents
 
 
 def test_documents_are_decoded_like_bodies() -> None:
@@ -15,11 +14,11 @@ def test_documents_are_decoded_like_bodies() -> None:
 
 
 def test_anchor_is_unknown_in_the_next_document() -> None:
-    with pytest.raises(StatusError, match="alias \\*x names no complete node"):
+    with pytest.raises(YamlDocumentError, match="alias \\*x names no complete node"):
         list(decode_yaml_documents("a: &x 1\n---\nb: *x\n"))
 
 
 def test_repeated_keys_are_listed_by_document() -> None:
     documents = list(decode_yaml_documents("a: 1\nb: {c: 1, c: 2}\n---\na: 1\n"))
-    assert [document.repeated_keys for document in documents] == [("c",), ()]
+    assert [document.repeated for document in documents] == [((2, "c"),), ()]
     assert documents[0].value == {"a": 1, "b": {"c": 2}}

@@ -11,6 +11,7 @@ import msgspec
 
 from gatehouse.cli.errors import CLIError
 from kube_base.types.objects import Object
+from kube_base.types.yaml_documents import YamlDocumentError, decode_yaml_documents
 
 STDIN = Path("-")
 """Path that stands for standard input."""
@@ -56,16 +57,12 @@ def read_manifest_files(paths: Iterable[Path]) -> Iterator[PlacedObject]:
 
 
 def _read_text(file: str, text: str) -> Iterator[PlacedObject]:
-    # Commands that read the objects of a cluster import no API server.
-    from kube_api_server.errors import StatusError
-    from kube_api_server.http.yaml_bodies import decode_yaml_documents
-
     try:
         for number, document in enumerate(decode_yaml_documents(text), 1):
             for value in _objects(document.value, f"{file}#{number}"):
-                yield PlacedObject(file, number, value, document.repeated_keys)
-    except StatusError as error:
-        raise CLIError(f"{file}: {str(error).removeprefix('error parsing YAML: ')}") from error
+                yield PlacedObject(file, number, value, tuple(key for _, key in document.repeated))
+    except YamlDocumentError as error:
+        raise CLIError(f"{file}: {error}") from error
 
 
 def _objects(value: Any, place: str) -> Iterator[Object]:

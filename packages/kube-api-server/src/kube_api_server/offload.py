@@ -2,7 +2,7 @@
 
 Each flow (a user, or the ServiceAccounts of a namespace) has at most one job in the thread's queue,
 so that flows take turns. The interpreter switches threads every 5 ms, and only calls into C code
-take longer: JSON of :data:`kube_api_server.http.depth.MAX_NODES` nodes about 50 ms.
+take longer: JSON of :data:`kube_base.types.document_limits.MAX_NODES` nodes about 50 ms.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 - :mod:`handler`: authentication, authorization, limits and dispatch of requests;
   :mod:`requests`: request parsing; :mod:`responses`: response construction;
-- :mod:`bodies`, :mod:`yaml_bodies`, :mod:`depth`: decoding of bodies within limits;
+- :mod:`bodies`, :mod:`depth`: decoding of bodies within limits;
 - :mod:`resources`: verbs on objects and collections; :mod:`lists`, :mod:`watches`,
   :mod:`selectors`; :mod:`scale`; :mod:`reviews`: resources that are not stored;
 - :mod:`negotiation`, :mod:`tables`: representations of objects;

@@ -13,11 +13,16 @@ import msgspec
 
 from kube_api_server.builtin import protobuf
 from kube_api_server.errors import StatusError, bad_request
-from kube_api_server.http import depth, yaml_bodies
-from kube_api_server.http.yaml_bodies import MAX_DUPLICATES
+from kube_api_server.formatting import quote_go
+from kube_api_server.http import depth
+from kube_base.types import yaml_documents
+from kube_base.types.document_limits import MAX_NODES
 from kube_base.types.objects import Object
 
 APPLY_PATCH = "application/apply-patch+yaml"
+
+MAX_DUPLICATES = 10
+"""Duplicate fields that an error message names."""
 
 _MAX_PATH_LENGTH = 1024
 """Characters of the path of a duplicate field. Keys may be as long as the body."""
@@ -48,7 +53,7 @@ def decode_body(data: bytes, content_type: str, *, duplicates: bool = False) -> 
     """
     if content_type == protobuf.PROTOBUF_TYPE:
         # A map entry has three fields: itself, its key and its value.
-        decoder = functools.partial(protobuf.decode_protobuf, max_fields=2 * depth.MAX_NODES)
+        decoder = functools.partial(protobuf.decode_protobuf, max_fields=2 * MAX_NODES)
         return DecodedBody(_limited(decoder, data, "protobuf"))
     is_yaml = content_type in ("application/yaml", APPLY_PATCH)
     if is_yaml and data[:1] != b"{":
@@ -70,8 +75,15 @@ def decode_body(data: bytes, content_type: str, *, duplicates: bool = False) -> 
 
 
 def _decode_yaml(data: bytes) -> DecodedBody:
-    document = yaml_bodies.decode_yaml(data)
-    return DecodedBody(document.value, document.duplicates, is_yaml=True)
+    try:
+        document = yaml_documents.decode_yaml(data)
+    except yaml_documents.YamlDocumentError as error:
+        raise bad_request(f"error parsing YAML: {error}") from error
+    duplicates = (
+        f"line {line}: key {quote_go(key)} already set in map"
+        for line, key in document.repeated[:MAX_DUPLICATES]
+    )
+    return DecodedBody(document.value, tuple(duplicates), is_yaml=True)
 
 
 def check_json_size(data: bytes) -> None:
@@ -79,12 +91,12 @@ def check_json_size(data: bytes) -> None:
 
     A decoder holds the interpreter's lock for the time of all nodes together.
     """
-    if _separators(data) <= depth.MAX_NODES:
+    if _separators(data) <= MAX_NODES:
         return
     unescaped = data.replace(rb"\\", b"").replace(rb"\"", b"")
     # A document of one string has no nodes.
     strings = unescaped.count(b'"') // 2 - 1
-    if strings > depth.MAX_NODES or _separators(_outside_strings(unescaped)) > depth.MAX_NODES:
+    if strings > MAX_NODES or _separators(_outside_strings(unescaped)) > MAX_NODES:
         raise depth.too_many("error parsing JSON")
 
 

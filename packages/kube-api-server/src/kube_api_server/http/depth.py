@@ -1,21 +1,11 @@
-"""Limits of the nesting and the number of nodes of objects in requests.
-
-Code behind the request handlers walks objects recursively. Half of Python's recursion limit is
-reached at about 450 levels, so that this limit leaves a margin of two. The deepest definitions in
-use (CustomResourceDefinitions with whole Pod templates) have about 50 levels.
-"""
+"""Errors of documents in requests beyond the limits of nesting and number of nodes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kube_api_server.errors import StatusError, bad_request
-
-MAX_JSON_DEPTH = 200
-"""Levels of mappings and lists in one document."""
-
-MAX_NODES = 100_000
-"""Keys and values in one document. The largest objects in use have about 50,000."""
+from kube_base.types.document_limits import MAX_JSON_DEPTH, MAX_NODES
 
 
 def too_many(what: str) -> StatusError:

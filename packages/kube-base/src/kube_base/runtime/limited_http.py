@@ -1,4 +1,4 @@
-"""HTTP server of aiohttp with the limits that every server of Gatehouse has.
+"""HTTP server of aiohttp with the limits that a server for strangers needs.
 
 aiohttp waits indefinitely for the rest of a request head, and inflates compressed bodies, even
 those that it discards. This server closes a connection whose head is late, and inflates nothing.

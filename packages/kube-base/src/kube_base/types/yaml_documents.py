@@ -1,4 +1,4 @@
-"""Decoder of YAML bodies, with limits on everything a client can inflate.
+"""Decoder of YAML, with limits on everything that a text can inflate.
 
 The decoder reads the parser's events and builds the document without recursion. PyYAML's composer
 recurses in C and crashes the process on deep nesting. Its constructors also take constructs with
@@ -18,16 +18,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from kube_api_server.errors import StatusError, bad_request
-from kube_api_server.formatting import quote_go
-from kube_api_server.http import depth
+from kube_base.types.document_limits import MAX_JSON_DEPTH, MAX_NODES
 from kube_base.types.objects import copy_value
 
 MAX_ALIASED_BYTES = 3 * 1024 * 1024
 """Text that aliases may stand for, in bytes: as much as a body may have without aliases."""
-
-MAX_DUPLICATES = 10
-"""Duplicate fields that an error message names."""
 
 MAX_DIRECTIVES = 100
 """Lines that begin with ``%``. The parser compares each TAG directive with all others at once."""
@@ -51,6 +46,10 @@ _INTEGER = re.compile(
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hex": 16}
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+class YamlDocumentError(ValueError):
+    """A text is no YAML within the limits. The message says why, and where."""
 
 
 class _Anchored(msgspec.Struct, frozen=True):
@@ -83,43 +82,41 @@ class YamlDocument(msgspec.Struct, frozen=True):
 
     value: Any
     """None for an empty document."""
-    repeated_keys: tuple[str, ...] = ()
-    """Keys that a mapping has more than once. The last value counts."""
-    duplicates: tuple[str, ...] = ()
-    """The same keys with their lines, in the wording of Go, at most `MAX_DUPLICATES`."""
+    repeated: tuple[tuple[int, str], ...] = ()
+    """Lines of keys that their mapping has already, with the key. The last value counts."""
 
 
 def decode_yaml(data: bytes) -> YamlDocument:
-    """Decode a single document. Raises ApiError 400."""
+    """Decode a single document. Raises YamlDocumentError."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise bad_request(f"error parsing YAML: {error}") from error
-    if sum(1 for _ in _DIRECTIVE.finditer(text)) > MAX_DIRECTIVES:
-        raise bad_request(f"error parsing YAML: more than {MAX_DIRECTIVES} directives")
+        raise YamlDocumentError(str(error)) from error
     builder = _Builder()
-    try:
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            builder.take(event)
-    except yaml.YAMLError as error:
-        raise bad_request(f"error parsing YAML: {error}") from error
+    for event in _events(text):
+        builder.take(event)
     return builder.result()
 
 
 def decode_yaml_documents(text: str) -> Iterator[YamlDocument]:
-    """Yield the documents of a file, decoded as bodies are. Raises ApiError 400."""
-    if sum(1 for _ in _DIRECTIVE.finditer(text)) > MAX_DIRECTIVES:
-        raise bad_request(f"error parsing YAML: more than {MAX_DIRECTIVES} directives")
+    """Yield the documents of a file. Raises YamlDocumentError."""
     builder = _Builder()
+    for event in _events(text):
+        if isinstance(event, yaml.DocumentStartEvent):
+            builder = _Builder()
+        builder.take(event)
+        if isinstance(event, yaml.DocumentEndEvent):
+            yield builder.result()
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    """Yield the events of the parser. Raises YamlDocumentError."""
+    if sum(1 for _ in _DIRECTIVE.finditer(text)) > MAX_DIRECTIVES:
+        raise YamlDocumentError(f"more than {MAX_DIRECTIVES} directives")
     try:
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.DocumentStartEvent):
-                builder = _Builder()
-            builder.take(event)
-            if isinstance(event, yaml.DocumentEndEvent):
-                yield builder.result()
+        yield from yaml.parse(text, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
-        raise bad_request(f"error parsing YAML: {error}") from error
+        raise YamlDocumentError(str(error)) from error
 
 
 class _Builder:
@@ -136,15 +133,10 @@ class _Builder:
 
     def result(self) -> YamlDocument:
         """Return the document, when all events have been taken."""
-        duplicates = (
-            f"line {line}: key {quote_go(key)} already set in map"
-            for line, key in self._repeated[:MAX_DUPLICATES]
-        )
-        keys = tuple(key for _, key in self._repeated)
-        return YamlDocument(self._document, keys, tuple(duplicates))
+        return YamlDocument(self._document, tuple(self._repeated))
 
     def take(self, event: yaml.Event) -> None:
-        """Process a parser event. Raises ApiError 400."""
+        """Process a parser event. Raises YamlDocumentError."""
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, yaml.MappingStartEvent):
@@ -178,8 +170,8 @@ class _Builder:
             raise _error(event, f"tag {event.tag} is not supported")
         if self._open and self._open[-1].takes_key():
             raise _error(event, "a mapping or list cannot be a key")
-        if len(self._open) >= depth.MAX_JSON_DEPTH:
-            raise depth.too_deep("error parsing YAML")
+        if len(self._open) >= MAX_JSON_DEPTH:
+            raise YamlDocumentError(f"nested more than {MAX_JSON_DEPTH} levels deep")
         if event.anchor:
             # An alias of an incomplete node is one of itself.
             self._anchors.pop(event.anchor, None)
@@ -198,15 +190,15 @@ class _Builder:
         self._aliased += anchored.size
         if self._aliased > MAX_ALIASED_BYTES:
             raise _error(event, f"aliases stand for more than {MAX_ALIASED_BYTES} bytes")
-        if len(self._open) + anchored.height > depth.MAX_JSON_DEPTH:
-            raise depth.too_deep("error parsing YAML")
+        if len(self._open) + anchored.height > MAX_JSON_DEPTH:
+            raise YamlDocumentError(f"nested more than {MAX_JSON_DEPTH} levels deep")
         if self._open and self._open[-1].takes_key():
             if not isinstance(anchored.value, str):
                 raise _error(event, "a key must be a string")
             self._open[-1].key = anchored.value
             self._grow(1, anchored.size, 0)
             return
-        # Nodes have at most `depth.MAX_DEPTH` levels.
+        # Nodes have at most `MAX_JSON_DEPTH` levels.
         copied = msgspec.structs.replace(anchored, value=copy_value(anchored.value))
         self._add(copied, None, _line(event))
 
@@ -235,12 +227,12 @@ class _Builder:
 
     def _count(self, nodes: int) -> None:
         self._nodes += nodes
-        if self._nodes > depth.MAX_NODES:
-            raise depth.too_many("error parsing YAML")
+        if self._nodes > MAX_NODES:
+            raise YamlDocumentError(f"more than {MAX_NODES} keys and values")
 
 
 def _key(event: yaml.ScalarEvent) -> str:
-    """Return a key as a string, as sigs.k8s.io/yaml does. Raises ApiError 400."""
+    """Return a key as a string, as sigs.k8s.io/yaml does. Raises YamlDocumentError."""
     if event.value == "<<" and event.implicit[0] and event.tag is None:
         raise _error(event, "merge keys (<<) are not supported")
     value = _scalar(event)
@@ -257,7 +249,7 @@ def _key(event: yaml.ScalarEvent) -> str:
 
 
 def _scalar(event: yaml.ScalarEvent) -> Any:
-    """Return the value of a scalar. Raises ApiError 400."""
+    """Return the value of a scalar. Raises YamlDocumentError."""
     text, tag = event.value, event.tag
     if tag in ("!", f"{_TAG}str") or (tag is None and not event.implicit[0]):
         return text
@@ -313,7 +305,7 @@ def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 0
 
 
-def _error(event: yaml.Event, message: str) -> StatusError:
+def _error(event: yaml.Event, message: str) -> YamlDocumentError:
     mark = event.start_mark
     place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown place"
-    return bad_request(f"error parsing YAML: {place}: {message}")
+    return YamlDocumentError(f"{place}: {message}")

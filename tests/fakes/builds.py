@@ -13,7 +13,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 _SOURCES = ("pyproject.toml", "hatch_build.py", "README.md", "CHANGELOG.md", "LICENSE", "NOTICE")
-_TREES = ("proto", "docs", "examples", "src")
+_TREES = ("proto", "docs", "examples", "packages", "src")
 _VERSION = re.compile(r'^(__version__|version) = "[^"]+"$', re.MULTILINE)
 
 
@@ -39,9 +39,9 @@ class Build(msgspec.Struct, frozen=True):
 
 
 def build(version: str, directory: Path, tree: Path = ROOT) -> Build:
-    """Build a wheel of a tree under another version, and install it; needs no network.
+    """Build wheels of a tree, Gatehouse under another version, and install them without network.
 
-    Everything that Gatehouse stands on is shared with the interpreter that runs this.
+    Everything that does not come from this repository is shared with the interpreter that runs this.
     """
     sources = directory / "sources"
     sources.mkdir(parents=True)
@@ -54,15 +54,17 @@ def build(version: str, directory: Path, tree: Path = ROOT) -> Build:
         text, count = _VERSION.subn(rf'\1 = "{version}"', path.read_text())
         assert count == 1, path
         path.write_text(text)
-    _run("-m", "hatchling", "build", "-t", "wheel", cwd=sources)
-    (wheel,) = (sources / "dist").glob("*.whl")
+    wheels = sources / "dist"
+    for project in (sources, *(sources / "packages").iterdir()):
+        _run("-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels), cwd=project)
     environment = directory / "installed"
     _run("-m", "venv", "--without-pip", str(environment))
     (packages,) = environment.glob("lib/python3*/site-packages")
     # Named later than anything of its own: what it has goes before.
     (packages / "zz-shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     python = str(environment / "bin" / "python")
-    _run("-m", "pip", "-q", "--python", python, "install", "--no-index", "--no-deps", str(wheel))
+    offline = ("install", "--no-index", "--no-deps", *map(str, wheels.glob("*.whl")))
+    _run("-m", "pip", "-q", "--python", python, *offline)
     shutil.rmtree(sources)
     return Build(version, environment)
 

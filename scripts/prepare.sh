@@ -76,7 +76,7 @@ if ! command -v go >/dev/null; then
 fi
 # Each worker would otherwise rewrite the assertions of all tests by itself.
 say "compile the tests"
-.venv/bin/pytest --collect-only -q tests >/dev/null &
+.venv/bin/pytest --collect-only -q tests packages >/dev/null &
 compiling=$!
 say "build helm, the collector and the programs of tests"
 try make helm

@@ -41,7 +41,7 @@ class Build(msgspec.Struct, frozen=True):
 def build(version: str, directory: Path, tree: Path = ROOT) -> Build:
     """Build wheels of a tree, Gatehouse under another version, and install them without network.
 
-    Everything that does not come from this repository is shared with the interpreter that runs this.
+    What is not of this repository is shared with the interpreter that runs this.
     """
     sources = directory / "sources"
     sources.mkdir(parents=True)

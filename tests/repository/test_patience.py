@@ -16,7 +16,7 @@ from fakes import patience
 
 TESTS = Path(__file__).parents[1]
 SOURCE = TESTS.parent / "src"
-MODULES = sorted(TESTS.rglob("*.py"))
+MODULES = sorted([*TESTS.rglob("*.py"), *TESTS.parent.glob("packages/*/tests/**/*.py")])
 PLACES = {"asyncio.timeout": 0, "asyncio.wait_for": 1}
 """The argument that is a limit."""
 IN_THREADS = {".wait": 1, ".acquire": 2}

@@ -89,8 +89,9 @@ def test_fixed_times_are_found(text: str, expected: int) -> None:
 
 def modules() -> Iterator[tuple[str, str]]:
     """Yield path and content of all modules of tests, without those of the table."""
-    for path in sorted(TESTS.rglob("*.py")):
-        name = path.relative_to(TESTS).as_posix()
+    for path in sorted([*TESTS.rglob("*.py"), *TESTS.parent.glob("packages/*/tests/**/*.py")]):
+        base = TESTS if path.is_relative_to(TESTS) else TESTS.parent
+        name = path.relative_to(base).as_posix()
         if not {name, name.partition("/")[0]} & SLEEPS.keys() and path != Path(__file__):
             yield name, path.read_text(encoding="utf-8")
 

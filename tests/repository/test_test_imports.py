@@ -41,7 +41,7 @@ def test_modules_import_no_test_module() -> None:
     test_modules = {path.stem for path in TESTS.rglob("test_*.py")}
     assert "test_test_imports" in test_modules
     importers = {}
-    for name in ("bench", "tests"):
+    for name in ("bench", "packages", "tests"):
         for path in (TESTS.parent / name).rglob("*.py"):
             source = path.read_text(encoding="utf-8")
             if test_modules.isdisjoint(TEST_MODULE.findall(source)):

@@ -140,8 +140,8 @@ cluster-exec:  ## Run a command in the cluster, such as ARGS="kubectl get pods -
 cluster-test: env-dev $(HELM)  ## Install the chart in the cluster, and serve traffic through every change
 	@$(BIN)/pytest -v tests/cluster $(ARGS)
 
-cluster-evidence: env-dev $(HELM)  ## Run `make cluster-test` with the packages of Debian that it needs (root)
-	@apt-get install -y -qq $$($(CLUSTER) packages) >/dev/null
+cluster-evidence: env-dev $(HELM)  ## Run `make cluster-test` after installing what it lacks of Debian (root)
+	@packages=$$($(CLUSTER) packages) && { [ -z "$$packages" ] || apt-get install -y -qq $$packages >/dev/null; }
 	@$(BIN)/pytest -v $(or $(TESTS),tests/cluster) $(ARGS)
 
 cluster-conformance: env-dev $(HELM)  ## Run the official conformance suite in the cluster (CLASS=gatehouse-envoy)

@@ -8,7 +8,7 @@ import sys
 import time
 
 from cluster import layout, running
-from cluster.binaries import PACKAGES, MissingProgram, provide_kube_apiserver
+from cluster.binaries import MissingProgram, missing_programs, provide_kube_apiserver
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("kube-apiserver", help="build kube-apiserver for tests, if none is given")
-    commands.add_parser("packages", help="print the packages of Debian that a cluster needs")
+    commands.add_parser("packages", help="print the packages of Debian that this machine lacks")
     commands.add_parser("up", help="start a cluster and load Gatehouse's images into it")
     commands.add_parser("down", help="end the cluster and remove what it wrote")
     commands.add_parser("status", help="show nodes and Pods")
@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.command == "kube-apiserver":
         print(provide_kube_apiserver())
     elif arguments.command == "packages":
-        print(PACKAGES)
+        print(*missing_programs())
     elif arguments.command == "up":
         started = time.monotonic()
 

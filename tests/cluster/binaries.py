@@ -18,21 +18,26 @@ SUITE_MODULE = layout.ROOT / "tests" / "conformance" / "suite"
 POLICY_MODULE = MODULES / "network_policies"
 KUBE_ROUTER = "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"
 ECHO_BACKEND = "sigs.k8s.io/gateway-api-conformance-images/echo-basic"
-SYSTEM = (
-    *("containerd", "ctr", "runc", "etcd", "kubectl", "iptables", "ipset"),
-    *("nsenter", "unshare", "ip", "sysctl", "curl", "debootstrap"),
-)
-"""Programs of the machine's own packages."""
-
-PACKAGES = (
-    "containerd runc containernetworking-plugins etcd-server kubernetes-client iptables ipset"
-    " iproute2 util-linux procps curl debootstrap"
-)
-"""Debian packages that have them, and the network plug-ins."""
+SYSTEM = {
+    "containerd": ("containerd", "ctr"),
+    "runc": ("runc",),
+    "etcd-server": ("etcd",),
+    "kubernetes-client": ("kubectl",),
+    "iptables": ("iptables",),
+    "ipset": ("ipset",),
+    "iproute2": ("ip",),
+    "util-linux": ("nsenter", "unshare"),
+    "procps": ("sysctl",),
+    "curl": ("curl",),
+    "debootstrap": ("debootstrap",),
+}
+"""Programs of the machine by the package of Debian that has them."""
 
 PLUGIN_DIRECTORY = Path("/usr/lib/cni")
 PLUGINS = ("bridge", "host-local", "loopback", "portmap")
-"""Network plug-ins."""
+"""Network plug-ins, of the package PLUGIN_PACKAGE."""
+
+PLUGIN_PACKAGE = "containernetworking-plugins"
 
 PEERS = {
     "kube-apiserver": ("kube-apiserver",),
@@ -72,12 +77,26 @@ def module_file() -> Path:
     return files[versions.index(peers.KUBERNETES)]
 
 
+def missing_programs() -> dict[str, list[str]]:
+    """Return the programs that the machine lacks, by the package of Debian that has them.
+
+    A program of another package, such as a vendor's kubectl, is as good: its package would conflict
+    with Debian's.
+    """
+    programs = {package: [*names] for package, names in SYSTEM.items()}
+    programs[PLUGIN_PACKAGE] = [str(PLUGIN_DIRECTORY / name) for name in PLUGINS]
+    missing = {
+        package: [name for name in names if shutil.which(name) is None]
+        for package, names in programs.items()
+    }
+    return {package: names for package, names in missing.items() if names}
+
+
 def prepare() -> None:
     """Put every program in place. Raises MissingProgram."""
-    missing = [name for name in SYSTEM if shutil.which(name) is None]
-    missing += [str(path) for name in PLUGINS if not (path := PLUGIN_DIRECTORY / name).exists()]
-    if missing:
-        raise MissingProgram(f"no {', '.join(missing)}: apt-get install {PACKAGES}")
+    if missing := missing_programs():
+        names = ", ".join(name for group in missing.values() for name in group)
+        raise MissingProgram(f"no {names}: apt-get install {' '.join(missing)}")
     layout.BINARIES.mkdir(parents=True, exist_ok=True)
     version = peers.KUBERNETES
     available = all(peers.available(f"{name}-{version}") for name in PEERS)

@@ -35,7 +35,8 @@ class Machine:
         self.home = directory / "home"
         self.path, self._calls = directory / "path", directory / "calls"
         plugins = directory / "plugins"
-        for parent, names in ((self.path, binaries.SYSTEM), (plugins, binaries.PLUGINS)):
+        system = [name for names in binaries.SYSTEM.values() for name in names]
+        for parent, names in ((self.path, system), (plugins, binaries.PLUGINS)):
             parent.mkdir()
             for name in names:
                 self._write(parent / name, "#!/bin/sh\n")
@@ -134,6 +135,14 @@ def test_missing_program_is_named_with_its_package(machine: Machine, name: str) 
     assert name.capitalize() in str(error.value) or f"no {name}: apt-get install" in str(
         error.value
     )
+
+
+def test_packages_of_programs_that_are_there_are_not_asked_for(machine: Machine) -> None:
+    assert binaries.missing_programs() == {}
+    for path in (machine.path / "ctr", bridge := binaries.PLUGIN_DIRECTORY / "bridge"):
+        path.unlink()
+    missing = {"containerd": ["ctr"], binaries.PLUGIN_PACKAGE: [str(bridge)]}
+    assert binaries.missing_programs() == missing
 
 
 def test_missing_network_plugin_is_named(machine: Machine) -> None:

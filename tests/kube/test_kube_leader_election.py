@@ -6,7 +6,9 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
+import structlog
 
 from fakes import patience
 from gatehouse.kube import leader_election
@@ -22,6 +24,7 @@ from gatehouse.kube.leader_election import (
     Renew,
     Wait,
 )
+from kube_base.types.objects import Object
 from kube_base.types.resource import Resource
 
 TIMING = LeaseTiming()
@@ -245,3 +248,53 @@ async def test_elector_releases_lease_when_cancelled() -> None:
         await task
     assert one.told == [True, False]
     assert await two.elector.step() == Acquire()
+
+
+class LateRenewal(OneLease):
+    """An API server that writes a cancelled renewal after it has answered the next read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renewing = asyncio.Event()
+        self._late: Object | None = None
+
+    async def update(self, resource: Resource, obj: Any) -> dict[str, Any]:
+        if obj["spec"]["holderIdentity"] and not self.renewing.is_set():
+            self._late = obj
+            self.renewing.set()
+            await asyncio.Event().wait()
+        return await super().update(resource, obj)
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
+        lease = await super().get(resource, name, namespace)
+        if self._late is not None:
+            self._store(self._late)
+            self._late = None
+        return lease
+
+
+async def test_elector_releases_lease_that_its_cancelled_renewal_changes() -> None:
+    client = LateRenewal()
+    timing = msgspec.structs.replace(TIMING, retry=0.01, renew_deadline=patience.SECONDS)
+    one, two = Candidate(client, "one", timing), Candidate(client, "two")
+    task = asyncio.create_task(one.elector.run())
+    async with patience.limit():
+        await client.renewing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await two.elector.step() == Acquire()
+
+
+async def test_lease_that_cannot_be_released_is_logged() -> None:
+    client = OneLease()
+    one = Candidate(client, "one")
+    task = asyncio.create_task(one.elector.run())
+    async with patience.limit():
+        await one.changed.wait()
+    client.down = True
+    task.cancel()
+    with structlog.testing.capture_logs() as logs, pytest.raises(asyncio.CancelledError):
+        await task
+    (entry,) = [entry for entry in logs if entry["event"] == "lease not released"]
+    assert entry["error"] == "down"

@@ -12,6 +12,10 @@ from kube_base.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.agent")
 
+RECONNECTS = BackoffPolicy(first=0.25, maximum=10.0, jitter=0.5)
+"""Back-off between connections. An agent without a control plane may miss changes of endpoints, so
+that the maximum is short."""
+
 
 class ReconnectLoop:
     """The connection state and the loop that restores the connection."""
@@ -19,7 +23,7 @@ class ReconnectLoop:
     def __init__(
         self,
         server: str,
-        backoff: BackoffPolicy,
+        backoff: BackoffPolicy = RECONNECTS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.connected = False

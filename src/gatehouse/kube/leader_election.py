@@ -7,7 +7,6 @@ local clock. Times written by others are never compared with it, so clocks need 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -234,15 +233,30 @@ class Elector:
         return await self._client.update(LEASES, {**lease, "spec": new_spec})
 
     async def _release(self) -> None:
-        with contextlib.suppress(ApiError, TimeoutError):
+        try:
             async with asyncio.timeout(self._timing.retry):
-                lease = await self._read()
-                spec = (lease or {}).get("spec") or {}
-                if lease is None or spec.get("holderIdentity") != self._identity:
-                    return
-                free = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
-                await self._client.update(LEASES, {**lease, "spec": free})
-                log.info("lease released", lease=self._name)
+                while not await self._try_release():
+                    pass
+        except (ApiError, TimeoutError) as error:
+            problem = str(error) or "timeout"
+            log.warning("lease not released", lease=self._name, error=problem)
+
+    async def _try_release(self) -> bool:
+        """Return whether this process does not hold the Lease any more.
+
+        The renewal that was cancelled may be written between the read and the update.
+        """
+        lease = await self._read()
+        spec = (lease or {}).get("spec") or {}
+        if lease is None or spec.get("holderIdentity") != self._identity:
+            return True
+        free = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            await self._client.update(LEASES, {**lease, "spec": free})
+        except Conflict:
+            return False
+        log.info("lease released", lease=self._name)
+        return True
 
     def _set(self, leading: bool) -> None:
         if leading != self.leading:

@@ -15,7 +15,6 @@ from gatehouse.agent.envoy.relay import DeltaRequest, Relay
 from gatehouse.agent.options import AgentOptions
 from gatehouse.agent.reconnect import ReconnectLoop
 from gatehouse.dataplane.xds import delta
-from kube_base.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -26,8 +25,6 @@ Call: TypeAlias = "grpc.aio.StreamStreamCall[DeltaRequest, discovery_pb2.DeltaDi
 Method: TypeAlias = (
     "grpc.aio.StreamStreamMultiCallable[DeltaRequest, discovery_pb2.DeltaDiscoveryResponse]"
 )
-
-_BACKOFF = BackoffPolicy(first=0.25, maximum=10.0, jitter=0.5)
 
 
 class ControlPlaneStream:
@@ -42,7 +39,7 @@ class ControlPlaneStream:
     ) -> None:
         """``on_response``: called after each response. Nothing is sent while ``holds_requests``
         returns true. Call :meth:`flush` when it no longer does."""
-        self._reconnecting = ReconnectLoop(options.server_host, _BACKOFF)
+        self._reconnecting = ReconnectLoop(options.server_host)
         self._options = options
         self._relay = relay
         self._on_response, self._holds_requests = on_response, holds_requests

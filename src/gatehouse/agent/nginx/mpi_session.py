@@ -24,12 +24,9 @@ from gatehouse.agent.nginx.state_reports import StateReports
 from gatehouse.agent.options import AgentOptions
 from gatehouse.agent.reconnect import ReconnectLoop
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
-from kube_base.runtime.backoff import BackoffPolicy
 from kube_base.runtime.private_files import UnsafePathError
 
 log = structlog.get_logger("gatehouse.agent")
-
-_BACKOFF = BackoffPolicy(first=0.5, maximum=20.0, jitter=0.5)
 
 _STATUS = common_pb2.CommandResponse.CommandStatus
 _TYPE = command_pb2.DataPlaneResponse.RequestType
@@ -64,7 +61,7 @@ class MPISession:
         plus_api: Path | None = None,
     ) -> None:
         """`plus_api`: socket of the NGINX Plus API, or None for open-source NGINX."""
-        self._reconnecting = ReconnectLoop(options.server_host, _BACKOFF)
+        self._reconnecting = ReconnectLoop(options.server_host)
         self._plus_api = plus_api
         self._action_tasks: set[asyncio.Task[None]] = set()
         self._options = options

@@ -39,9 +39,11 @@ PARTS = ("apiserver", "controller", "node")
 GROUPS = [
     "",
     "discovery.k8s.io",
+    "gatehouse.dev",
     "gateway.networking.k8s.io",
     "gateway.networking.x-k8s.io",
     "gateway.nginx.org",
+    "inference.networking.k8s.io",
 ]
 
 WORLD = (

@@ -343,6 +343,8 @@ def test_directories_of_former_seeds_are_removed(store: RevisionStore) -> None:
         assert [path.name for path in (store.directory(staged) / "seeds").iterdir()] == [
             str(number)
         ]
+    staged = store.stage(Manifest("4", ()), {})
+    assert [path.name for path in store.directory(staged).iterdir()] == ["manifest.json"]
 
 
 def test_incomplete_files_of_interrupted_run_are_removed(

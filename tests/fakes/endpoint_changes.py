@@ -17,6 +17,7 @@ from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.loopback import free_port, loopback_network
 from fakes.nginx_agent import master_pid, spawn
 from fakes.patience import until
+from gatehouse.agent.nginx.master import has_stopped_accepting
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -140,10 +141,15 @@ async def connected(plane: ControlPlane) -> DataPlaneReport:
 
 
 async def unseeded(directory: Path) -> None:
-    """Wait until upstreams need no seeds and workers without seeds have taken over."""
-    former = workers(directory)
-    await until(lambda: not (directory / "root" / "current" / "seeds").exists())
-    await until(lambda: bool(workers(directory)) and workers(directory).isdisjoint(former))
+    """Wait until workers without seeds have taken over, and former workers have ended."""
+    root = directory / "root"
+
+    def served() -> bool:
+        current = (root / "current").resolve()
+        return not (current / "seeds").exists() and (root / "proven").resolve() == current
+
+    await until(served)
+    await until(lambda: not any(map(has_stopped_accepting, workers(directory))))
 
 
 def workers(directory: Path) -> frozenset[int]:

@@ -239,7 +239,8 @@ class RevisionStore:
             if desired.get(path) != content:
                 (staged / path).unlink()
                 with contextlib.suppress(OSError):
-                    (staged / path).parent.rmdir()
+                    for directory in PurePosixPath(path).parents[:-1]:
+                        (staged / directory).rmdir()
         added = {path: file for path, file in desired.items() if existing.get(path) != file}
         for parent in {"", *(path.rpartition("/")[0] for path in added)}:
             private_files.make_private_dir(staged / parent)

@@ -436,3 +436,27 @@ def configuration(home: Path, *connectors: Connector) -> Path:
     (directory / "gatehouse").mkdir(parents=True)
     (directory / config.CONNECTORS_FILE).write_bytes(config.encode_connectors(connectors))
     return directory
+
+
+async def test_drain_ends_connections_that_outlast_the_linger_time(
+    tmp_path: Path, endpoints: Make, authority: Authority
+) -> None:
+    arrived, finished = threading.Event(), threading.Event()
+
+    def stay(connection: ssl.SSLSocket) -> None:
+        connection.recv(1)
+        arrived.set()
+        finished.wait(patience.SECONDS)
+
+    endpoint = endpoints(stay)
+    listening = Listeners(tmp_path, 0.1, FailureLog())
+    await listening.serve([configuration(tmp_path, connector_to(endpoint, authority))])
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
+    writer.write(b"x")
+    await until(arrived.is_set)
+    await listening.drain()
+    assert await reader.read() == b""
+    assert listening.idle.is_set()
+    assert not finished.is_set()
+    finished.set()
+    writer.close()

@@ -25,11 +25,9 @@ from gatehouse.sidecars.authenticator.sessions import SessionCodec
 from gatehouse.sidecars.base.context_cache import ContextCache, naming
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
+from gatehouse.sidecars.base.sockets import ACCEPT_QUEUE_LENGTH
 from kube_base.runtime.limited_http import LimitedHttpServer
 from kube_base.runtime.quiet_re2 import quiet_options
-
-_BACKLOG = 4096
-"""Length of the accept queue. If it is full, NGINX's connection fails at once."""
 
 _MAX_LINE_BYTES = 1 << 16
 """Maximum size of a request line in bytes. NGINX accepts 32 KB from clients."""
@@ -137,7 +135,7 @@ class AuthServer:
             self._runner = web.ServerRunner(server)
             await self._runner.setup()
             self._socket.unlink(missing_ok=True)
-            await web.UnixSite(self._runner, self._socket, backlog=_BACKLOG).start()
+            await web.UnixSite(self._runner, self._socket, backlog=ACCEPT_QUEUE_LENGTH).start()
         return self._http
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from gatehouse.sidecars.base.service import InvalidConfigError
 
 ACCEPT_QUEUE_LENGTH = 4096
-"""Length of the accept queue. If it is full, NGINX's connection fails at once."""
+"""Length of the accept queue. If it is full, a connection of the proxy fails at once."""
 
 Target = TypeVar("Target")
 _Target_contra = TypeVar("_Target_contra", contravariant=True)
@@ -24,9 +24,6 @@ class ListeningSocket(Protocol[_Target_contra]):
 
     async def close(self) -> None:
         """Accept no further connections, and wait until those that are open have ended."""
-
-    def abort(self) -> None:
-        """End the connections that are open, unless :meth:`close` does so in time."""
 
 
 class SocketTable(Generic[Target]):
@@ -45,7 +42,7 @@ class SocketTable(Generic[Target]):
         self._directory, self._linger, self._listen = directory, linger, listen
         self._sockets: dict[str, ListeningSocket[Target]] = {}
         self._close_timers: dict[str, asyncio.TimerHandle] = {}
-        self._closing: dict[asyncio.Task[None], ListeningSocket[Target]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def serve(self, targets: Mapping[str, Target]) -> None:
         """Listen on the sockets of ``targets``, and close others after the linger time.
@@ -84,11 +81,11 @@ class SocketTable(Generic[Target]):
         socket = self._sockets.pop(name)
         (self._directory / name).unlink(missing_ok=True)
         task = asyncio.create_task(socket.close())
-        self._closing[task] = socket
+        self._closing.add(task)
         task.add_done_callback(self._closed)
 
     def _closed(self, task: asyncio.Task[None]) -> None:
-        del self._closing[task]
+        self._closing.discard(task)
         self._update_idle()
 
     def _update_idle(self) -> None:
@@ -98,12 +95,7 @@ class SocketTable(Generic[Target]):
             self.idle.set()
 
     async def drain(self) -> None:
-        """Stop listening, and wait for connections for at most the linger time."""
+        """Stop listening, and wait until all connections have ended."""
         for name in tuple(self._sockets):
             self._close(name)
-        if self._closing:
-            tasks = tuple(self._closing)
-            await asyncio.wait(tasks, timeout=self._linger)
-            for socket in tuple(self._closing.values()):
-                socket.abort()
-            await asyncio.gather(*tasks)
+        await asyncio.gather(*self._closing)

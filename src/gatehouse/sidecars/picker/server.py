@@ -60,9 +60,6 @@ class _Socket:
         await self._runner.cleanup()
         self._served.pickers.close()
 
-    def abort(self) -> None:
-        """Do nothing: the wait for requests has a limit."""
-
 
 class PoolServer:
     """The pools whose sockets are in one directory."""

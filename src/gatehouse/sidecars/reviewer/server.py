@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import InvalidConfigError
+from gatehouse.sidecars.base.sockets import ACCEPT_QUEUE_LENGTH
 from gatehouse.sidecars.reviewer import config, metrics, tokens, unready, user_headers
 from gatehouse.sidecars.reviewer.cache import CacheTTLs
 from gatehouse.sidecars.reviewer.caching_reviewer import CachingReviewer
@@ -20,9 +21,6 @@ from gatehouse.sidecars.reviewer.review_client import ReviewClient, ReviewUnavai
 from gatehouse.sidecars.reviewer.reviews import Verdict
 from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError
 from kube_base.runtime.limited_http import LimitedHttpServer
-
-_BACKLOG = 4096
-"""Length of the accept queue. If it is full, Envoy's connection fails at once."""
 
 _MAX_LINE_BYTES = 1 << 18
 """Maximum size of a header line in bytes. Envoy accepts 60 KB from clients, and a script may encode
@@ -141,7 +139,7 @@ class ReviewServer:
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(str(path))
         path.chmod(0o600)
-        await web.SockSite(self._runner, listening, backlog=_BACKLOG).start()
+        await web.SockSite(self._runner, listening, backlog=ACCEPT_QUEUE_LENGTH).start()
         self._inode = path.stat().st_ino
         path.rename(self._socket)
 

@@ -65,18 +65,13 @@ class _Socket:
         self._handshake.record(None)
         await self._unused.wait()
 
-    def abort(self) -> None:
-        """End the connections that are open."""
-        for relay in tuple(self._relays):
-            relay.abort()
-
 
 class Listeners:
     """The sockets in one directory and their connections."""
 
     def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
         """``linger`` is the time in seconds for which an unused socket stays open."""
-        self._failures = failures
+        self._linger, self._failures = linger, failures
         self._sockets = SocketTable(directory, linger, self._listen)
         self.idle = self._sockets.idle
         """Set while there is no socket and no connection."""
@@ -115,7 +110,11 @@ class Listeners:
 
     async def drain(self) -> None:
         """Stop listening, and wait for connections for at most the linger time."""
-        await self._sockets.drain()
+        drained = asyncio.create_task(self._sockets.drain())
+        await asyncio.wait([drained], timeout=self._linger)
+        for relay in tuple(self._relays):
+            relay.abort()
+        await drained
 
 
 def _targets(configuration: Path, cache: ContextCache) -> list[RelayTarget]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
+
 from gatehouse.apis import security_policies as api
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir.http import HeaderValue
@@ -37,8 +39,23 @@ CONTENT_POLICY_PATTERN = "[!-~]([ -~]*[!-~])?"
 MAX_AGE_SECONDS = 2**31 - 1
 
 
-def browser_headers(spec: api.SecurityHeadersSpec) -> dict[str, HeaderValue]:
-    """Return the headers of a policy, by name in its view. Raises ValueProblem."""
+class BrowserHeaders(msgspec.Struct, frozen=True):
+    """Response headers of a policy, by name in its view. None: not set."""
+
+    strict_transport_security: HeaderValue | None = None
+    content_type_options: HeaderValue | None = None
+    frame_options: HeaderValue | None = None
+    referrer_policy: HeaderValue | None = None
+    content_security_policy: HeaderValue | None = None
+
+    @property
+    def present(self) -> tuple[HeaderValue, ...]:
+        """Headers that are set."""
+        return tuple(header for header in msgspec.structs.astuple(self) if header is not None)
+
+
+def browser_headers(spec: api.SecurityHeadersSpec) -> BrowserHeaders:
+    """Return the headers of a policy. Raises ValueProblem."""
     result = {}
     if spec.strict_transport_security is not None:
         value = _transport(spec.strict_transport_security)
@@ -57,7 +74,7 @@ def browser_headers(spec: api.SecurityHeadersSpec) -> dict[str, HeaderValue]:
             why = f"must be up to {MAX_CONTENT_POLICY} printable characters of ASCII"
             raise ValueProblem(f"spec.{HEADER_FIELDS['content_security_policy']}: {why}")
         result["content_security_policy"] = HeaderValue("Content-Security-Policy", policy)
-    return result
+    return BrowserHeaders(**result)
 
 
 def _transport(spec: api.StrictTransportSpec) -> str:

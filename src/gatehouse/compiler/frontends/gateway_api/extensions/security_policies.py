@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis import nginx_authentication
+from gatehouse.apis import nginx_authentication, routes
 from gatehouse.apis import security_policies as api
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.apis.resource_limits import ResourceLimits
@@ -19,11 +19,14 @@ from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
     FieldParser,
     ParsedPolicy,
+    origin_of,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import (
     HEADER_FIELDS,
+    BrowserHeaders,
     browser_headers,
 )
+from gatehouse.compiler.ir.authentication import ClientNetworks
 from kube_base.types import ip_addresses
 
 SECURITY_KIND = "SecurityPolicy"
@@ -31,6 +34,9 @@ SECURITY_KIND = "SecurityPolicy"
 SECURITY_TARGETS = ("Gateway", "HTTPRoute", "GRPCRoute")
 
 DEFAULT_REALM = "Restricted"
+
+PolicyAuthentication = nginx_authentication.BasicAuth | nginx_authentication.JwtAuth
+"""Authentication of a policy, as in the AuthenticationFilter that has the same check."""
 
 SECURITY_FIELDS = {
     "authentication": "basicAuth or jwt",
@@ -42,16 +48,16 @@ SECURITY_FIELDS = {
 
 
 class SecuritySettings(msgspec.Struct, frozen=True):
-    """The fields that a SecurityPolicy sets; empty: it does not."""
+    """Checks and headers of a SecurityPolicy. None: not set."""
 
-    authentication: str = ""
-    external_auth: str = ""
-    client_addresses: str = ""
-    headers: api.SecurityHeadersSpec = api.SecurityHeadersSpec()
+    authentication: PolicyAuthentication | None = None
+    external_auth: routes.ExternalAuthSpec | None = None
+    client_addresses: ClientNetworks | None = None
+    headers: BrowserHeaders = BrowserHeaders()
 
 
 def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> ParsedPolicy:
-    """Return which fields a SecurityPolicy sets, or its problems."""
+    """Return the settings of a SecurityPolicy, or its problems."""
     parse, spec = FieldParser(limits), policy.spec
     for index, target in enumerate(policy.targets):
         if target.group != GATEWAY_API_GROUP or target.kind not in SECURITY_TARGETS:
@@ -59,22 +65,26 @@ def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> Parse
             parse.problems.append(f"spec.targetRefs[{index}]: kind {kind} is not supported")
     if spec.basic_auth is not None and spec.jwt is not None:
         parse.problems.append("spec.jwt: may not be set with basicAuth")
-    if spec.jwt is not None:
-        _check_tokens(parse, spec.jwt)
-    if spec.client_addresses is not None:
-        _check_addresses(parse, spec.client_addresses)
+    authentication = _authentication(parse, spec)
+    addresses = _addresses(parse, policy)
+    headers = BrowserHeaders()
     try:
-        browser_headers(spec.security_headers)
+        headers = browser_headers(spec.security_headers)
     except ValueProblem as problem:
         parse.problems.append(str(problem))
-    return parse.result(
-        SecuritySettings(
-            "basicAuth" if spec.basic_auth else "jwt" if spec.jwt else "",
-            "externalAuth" if spec.external_auth else "",
-            "clientAddresses" if spec.client_addresses else "",
-            spec.security_headers,
-        )
-    )
+    return parse.result(SecuritySettings(authentication, spec.external_auth, addresses, headers))
+
+
+def _authentication(
+    parse: FieldParser, spec: api.SecurityPolicySpec
+) -> PolicyAuthentication | None:
+    if spec.jwt is not None:
+        _check_tokens(parse, spec.jwt)
+        return tokens_of(spec.jwt)
+    basic = spec.basic_auth
+    if basic is None:
+        return None
+    return nginx_authentication.BasicAuth(basic.realm or DEFAULT_REALM, basic.secret_ref)
 
 
 def _check_tokens(parse: FieldParser, spec: api.JwtSpec) -> None:
@@ -89,15 +99,28 @@ def _check_tokens(parse: FieldParser, spec: api.JwtSpec) -> None:
             parse.problems.append(f"spec.jwt.requiredClaims[{index}]: needs a name and values")
 
 
-def _check_addresses(parse: FieldParser, spec: api.ClientAddressesSpec) -> None:
+def _addresses(parse: FieldParser, policy: api.SecurityPolicy) -> ClientNetworks | None:
+    spec = policy.spec.client_addresses
+    if spec is None:
+        return None
     if not spec.allow and not spec.deny:
         parse.problems.append("spec.clientAddresses: needs allow or deny")
-    for name, networks in (("allow", spec.allow), ("deny", spec.deny)):
-        for index, text in enumerate(networks):
-            parse(f"clientAddresses.{name}[{index}]", network_of, text)
+    return ClientNetworks(
+        allow=_networks(parse, "allow", spec.allow),
+        deny=_networks(parse, "deny", spec.deny),
+        origin=origin_of(policy).field("clientAddresses"),
+    )
 
 
-def network_of(text: str) -> str:
+def _networks(parse: FieldParser, name: str, texts: tuple[str, ...]) -> tuple[str, ...]:
+    networks = (
+        parse(f"clientAddresses.{name}[{index}]", _network_of, text)
+        for index, text in enumerate(texts)
+    )
+    return tuple(filter(None, networks))
+
+
+def _network_of(text: str) -> str:
     """Return an address or a CIDR range as a CIDR range. Raises ValueProblem."""
     try:
         network = ip_addresses.ip_network(text)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis import nginx_authentication
-from gatehouse.apis import security_policies as api
+from gatehouse.apis.nginx_authentication import JwtAuth
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import authentication
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import policy_rejection
-from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import age_of
-from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import browser_headers
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
+    age_of,
+    policy_settings,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions.security_policies import (
-    DEFAULT_REALM,
     SECURITY_KIND,
-    network_of,
-    tokens_of,
+    PolicyAuthentication,
+    SecuritySettings,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import (
@@ -27,8 +27,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     rejected_credential,
 )
 from gatehouse.compiler.frontends.gateway_api.routes import external_auth
-from gatehouse.compiler.ir.authentication import ClientNetworks
-from gatehouse.compiler.ir.http import HeaderEdit, Route
+from gatehouse.compiler.ir.http import HeaderEdit, HeaderValue, Route
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
 
@@ -39,14 +38,13 @@ PolicyCheck = tuple[Key, Filters]
 class Checks(msgspec.Struct, frozen=True):
     """Checks of an object."""
 
-    parts: tuple[tuple[str, PolicyCheck], ...] = ()
-    """By field of a route of the IR, or by response header."""
+    fields: tuple[tuple[str, PolicyCheck], ...] = ()
+    """By field of a route of the IR."""
+    headers: tuple[HeaderValue, ...] = ()
+    """Response headers of all policies, each of another name."""
     invalid: tuple[tuple[Key, str], ...] = ()
     """Policies of which nothing is known but their problem."""
 
-
-_HEADER = "headers."
-"""Start of the names of parts that are response headers. Each is a field of its own."""
 
 NO_CHECKS = Checks()
 """Checks of most objects."""
@@ -54,41 +52,31 @@ NO_CHECKS = Checks()
 
 def policy_checks(ask: Ask, gateway: Key, key: Key) -> tuple[tuple[str, Filters], ...]:
     """Return the checks of a valid policy at a Gateway, by field of a route of the IR."""
-    policy: api.SecurityPolicy = ask.read(key)
-    spec, result = policy.spec, []
-    if spec.basic_auth is not None or spec.jwt is not None:
-        result.append(("authentication", _authentication(ask, gateway, key, spec)))
-    if spec.external_auth is not None:
-        at = (gateway, key)
-        server = external_auth.translate_external_auth(ask, at, spec.external_auth, "externalAuth")
+    settings: SecuritySettings = policy_settings(ask, gateway, key)
+    result = []
+    if settings.authentication is not None:
+        part = _authentication(ask, gateway, key, settings.authentication)
+        result.append(("authentication", part))
+    if settings.external_auth is not None:
+        server = external_auth.translate_external_auth(
+            ask, (gateway, key), settings.external_auth, "externalAuth"
+        )
         findings = tuple(Finding(one.reason, f"spec.{one.message}") for one in server.findings)
         result.append(("external_auth", msgspec.structs.replace(server, findings=findings)))
-    if spec.client_addresses is not None:
-        addresses = ClientNetworks(
-            allow=tuple(map(network_of, spec.client_addresses.allow)),
-            deny=tuple(map(network_of, spec.client_addresses.deny)),
-            origin=object_of(key).field("clientAddresses"),
-        )
-        result.append(("client_addresses", Filters(Route(client_addresses=addresses))))
-    for name, header in browser_headers(spec.security_headers).items():
-        edit = HeaderEdit(set=(header,))
-        result.append((f"{_HEADER}{name}", Filters(Route(response_headers=edit))))
+    if settings.client_addresses is not None:
+        route = Route(client_addresses=settings.client_addresses)
+        result.append(("client_addresses", Filters(route)))
     return tuple(result)
 
 
-def _authentication(ask: Ask, gateway: Key, key: Key, spec: api.SecurityPolicySpec) -> Filters:
+def _authentication(ask: Ask, gateway: Key, key: Key, spec: PolicyAuthentication) -> Filters:
     """Return the authentication of a policy, or a finding."""
     origin = object_of(key)
     try:
-        if spec.jwt is not None:
-            tokens = tokens_of(spec.jwt)
-            result = authentication.check_tokens(ask, origin.field("jwt"), tokens, "spec.jwt")
+        if isinstance(spec, JwtAuth):
+            result = authentication.check_tokens(ask, origin.field("jwt"), spec, "spec.jwt")
         else:
-            assert spec.basic_auth is not None
-            users = nginx_authentication.BasicAuth(
-                spec.basic_auth.realm or DEFAULT_REALM, spec.basic_auth.secret_ref
-            )
-            result = authentication.check_passwords(ask, origin.field("basicAuth"), users)
+            result = authentication.check_passwords(ask, origin.field("basicAuth"), spec)
     except ValueProblem as problem:
         return Filters(findings=(Finding(Reason.POLICY_INVALID, str(problem)),))
     for secret in result.secrets:
@@ -108,15 +96,18 @@ def object_checks(ask: Ask, gateway: Key, target: Key) -> Checks:
     if not keys:
         return NO_CHECKS
     rejections = {key: ask(policy_rejection, gateway, key) for key in keys}
-    parts, invalid = dict[str, PolicyCheck](), []
+    fields, headers, invalid = dict[str, PolicyCheck](), dict[str, HeaderValue](), []
     for key in sorted(keys, key=lambda key: (rejections[key] is not None, age_of(ask, key))):
         rejection = rejections[key]
         if rejection is not None and rejection.reason is not Reason.POLICY_CONFLICTED:
             invalid.append((key, rejection.message))
             continue
         for field, part in ask(policy_checks, gateway, key):
-            parts.setdefault(field, (key, part))
-    return Checks(tuple(parts.items()), tuple(invalid))
+            fields.setdefault(field, (key, part))
+        settings: SecuritySettings = policy_settings(ask, gateway, key)
+        for header in settings.headers.present:
+            headers.setdefault(header.name, header)
+    return Checks(tuple(fields.items()), tuple(headers.values()), tuple(invalid))
 
 
 def route_checks(ask: Ask, gateway: Key, route: Key) -> Checks:
@@ -126,21 +117,26 @@ def route_checks(ask: Ask, gateway: Key, route: Key) -> Checks:
     if not ask.read(policies_by_target(route)):
         return outer
     inner: Checks = ask(object_checks, gateway, route)
-    parts = dict(outer.parts) | dict(inner.parts)
-    return Checks(tuple(parts.items()), (*outer.invalid, *inner.invalid))
+    fields = dict(outer.fields) | dict(inner.fields)
+    headers = {header.name: header for header in (*outer.headers, *inner.headers)}
+    invalid = (*outer.invalid, *inner.invalid)
+    return Checks(tuple(fields.items()), tuple(headers.values()), invalid)
 
 
 def with_checks(checks: Checks, filters: Filters, namespace: str) -> Filters:
     """Return the filters of a rule with the checks of its route, which is in a namespace.
 
-    A filter of the rule replaces the check of the same kind.
+    A filter of the rule replaces the check of the same kind, and may replace or remove a response
+    header.
     """
     if checks is NO_CHECKS:
         return filters
-    for field, (key, part) in checks.parts:
-        if field.startswith(_HEADER):
-            filters = _with_header(filters, part.route.response_headers)
-            continue
+    edit = filters.route.response_headers
+    for header in checks.headers:
+        edit = HeaderEdit(set=(header,)).then(edit)
+    route = msgspec.structs.replace(filters.route, response_headers=edit)
+    filters = msgspec.structs.replace(filters, route=route)
+    for field, (key, part) in checks.fields:
         if getattr(filters.route, field) is not None:
             continue
         problems = (_refusal(key, one.message, namespace) for one in part.findings)
@@ -150,13 +146,6 @@ def with_checks(checks: Checks, filters: Filters, namespace: str) -> Filters:
         filters = merged
     refusals = tuple(_refusal(key, message, namespace) for key, message in checks.invalid)
     return msgspec.structs.replace(filters, findings=(*filters.findings, *refusals))
-
-
-def _with_header(filters: Filters, header: HeaderEdit) -> Filters:
-    """Return filters with a response header that those of the rule may replace or remove."""
-    edit = header.then(filters.route.response_headers)
-    route = msgspec.structs.replace(filters.route, response_headers=edit)
-    return msgspec.structs.replace(filters, route=route)
 
 
 def _refusal(key: Key, message: str, namespace: str) -> Finding:

@@ -111,6 +111,10 @@ class RateLimits(msgspec.Struct, frozen=True):
     nginx: NginxRateLimits = NginxRateLimits()
 
 
+HTML = "text/html"
+"""Media type that compression always includes. NGINX cannot exclude it."""
+
+
 class Compression(Sourced, frozen=True):
     """Response compression with gzip, of a data plane or of a route."""
 

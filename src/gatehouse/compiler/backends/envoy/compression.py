@@ -14,7 +14,7 @@ from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.proxy_settings import NginxCompression
-from gatehouse.compiler.ir.settings import Compression, DataPlaneSettings
+from gatehouse.compiler.ir.settings import HTML, Compression, DataPlaneSettings
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _MIN_LENGTH_BYTES = 20
@@ -46,7 +46,6 @@ def compression_filter(settings: Compression) -> compressor_pb2.Compressor:
     # The values of this enum are the levels.
     bounded = cast("gzip_pb2.Gzip.CompressionLevel", min(9, max(1, level)))
     gzip = gzip_pb2.Gzip(compression_level=bounded)
-    types = [media_type for media_type in settings.types if media_type != "*"] or ["text/html"]
     proto = compressor_pb2.Compressor(
         compressor_library=extension_pb2.TypedExtensionConfig(
             name="gzip", typed_config=packed(gzip)
@@ -56,9 +55,8 @@ def compression_filter(settings: Compression) -> compressor_pb2.Compressor:
     min_length = _MIN_LENGTH_BYTES if settings.min_length is None else settings.min_length
     common.min_content_length.CopyFrom(wrap_number(max(30, min_length)))
     if "*" not in settings.types:
-        common.content_type.extend(
-            quoting.check_text(media_type) for media_type in dict.fromkeys([*types])
-        )
+        types = dict.fromkeys(settings.types or (HTML,))
+        common.content_type.extend(map(quoting.check_text, types))
     return proto
 
 

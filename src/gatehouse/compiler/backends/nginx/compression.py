@@ -11,10 +11,7 @@ from gatehouse.compiler.backends.nginx.directives import (
 )
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir.http import Route
-from gatehouse.compiler.ir.settings import Compression
-
-_ALWAYS = "text/html"
-"""Type that NGINX compresses in any case. It warns of another mention."""
+from gatehouse.compiler.ir.settings import HTML, Compression
 
 
 def compression_piece(_context: NginxRouteContext, route: Route) -> RoutePiece | None:
@@ -32,9 +29,8 @@ def gzip(compression: Compression) -> list[Directive]:
     numbers = {"gzip_comp_level": compression.level, "gzip_min_length": compression.min_length}
     buffers = () if own.buffers is None else (str(own.buffers.number), str(own.buffers.size))
     lists = {
-        "gzip_types": (
-            quoting.quote_literal(name) for name in compression.types if name != _ALWAYS
-        ),
+        # NGINX warns of a mention of the type that it always compresses.
+        "gzip_types": (quoting.quote_literal(name) for name in compression.types if name != HTML),
         "gzip_buffers": buffers,
         "gzip_vary": () if own.vary is None else (switch(own.vary),),
         "gzip_http_version": map(quoting.word, filter(None, [own.http_version])),

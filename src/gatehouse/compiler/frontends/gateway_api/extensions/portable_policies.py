@@ -78,9 +78,6 @@ STATUS_CODES = (429, 503)
 _MODES = {"Enabled": True, "Disabled": False}
 POLICY_MODES = tuple(_MODES)
 
-_ALWAYS_COMPRESSED = "text/html"
-"""Type that NGINX always compresses."""
-
 COMPRESSED_TYPES = (
     "application/javascript",
     "application/json",
@@ -91,7 +88,7 @@ COMPRESSED_TYPES = (
     "text/plain",
     "text/xml",
 )
-"""Types that are compressed by default, besides text/html."""
+"""Types that are compressed by default, besides HTML."""
 
 MEDIA_TYPE_PATTERN = r"[a-z0-9.+-]+/[a-z0-9.+-]+"
 MAX_MEDIA_TYPE_LENGTH = 46
@@ -204,7 +201,7 @@ def _compression(parse: FieldParser, spec: api.ResponseCompressionSpec | None) -
     min_length = COMPRESSED_BYTES if spec.min_length is None else spec.min_length
     if not least <= min_length <= most:
         parse.problems.append(f"spec.compression.minLength: must be from {least} to {most}")
-    types = dict.fromkeys((_ALWAYS_COMPRESSED, *(spec.types or COMPRESSED_TYPES)))
+    types = dict.fromkeys((ir.HTML, *(spec.types or COMPRESSED_TYPES)))
     return ir.Compression(
         enabled=named_value(parse, "compression.mode", _MODES, spec.mode),
         min_length=min_length,

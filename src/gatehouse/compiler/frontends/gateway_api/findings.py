@@ -274,6 +274,9 @@ class Finding(msgspec.Struct, frozen=True):
     message: str
 
 
+ALL_RESOLVED = Finding(Reason.RESOLVED, "all references are resolved")
+
+
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
     """A condition without ``lastTransitionTime``."""
 

@@ -18,7 +18,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.telemetry_policies impo
     TelemetrySettings,
 )
 from gatehouse.compiler.frontends.gateway_api.external_name_rules import name_problem
-from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.findings import ALL_RESOLVED, Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
 from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, x_backends
 from gatehouse.compiler.frontends.gateway_api.routes.external_names import external_name
@@ -46,7 +46,7 @@ class ResolvedCollector(msgspec.Struct, frozen=True):
     export: TraceExport | None = None
     """None: nothing is exported."""
     trust: TrustBundle | None = None
-    finding: Finding = Finding(Reason.RESOLVED, "all references are resolved")
+    finding: Finding = ALL_RESOLVED
 
 
 def resolve_collector(ask: Ask, gateway: Key, key: Key) -> ResolvedCollector:
@@ -145,7 +145,7 @@ def _export(ask: Ask, gateway: Key, key: Key, service: ClusterKey) -> ResolvedCo
     )
     if own.service_name:
         export = msgspec.structs.replace(export, service_name=own.service_name)
-    message = "all references are resolved"
+    message = ALL_RESOLVED.message
     if not addresses and not external:
         message += f"; {object_of(backend)} has no ready endpoints"
         if service.kind == X_BACKEND:

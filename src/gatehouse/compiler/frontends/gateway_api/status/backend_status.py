@@ -9,11 +9,10 @@ from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.compiler.frontends import certificate_validity
 from gatehouse.compiler.frontends.certificate_validity import Dated
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
-from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE
 from gatehouse.compiler.frontends.gateway_api.extensions.effective import backend_traffic
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import exporting_gateways
-from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import routes_by_service, unsupported_key
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import key_pair_of_secret
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
@@ -28,16 +27,13 @@ from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import (
     missing_service,
     selecting_service,
 )
+from gatehouse.compiler.frontends.gateway_api.status.ancestors import ancestor_entry
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
     certificates_of_policy,
     leaf_certificate,
     validity_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.status.types import (
-    MAX_PARENTS,
-    AncestorStatus,
-    PolicyStatus,
-)
+from gatehouse.compiler.frontends.gateway_api.status.types import MAX_PARENTS, PolicyStatus
 from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
 from gatehouse.compiler.ir.unsupported import UNTRACKED_TIMEOUT
 from gatehouse.dataplane.origin import object_of
@@ -76,17 +72,18 @@ def backend_status(ask: Ask, key: Key) -> PolicyStatus | None:
     backend = ask.read(key)
     if not isinstance(backend, backends.XBackend):
         return None
-    entries = []
-    for gateway in ask(gateways_of_backend, key)[:MAX_PARENTS]:
-        accepted = f"the backend is accepted{missing_service(ask, key)}"
-        defaults = (
-            Finding(Reason.ACCEPTED, accepted),
-            Finding(Reason.RESOLVED, "all references are resolved"),
+    accepted = f"the backend is accepted{missing_service(ask, key)}"
+    entries = tuple(
+        ancestor_entry(
+            ask,
+            gateway,
+            accepted,
+            _findings(ask, gateway, key, backend.spec),
+            backend.metadata.generation,
         )
-        findings = _findings(ask, gateway, key, backend.spec)
-        conditions = fold_findings(findings, defaults, backend.metadata.generation)
-        entries.append(AncestorStatus(ask(class_controller, gateway), gateway, conditions))
-    return PolicyStatus(tuple(entries), limit=MAX_PARENTS)
+        for gateway in ask(gateways_of_backend, key)[:MAX_PARENTS]
+    )
+    return PolicyStatus(entries, limit=MAX_PARENTS)
 
 
 def _findings(ask: Ask, gateway: Key, key: Key, spec: backends.BackendSpec) -> tuple[Finding, ...]:

@@ -18,6 +18,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.unserved_parameters imp
     unserved_parameters,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import (
+    ALL_RESOLVED,
     Condition,
     Finding,
     Reason,
@@ -173,7 +174,7 @@ def _references(ask: Ask, key: Key, gateway_object: gateway.Gateway) -> list[Fin
         message = f"spec.tls.backend.clientCertificateRef: {certificate.message}"
         findings.append(Finding(reason, message))
     else:
-        findings.append(Finding(Reason.RESOLVED, "all references are resolved"))
+        findings.append(ALL_RESOLVED)
     return findings
 
 
@@ -226,7 +227,7 @@ def _listener_conditions(
     defaults = [
         Finding(Reason.ACCEPTED, accepted),
         Finding(Reason.NO_CONFLICTS, "no conflict with other listeners"),
-        Finding(Reason.RESOLVED, "all references are resolved"),
+        ALL_RESOLVED,
     ]
     validity = validity_findings(ask, certificates_of_listener(ask, target, state))
     checked = state.has_filters and state.served

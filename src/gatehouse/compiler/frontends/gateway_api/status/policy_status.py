@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from gatehouse.apis import policies
-from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE
 from gatehouse.compiler.frontends.gateway_api.dependencies import gateways_using
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import (
     exporting_gateways,
 )
-from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
 from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
+from gatehouse.compiler.frontends.gateway_api.status.ancestors import ancestor_entry
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
     certificates_of_policy,
     validity_findings,
 )
-from gatehouse.compiler.frontends.gateway_api.status.types import (
-    MAX_ANCESTORS,
-    AncestorStatus,
-    PolicyStatus,
-)
+from gatehouse.compiler.frontends.gateway_api.status.types import MAX_ANCESTORS, PolicyStatus
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -36,15 +31,10 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     if policy.spec.options:
         fields = ", ".join(f"spec.options[{name}]" for name in sorted(policy.spec.options))
         accepted += f"; not supported: {fields}"
-    defaults = (
-        Finding(Reason.ACCEPTED, accepted),
-        Finding(Reason.RESOLVED, "all references are resolved"),
-    )
     entries = []
     for owner in gateways[:MAX_ANCESTORS]:
         resolved = ask(backend_tls.backend_tls_at, owner, key)
         validity = validity_findings(ask, certificates_of_policy(ask, resolved.trust))
         findings = (conflict,) if conflict is not None else (*resolved.findings, *validity)
-        policy_conditions = fold_findings(findings, defaults, policy.metadata.generation)
-        entries.append(AncestorStatus(ask(class_controller, owner), owner, policy_conditions))
+        entries.append(ancestor_entry(ask, owner, accepted, findings, policy.metadata.generation))
     return PolicyStatus(tuple(entries))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apis import inference, routes
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
-from gatehouse.compiler.frontends.gateway_api.classes import class_controller
-from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, fold_findings
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import routes_by_service
 from gatehouse.compiler.frontends.gateway_api.reference_grants import permitted
 from gatehouse.compiler.frontends.gateway_api.routes.inference_pools import (
@@ -18,11 +17,8 @@ from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import (
     missing_service,
     selecting_service,
 )
-from gatehouse.compiler.frontends.gateway_api.status.types import (
-    MAX_PARENTS,
-    AncestorStatus,
-    PoolStatus,
-)
+from gatehouse.compiler.frontends.gateway_api.status.ancestors import ancestor_entry
+from gatehouse.compiler.frontends.gateway_api.status.types import MAX_PARENTS, PoolStatus
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -33,20 +29,16 @@ def pool_status(ask: Ask, key: Key) -> PoolStatus | None:
         return None
     parents = sorted(ask(_parents, key).items())[:MAX_PARENTS]
     picker = ask(picker_of, key[1], key[2])
-    defaults = (
-        Finding(Reason.ACCEPTED, f"the InferencePool is accepted{missing_service(ask, key)}"),
-        Finding(Reason.RESOLVED, "all references are resolved"),
-    )
+    message = f"the InferencePool is accepted{missing_service(ask, key)}"
     entries = []
     for gateway, accepted in parents:
         findings = []
         if not accepted:
-            message = "the Gateway accepts no route that refers to the InferencePool"
-            findings.append(Finding(Reason.POOL_ROUTE_NOT_ACCEPTED, message))
+            refused = "the Gateway accepts no route that refers to the InferencePool"
+            findings.append(Finding(Reason.POOL_ROUTE_NOT_ACCEPTED, refused))
         if picker.problem:
             findings.append(Finding(Reason.INVALID_PICKER, picker.problem))
-        conditions = fold_findings(findings, defaults, pool.metadata.generation)
-        entries.append(AncestorStatus(ask(class_controller, gateway), gateway, conditions))
+        entries.append(ancestor_entry(ask, gateway, message, findings, pool.metadata.generation))
     return PoolStatus(tuple(entries))
 
 

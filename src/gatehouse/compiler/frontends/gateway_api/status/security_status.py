@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apis.security_policies import SecurityPolicy
-from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.findings import ALL_RESOLVED, Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import at_gateway
 from gatehouse.compiler.frontends.gateway_api.routes.security import policy_checks
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
@@ -30,7 +30,7 @@ def security_findings(ask: Ask, key: Key, gateways: tuple[Key, ...]) -> tuple[Fi
             result.append(Finding(_OF_POLICY.get(one.reason, one.reason), message))
     policy: SecurityPolicy = ask.read(key)
     if policy.spec.external_auth is not None and not result:
-        result.append(Finding(Reason.RESOLVED, "all references are resolved"))
+        result.append(ALL_RESOLVED)
     return (*result, *validity_findings(ask, certificates_of_filter(ask, key)))
 
 

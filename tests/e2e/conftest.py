@@ -18,10 +18,18 @@ from fakes.installation_fixtures import (
     lasting_installation,
     shared_installation,
 )
+from fakes.policy_traffic import http
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
-__all__ = ["backends", "client", "installation", "lasting_installation", "shared_installation"]
+__all__ = [
+    "backends",
+    "client",
+    "http",
+    "installation",
+    "lasting_installation",
+    "shared_installation",
+]
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import jwt
 import pytest
 
-from fakes.installation import PORT, address, apply, hello, holds, route
+from fakes.installation import apply, holds, route
 from fakes.key_server import key_server
 from fakes.kinds import resource_of
 from fakes.patience import until
+from fakes.policy_traffic import KEY, KEY_SET, REDIRECT, basic, credentials, served, status, token
 from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
-
-KEY = b"a secret that signs the tokens of tests"
 
 
 def made(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -33,11 +31,6 @@ def made(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 def about(kind: str, name: str) -> dict[str, str]:
     return {"group": "gateway.networking.k8s.io", "kind": kind, "name": name}
-
-
-def secret(name: str, content: bytes) -> dict[str, Any]:
-    data = {"auth": base64.b64encode(content).decode()}
-    return {"kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
 
 
 def uses(kind: str, name: str) -> dict[str, Any]:
@@ -64,29 +57,6 @@ async def accepted(client: kube.Client, *keys: tuple[str, str]) -> None:
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-async def http(
-    client: kube.Client, backends: None, gateway_class: str
-) -> AsyncIterator[aiohttp.ClientSession]:
-    await apply(client, hello(gateway_class))
-    where = await address(client)
-    async with aiohttp.ClientSession(f"http://{where}:{PORT}") as session:
-        yield session
-
-
-async def status(http: aiohttp.ClientSession, path: str, **request: Any) -> int:
-    method = request.pop("method", "GET")
-    async with http.request(method, path, allow_redirects=False, **request) as response:
-        return response.status
-
-
-async def served(http: aiohttp.ClientSession, path: str, expected: int) -> None:
-    async def reached() -> bool:
-        return await status(http, path) == expected
-
-    await until(reached)
 
 
 async def test_too_long_body_is_rejected_by_the_limit_of_its_route(
@@ -159,12 +129,11 @@ RATES: dict[str, dict[str, Any]] = {
 async def test_rates_are_limited_for_backends_and_redirections(
     client: kube.Client, http: aiohttp.ClientSession, kind: str
 ) -> None:
-    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
     await apply(
         client,
         [
             route("rated", "/rated"),
-            route("moved", "/moved", filters=[redirect], backendRefs=[]),
+            route("moved", "/moved", filters=[REDIRECT], backendRefs=[]),
             *(
                 made(
                     kind,
@@ -180,10 +149,7 @@ async def test_rates_are_limited_for_backends_and_redirections(
     for path, good in (("/rated", 200), ("/moved", 302)):
         await served(http, path, good)
 
-        async def limited(path: str = path) -> bool:
-            return await status(http, path, headers={"x-user": "probe"}) == 429
-
-        await until(limited)
+        await served(http, path, 429, headers={"x-user": "probe"})
         answers = [await status(http, path, headers={"x-user": "one"}) for _ in range(4)]
         assert answers == [good, good, 429, 429]
         # Another value of the key has a count of its own, and none at all is not counted.
@@ -195,15 +161,11 @@ async def test_rates_are_limited_for_backends_and_redirections(
 async def test_basic_authentication_follows_secret_changes(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
-    def basic(user: str, password: str) -> dict[str, str]:
-        encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-        return {"Authorization": f"Basic {encoded}"}
-
     spec = {"type": "Basic", "basic": {"realm": "members", "secretRef": {"name": "users"}}}
     await apply(
         client,
         [
-            secret("users", b"alice:{PLAIN}first\n"),
+            credentials("users", b"alice:{PLAIN}first\n"),
             made("AuthenticationFilter", "members", spec),
             route("members", "/members", filters=[uses("AuthenticationFilter", "members")]),
         ],
@@ -214,7 +176,7 @@ async def test_basic_authentication_follows_secret_changes(
         assert response.headers["WWW-Authenticate"] == 'Basic realm="members"'
     assert await status(http, "/members", headers=basic("alice", "first")) == 200
     assert await status(http, "/members", headers=basic("alice", "wrong")) == 401
-    await apply(client, [secret("users", b"alice:{PLAIN}second\n")])
+    await apply(client, [credentials("users", b"alice:{PLAIN}second\n")])
 
     async def changed() -> bool:
         statuses.append(await status(http, "/members", headers=basic("alice", "second")))
@@ -227,7 +189,7 @@ async def test_basic_authentication_follows_secret_changes(
     assert await status(http, "/members", headers=basic("alice", "first")) == 401
     # What `htpasswd` makes without a word; Envoy does not know it by itself.
     hashed = b"bob:$apr1$8sFt66rZ$eup.HOtZcQ/VrnApBM3rR/\n"
-    await apply(client, [secret("users", b"alice:{PLAIN}second\n" + hashed)])
+    await apply(client, [credentials("users", b"alice:{PLAIN}second\n" + hashed)])
 
     async def joined() -> bool:
         statuses.append(await status(http, "/members", headers=basic("bob", "secret")))
@@ -248,11 +210,9 @@ async def test_basic_authentication_follows_secret_changes(
 async def test_token_is_accepted_when_its_claims_match(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
-    def token(key: bytes = KEY, **claims: Any) -> dict[str, str]:
-        signed = jwt.encode(claims, key, algorithm="HS256", headers={"kid": "a"})
-        return {"Authorization": f"Bearer {signed}", "X-Audience": "forged"}
+    def forging(key: bytes = KEY, **claims: Any) -> dict[str, str]:
+        return {**token(key, **claims), "X-Audience": "forged"}
 
-    keys = {"keys": [{"kty": "oct", "kid": "a", "k": base64.urlsafe_b64encode(KEY).decode()}]}
     claims = [{"name": "aud", "values": ["api"], "proxySetHeader": "X-Audience"}]
     spec = {
         "type": "JWT",
@@ -266,21 +226,21 @@ async def test_token_is_accepted_when_its_claims_match(
     await apply(
         client,
         [
-            secret("keys", json.dumps(keys).encode()),
+            credentials("keys", KEY_SET),
             made("AuthenticationFilter", "tokens", spec),
             route("tokens", "/tokens", filters=[uses("AuthenticationFilter", "tokens")]),
         ],
     )
     await accepted(client, ("AuthenticationFilter", "tokens"))
     await served(http, "/tokens", 401)
-    now = int(time.time())
-    good = token(aud=["other", "api"], exp=now + 60)
+    good = forging(aud=["other", "api"])
     async with http.get("/tokens", headers=good) as response:
         assert response.status == 200
         assert (await response.json())["headers"]["x-audience"] == "other,api"
-    assert await status(http, "/tokens", headers=token(aud="apis", exp=now + 60)) == 403
-    assert await status(http, "/tokens", headers=token(aud="api", exp=now - 60)) == 401
-    assert await status(http, "/tokens", headers=token(b"x" * 40, aud="api")) == 401
+    assert await status(http, "/tokens", headers=forging(aud="apis")) == 403
+    expired = int(time.time()) - 60
+    assert await status(http, "/tokens", headers=forging(aud="api", exp=expired)) == 401
+    assert await status(http, "/tokens", headers=forging(b"x" * 40, aud="api")) == 401
 
 
 async def test_client_address_comes_from_the_proxy_protocol(
@@ -325,14 +285,9 @@ async def test_client_address_comes_from_the_proxy_protocol(
 async def test_remote_token_keys_are_fetched_and_rotated(
     client: kube.Client, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    def token(key: bytes) -> dict[str, str]:
-        claims = {"exp": int(time.time()) + 60}
-        signed = jwt.encode(claims, key, algorithm="HS256", headers={"kid": "a"})
-        return {"Authorization": f"Bearer {signed}"}
-
     async with key_server(tmp_path / "pki") as server:
         server.serve(KEY)
-        authority = secret("authority", b"")
+        authority = credentials("authority", b"")
         authority["data"] = {"ca.crt": base64.b64encode(server.authority.encode()).decode()}
         remote = {"uri": server.url, "caCertificateRefs": [{"name": "authority"}]}
         spec = {"realm": "api", "source": "Remote", "remote": remote, "keyCache": "1s"}
@@ -351,8 +306,5 @@ async def test_remote_token_keys_are_fetched_and_rotated(
         another = b"another secret that signs the tokens"
         server.serve(another)
 
-        async def followed() -> bool:
-            return await status(http, "/remote", headers=token(another)) == 200
-
-        await until(followed)
+        await served(http, "/remote", 200, headers=token(another))
         assert await status(http, "/remote", headers=token(KEY)) == 401

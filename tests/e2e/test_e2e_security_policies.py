@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
-import jwt
 import pytest
 
 from fakes import authorization_servers
-from fakes.installation import PORT, address, apply, hello, holds, route
+from fakes.installation import apply, holds, route
 from fakes.kinds import resource_of
 from fakes.patience import until
+from fakes.policy_traffic import KEY_SET, REDIRECT, basic, credentials, served, status, token
 from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
-KEY = b"a secret that signs the tokens of tests"
 KIND = "SecurityPolicy"
 
 
@@ -36,36 +32,9 @@ def checked(name: str, kind: str, target: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def secret(name: str, content: bytes) -> dict[str, Any]:
-    data = {"auth": base64.b64encode(content).decode()}
-    return {"kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
-
-
-def basic(user: str, password: str) -> dict[str, str]:
-    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return {"Authorization": f"Basic {encoded}"}
-
-
-def token(**claims: Any) -> dict[str, str]:
-    signed = jwt.encode(
-        {"exp": int(time.time()) + 60, **claims}, KEY, algorithm="HS256", headers={"kid": "a"}
-    )
-    return {"Authorization": f"Bearer {signed}"}
-
-
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-async def http(
-    client: kube.Client, backends: None, gateway_class: str
-) -> AsyncIterator[aiohttp.ClientSession]:
-    await apply(client, hello(gateway_class))
-    where = await address(client)
-    async with aiohttp.ClientSession(f"http://{where}:{PORT}") as session:
-        yield session
 
 
 @contextlib.asynccontextmanager
@@ -79,29 +48,16 @@ async def applied(client: kube.Client, *policies: dict[str, Any]) -> AsyncIterat
             await client.delete(resource_of(KIND), policy["metadata"]["name"], "default")
 
 
-async def status(http: aiohttp.ClientSession, path: str, **headers: str) -> int:
-    async with http.get(path, headers=headers, allow_redirects=False) as response:
-        return response.status
-
-
-async def served(http: aiohttp.ClientSession, path: str, expected: int) -> None:
-    async def reached() -> bool:
-        return await status(http, path) == expected
-
-    await until(reached)
-
-
 async def test_gateway_asks_for_passwords_whatever_answers(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
-    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
     answers = {"/app": 200, "/moved": 302, "/gone": 500}
     await apply(
         client,
         [
-            secret("users", b"alice:{PLAIN}first\n"),
+            credentials("users", b"alice:{PLAIN}first\n"),
             route("app", "/app"),
-            route("moved", "/moved", filters=[redirect], backendRefs=[]),
+            route("moved", "/moved", filters=[REDIRECT], backendRefs=[]),
             route("gone", "/gone", "gone"),
         ],
     )
@@ -111,8 +67,8 @@ async def test_gateway_asks_for_passwords_whatever_answers(
     async with applied(client, checked("members", "Gateway", "web", basicAuth=users)):
         for path, answer in answers.items():
             await served(http, path, 401)
-            assert await status(http, path, **basic("alice", "first")) == answer
-            assert await status(http, path, **basic("alice", "wrong")) == 401
+            assert await status(http, path, headers=basic("alice", "first")) == answer
+            assert await status(http, path, headers=basic("alice", "wrong")) == 401
         async with http.get("/app") as response:
             assert response.headers["WWW-Authenticate"] == 'Basic realm="members"'
         await holds(client, "Gateway", "web", "gatehouse.dev/SecurityPolicyAffected")
@@ -123,13 +79,12 @@ async def test_gateway_asks_for_passwords_whatever_answers(
 async def test_route_replaces_the_passwords_of_its_gateway_by_tokens(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
-    keys = {"keys": [{"kty": "oct", "kid": "a", "k": base64.urlsafe_b64encode(KEY).decode()}]}
     claims = [{"name": "aud", "values": ["api", "shop"]}]
     await apply(
         client,
         [
-            secret("users", b"alice:{PLAIN}first\n"),
-            secret("keys", json.dumps(keys).encode()),
+            credentials("users", b"alice:{PLAIN}first\n"),
+            credentials("keys", KEY_SET),
             route("tokens", "/tokens"),
         ],
     )
@@ -137,15 +92,11 @@ async def test_route_replaces_the_passwords_of_its_gateway_by_tokens(
     outer = checked("outer", "Gateway", "web", basicAuth={"secretRef": {"name": "users"}})
     async with applied(client, outer, checked("inner", "HTTPRoute", "tokens", jwt=tokens)):
         await served(http, "/tokens", 401)
-
-        async def accepts() -> bool:
-            return await status(http, "/tokens", **token(aud="api")) == 200
-
-        await until(accepts)
-        assert await status(http, "/tokens", **token(aud=["other", "shop"])) == 200
-        assert await status(http, "/tokens", **token(aud="other")) == 403
-        assert await status(http, "/tokens", **token(aud="api", exp=1)) == 401
-        assert await status(http, "/tokens", **basic("alice", "first")) == 401
+        await served(http, "/tokens", 200, headers=token(aud="api"))
+        assert await status(http, "/tokens", headers=token(aud=["other", "shop"])) == 200
+        assert await status(http, "/tokens", headers=token(aud="other")) == 403
+        assert await status(http, "/tokens", headers=token(aud="api", exp=1)) == 401
+        assert await status(http, "/tokens", headers=basic("alice", "first")) == 401
     await served(http, "/tokens", 200)
 
 
@@ -198,12 +149,11 @@ async def test_authorization_server_is_asked_before_the_backend(
 async def test_addresses_decide_who_is_served(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
-    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
     await apply(
         client,
         [
             route("far", "/far"),
-            route("far-moved", "/far-moved", filters=[redirect], backendRefs=[]),
+            route("far-moved", "/far-moved", filters=[REDIRECT], backendRefs=[]),
         ],
     )
     answers = {"/far": 200, "/far-moved": 302}
@@ -225,13 +175,12 @@ async def test_addresses_decide_who_is_served(
 async def test_headers_are_in_every_kind_of_answer(
     client: kube.Client, http: aiohttp.ClientSession, gateway_class: str
 ) -> None:
-    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
     await apply(
         client,
         [
-            secret("users", b"alice:{PLAIN}first\n"),
+            credentials("users", b"alice:{PLAIN}first\n"),
             route("shown", "/shown"),
-            route("shown-moved", "/shown-moved", filters=[redirect], backendRefs=[]),
+            route("shown-moved", "/shown-moved", filters=[REDIRECT], backendRefs=[]),
         ],
     )
     security = {
@@ -283,6 +232,6 @@ async def test_route_answers_500_while_a_check_cannot_be_served(
 
         missing = "spec.basicAuth.secretRef: Secret default/late-users not found"
         assert await until(reported) == [("Invalid", missing)]
-        await apply(client, [secret("late-users", b"alice:{PLAIN}first\n")])
+        await apply(client, [credentials("late-users", b"alice:{PLAIN}first\n")])
         await served(http, "/late", 401)
-        assert await status(http, "/late", **basic("alice", "first")) == 200
+        assert await status(http, "/late", headers=basic("alice", "first")) == 200

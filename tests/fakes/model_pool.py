@@ -16,6 +16,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as protocol
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as service
 from yarl import URL
 
+from fakes.http2_models import Http2Models
 from fakes.patience import SECONDS
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.sidecars.base.failure_log import FailureLog
@@ -56,6 +57,7 @@ class ReceivedRequest(msgspec.Struct):
     """A request as a model server got it."""
 
     server: str
+    method: str
     target: str
     fields: list[tuple[str, str]]
     body: bytes
@@ -78,7 +80,7 @@ class Models:
             return await self.handler(request)
         fields = [(key.lower(), value) for key, value in request.headers.items()]
         body = await request.read()
-        self.requests.append(ReceivedRequest(name, request.raw_path, fields, body))
+        self.requests.append(ReceivedRequest(name, request.method, request.raw_path, fields, body))
         return web.Response(body=body, headers={"X-Model": name})
 
     @contextlib.asynccontextmanager
@@ -100,8 +102,8 @@ class Models:
 class ModelPool:
     """The pool, and requests as NGINX sends them."""
 
-    def __init__(self, directory: Path, models: Models) -> None:
-        self.directory, self.models = directory, models
+    def __init__(self, directory: Path, models: Models, *, http2: bool = False) -> None:
+        self.directory, self.models, self._http2 = directory, models, http2
         self.pickers: tuple[WeightedEndpoint, ...] = ()
         self.messages: list[str] = []
         self.sockets = directory / "s"
@@ -112,7 +114,14 @@ class ModelPool:
         self, endpoints: tuple[WeightedEndpoint, ...] | None = None, **settings: Any
     ) -> None:
         """Serve the pool with these endpoints, or those of all model servers."""
-        pool = Pool(socket="p.sock", cluster="c", endpoints="e.json", pickers="p.json", **settings)
+        pool = Pool(
+            socket="p.sock",
+            cluster="c",
+            endpoints="e.json",
+            pickers="p.json",
+            http2=self._http2,
+            **settings,
+        )
         path = self.directory / config.POOLS_FILE
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(config.encode_pools([pool]))
@@ -164,9 +173,19 @@ class ModelPool:
 async def model_pool(directory: Path, *names: str) -> AsyncIterator[ModelPool]:
     """Run model servers and the sidecar."""
     models = Models()
-    async with models.serve(*names):
+    async with models.serve(*names), pool_of(directory, models) as pool:
+        yield pool
+
+
+@contextlib.asynccontextmanager
+async def pool_of(directory: Path, models: Models | Http2Models) -> AsyncIterator[ModelPool]:
+    """Run the sidecar of model servers."""
+    if isinstance(models, Http2Models):
+        pool = ModelPool(directory, Models(), http2=True)
+        pool.models.endpoints = models.endpoints
+    else:
         pool = ModelPool(directory, models)
-        try:
-            yield pool
-        finally:
-            await pool.server.drain()
+    try:
+        yield pool
+    finally:
+        await pool.server.drain()

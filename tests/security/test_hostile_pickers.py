@@ -12,7 +12,7 @@ import pytest
 from fakes.durations import be_slow
 from fakes.endpoint_pickers import Picker
 from fakes.http2_models import HOST, Http2Models
-from fakes.model_pool import ModelPool, Models, model_pool
+from fakes.model_pool import ModelPool, model_pool, pool_of
 from fakes.patience import limit, until
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.sidecars.picker import config
@@ -33,12 +33,9 @@ async def models() -> AsyncIterator[Http2Models]:
 @pytest.fixture
 async def pool(tmp_path: Path, models: Http2Models) -> AsyncIterator[ModelPool]:
     """Yield a pool whose model servers speak HTTP/2."""
-    result = ModelPool(tmp_path, Models())
-    result.models.endpoints = models.endpoints
-    async with result.picker(Picker(result.endpoint("a"))):
-        await result.configure(http2=True)
+    async with pool_of(tmp_path, models) as result, result.picker(Picker(result.endpoint("a"))):
+        await result.configure()
         yield result
-    await result.server.drain()
 
 
 @pytest.mark.parametrize(
@@ -91,9 +88,9 @@ async def test_model_server_without_http_2_is_a_bad_gateway(
     server = await asyncio.start_server(answer, HOST, 0)
     async with server, limit():
         other = WeightedEndpoint(HOST, server.sockets[0].getsockname()[1])
-        await pool.configure((other,), http2=True)
+        await pool.configure((other,))
         assert (await pool.ask())[0] == 502
-    await pool.configure((models.endpoints["a"],), http2=True)
+    await pool.configure((models.endpoints["a"],))
     assert (await pool.ask())[0] == 200
 
 

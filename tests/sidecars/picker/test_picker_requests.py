@@ -13,8 +13,7 @@ from cryptography import x509
 
 from fakes.authority import Authority
 from fakes.endpoint_pickers import DESTINATION, Picker
-from fakes.loopback import free_port
-from fakes.model_pool import HOST, ModelPool, model_pool
+from fakes.model_pool import ModelPool, model_pool
 from fakes.patience import limit, pause, until
 from gatehouse.dataplane.endpoints import WeightedEndpoint
 from gatehouse.sidecars.base.san_match import SubjectAltName
@@ -34,36 +33,6 @@ async def picker(pool: ModelPool) -> AsyncIterator[Picker]:
     async with pool.picker(result):
         await pool.configure()
         yield result
-
-
-async def test_request_goes_to_the_picked_endpoint(pool: ModelPool, picker: Picker) -> None:
-    for name in "abab":
-        assert await pool.ask(headers={"X-Pick": pool.endpoint(name)}) == (200, name, b"{}")
-        exchange = picker.exchanges[-1]
-        assert (exchange.body, exchange.status, exchange.response) == (b"{}", "200", b"{}")
-        assert exchange.served == pool.endpoint(name)
-
-
-@pytest.mark.parametrize("size", [0, 1, 70_000, 900_000])
-async def test_body_goes_through_the_picker_in_both_directions(
-    pool: ModelPool, picker: Picker, size: int
-) -> None:
-    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
-    assert await pool.ask(body) == (200, "a", body)
-    assert picker.exchanges[-1].body == body
-    assert picker.exchanges[-1].response == body
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
-async def test_request_without_a_body_ends_with_its_headers(
-    pool: ModelPool, picker: Picker, method: str
-) -> None:
-    async with pool.request(method, "/v1/models?a=%2F&b#c") as response:
-        assert response.status == 200
-    assert pool.models.requests[-1].target == "/v1/models?a=%2F&b"
-    sent = picker.exchanges[-1].headers
-    assert (sent[":method"], sent[":path"]) == (method, "/v1/models?a=%2F&b")
-    assert sent[":authority"] == "pool"
 
 
 async def test_client_does_not_choose(pool: ModelPool, picker: Picker) -> None:
@@ -88,17 +57,6 @@ async def test_endpoints_change_while_the_socket_stays(pool: ModelPool, picker: 
         await pool.configure((pool.models.endpoints[name],))
         assert (await pool.ask(headers={"X-Pick": "none"}))[:2] == (200, name)
     assert (pool.sockets / "p.sock").stat().st_ino == before
-
-
-async def test_next_named_endpoint_gets_a_request_that_the_first_refuses(
-    pool: ModelPool, picker: Picker
-) -> None:
-    closed = WeightedEndpoint(HOST, free_port())
-    await pool.configure((closed, pool.models.endpoints["b"]))
-    both = f"{closed.encoded},{pool.endpoint('b')}"
-    assert await pool.ask(b"body", headers={"X-Pick": both}) == (200, "b", b"body")
-    assert (await pool.ask(headers={"X-Pick": closed.encoded}))[0] == 502
-    assert closed.encoded.rpartition(":")[2] in pool.messages[-1]
 
 
 async def test_pool_without_endpoints_is_unavailable(pool: ModelPool, picker: Picker) -> None:

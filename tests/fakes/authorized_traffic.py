@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,8 @@ import yarl
 
 from differential import echoes, proxies
 from differential.proxies import PORT, Runner
+from fakes import authorization_servers, patience
+from fakes.authorization_servers import AuthorizationServer
 from fakes.envoy_serving import Answer, listening
 from fakes.loopback import loopback_network
 from fakes.one_route import BACKEND, GATEWAY, ROUTE, Object, engine
@@ -71,6 +74,19 @@ class Served:
             echo = msgspec.json.decode(body) if body.startswith(b'{"service"') else body
             return answer.status, {k.lower(): v for k, v in answer.headers.items()}, echo
 
+    async def upgrade(self, target: str) -> tuple[bytes, bytes]:
+        """Ask for a WebSocket. Return the head of the response, and what comes back for `ping`."""
+        reader, writer = await asyncio.open_connection(self.address, PORT)
+        head = f"GET {target} HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\n"
+        writer.write(f"{head}Upgrade: websocket\r\n\r\n".encode())
+        async with patience.limit():
+            response, echo = await reader.readuntil(b"\r\n\r\n"), b""
+            if b" 101 " in response:
+                writer.write(b"ping")
+                echo = await reader.readexactly(4)
+        writer.close()
+        return response, echo
+
 
 def values(echo: Any, name: str) -> list[str]:
     """Return the values of a header that the backend received."""
@@ -85,6 +101,23 @@ def _slice(service: str, port: int) -> tuple[tuple[str, str, str], Object]:
         "ports": [{"name": "p", "port": port, "protocol": "TCP"}],
         "endpoints": [{"addresses": ["127.0.0.1"]}],
     }
+
+
+def recording(heads: list[bytes]) -> Answer:
+    """Return a server that records the head of a request."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    return answer
+
+
+@pytest.fixture
+async def auth() -> AsyncIterator[AuthorizationServer]:
+    """Yield an authorization server."""
+    async with authorization_servers.http_server() as server:
+        yield server
 
 
 @contextlib.asynccontextmanager

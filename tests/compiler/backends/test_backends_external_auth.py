@@ -16,7 +16,7 @@ from differential import proxies
 from differential.proxies import PORT, Runner
 from fakes import authorization_servers, patience
 from fakes.authorization_servers import AuthorizationServer
-from fakes.authorized_traffic import COPY, NGINX, OPEN, RUNNERS, rule, served, values
+from fakes.authorized_traffic import COPY, NGINX, OPEN, RUNNERS, recording, rule, served, values
 from fakes.envoy_serving import listening
 from fakes.one_route import BACKEND
 from gatehouse.compiler.ir import http as ir
@@ -25,12 +25,6 @@ from gatehouse.compiler.ir.gateway import GatewayConfiguration, SecretBytes, Sec
 from gatehouse.compiler.ir.settings import Attribute, RateLimit, RateLimits, Settings
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-async def auth() -> AsyncIterator[AuthorizationServer]:
-    async with authorization_servers.http_server() as server:
-        yield server
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -164,12 +158,7 @@ async def test_mirrors_get_permitted_requests_only(
     runner: Runner, auth: AuthorizationServer, tmp_path: Path
 ) -> None:
     copies: list[bytes] = []
-
-    async def copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        copies.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    async with listening(copied) as copy:
+    async with listening(recording(copies)) as copy:
         mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": COPY}}
         async with served(
             runner, tmp_path, auth.port, rule("/", mirror), mirrored=copy.port
@@ -195,15 +184,9 @@ async def test_upgrades_are_checked(
 
     async with served(runner, tmp_path, auth.port, rule("/"), answer=upgraded) as proxy:
         for path, expected in (("/a", b" 101 "), ("/a?status=401", b" 401 ")):
-            reader, writer = await asyncio.open_connection(proxy.address, PORT)
-            head = f"GET {path} HTTP/1.1\r\nHost: a.example\r\n"
-            writer.write(f"{head}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n".encode())
-            async with patience.limit():
-                assert expected in await reader.readuntil(b"\r\n\r\n")
-                if expected == b" 101 ":
-                    writer.write(b"ping")
-                    assert await reader.readexactly(4) == b"ping"
-            writer.close()
+            head, echo = await proxy.upgrade(path)
+            assert expected in head
+            assert echo == (b"ping" if expected == b" 101 " else b"")
             assert not auth.last().all("upgrade")
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from differential import proxies
-from differential.proxies import PORT, Runner
+from differential.proxies import Runner
 from fakes import authorization_servers, patience
 from fakes.authorization_servers import AuthorizationServer
-from fakes.authorized_traffic import COPY, RUNNERS, check, rule, served, values
+from fakes.authorized_traffic import COPY, RUNNERS, check, recording, rule, served, values
 from fakes.envoy_serving import listening
 from fakes.one_route import BACKEND, Object
 from gatehouse.apis.gateway import ENVOY_CONTROLLER
@@ -22,12 +21,6 @@ from gatehouse.apis.gateway import ENVOY_CONTROLLER
 pytestmark = pytest.mark.process
 
 USER = "X-User"
-
-
-@pytest.fixture
-async def auth() -> AsyncIterator[AuthorizationServer]:
-    async with authorization_servers.http_server() as server:
-        yield server
 
 
 def named(path: str, user: str = "", *filters: Object, **fields: Any) -> Object:
@@ -133,10 +126,6 @@ async def test_rules_change_and_copy_the_headers_of_the_server(
 ) -> None:
     copies: list[bytes] = []
 
-    async def copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        copies.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
     def changed(path: str, **edit: Any) -> Object:
         change = {"type": "RequestHeaderModifier", "requestHeaderModifier": edit}
         return named(path, "alice") | {"filters": [change]}
@@ -147,7 +136,7 @@ async def test_rules_change_and_copy_the_headers_of_the_server(
         changed("/set", set=[own]), changed("/add", add=[own]), changed("/remove", remove=[USER]),
         named("/copy", "alice", mirror),
     )  # fmt: skip
-    async with listening(copied) as copy, served(
+    async with listening(recording(copies)) as copy, served(
         runner, tmp_path, auth.port, *rules, mirrored=copy.port, listener=(check(),)
     ) as proxy:  # fmt: skip
         for path, users in (("/set", "own"), ("/add", "alice,own"), ("/remove", "")):
@@ -191,14 +180,8 @@ async def test_upgrades_and_retried_requests_are_checked_once(
         assert (await proxy.send("/a"))[0] == 503
         assert (len(heads), len(auth.checks)) == (7, 1)
         assert all(b"x-user: alice" in head.lower() for head in heads)
-        reader, writer = await asyncio.open_connection(proxy.address, PORT)
-        head = "GET /a HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\n"
-        writer.write(f"{head}Upgrade: websocket\r\n\r\n".encode())
-        async with patience.limit():
-            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"ping")
-            assert await reader.readexactly(4) == b"ping"
-        writer.close()
+        head, echo = await proxy.upgrade("/a")
+        assert (b" 101 " in head, echo) == (True, b"ping")
         assert len(auth.checks) == 2
 
 

@@ -1,0 +1,5 @@
+"""Servers beside the proxies of these tests."""
+
+from fakes.authorized_traffic import auth
+
+__all__ = ["auth"]

@@ -5,4 +5,12 @@ Data flows in one direction: informers, snapshot, front end, IR, back end, trans
 there.
 """
 
+from kube_base.runtime import time_limits
+
 __version__ = "0.1.0"
+
+TIME_FACTOR_VARIABLE = "GATEHOUSE_TIME_FACTOR"
+"""Environment variable with the factor of time limits, for tests and for emulators. Default: 1."""
+
+# Here, since the limits of modules are constants, which depend on it.
+time_limits.read_time_factor("gatehouse", TIME_FACTOR_VARIABLE)

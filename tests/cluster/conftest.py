@@ -14,7 +14,7 @@ from cluster import example, layout, running, traffic
 from cluster.binaries import MissingProgram, NotPermitted, RegistryUnreachable
 from cluster.running import wait_until
 from fakes.patience import FACTOR
-from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE
+from gatehouse import TIME_FACTOR_VARIABLE
 
 NAMESPACE = "gatehouse-system"
 CHART = str(layout.ROOT / "charts" / "gatehouse")

@@ -17,6 +17,7 @@ from fakes import patience
 from fakes.installation import Installation, address, apply, get, hello
 from fakes.installation_fixtures import running_installation
 from fakes.patience import until
+from gatehouse import TIME_FACTOR_VARIABLE
 from gatehouse.apis.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -26,7 +27,6 @@ from gatehouse.apis.resources import (
     SECRETS,
 )
 from gatehouse.kube import client as kube
-from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE
 from kube_base.types.resource import Resource
 
 pytestmark = pytest.mark.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ GATEHOUSE = ROOT / "src" / "gatehouse"
 KUBE_API_SERVER = ROOT / "packages" / "kube-api-server" / "src" / "kube_api_server"
 KUBE_BASE = ROOT / "packages" / "kube-base" / "src" / "kube_base"
 PACKAGES = (GATEHOUSE, KUBE_API_SERVER, KUBE_BASE)
+SEARCH_PATH = os.pathsep.join(str(package.parent) for package in PACKAGES)
+"""`PYTHONPATH` of a process that runs this checkout, whichever is installed."""
 
 
 def modules() -> Iterator[Path]:

@@ -17,6 +17,7 @@ from gate import Outcome, Record, Result, Runner, Stage
 from fakes import required_tools
 from fakes.patience import SECONDS
 from fakes.run_record import StallClock
+from fakes.source_trees import SEARCH_PATH
 
 pytestmark = pytest.mark.process
 
@@ -228,7 +229,8 @@ def record_of(directory: Path, *options: str, **files: str) -> tuple[Record, Pat
     for name, text in files.items():
         (directory / f"test_{name}.py").write_text(text)
     path = directory / "run.jsonl"
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    search_path = f"{TESTS}:{SEARCH_PATH}"
+    env = {**os.environ, "PYTHONPATH": search_path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     plugins = ["-p", "xdist.plugin", "-p", "_hypothesis_pytestplugin", "-p", "conftest"]
     names = [f"test_{name}.py" for name in files]
     subprocess.run(

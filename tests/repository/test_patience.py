@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from fakes import patience
+from fakes.source_trees import SEARCH_PATH
 
 TESTS = Path(__file__).parents[1]
-SOURCE = TESTS.parent / "src"
 MODULES = sorted([*TESTS.rglob("*.py"), *TESTS.parent.glob("packages/*/tests/**/*.py")])
 PLACES = {"asyncio.timeout": 0, "asyncio.wait_for": 1}
 """The argument that is a limit."""
@@ -51,7 +51,7 @@ def test_own(limits):
 def test_time_factor_scales_limits_of_tests_and_of_waiting(tmp_path: Path) -> None:
     (tmp_path / "test_limited.py").write_text(LIMITED)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
-    environ = {"PYTHONPATH": f"{TESTS}:{SOURCE}", "GATEHOUSE_TIME_FACTOR": "1.5"}
+    environ = {"PYTHONPATH": f"{TESTS}:{SEARCH_PATH}", "GATEHOUSE_TIME_FACTOR": "1.5"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider"],
         cwd=tmp_path, env=os.environ | environ, capture_output=True, text=True, check=False,

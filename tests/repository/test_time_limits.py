@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from fakes import source_trees
-from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE, parse_time_factor
-
-SEARCH_PATH = os.pathsep.join(str(package.parent) for package in source_trees.PACKAGES)
+from gatehouse import TIME_FACTOR_VARIABLE
+from kube_base.runtime.time_limits import parse_time_factor
 
 LIMITS = {
     "agent.envoy.admin": ["ADMIN_TIMEOUT_SECONDS", "FIND_TIMEOUT_SECONDS"],
@@ -61,7 +60,7 @@ print(json.dumps([eval(limit, modules[name]) for name in limits for limit in lim
 
 def run(factor: str, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:
     """Run Python with a factor."""
-    environ = {**os.environ, TIME_FACTOR_VARIABLE: factor, "PYTHONPATH": SEARCH_PATH}
+    environ = {**os.environ, TIME_FACTOR_VARIABLE: factor, "PYTHONPATH": source_trees.SEARCH_PATH}
     return subprocess.run(
         [sys.executable, *command],
         input=text, env=environ, capture_output=True, text=True, check=False,

@@ -21,7 +21,7 @@ from gatehouse.controller.provisioner.network_policy import ReachableServer
 from gatehouse.controller.provisioner.pod import ProxyKind
 from gatehouse.controller.provisioner.pod_security import Level
 from gatehouse.incremental.query import Key
-from kube_base.runtime.time_limits import TIME_FACTOR
+from kube_base.runtime.time_limits import time_factor
 
 SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """Server name of the agent channel's certificate, and audience of the agents' tokens."""
@@ -144,7 +144,7 @@ def provisioner_settings(options: ControllerOptions) -> ProvisionerSettings:
         on_service_address=options.bind == "load-balancer",
         metadata_domains=options.metadata_domains,
         pod_security=options.pod_security,
-        time_factor=TIME_FACTOR,
+        time_factor=time_factor(),
     )
 
 

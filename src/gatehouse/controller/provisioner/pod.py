@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from gatehouse import TIME_FACTOR_VARIABLE
 from gatehouse.agent.timeouts import MAX_DRAIN_SECONDS
 from gatehouse.apis.data_plane_workload import ContainerOptions, PodOptions
 from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
-from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE
 from kube_base.types.objects import Object
 from kube_base.types.quantities import canonical_or_same
 

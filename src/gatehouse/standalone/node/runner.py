@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from gatehouse import TIME_FACTOR_VARIABLE
 from gatehouse.kube import client as kube
 from gatehouse.runtime.supervised_process import SupervisedProcess
 from gatehouse.runtime.watched_process import WatchedProcess
@@ -24,7 +25,6 @@ from gatehouse.standalone.node import data_plane_users, log_index, pods, probes
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 from kube_base.runtime import private_files
 from kube_base.runtime.backoff import BackoffPolicy
-from kube_base.runtime.time_limits import TIME_FACTOR_VARIABLE
 
 log = structlog.get_logger("gatehouse.node")
 

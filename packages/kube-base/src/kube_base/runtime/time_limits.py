@@ -10,9 +10,6 @@ import math
 import os
 import sys
 
-TIME_FACTOR_VARIABLE = "GATEHOUSE_TIME_FACTOR"
-"""Environment variable with the factor, for tests and for emulators. Default: 1."""
-
 
 def parse_time_factor(text: str) -> float:
     """Return the factor that a text denotes. Raises ValueError unless it is a positive number."""
@@ -25,13 +22,27 @@ def parse_time_factor(text: str) -> float:
     return factor
 
 
-try:
-    TIME_FACTOR = parse_time_factor(os.environ.get(TIME_FACTOR_VARIABLE) or "1")
-except ValueError as error:
-    # Constants of modules depend on it, so that no command exists yet that could report it.
-    sys.exit(f"gatehouse: {TIME_FACTOR_VARIABLE}: {error}")
+class _TimeFactor:
+    value = 1.0
+
+
+def read_time_factor(program: str, variable: str) -> None:
+    """Set the factor of this process to the value of an environment variable, if it is set.
+
+    A program calls it before it imports modules with limits, which are constants. It ends the
+    process if the value is invalid, because no command exists yet that could report it.
+    """
+    try:
+        _TimeFactor.value = parse_time_factor(os.environ.get(variable) or "1")
+    except ValueError as error:
+        sys.exit(f"{program}: {variable}: {error}")
+
+
+def time_factor() -> float:
+    """Return the factor of this process."""
+    return _TimeFactor.value
 
 
 def scaled(seconds: float) -> float:
     """Return a time limit in seconds, multiplied by the factor of this process."""
-    return seconds * TIME_FACTOR
+    return seconds * _TimeFactor.value

@@ -37,6 +37,7 @@ from gatehouse.agent.nginx.failed_attempts import failed_attempts
 from gatehouse.agent.nginx.plus import metrics as plus_metrics
 from gatehouse.agent.request_lines import NGINX_LINES
 from gatehouse.agent.request_metrics import RouteMetrics
+from gatehouse.apiserver_extension.extension import GATEHOUSE
 from gatehouse.controller import main as controller
 from gatehouse.controller import metrics as controller_metrics
 from gatehouse.controller.load_balancers import metrics as load_balancer_metrics
@@ -220,7 +221,7 @@ def of_api_server() -> Iterator[Family]:
     """Yield the metrics of `gatehouse apiserver`."""
     store: Any = Fake()
     store.counts.return_value = {}
-    registry = ApiServerMetrics(store).registry
+    registry = ApiServerMetrics(store, GATEHOUSE.names.metrics).registry
     RequestFlowControl(1, registry)
     yield from _of_registry(registry)
 

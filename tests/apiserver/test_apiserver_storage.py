@@ -27,6 +27,7 @@ from kube_api_server.storage.entries import (
     UnavailableError,
 )
 from kube_api_server.storage.etcd import address
+from kube_api_server.storage.names import DEFAULT_NAMES
 from kube_api_server.storage.store import ObjectStore
 
 Open = Callable[..., AbstractAsyncContextManager[ObjectStore]]
@@ -257,7 +258,7 @@ async def test_compaction_keeps_current_objects(tmp_path: Path) -> None:
     store._log.compact(entry.revision)  # type: ignore[attr-defined]
     await store.close()
     rows = (
-        sqlite3.connect(tmp_path / "db" / factory.DATABASE_FILE)
+        sqlite3.connect(tmp_path / "db" / DEFAULT_NAMES.database)
         .execute("SELECT * FROM log")
         .fetchall()
     )
@@ -285,7 +286,7 @@ def test_invalid_address_is_rejected_with_reason(text: str, words: str) -> None:
 
 def test_etcd_address_has_defaults() -> None:
     parsed = address.parse_etcd_address("etcd://one,two:1234")
-    assert (parsed.endpoints, parsed.prefix) == (("one:2379", "two:1234"), "/gatehouse")
+    assert (parsed.endpoints, parsed.prefix) == (("one:2379", "two:1234"), "/kube-api-server")
 
 
 async def test_unreachable_etcd_is_reported() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from fakes.patience import SECONDS
 from fakes.process import ApiServer
+from gatehouse.apiserver_extension.extension import STORAGE_NAMES
 from gatehouse.standalone.node import node
 from kube_api_server.storage import factory
 from kube_api_server.storage.entries import DamagedStorageError, UnavailableError
@@ -25,12 +26,12 @@ PREFIX = "/core/configmaps/default/"
 
 async def filled(directory: Path) -> Path:
     """Create a database with some objects, and return its path."""
-    store = await factory.open_store(str(directory))
+    store = await factory.open_store(str(directory), names=STORAGE_NAMES)
     for number in range(200):
         value = {"metadata": {"name": f"n{number}"}, "data": {"text": "x" * 500}}
         await store.put(f"{PREFIX}n{number}", value, 0)
     await store.close()
-    return directory / factory.DATABASE_FILE
+    return directory / STORAGE_NAMES.database
 
 
 def truncate(path: Path) -> None:
@@ -70,7 +71,7 @@ async def test_damaged_database_is_named_with_the_remedy(tmp_path: Path, damage:
     before = {file.name: file.read_bytes() for file in path.parent.glob("gatehouse.db*")}
     for _ in range(2):
         with pytest.raises(DamagedStorageError) as caught:
-            await factory.open_store(str(path.parent))
+            await factory.open_store(str(path.parent), names=STORAGE_NAMES)
         assert str(path) in str(caught.value)
         command = f"gatehouse apiserver restore --storage {path.parent} --from"
         assert command in str(caught.value)
@@ -84,7 +85,7 @@ async def test_interrupted_creation_is_completed(tmp_path: Path) -> None:
     directory.mkdir(mode=0o700)
     (directory / ".gatehouse.db").write_bytes(b"")
     (directory / "lock").write_bytes(b"")
-    store = await factory.open_store(str(directory))
+    store = await factory.open_store(str(directory), names=STORAGE_NAMES)
     assert store.revision == 0
     await store.close()
 
@@ -99,7 +100,7 @@ def test_command_ends_with_the_remedy_and_a_restore_succeeds(
     backup = str(tmp_path / "backup")
     succeed("backup", "--storage", server.storage, "--to", backup)
     server.stop()
-    path = Path(server.storage) / factory.DATABASE_FILE
+    path = Path(server.storage) / STORAGE_NAMES.database
     damage(path)  # type: ignore[operator]
     for command in (server.command()[3:], ["backup", "--storage", server.storage, "--to", "x"]):
         done = run(*command)

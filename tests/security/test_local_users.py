@@ -31,6 +31,7 @@ from gatehouse.standalone.node.data_plane_users import DEFAULT_RANGE, parse_rang
 from gatehouse.standalone.state_directory import State, StateError
 from kube_api_server.storage import backup, factory
 from kube_api_server.storage.backup import BackupRecord
+from kube_api_server.storage.names import DEFAULT_NAMES
 from kube_base.runtime import private_files
 from kube_base.runtime.private_files import ForeignPathError
 
@@ -162,7 +163,8 @@ async def test_database_in_an_open_directory_is_restricted(tmp_path: Path) -> No
     directory = open_directory(tmp_path / "db")
     store = await factory.open_store(str(directory))
     await store.put("/core/secrets/d/a", {"metadata": {"name": "a"}}, 0)
-    names = {"gatehouse.db", "gatehouse.db-wal", "gatehouse.db-shm", "lock"}
+    database = DEFAULT_NAMES.database
+    names = {database, f"{database}-wal", f"{database}-shm", "lock"}
     assert {path.name: mode(path) for path in directory.iterdir()} == dict.fromkeys(names, 0o600)
     assert mode(directory) == 0o700
     for path in (directory, *directory.iterdir()):
@@ -176,7 +178,7 @@ async def test_database_in_an_open_directory_is_restricted(tmp_path: Path) -> No
 
 
 @needs_root
-@pytest.mark.parametrize("name", ["gatehouse.db", "gatehouse.db-wal", "lock"])
+@pytest.mark.parametrize("name", [DEFAULT_NAMES.database, f"{DEFAULT_NAMES.database}-wal", "lock"])
 async def test_planted_database_file_is_rejected(tmp_path: Path, name: str) -> None:
     directory = tmp_path / "db"
     await (await factory.open_store(str(directory))).close()

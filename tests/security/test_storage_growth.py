@@ -18,6 +18,7 @@ import pytest
 from fakes.patience import SECONDS
 from kube_api_server.storage import factory
 from kube_api_server.storage import store as stores
+from kube_api_server.storage.names import DEFAULT_NAMES
 from kube_api_server.storage.sqlite import log as logs
 from kube_api_server.storage.sqlite import store as sqlite_store
 from kube_api_server.storage.sqlite.log import Log, Row
@@ -46,7 +47,7 @@ def large(name: str, number: int) -> dict[str, Any]:
 
 
 def size(directory: Path) -> int:
-    paths = logs.files(directory / factory.DATABASE_FILE)
+    paths = logs.files(directory / DEFAULT_NAMES.database)
     return sum(path.stat().st_size for path in paths if path.exists())
 
 
@@ -97,7 +98,7 @@ async def test_deleted_objects_leave_the_database(tmp_path: Path) -> None:
         await store.delete(key, entry.revision)
     await store.close()
     assert size(tmp_path / "db") < MAX_SIZE < 100 * LARGE
-    stored = rows(tmp_path / "db" / factory.DATABASE_FILE)
+    stored = rows(tmp_path / "db" / DEFAULT_NAMES.database)
     assert sum(length for _, length in stored) < 3 * LIMIT
 
 
@@ -105,7 +106,7 @@ def test_writes_are_committed_between_the_slices_of_a_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "BATCH", 10)
-    log = Log(tmp_path / "gatehouse.db")
+    log = Log(tmp_path / DEFAULT_NAMES.database)
     progress: list[int] = []
     written = threading.Event()
 
@@ -129,7 +130,7 @@ def test_writes_are_committed_between_the_slices_of_a_compaction(
     # Each of ten transactions was committed before the compaction was complete.
     assert progress[-1] < 2000
     log.close()
-    revisions = [revision for revision, _ in rows(tmp_path / "gatehouse.db")]
+    revisions = [revision for revision, _ in rows(tmp_path / DEFAULT_NAMES.database)]
     assert revisions == list(range(1994, 2101))
 
 
@@ -137,12 +138,12 @@ def test_compaction_is_completed_before_the_log_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "BATCH", 10)
-    log = Log(tmp_path / "gatehouse.db")
+    log = Log(tmp_path / DEFAULT_NAMES.database)
     for revision in range(1, 501):
         log.append(Row(revision, "key", 1, None if revision % 3 == 0 else b"x"), None)
     log.compact(1500)
     log.close()
-    assert [revision for revision, _ in rows(tmp_path / "gatehouse.db")] == [500]
-    again = Log(tmp_path / "gatehouse.db")
+    assert [revision for revision, _ in rows(tmp_path / DEFAULT_NAMES.database)] == [500]
+    again = Log(tmp_path / DEFAULT_NAMES.database)
     assert again.facts() == (1500, 1500)
     again.close()

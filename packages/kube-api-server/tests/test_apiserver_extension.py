@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from kube_api_server.errors import StatusError
-from kube_api_server.extension import ExtendedServer, Extension
+from kube_api_server.extension import ExtendedServer, Extension, OwnNames
 from kube_api_server.fairness import schemas
 from kube_api_server.fairness.schemas import SystemUsers
 from kube_api_server.identity.users import AUTHENTICATED, User
 from kube_api_server.objects.write_request import WriteRequest
 from kube_api_server.rbac.role_objects import cluster_role, resource_rule
 from kube_api_server.rbac.rules import Attributes
-from kube_api_server.storage.factory import DATABASE_FILE
+from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
 from kube_api_server.testing.local_server import LocalApiServer
 from kube_base.types.objects import Object
 
@@ -101,7 +101,7 @@ def cart(count: int) -> Object:
 def test_server_by_itself_stores_nothing_of_gatehouse(tmp_path: Path) -> None:
     with LocalApiServer(tmp_path) as server:
         assert call(server, CRDS, definition())[0] == 201
-    rows = sqlite3.connect(tmp_path / "storage" / DATABASE_FILE).iterdump()
+    rows = sqlite3.connect(tmp_path / "storage" / DEFAULT_NAMES.database).iterdump()
     stored = [row for row in rows if row.startswith("INSERT")]
     assert any("service-account-token-keys" in row for row in stored)
     assert [row for row in stored if FOREIGN.search(row)] == []
@@ -190,6 +190,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalApiServe
 
     extension = Extension(
         build="shop.7",
+        names=OwnNames(storage=StorageNames(database="shop.db"), metrics="shop"),
         definitions=definitions,
         namespaces=("shop",),
         roles=lambda: [cluster_role("shop:view", [rule], aggregate_to="view")],
@@ -204,6 +205,17 @@ def test_extension_adds_kinds_namespaces_and_the_build(extended: LocalApiServer)
     assert "shop" in names(extended, "/api/v1/namespaces")
     assert call(extended, "/version")[1]["gitVersion"] == "v1.34.0+shop.7"
     assert call(extended, "/apis/shop.example/v1/namespaces/shop/carts", cart(1))[0] == 201
+
+
+def test_extension_names_the_database_and_metrics(extended: LocalApiServer) -> None:
+    storage = extended.kubeconfig.parent / "storage"
+    assert {path.name for path in storage.glob("*.db")} == {"shop.db"}
+    with contextlib.closing(connect(extended)) as connection:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    values = dict(line.split() for line in text.splitlines() if line.startswith("shop_"))
+    assert values.keys() == {"shop_storage_revision", "shop_storage_full"}
+    assert float(values["shop_storage_revision"]) > 0
 
 
 def test_extension_adds_rules_to_the_roles_of_users(extended: LocalApiServer) -> None:

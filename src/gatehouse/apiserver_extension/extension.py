@@ -13,6 +13,7 @@ from gatehouse.apiserver_extension.roles import CONTROLLER_USER, NODE_USER, gate
 from kube_api_server.controllers.definitions import read_definitions
 from kube_api_server.extension import Extension, OwnNames
 from kube_api_server.fairness.schemas import SystemUsers
+from kube_api_server.storage.names import StorageNames
 from kube_base.types.objects import Object
 
 _DEFINITIONS = resources.files(__package__) / "bundled"
@@ -26,11 +27,22 @@ A newer embedded API server updates bundled CRDs that users have not changed.
 SECRET_TYPE = "gatehouse.dev/service-account-signing-keys"  # noqa: S105 - a type, not a secret
 """Type of a Secret: keys of the embedded API server that sign ServiceAccount tokens."""
 
+STORAGE_NAMES = StorageNames(
+    database="gatehouse.db",
+    etcd_prefix="/gatehouse",
+    etcd_password_variable="GATEHOUSE_ETCD_PASSWORD",  # noqa: S106 - a name only
+    backup_format="gatehouse-backup/v1",
+    encryption_mark="gatehouse:aesgcm:",
+    restore_command="gatehouse apiserver restore",
+)
+
 OWN_NAMES = OwnNames(
     signing_keys="gatehouse-token-keys",
     signing_keys_type=SECRET_TYPE,
     controllers="gatehouse-controllers",
     definition_digest=BUNDLED,
+    storage=STORAGE_NAMES,
+    metrics="gatehouse_apiserver",
 )
 
 GATEHOUSE = Extension(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gatehouse.apiserver_extension.extension import GATEHOUSE
+from gatehouse.apiserver_extension.extension import GATEHOUSE, STORAGE_NAMES
 from gatehouse.cli import run, storage_option
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.output import show
@@ -211,8 +211,8 @@ def backup(storage: str, target: Path) -> None:
     """Write all objects to a file. The server may be running."""
 
     async def work() -> None:
-        revision, records = await transfer.read_backup(storage)
-        transfer.dump_backup(target, revision, records)
+        revision, records = await transfer.read_backup(storage, STORAGE_NAMES)
+        transfer.dump_backup(target, revision, records, STORAGE_NAMES)
         show(f"{len(records)} objects of revision {revision} written to {target}")
 
     _run(work)
@@ -225,8 +225,8 @@ def restore(storage: str, source: Path) -> None:
     """Restore a backup into an empty storage."""
 
     async def work() -> None:
-        revision, records = transfer.load_backup(source)
-        count = await transfer.restore_objects(storage, revision, records)
+        revision, records = transfer.load_backup(source, STORAGE_NAMES)
+        count = await transfer.restore_objects(storage, revision, records, STORAGE_NAMES)
         show(f"{count} objects restored into {storage}")
 
     _run(work)
@@ -251,8 +251,8 @@ def migrate(source: str, target: str) -> None:
     """Copy all objects from one storage to another."""
 
     async def work() -> None:
-        revision, records = await transfer.read_backup(source)
-        count = await transfer.restore_objects(target, revision, records)
+        revision, records = await transfer.read_backup(source, STORAGE_NAMES)
+        count = await transfer.restore_objects(target, revision, records, STORAGE_NAMES)
         show(f"{count} objects copied to {target}")
 
     _run(work)

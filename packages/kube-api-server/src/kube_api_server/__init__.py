@@ -16,6 +16,6 @@ Packages, in the order in which a request passes them:
 - :mod:`testing`: a server in the tests of other programs.
 
 Patches, types of built-in kinds and other types are in :mod:`kube_base`. A new built-in kind is a
-line in :mod:`builtin.kinds`. Never here: what an object means to a client such as Gatehouse, and
-imports of Gatehouse.
+line in :mod:`builtin.kinds`. Never here: what an object means to a client, and
+names of programs that embed the server: those are in an :mod:`extension`.
 """

@@ -10,6 +10,7 @@ import msgspec
 from kube_api_server.fairness.schemas import SystemUsers
 from kube_api_server.objects.admission import Admission, PlugIn
 from kube_api_server.rbac.authorizer import Authorizer
+from kube_api_server.storage.names import StorageNames
 from kube_api_server.storage.store import ObjectStore
 from kube_base.types.objects import Object
 
@@ -27,7 +28,7 @@ class ExtendedServer(msgspec.Struct, frozen=True):
 
 
 class OwnNames(msgspec.Struct, frozen=True, kw_only=True):
-    """Names of objects in which a server stores its own state.
+    """Names of what a server stores and reports of its own.
 
     A server that is started with other names does not find what it has stored.
     """
@@ -42,13 +43,17 @@ class OwnNames(msgspec.Struct, frozen=True, kw_only=True):
 
     A newer server updates CRDs that users have not changed.
     """
+    storage: StorageNames = StorageNames()
+    """Names of files and keys of the storage."""
+    metrics: str = "kube_api_server"
+    """Prefix of metrics that kube-apiserver does not have."""
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds, roles and checks that a server has beside those of Kubernetes."""
 
     build: str = ""
-    """Build metadata in the version of the server, such as `gatehouse.0.1.0`."""
+    """Build metadata in the version of the server, such as `shop.0.1.0`."""
     names: OwnNames = OwnNames()
     definitions: Traversable | None = None
     """Directory of CRDs in JSON, which the server installs and updates at start."""

@@ -120,7 +120,7 @@ class ApiServer:
         self._started = False
         self.service = KubernetesService(self.context, options.service_cidr)
         self._work_queues = self._controllers()
-        metrics, build = RequestMetrics(store), options.extension.build
+        metrics, build = RequestMetrics(store, self._names.metrics), options.extension.build
         self.audit = _open_audit(options, metrics)
         checks = {"ping": self._ping, "storage": store.check, "bootstrap": self._is_started}
         self.handler = Handler(
@@ -223,7 +223,8 @@ async def run_api_server(
     options: ApiServerOptions, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
     """Serve until `stop` is set; call `ready` with the port. Raises OSError if binding fails."""
-    store = await factory.open_store(options.storage, options.encryption_keys)
+    names = options.extension.names
+    store = await factory.open_store(options.storage, options.encryption_keys, names.storage)
     server = ApiServer(store, options, stop)
     await server.bootstrap()
     # No router: `Handler` parses paths itself, once.

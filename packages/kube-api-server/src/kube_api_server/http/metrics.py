@@ -20,7 +20,8 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 class RequestMetrics:
     """Request metrics."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        """Register the metrics. `prefix` begins names that kube-apiserver does not have."""
         self.registry = CollectorRegistry()
         labels = ("verb", "group", "version", "resource", "subresource", "scope")
         self._requests = Counter(
@@ -61,7 +62,7 @@ class RequestMetrics:
             registry=self.registry,
         ).labels("log")
         self._known: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
-        self.registry.register(_Objects(store))
+        self.registry.register(_Objects(store, prefix))
 
     def observe(
         self, verb: str, target: RequestTarget | None, code: int, seconds: float | None
@@ -100,8 +101,8 @@ def _labels(verb: str, target: RequestTarget | None) -> tuple[str, ...]:
 class _Objects(Collector):
     """Counts objects when metrics are collected."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the number of stored objects by resource, and the state of the storage."""
@@ -113,13 +114,13 @@ class _Objects(Collector):
             family.add_metric([plural if group == "core" else f"{plural}.{group}"], count)
         yield family
         revision = GaugeMetricFamily(
-            "gatehouse_apiserver_storage_revision",
+            f"{self._prefix}_storage_revision",
             "Newest storage revision that is visible to reads.",
         )
         revision.add_metric([], self._store.revision)
         yield revision
         full = GaugeMetricFamily(
-            "gatehouse_apiserver_storage_full",
+            f"{self._prefix}_storage_full",
             "1 if the last write was rejected because the storage has no space left, else 0.",
         )
         full.add_metric([], int(self._store.full))

@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 
 from kube_api_server.storage.address import is_etcd
-from kube_api_server.storage.factory import DATABASE_FILE, directory_lock
+from kube_api_server.storage.factory import directory_lock
+from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
 from kube_api_server.storage.sqlite.log import Log, Row
 from kube_base.runtime import private_files
 
 REVISION_GAP = 1_000_000
 """Increase of revisions at a restore: more than the number of writes since the backup."""
 
-FORMAT = "gatehouse-backup/v1"
 MAX_CONCURRENT_WRITES = 64
 """Maximum number of concurrent writes to etcd."""
 
@@ -40,7 +40,9 @@ class BackupRecord(msgspec.Struct, frozen=True):
     value: bytes
 
 
-async def read_backup(address: str) -> tuple[int, list[BackupRecord]]:
+async def read_backup(
+    address: str, names: StorageNames = DEFAULT_NAMES
+) -> tuple[int, list[BackupRecord]]:
     """Return the revision and all objects of a storage.
 
     Raises StorageAddressError, UnavailableError, TransferError.
@@ -48,16 +50,16 @@ async def read_backup(address: str) -> tuple[int, list[BackupRecord]]:
     if is_etcd(address):
         from kube_api_server.storage.etcd import backup
 
-        revision, items = await backup.read_etcd(address)
+        revision, items = await backup.read_etcd(address, names)
         return revision, [BackupRecord(*item) for item in items]
-    path = Path(address) / DATABASE_FILE
+    path = Path(address) / names.database
     if not path.exists():
         raise TransferError(f"{path}: database not found")
-    return await asyncio.to_thread(_read_sqlite, path)
+    return await asyncio.to_thread(_read_sqlite, path, names)
 
 
-def _read_sqlite(path: Path) -> tuple[int, list[BackupRecord]]:
-    log = Log(path)
+def _read_sqlite(path: Path, names: StorageNames) -> tuple[int, list[BackupRecord]]:
+    log = Log(path, names.restore_command)
     try:
         rows = log.newest()
         revision = max([log.facts()[0], *(row.revision for row in rows)])
@@ -66,23 +68,30 @@ def _read_sqlite(path: Path) -> tuple[int, list[BackupRecord]]:
     return revision, [BackupRecord(row.key, row.revision, row.value) for row in rows if row.value]
 
 
-async def restore_objects(address: str, revision: int, records: Iterable[BackupRecord]) -> int:
+async def restore_objects(
+    address: str,
+    revision: int,
+    records: Iterable[BackupRecord],
+    names: StorageNames = DEFAULT_NAMES,
+) -> int:
     """Write objects into an empty storage. Return their number. Raises TransferError."""
     if is_etcd(address):
         from kube_api_server.storage.etcd import backup
 
         entries = [(record.key, record.value) for record in records]
         if not await backup.restore_etcd(
-            address, revision + REVISION_GAP, entries, MAX_CONCURRENT_WRITES
+            address, names, revision + REVISION_GAP, entries, MAX_CONCURRENT_WRITES
         ):
             raise TransferError(f"{address} is not empty")
         return len(entries)
-    return await asyncio.to_thread(_write_sqlite, Path(address), revision, list(records))
+    return await asyncio.to_thread(_write_sqlite, Path(address), names, revision, list(records))
 
 
-def _write_sqlite(directory: Path, revision: int, records: list[BackupRecord]) -> int:
-    with directory_lock(directory):
-        log = Log(directory / DATABASE_FILE)
+def _write_sqlite(
+    directory: Path, names: StorageNames, revision: int, records: list[BackupRecord]
+) -> int:
+    with directory_lock(directory, names):
+        log = Log(directory / names.database, names.restore_command)
         try:
             if log.newest():
                 raise TransferError(f"{directory} is not empty")
@@ -99,9 +108,14 @@ def _write_sqlite(directory: Path, revision: int, records: list[BackupRecord]) -
     return len(records)
 
 
-def dump_backup(path: Path, revision: int, records: Iterable[BackupRecord]) -> None:
+def dump_backup(
+    path: Path,
+    revision: int,
+    records: Iterable[BackupRecord],
+    names: StorageNames = DEFAULT_NAMES,
+) -> None:
     """Write a backup, readable only by its owner, or replace it. Raises OSError."""
-    lines = [msgspec.json.encode({"format": FORMAT, "revision": revision})]
+    lines = [msgspec.json.encode({"format": names.backup_format, "revision": revision})]
     for record in records:
         line: dict[str, Any] = {"key": record.key, "revision": record.revision}
         if record.value[:1] == b"{":
@@ -112,12 +126,14 @@ def dump_backup(path: Path, revision: int, records: Iterable[BackupRecord]) -> N
     private_files.replace_private_file(path, b"\n".join(lines) + b"\n", durable=True)
 
 
-def load_backup(path: Path) -> tuple[int, Iterator[BackupRecord]]:
+def load_backup(
+    path: Path, names: StorageNames = DEFAULT_NAMES
+) -> tuple[int, Iterator[BackupRecord]]:
     """Load a backup. Raises TransferError."""
     try:
         lines = path.read_bytes().splitlines()
         head = msgspec.json.decode(lines[0])
-        if head["format"] != FORMAT:
+        if head["format"] != names.backup_format:
             raise TransferError(f"{path}: backup format not supported: {head['format']}")
         return int(head["revision"]), iter([_record(line) for line in lines[1:]])
     except (OSError, IndexError, KeyError, TypeError, msgspec.DecodeError) as error:

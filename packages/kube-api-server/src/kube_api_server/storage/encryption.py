@@ -1,6 +1,6 @@
 """Encryption at rest: AES-256-GCM with keys from a file. The first key encrypts.
 
-An encrypted value is `gatehouse:aesgcm:<key id>:`, a nonce of 12 bytes, and the ciphertext. The
+An encrypted value is a mark, `<key id>:`, a nonce of 12 bytes, and the ciphertext. The
 object's key is authenticated with it, so that values cannot be swapped. The key file has one key
 per line, `<id> <base64 of 32 bytes>`. To rotate keys, add a new first line and restart. Values
 under other keys are then encrypted again. Remove the old line after the log reports completion.
@@ -16,7 +16,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-MARK = b"gatehouse:aesgcm:"
+from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
+
 NONCE = 12
 
 ENCRYPTED_PREFIXES = ("/core/secrets/",)
@@ -30,13 +31,16 @@ class EncryptionError(Exception):
 class IdentityTransformer:
     """Stores values without encryption. Cannot read encrypted values."""
 
+    def __init__(self, names: StorageNames = DEFAULT_NAMES) -> None:
+        self._mark = names.encryption_mark.encode()
+
     def encrypt(self, key: str, data: bytes) -> bytes:  # noqa: ARG002
         """Return the stored form of `data`."""
         return data
 
     def decrypt(self, key: str, data: bytes) -> bytes:
         """Return the value of stored data. Raises EncryptionError."""
-        if data.startswith(MARK):
+        if data.startswith(self._mark):
             raise EncryptionError(f"{key} is encrypted, but no key file is configured")
         return data
 
@@ -48,7 +52,8 @@ class IdentityTransformer:
 class AESGCMTransformer(IdentityTransformer):
     """Encrypts values of sensitive resources."""
 
-    def __init__(self, keys: dict[str, bytes]) -> None:
+    def __init__(self, keys: dict[str, bytes], names: StorageNames = DEFAULT_NAMES) -> None:
+        super().__init__(names)
         self._first = next(iter(keys))
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
 
@@ -58,13 +63,13 @@ class AESGCMTransformer(IdentityTransformer):
             return data
         nonce = os.urandom(NONCE)
         sealed = self._ciphers[self._first].encrypt(nonce, data, key.encode())
-        return MARK + self._first.encode() + b":" + nonce + sealed
+        return self._mark + self._first.encode() + b":" + nonce + sealed
 
     def decrypt(self, key: str, data: bytes) -> bytes:
         """Decrypt a value if it is encrypted. Raises EncryptionError."""
-        if not data.startswith(MARK):
+        if not data.startswith(self._mark):
             return data
-        name, _, rest = data[len(MARK) :].partition(b":")
+        name, _, rest = data[len(self._mark) :].partition(b":")
         cipher = self._ciphers.get(name.decode(errors="replace"))
         if cipher is None:
             raise EncryptionError(
@@ -78,11 +83,11 @@ class AESGCMTransformer(IdentityTransformer):
     def needs_reencryption(self, key: str, data: bytes) -> bool:
         """Return whether a value is not encrypted with the first key, but should be."""
         return key.startswith(ENCRYPTED_PREFIXES) and not data.startswith(
-            MARK + self._first.encode() + b":"
+            self._mark + self._first.encode() + b":"
         )
 
 
-def load_keys(path: Path) -> AESGCMTransformer:
+def load_keys(path: Path, names: StorageNames = DEFAULT_NAMES) -> AESGCMTransformer:
     """Load a key file. Raises EncryptionError."""
     keys: dict[str, bytes] = {}
     try:
@@ -103,7 +108,7 @@ def load_keys(path: Path) -> AESGCMTransformer:
         keys[name] = key
     if not keys:
         raise EncryptionError(f"{path} contains no key")
-    return AESGCMTransformer(keys)
+    return AESGCMTransformer(keys, names)
 
 
 def generate_key() -> str:

@@ -13,6 +13,7 @@ from kube_api_server.storage import encryption
 from kube_api_server.storage.address import is_etcd
 from kube_api_server.storage.encryption import IdentityTransformer
 from kube_api_server.storage.entries import MismatchError, UnavailableError
+from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
 from kube_api_server.storage.sqlite.log import Log, files
 from kube_api_server.storage.sqlite.store import SqliteStore
 from kube_api_server.storage.store import ObjectStore
@@ -20,35 +21,36 @@ from kube_base.runtime import private_files
 
 log = structlog.get_logger("apiserver")
 
-DATABASE_FILE = "gatehouse.db"
 
-
-async def open_store(address: str, keys: Path | None = None) -> ObjectStore:
+async def open_store(
+    address: str, keys: Path | None = None, names: StorageNames = DEFAULT_NAMES
+) -> ObjectStore:
     """Open a directory (SQLite) or an etcd.
 
     Raises StorageAddressError, EncryptionError, UnavailableError, OSError.
     """
     cipher: IdentityTransformer = (
-        encryption.load_keys(keys) if keys is not None else IdentityTransformer()
+        encryption.load_keys(keys, names) if keys is not None else IdentityTransformer(names)
     )
     if is_etcd(address):
         # Imported here, so that only users of etcd load gRPC.
         from kube_api_server.storage.etcd.store import EtcdStore
 
-        return await EtcdStore.open(address, cipher)
-    return _open_directory(Path(address), cipher)
+        return await EtcdStore.open(address, cipher, names)
+    return _open_directory(Path(address), cipher, names)
 
 
-def _open_directory(directory: Path, cipher: IdentityTransformer) -> ObjectStore:
+def _open_directory(
+    directory: Path, cipher: IdentityTransformer, names: StorageNames
+) -> ObjectStore:
+    database = directory / names.database
     # Two processes would assign the same revisions to different changes.
     with contextlib.ExitStack() as opened:
-        opened.enter_context(directory_lock(directory))
-        exposed = [
-            path for path in files(directory / DATABASE_FILE) if private_files.restrict_file(path)
-        ]
+        opened.enter_context(directory_lock(directory, names))
+        exposed = [path for path in files(database) if private_files.restrict_file(path)]
         if exposed:
             log.warning("database was readable by other users", path=str(exposed[0]))
-        log_file = Log(directory / DATABASE_FILE)
+        log_file = Log(database, names.restore_command)
         opened.callback(log_file.close)
         store = SqliteStore(log_file, cipher)
         store.on_close = opened.pop_all().close
@@ -56,12 +58,12 @@ def _open_directory(directory: Path, cipher: IdentityTransformer) -> ObjectStore
 
 
 @contextlib.contextmanager
-def directory_lock(directory: Path) -> Iterator[None]:
+def directory_lock(directory: Path, names: StorageNames = DEFAULT_NAMES) -> Iterator[None]:
     """Create or restrict a directory, and lock it.
 
     Raises UnavailableError if another process has locked it, or OSError.
     """
-    private_files.make_private_dir(directory, marker=DATABASE_FILE)
+    private_files.make_private_dir(directory, marker=names.database)
     try:
         with private_files.locked(directory / "lock"):
             yield

@@ -57,7 +57,7 @@ def make_private_dir(
     if state.st_mode & OTHERS and is_shared:
         raise ForeignPathError(
             f"{_described(path, state)} holds files of others: name a directory of its own, such "
-            f"as {path / 'gatehouse'}"
+            f"as {path / 'data'}"
         )
     if tree:
         _restrict_entries(path, state, groups)

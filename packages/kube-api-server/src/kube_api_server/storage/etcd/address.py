@@ -12,16 +12,16 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from kube_api_server.storage.entries import StorageAddressError
+from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
 
-PASSWORD = "GATEHOUSE_ETCD_PASSWORD"  # noqa: S105 - the name of an environment variable
 PORT = 2379
 
 
 class EtcdAddress(msgspec.Struct, frozen=True):
-    """Endpoints and credentials of an etcd, and the prefix of Gatehouse's keys."""
+    """Endpoints and credentials of an etcd, and the prefix of keys."""
 
     endpoints: tuple[str, ...]
-    prefix: str = "/gatehouse"
+    prefix: str
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
@@ -34,7 +34,7 @@ class EtcdAddress(msgspec.Struct, frozen=True):
         return self.ca is not None or self.cert is not None
 
 
-def parse_etcd_address(text: str) -> EtcdAddress:
+def parse_etcd_address(text: str, names: StorageNames = DEFAULT_NAMES) -> EtcdAddress:
     """Parse an address. Raises StorageAddressError."""
     parts = urlsplit(text)
     if parts.scheme != "etcd" or not parts.netloc:
@@ -49,11 +49,11 @@ def parse_etcd_address(text: str) -> EtcdAddress:
     for name, path in files.items():
         if not path.is_file():
             raise StorageAddressError(f"{text!r}: {name}: no such file: {path}")
-    password = os.environ.get(PASSWORD, "")
+    password = os.environ.get(names.etcd_password_variable, "")
     if "password-file" in query:
         password = _password(text, Path(query["password-file"][0]))
     endpoints = tuple(_endpoint(part) for part in parts.netloc.split(","))
-    prefix = parts.path.rstrip("/") or "/gatehouse"
+    prefix = parts.path.rstrip("/") or names.etcd_prefix
     user = query.get("user", [""])[0]
     return EtcdAddress(endpoints, prefix, user=user, password=password, **files)
 

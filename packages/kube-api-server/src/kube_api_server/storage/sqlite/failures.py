@@ -36,31 +36,37 @@ _FAILED_WRITES = frozenset(
 """Errors that SQLite also reports for an exceeded quota, and for a -shm file without space."""
 
 
-def translated(error: sqlite3.Error, path: Path) -> UnavailableError:
-    """Return the error of a storage for an error of SQLite."""
-    code = getattr(error, "sqlite_errorcode", 0)
-    if code & 0xFF in _DAMAGE:
-        return damaged(path, str(error))
-    if code & 0xFF == sqlite3.SQLITE_FULL or (code in _FAILED_WRITES and _is_full(path.parent)):
-        return StorageFullError(f"no space left in {path.parent}")
-    return UnavailableError(f"{path}: {error}")
+class DatabaseFailures:
+    """Errors of one database. `restore_command` is that of :class:`StorageNames`."""
 
+    def __init__(self, path: Path, restore_command: str) -> None:
+        self._path, self._restore_command = path, restore_command
 
-def damaged(path: Path, problem: str) -> DamagedStorageError:
-    """Return the error of a database that cannot be read."""
-    return DamagedStorageError(
-        f"{path}: {problem}. Move {path.name}* to another directory, then restore a backup: "
-        f"gatehouse apiserver restore --storage {path.parent} --from BACKUP"
-    )
+    def translated(self, error: sqlite3.Error) -> UnavailableError:
+        """Return the error of a storage for an error of SQLite."""
+        code, directory = getattr(error, "sqlite_errorcode", 0), self._path.parent
+        if code & 0xFF in _DAMAGE:
+            return self.damaged(str(error))
+        if code & 0xFF == sqlite3.SQLITE_FULL or (code in _FAILED_WRITES and _is_full(directory)):
+            return StorageFullError(f"no space left in {directory}")
+        return UnavailableError(f"{self._path}: {error}")
 
+    def damaged(self, problem: str) -> DamagedStorageError:
+        """Return the error of a database that cannot be read."""
+        path, command = self._path, self._restore_command
+        remedy = f"{command} --storage {path.parent} --from BACKUP" if command else ""
+        return DamagedStorageError(
+            f"{path}: {problem}. Move {path.name}* to another directory, then restore a backup"
+            + (f": {remedy}" if remedy else "")
+        )
 
-@contextlib.contextmanager
-def translation(path: Path) -> Iterator[None]:
-    """Raise errors of SQLite as UnavailableError, StorageFullError or DamagedStorageError."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise translated(error, path) from error
+    @contextlib.contextmanager
+    def translation(self) -> Iterator[None]:
+        """Raise errors of SQLite as UnavailableError, StorageFullError or DamagedStorageError."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
 
 
 def _is_full(directory: Path) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from kube_api_server.storage.entries import StorageFullError, UnavailableError
-from kube_api_server.storage.sqlite import failures
+from kube_api_server.storage.sqlite.failures import DatabaseFailures
 from kube_base.runtime import private_files
 
 log = structlog.get_logger("apiserver")
@@ -90,13 +90,17 @@ class Log:
     those that failed, until the caller has called `resume`.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open or create the database. Raises UnavailableError, OSError."""
+    def __init__(self, path: Path, restore_command: str = "") -> None:
+        """Open or create the database. Raises UnavailableError, OSError.
+
+        `restore_command` is for the message about a damaged one.
+        """
         self.path = path
+        self.failures = DatabaseFailures(path, restore_command)
         self.on_commit: OnCommit = lambda _, __: None
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._term = 0
-        with failures.translation(path):
+        with self.failures.translation():
             self._create_if_missing()
             # In use until the thread ends: closing the last connection would remove the -wal file.
             connection = self._connect(path)
@@ -112,10 +116,10 @@ class Log:
         present = [path for path in files(self.path) if path.exists()]
         if self.path in present:
             if not self.path.stat().st_size:
-                raise failures.damaged(self.path, "the file is empty")
+                raise self.failures.damaged("the file is empty")
             return
         if present:
-            raise failures.damaged(self.path, f"the file is missing, but not {present[0].name}")
+            raise self.failures.damaged(f"the file is missing, but not {present[0].name}")
         # An interrupted creation must not leave an empty file.
         staged = self.path.with_name(f".{self.path.name}")
         staged.unlink(missing_ok=True)
@@ -140,7 +144,7 @@ class Log:
 
         Raises UnavailableError.
         """
-        with failures.translation(self.path), contextlib.closing(self._connect()) as connection:
+        with self.failures.translation(), contextlib.closing(self._connect()) as connection:
             stored = dict(connection.execute("SELECT name, value FROM facts").fetchall())
             last = connection.execute("SELECT max(revision) FROM log").fetchone()[0] or 0
         compacted = stored.get("compacted", 0)
@@ -174,7 +178,7 @@ class Log:
         return connection
 
     def _rows(self, query: str, parameters: tuple[int, ...]) -> Iterator[Row]:
-        with failures.translation(self.path), contextlib.closing(self._connect()) as connection:
+        with self.failures.translation(), contextlib.closing(self._connect()) as connection:
             for row in connection.execute(query, parameters):
                 yield Row(*row)
 
@@ -225,7 +229,7 @@ class Log:
                 with _transaction(connection):
                     connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
-            return failures.translated(error, self.path)
+            return self.failures.translated(error)
         return None
 
     def _compact_slice(self, connection: sqlite3.Connection) -> UnavailableError | None:
@@ -241,7 +245,7 @@ class Log:
                 connection.execute(_TOMBSTONES, limits)
                 connection.execute("REPLACE INTO facts VALUES ('compacted', ?)", (end,))
         except sqlite3.Error as error:
-            failure = failures.translated(error, self.path)
+            failure = self.failures.translated(error)
             log.warning("storage not compacted", revision=self._target, error=str(failure))
             self._target = self._compacted
             return None if isinstance(failure, StorageFullError) else failure

@@ -25,7 +25,6 @@ from kube_api_server.storage.entries import (
     StoreEvent,
     UnavailableError,
 )
-from kube_api_server.storage.sqlite import failures
 from kube_api_server.storage.sqlite.log import Log, Row
 from kube_api_server.storage.store import HISTORY, ObjectStore
 from kube_base.types.objects import Object
@@ -104,7 +103,7 @@ class SqliteStore(ObjectStore):
         try:
             return StoredEntry(row.revision, msgspec.json.decode(data), data)
         except msgspec.DecodeError as error:
-            raise failures.damaged(self._log.path, f"{row.key} is not JSON") from error
+            raise self._log.failures.damaged(f"{row.key} is not JSON") from error
 
     def _loaded(self, row: Row) -> StoredEntry:
         """Return the entry of a row, without decoding the newest row of an object again."""

@@ -1,0 +1,27 @@
+"""Names in what a storage contains, which belong to the program that runs the server."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class StorageNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of files, keys and formats of a storage.
+
+    A server or backup with other names does not find or not read what is stored.
+    """
+
+    database: str = "kube-api-server.db"
+    """File of the SQLite database, in the directory of a storage."""
+    etcd_prefix: str = "/kube-api-server"
+    """Prefix of the keys in an etcd whose address has none."""
+    etcd_password_variable: str = "KUBE_API_SERVER_ETCD_PASSWORD"  # noqa: S105 - a name only
+    """Environment variable with the password of the etcd user."""
+    backup_format: str = "kube-api-server-backup/v1"
+    encryption_mark: str = "kube-api-server:aesgcm:"
+    """Beginning of encrypted values."""
+    restore_command: str = ""
+    """Command that an error message proposes, before `--storage DIRECTORY --from BACKUP`."""
+
+
+DEFAULT_NAMES = StorageNames()

@@ -153,6 +153,12 @@ def test_server_stops_with_its_context(tmp_path: Path) -> None:
         call(server, "/version")
 
 
+def test_missing_directory_of_a_server_is_created_for_its_user_alone(tmp_path: Path) -> None:
+    with LocalApiServer(tmp_path / "of" / "mine") as server:
+        assert server.kubeconfig == tmp_path / "of" / "mine" / "kubeconfig"
+    assert (tmp_path / "of" / "mine").stat().st_mode & 0o777 == 0o700
+
+
 def test_server_that_stops_closes_idle_connections(tmp_path: Path) -> None:
     with LocalApiServer(tmp_path) as server:
         connection = connect(server)

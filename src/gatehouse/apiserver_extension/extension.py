@@ -10,7 +10,7 @@ from gatehouse.apiserver_extension.gate_annotations import register_gate_check
 from gatehouse.apiserver_extension.name_conflicts import register_name_checks
 from gatehouse.apiserver_extension.recorded_status import register_status_check
 from gatehouse.apiserver_extension.roles import CONTROLLER_USER, NODE_USER, gatehouse_roles
-from kube_api_server.controllers.definitions import read_definitions
+from kube_api_server.controllers.definition_files import read_definitions
 from kube_api_server.extension import Extension, OwnNames
 from kube_api_server.fairness.schemas import SystemUsers
 from kube_api_server.storage.names import StorageNames
@@ -49,6 +49,7 @@ GATEHOUSE = Extension(
     build=f"gatehouse.{gatehouse.__version__}",
     names=OWN_NAMES,
     definitions=_DEFINITIONS,
+    definitions_are_checked=True,
     namespaces=("gatehouse-system",),
     roles=gatehouse_roles,
     register_checks=(

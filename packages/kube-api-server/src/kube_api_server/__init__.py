@@ -19,3 +19,5 @@ Patches, types of built-in kinds and other types are in :mod:`kube_base`. A new 
 line in :mod:`builtin.kinds`. Never here: what an object means to a client, and
 names of programs that embed the server: those are in an :mod:`extension`.
 """
+
+__version__ = "0.1.0"

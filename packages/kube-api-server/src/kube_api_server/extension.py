@@ -56,7 +56,12 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """Build metadata in the version of the server, such as `shop.0.1.0`."""
     names: OwnNames = OwnNames()
     definitions: Traversable | None = None
-    """Directory of CRDs in JSON, which the server installs and updates at start."""
+    """Directory of CRDs in YAML or JSON, which the server installs and updates at start."""
+    definitions_are_checked: bool = False
+    """True if all CRDs are known to be valid.
+
+    A check compiles the CEL rules. With hundreds of them it takes a third of the first start.
+    """
     namespaces: Sequence[str] = ()
     """Namespaces that the server creates at start."""
     roles: Callable[[], Sequence[Object]] = tuple

@@ -2,7 +2,8 @@
 
 - :mod:`context`, :mod:`reconcile_queue`: shared by all;
 - :mod:`leader_election`: one server runs them;
-- :mod:`bootstrap`: initial objects and key rotation; :mod:`definitions`: CRDs of an extension;
+- :mod:`bootstrap`: initial objects and key rotation; :mod:`definitions`,
+  :mod:`definition_files`: CRDs of an extension;
 - :mod:`initial_phase`: initial status;
 - :mod:`namespaces`, :mod:`garbage_collector`, :mod:`custom_resources`,
   :mod:`new_defaults`, :mod:`rbac`;

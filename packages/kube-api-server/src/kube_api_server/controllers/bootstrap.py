@@ -23,7 +23,7 @@ ROTATION_SECONDS = 3600.0
 
 
 async def prepare(context: ControllerContext, extension: Extension) -> None:
-    """Create missing initial objects, also those of the extension."""
+    """Create missing initial objects, also those of the extension. Raises DefinitionError."""
     for name in (*_NAMESPACES, *extension.namespaces):
         await context.create("", "namespaces", {"metadata": {"name": name}}, _MANAGER)
     for plural, obj in suggested_objects():
@@ -31,7 +31,9 @@ async def prepare(context: ControllerContext, extension: Extension) -> None:
     await rbac.create_default_roles(context, extension.roles())
     if extension.definitions is not None:
         digest = extension.names.definition_digest
-        await definitions.install_definitions(context, extension.definitions, digest)
+        await definitions.install_definitions(
+            context, extension.definitions, digest, checked=extension.definitions_are_checked
+        )
 
 
 def follow_keys(context: ControllerContext, keys: Keys, names: OwnNames) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 from importlib.resources.abc import Traversable
 
-import msgspec
 import structlog
 
 from kube_api_server.controllers.context import ControllerContext
+from kube_api_server.controllers.definition_files import (
+    DefinitionError,
+    read_definitions,
+    served_digest,
+)
 from kube_api_server.errors import StatusError
 from kube_api_server.objects import crds
 from kube_base.types.objects import Object
@@ -19,43 +23,32 @@ _MANAGER = "kube-apiserver"
 
 
 async def install_definitions(
-    context: ControllerContext, directory: Traversable, digest: str
+    context: ControllerContext, directory: Traversable, digest: str, *, checked: bool
 ) -> None:
-    """Create or update the CRDs of a directory. `digest` is the name of their annotation."""
-    for definition in read_definitions(directory, digest):
-        await _define(context, definition, digest)
+    """Create or update the CRDs of a directory. `digest` is the name of their annotation.
+
+    `checked`: they are known to pass the check of a CRD. Raises DefinitionError.
+    """
+    for definition in await asyncio.to_thread(read_definitions, directory, digest):
+        try:
+            await _define(context, definition, digest, checked=checked)
+        except StatusError as error:
+            raise DefinitionError(f"{definition['metadata']['name']}: {error}") from error
         await _disown(context, definition, digest)
 
 
-def read_definitions(directory: Traversable, digest: str) -> list[Object]:
-    """Return the CRDs of a directory, with the annotation of their digest."""
-    result = []
-    for path in sorted(directory.iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".json"):
-            definition: Object = msgspec.json.decode(path.read_bytes())
-            annotations = definition["metadata"].setdefault("annotations", {})
-            annotations[digest] = _digest(definition)
-            result.append(definition)
-    return result
-
-
-def _digest(definition: Object) -> str:
-    """Return a digest of what a CRD serves."""
-    served = {key: definition["spec"][key] for key in ("group", "scope", "versions")}
-    return hashlib.sha256(msgspec.json.encode(served, order="sorted")).hexdigest()[:32]
-
-
-async def _define(context: ControllerContext, definition: Object, digest: str) -> None:
-    """Create or update a bundled CRD, unless it has been changed."""
+async def _define(
+    context: ControllerContext, definition: Object, digest: str, *, checked: bool
+) -> None:
+    """Create or update a bundled CRD, unless it has been changed. Raises StatusError."""
     served = context.kind(crds.GROUP, crds.PLURAL)
     name = definition["metadata"]["name"]
     entry = context.store.get(served.key("", name))
     if entry is None:
-        # A check compiles hundreds of CEL rules, which took a third of the time of the first start.
-        await context.create(crds.GROUP, crds.PLURAL, definition, _MANAGER, checked=True)
+        await context.create(crds.GROUP, crds.PLURAL, definition, _MANAGER, checked=checked)
         return
     annotations = entry.value["metadata"].get("annotations") or {}
-    changed_by_user = annotations.get(digest) != _digest(entry.value)
+    changed_by_user = annotations.get(digest) != served_digest(entry.value)
     if changed_by_user or annotations[digest] == definition["metadata"]["annotations"][digest]:
         return
 

@@ -21,12 +21,15 @@ class LocalApiServer:
     """A running API server at a port of 127.0.0.1, and the credentials of an administrator.
 
     It starts and stops as a context manager. Objects are in a database of the directory, where a
-    later server serves them again, with other certificates. Port 0 is a free one.
+    later server serves them again, with other certificates. A missing directory is created.
+    Port 0 is a free one.
     """
 
     def __init__(
         self, directory: Path, extension: Extension = NO_EXTENSION, *, port: int = 0
     ) -> None:
+        if not directory.is_dir():
+            private_files.make_private_dir(directory)
         authority = LocalAuthority(directory)
         server = authority.issue("server")
         self.admin: CertificateFiles = authority.issue("admin", organization=MASTERS)

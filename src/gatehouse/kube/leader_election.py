@@ -242,7 +242,7 @@ class Elector:
             log.warning("lease not released", lease=self._name, error=problem)
 
     async def _try_release(self) -> bool:
-        """Return whether this process does not hold the Lease any more.
+        """Return whether the Lease is free, or held by another process.
 
         The renewal that was cancelled may be written between the read and the update.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from openapi_schemas import BOOLEAN, COUNT, SECURE_URL, Schema, fields, one_of, several
 from target_references import REFERENCE, targets
 
+from gatehouse.compiler.frontends.gateway_api.extensions import api_keys
 from gatehouse.compiler.frontends.gateway_api.extensions import security_headers as headers
 from gatehouse.compiler.frontends.gateway_api.extensions import security_policies as policies
 
@@ -50,6 +51,32 @@ _TOKENS = fields(
     ),
 )
 
+_KEY_HEADER: Schema = {"type": "string", "pattern": f"^{api_keys.KEY_HEADER_PATTERN}$"}
+_KEY_NAMES = several(
+    {"type": "string", "pattern": f"^{api_keys.PARAMETER_PATTERN}$"}, least=1, most=8
+)
+
+_KEYS = fields(
+    "secretRefs extractFrom",
+    secretRefs=several(REFERENCE, least=1, most=16),
+    extractFrom=several(
+        fields(
+            "",
+            (
+                "has(self.headers) || has(self.params) || has(self.cookies)",
+                "a source needs headers, params or cookies",
+            ),
+            headers=several(_KEY_HEADER, least=1, most=8),
+            params=_KEY_NAMES,
+            cookies=_KEY_NAMES,
+        ),
+        least=1,
+        most=8,
+    ),
+    clientHeader=_KEY_HEADER,
+    sanitize=BOOLEAN,
+)
+
 _EXTERNAL = fields(
     "protocol backendRef",
     ("self.protocol == 'HTTP' || !has(self.http)", "http is for protocol HTTP"),
@@ -70,10 +97,14 @@ _EXTERNAL = fields(
 
 SPEC = fields(
     "targetRefs",
-    ("!has(self.basicAuth) || !has(self.jwt)", "basicAuth and jwt exclude each other"),
+    (
+        "[has(self.basicAuth), has(self.jwt), has(self.apiKeys)].filter(x, x).size() <= 1",
+        "basicAuth, jwt and apiKeys exclude each other",
+    ),
     targetRefs=targets(*policies.SECURITY_TARGETS),
     basicAuth=fields("secretRef", secretRef=REFERENCE, realm=_REALM),
     jwt=_TOKENS,
+    apiKeys=_KEYS,
     externalAuth=_EXTERNAL,
     clientAddresses=fields(
         "",
@@ -125,6 +156,19 @@ TEXTS = {
     "jwt.requiredClaims[].name": "Name of the claim.",
     "jwt.requiredClaims[].values": "Values, one of which the claim must have. Of a list, one entry "
     "must.",
+    "apiKeys": "Keys of clients. Requests without one get 401.",
+    "apiKeys.secretRefs": "Secrets with an entry for each client: its name and its key of up to "
+    f"{api_keys.MAX_KEY_CHARACTERS} letters, digits and . _ ~ + / = -.",
+    "apiKeys.secretRefs[].name": "Name of the Secret.",
+    "apiKeys.extractFrom": "Places of a request that may have a key. The first one that a request "
+    "has decides.",
+    "apiKeys.extractFrom[].headers": "Headers, with or without Bearer before the key.",
+    "apiKeys.extractFrom[].params": "Parameters of the query.",
+    "apiKeys.extractFrom[].cookies": "Cookies.",
+    "apiKeys.clientHeader": "Header that passes the name of the client to backends. They never get "
+    "that of a request. Default: none.",
+    "apiKeys.sanitize": "Remove the headers, parameters and cookies of extractFrom from requests "
+    "to backends. Default: true.",
     "externalAuth": "An authorization server that is asked about each request.",
     "externalAuth.protocol": "HTTP: the response 200 permits a request. GRPC: "
     "envoy.service.auth.v3.",

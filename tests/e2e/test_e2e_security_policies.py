@@ -12,7 +12,7 @@ import pytest
 from fakes import authorization_servers
 from fakes.installation import apply, holds, route
 from fakes.kinds import resource_of
-from fakes.patience import until
+from fakes.patience import until, until_equal
 from fakes.policy_traffic import KEY_SET, REDIRECT, basic, credentials, served, status, token
 from gatehouse.kube import client as kube
 
@@ -46,6 +46,18 @@ async def applied(client: kube.Client, *policies: dict[str, Any]) -> AsyncIterat
     finally:
         for policy in policies:
             await client.delete(resource_of(KIND), policy["metadata"]["name"], "default")
+
+
+async def rejected(client: kube.Client, name: str, message: str) -> None:
+    """Wait until a policy is invalid for one reason."""
+
+    async def reported() -> list[tuple[str, str]]:
+        policy = await client.get(resource_of(KIND), name, "default")
+        entries = policy.get("status", {}).get("ancestors", [])
+        conditions = [one for entry in entries for one in entry["conditions"]]
+        return [(one["reason"], one["message"]) for one in conditions]
+
+    await until_equal(reported, [("Invalid", message)])
 
 
 async def test_gateway_asks_for_passwords_whatever_answers(
@@ -98,6 +110,51 @@ async def test_route_replaces_the_passwords_of_its_gateway_by_tokens(
         assert await status(http, "/tokens", headers=token(aud="api", exp=1)) == 401
         assert await status(http, "/tokens", headers=basic("alice", "first")) == 401
     await served(http, "/tokens", 200)
+
+
+async def test_clients_have_keys_that_change_without_a_restart(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    keys = {
+        "secretRefs": [{"name": "clients"}],
+        "extractFrom": [{"headers": ["X-Key"], "params": ["key"]}],
+        "clientHeader": "X-Client",
+    }
+    await apply(client, [route("keys", "/keys"), route("open", "/open")])
+    await served(http, "/keys", 200)
+    async with applied(client, checked("keys", "HTTPRoute", "keys", apiKeys=keys)):
+        # No request is served without its check.
+        await served(http, "/keys", 500)
+        await rejected(
+            client, "keys", "spec.apiKeys.secretRefs[0]: Secret default/clients not found"
+        )
+        await apply(client, [credentials("clients", alice=b"first\n", bob=b"second")])
+        await served(http, "/keys", 401)
+        sent = {"X-Key": "first", "X-Client": "bob"}
+        async with http.get("/keys?key=hidden&a=1", headers=sent) as response:
+            assert response.status == 200
+            echo = await response.json()
+        assert echo["headers"]["x-client"] == "alice"
+        assert "x-key" not in echo["headers"]
+        assert "hidden" not in str(echo)
+        await served(http, "/keys?key=second", 200)
+
+        async def removed() -> bool:
+            async with http.get("/open", headers={"X-Client": "forged"}) as answer:
+                return "x-client" not in (await answer.json())["headers"]
+
+        # The backend trusts the header, so that no other route lets a client set it.
+        await until(removed)
+        await apply(client, [credentials("clients", alice=b"third", bob=b"second")])
+        await served(http, "/keys?key=third", 200)
+        assert await status(http, "/keys", headers={"X-Key": "first"}) == 401
+        assert await status(http, "/keys", headers={"X-Key": "second"}) == 200
+        # Two clients with one key: the backend could not tell them apart.
+        await apply(client, [credentials("clients", alice=b"second", bob=b"second")])
+        await served(http, "/keys?key=second", 500)
+        why = "data[bob]: has the same key as data[alice] of Secret default/clients"
+        await rejected(client, "keys", f"spec.apiKeys.secretRefs[0]: Secret default/clients: {why}")
+        await client.delete(resource_of("Secret"), "clients", "default")
 
 
 async def test_authorization_server_is_asked_before_the_backend(
@@ -224,14 +281,9 @@ async def test_route_answers_500_while_a_check_cannot_be_served(
     async with applied(client, checked("late", "HTTPRoute", "late", basicAuth=users)):
         await served(http, "/late", 500)
 
-        async def reported() -> list[tuple[str, str]]:
-            policy = await client.get(resource_of(KIND), "late", "default")
-            entries = policy.get("status", {}).get("ancestors", [])
-            conditions = [one for entry in entries for one in entry["conditions"]]
-            return [(one["reason"], one["message"]) for one in conditions]
-
-        missing = "spec.basicAuth.secretRef: Secret default/late-users not found"
-        assert await until(reported) == [("Invalid", missing)]
+        await rejected(
+            client, "late", "spec.basicAuth.secretRef: Secret default/late-users not found"
+        )
         await apply(client, [credentials("late-users", b"alice:{PLAIN}first\n")])
         await served(http, "/late", 401)
         assert await status(http, "/late", headers=basic("alice", "first")) == 200

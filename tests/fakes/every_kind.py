@@ -257,6 +257,13 @@ EDITS: dict[str, Edit] = {
             {"basicAuth": {"secretRef": {"name": "users"}}},
             {"basicAuth": {"secretRef": {"name": "gone"}, "realm": "r"}},
             {"jwt": {"secretRef": {"name": "users"}}},
+            {
+                "apiKeys": {
+                    "secretRefs": [{"name": "users"}],
+                    "extractFrom": [{"headers": ["X-Key"]}],
+                    "clientHeader": "X-User",
+                }
+            },
             {"clientAddresses": {"deny": ["10.0.0.0/8"]}},
             {"securityHeaders": {"frameOptions": "Deny", "contentTypeOptions": "NoSniff"}},
             {

@@ -187,6 +187,15 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
     "security: longest age": secured(
         securityHeaders={"strictTransportSecurity": {"maxAgeSeconds": 2**31 - 1}}
     ),
+    "security: longest names of keys": secured(
+        apiKeys={
+            "secretRefs": [{"name": "r"}],
+            "extractFrom": [
+                {"headers": ["X" * 46], "params": ["~" * 64], "cookies": ["." * 64, "-"]}
+            ],
+            "clientHeader": "C" * 46,
+        }
+    ),
     "rate: key of quotes": limit(key='"' * 2100),
     "rate: key of many quotes": limit(key='"' * 4000),
     "rate: key of quotes below the limit": limit(key='"' * 1990),

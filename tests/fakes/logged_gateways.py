@@ -90,8 +90,10 @@ class LoggedGateway(msgspec.Struct, frozen=True):
 
 
 @contextlib.asynccontextmanager
-async def logged(proxy: str, gateway: GatewayConfiguration) -> AsyncIterator[LoggedGateway]:
-    """Serve a gateway by one of :data:`PROXIES`."""
+async def logged(
+    proxy: str, gateway: GatewayConfiguration, *, modules: tuple[str, ...] = ()
+) -> AsyncIterator[LoggedGateway]:
+    """Serve a gateway by one of :data:`PROXIES`. ``modules``: those of NGINX that it needs."""
     with tempfile.TemporaryDirectory(prefix="ghl-") as name:
         directory = Path(name)
         output = directory / "output"
@@ -109,8 +111,10 @@ async def logged(proxy: str, gateway: GatewayConfiguration) -> AsyncIterator[Log
         causes = FailureCauses(error_log.read, directory)
         error_log.observe = lambda lines: causes.remember(failed_attempts(lines))
         error_log.read()
+        able = msgspec.structs.replace(ABLE, modules=frozenset(modules))
+        program = NginxProgram(nginx_binary.find_nginx_binary(None), able)
         async with (
-            running_nginx(bound, directory, output),
+            running_nginx(bound, directory, output, program),
             _counting(file, NGINX_LINES, NGINX_CONNECTIONS, causes.counted_lines) as metrics,
         ):
             yield LoggedGateway(address, output, *metrics, directory / "error.log", causes)

@@ -49,9 +49,10 @@ async def served(http: aiohttp.ClientSession, path: str, expected: int, **reques
     await until(reached)
 
 
-def credentials(name: str, content: bytes) -> dict[str, Any]:
-    """Return a Secret with users or keys."""
-    data = {"auth": base64.b64encode(content).decode()}
+def credentials(name: str, content: bytes = b"", **entries: bytes) -> dict[str, Any]:
+    """Return a Secret with users or keys in the entry ``auth``, or with other entries."""
+    contents = entries or {"auth": content}
+    data = {entry: base64.b64encode(value).decode() for entry, value in contents.items()}
     return {"kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
 
 

@@ -33,6 +33,23 @@ class JwtSpec(View, frozen=True):
     required_claims: tuple[RequiredClaim, ...] = ()
 
 
+class KeySources(View, frozen=True):
+    """Places of a request that may have a key."""
+
+    headers: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+    cookies: tuple[str, ...] = ()
+
+
+class ApiKeysSpec(View, frozen=True):
+    """Keys of clients, in Secrets with an entry for each client."""
+
+    secret_refs: tuple[LocalReference, ...] = ()
+    extract_from: tuple[KeySources, ...] = ()
+    client_header: str = ""
+    sanitize: bool = True
+
+
 class ClientAddressesSpec(View, frozen=True):
     """Addresses of clients that are served, or not."""
 
@@ -63,6 +80,7 @@ class SecurityPolicySpec(TargetsSpec, frozen=True, kw_only=True):
 
     basic_auth: BasicAuthSpec | None = None
     jwt: JwtSpec | None = None
+    api_keys: ApiKeysSpec | None = None
     external_auth: ExternalAuthSpec | None = None
     client_addresses: ClientAddressesSpec | None = None
     security_headers: SecurityHeadersSpec = SecurityHeadersSpec()

@@ -1,4 +1,4 @@
-"""IR of checks: passwords, signed tokens, OpenID Connect, authorization servers, addresses."""
+"""IR of checks: passwords, tokens, keys, OpenID Connect, authorization servers, addresses."""
 
 from __future__ import annotations
 
@@ -66,6 +66,38 @@ class Jwt(msgspec.Struct, frozen=True, tag=True):
         return (self.keys,)
 
 
+class KeySource(msgspec.Struct, frozen=True):
+    """A place of a request that may have a key."""
+
+    kind: Literal["header", "query", "cookie"]
+    name: str
+
+
+class ApiKeys(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A key in the request, which belongs to a client."""
+
+    keys: str
+    """Name of the file with the keys of all clients
+    (:class:`~gatehouse.compiler.ir.gateway.ApiKeyFile`)."""
+    sources: tuple[KeySource, ...]
+    """The first one that a request has decides."""
+    client_header: str = ""
+    """Header that passes the name of the client to the backend; empty: none."""
+    sanitize: bool = True
+    """True: the backend does not get the key."""
+    origin: Origin = NO_ORIGIN
+    """The field of a policy."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Names of all secret files."""
+        return (self.keys,)
+
+    def removed(self, kind: str) -> tuple[str, ...]:
+        """Return the names of the sources of a kind that the backend does not get."""
+        return tuple(one.name for one in self.sources if self.sanitize and one.kind == kind)
+
+
 class Logout(msgspec.Struct, frozen=True):
     """Logout of a session."""
 
@@ -117,7 +149,7 @@ class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
         return self.secret, self.trust, self.revoked
 
 
-Authentication = Basic | Jwt | Oidc
+Authentication = Basic | Jwt | ApiKeys | Oidc
 
 
 AUTHORIZATION_SERVER_TIMEOUT_SECONDS = 10.0

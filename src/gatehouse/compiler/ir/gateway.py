@@ -93,6 +93,17 @@ class SecretFile(msgspec.Struct, frozen=True):
         return _known(self.origin)
 
 
+class ApiKeyFile(SecretFile, frozen=True):
+    """Keys of clients. The content has a line ``client:key`` for each, both of characters that no
+    proxy treats as special."""
+
+    @property
+    def clients(self) -> tuple[tuple[str, str], ...]:
+        """Each client with one of its keys."""
+        lines = (line.split(":", 1) for line in self.content.reveal().decode().splitlines())
+        return tuple((client, key) for client, key in lines)
+
+
 Credential = Certificate | TrustBundle | SecretFile
 
 

@@ -1,6 +1,6 @@
 """Authentication: passwords and signed tokens, checked by filters that a route adds.
 
-OpenID Connect is in :mod:`ext_authz`.
+OpenID Connect is in :mod:`ext_authz`, keys of clients in :mod:`api_keys`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 from envoy.type.matcher.v3 import metadata_pb2, number_pb2, string_pb2, value_pb2
 from google.protobuf.message import Message
 
-from gatehouse.compiler.backends.envoy import challenges, claim_headers, ext_authz, quoting
+from gatehouse.compiler.backends.envoy import (
+    api_keys,
+    challenges,
+    claim_headers,
+    ext_authz,
+    quoting,
+)
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
@@ -57,6 +63,8 @@ def authentication_filters(context: EnvoyRouteContext, route: http.Route) -> Env
             filters = [_basic(context, route.authentication)]
         case ir.Jwt():
             filters = _tokens(context, route.authentication)
+        case ir.ApiKeys():
+            filters = [api_keys.check_of_keys(context, route.authentication)]
         case ir.Oidc():
             filters = [ext_authz.ext_authz_filter(context, route.authentication)]
     return EnvoyPiece(filters=filters, fields=challenges.challenge(route.authentication))
@@ -86,7 +94,7 @@ def unsupported_users(context: EnvoyRouteContext, route: http.Route) -> list[Uns
 
 def holds_secrets(route: http.Route) -> bool:
     """Return whether the resources of a route contain passwords or keys."""
-    return isinstance(route.authentication, ir.Basic | ir.Jwt)
+    return isinstance(route.authentication, ir.Basic | ir.Jwt | ir.ApiKeys)
 
 
 def _lines(context: EnvoyRouteContext, basic: ir.Basic) -> list[str]:

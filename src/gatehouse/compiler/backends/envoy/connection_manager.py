@@ -22,6 +22,7 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
 from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import (
+    api_keys,
     challenges,
     claim_headers,
     client_headers,
@@ -236,6 +237,7 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]
         _filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),
         _filter(route_filters.GUARD_FILTER, filter_matchers.idle()),
         _filter(claim_headers.CLAIMS_FILTER, claim_headers.claims_filter()),
+        _filter(api_keys.KEYS_FILTER, api_keys.keys_filter()),
         _filter(endpoint_pickers.BODY, filter_matchers.idle()),
         _filter(
             session_persistence.STATEFUL_SESSION_FILTER, stateful_session_pb2.StatefulSession()

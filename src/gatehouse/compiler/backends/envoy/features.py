@@ -7,6 +7,7 @@ redirects and fixed responses, too.
 from __future__ import annotations
 
 from gatehouse.compiler.backends.envoy import (
+    api_keys,
     authentication,
     body_sizes,
     claim_headers,
@@ -63,6 +64,7 @@ ENVOY_ROUTE_FEATURES = RouteFeatures(
         ),
         # Claims are known after the token is verified.
         EnvoyFeature("headers with claims", Phase.REQUEST, claim_headers.route_claims),
+        EnvoyFeature("requests without keys", Phase.REQUEST, api_keys.route_keys),
         EnvoyFeature("retries", Phase.REQUEST, retries.repeated_requests),
         EnvoyFeature(
             "session",

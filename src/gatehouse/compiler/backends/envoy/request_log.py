@@ -67,7 +67,8 @@ _REASONS = (
     (f"{_DETAILS}.contains('rate_limited')", f"'{LocalReason.RATE_LIMIT}'"),
     (
         f"{_DETAILS}.startsWith('ext_authz') || {_DETAILS}.startsWith('jwt_authn') || "
-        f"{_DETAILS}.startsWith('rbac') || {_DETAILS}.contains('basic_auth')",
+        f"{_DETAILS}.startsWith('rbac') || {_DETAILS}.contains('basic_auth') || "
+        f"{_DETAILS}.contains('api_key')",
         f"'{LocalReason.AUTHENTICATION}'",
     ),
     (f"{_DETAILS} == 'request_payload_too_large'", f"'{LocalReason.BODY_TOO_LARGE}'"),

@@ -1,6 +1,6 @@
 """Authentication: passwords by NGINX itself, signed tokens by its JWT module if it is installed.
 
-OpenID Connect is in :mod:`auth_request`.
+OpenID Connect is in :mod:`auth_request`, keys of clients in :mod:`api_keys`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import auth_request, names, quoting, regex
+from gatehouse.compiler.backends.nginx import api_keys, auth_request, names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, map_block, simple_directive
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.nginx.traffic_settings import whole_seconds
@@ -35,6 +35,8 @@ def authentication_piece(context: NginxRouteContext, route: Route) -> RoutePiece
                     "JWT authentication requires the module nginx-auth-jwt, or NGINX Plus"
                 )
             return _Tokens(f"{context.scope}/{route.name}").piece(authentication)
+        case ir.ApiKeys():
+            return api_keys.keys_piece(context, authentication)
         case ir.Oidc():
             return auth_request.auth_request_directives(context, authentication)
     return None

@@ -22,6 +22,7 @@ from gatehouse.compiler.backends.fragments import (
 )
 from gatehouse.compiler.backends.nginx import (
     access_log,
+    api_keys,
     auth_request,
     data_plane_settings,
     l4_listeners,
@@ -254,6 +255,9 @@ def _files_of_credential(_: object, credential: ir.Credential) -> Fragment[File]
     match credential:
         case ir.TrustBundle():
             return Fragment((File.make(names.trust_file(name), credential.pem),))
+        case ir.ApiKeyFile():
+            rows = api_keys.client_rows(credential)
+            return Fragment((File.make(names.secret_file(name), rows, secret=True),))
         case ir.SecretFile():
             content = credential.content.reveal()
             return Fragment((File.make(names.secret_file(name), content, secret=True),))

@@ -20,7 +20,7 @@ from gatehouse.compiler.backends.nginx.directives import (
 from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, RoutePiece
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
-from gatehouse.compiler.ir.authentication import Basic, Jwt
+from gatehouse.compiler.ir.authentication import ApiKeys, Basic, Jwt
 from gatehouse.compiler.ir.grpc_status import grpc_status_of
 
 _STATUS, _MESSAGE = "$gh_grpc_status", "$gh_grpc_message"
@@ -80,7 +80,7 @@ def calls_piece(_context: NginxRouteContext, route: ir.Route) -> RoutePiece | No
         return None
     status = rate_limits.rejection_status(route.settings.rates)
     limits = (simple_directive("error_page", str(status), "=", names.grpc_limit(status)),)
-    checked = isinstance(route.authentication, Basic | Jwt)
+    checked = isinstance(route.authentication, Basic | Jwt | ApiKeys)
     statuses = (*([401] if checked else []), *([403] if checked or route.client_addresses else []))
     return RoutePiece(failures=(*(limits if status else ()), *map(_failure_directive, statuses)))
 

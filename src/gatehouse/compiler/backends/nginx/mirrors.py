@@ -5,7 +5,14 @@ Their responses are discarded.
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx import functions, headers, names, quoting, rewriting
+from gatehouse.compiler.backends.nginx import (
+    api_keys,
+    functions,
+    headers,
+    names,
+    quoting,
+    rewriting,
+)
 from gatehouse.compiler.backends.nginx.backend_protocol import (
     http_version,
     module_of,
@@ -31,8 +38,8 @@ _PATH = "gh_mirrored"
 
 def mirror_directives(
     context: NginxRouteContext,
+    route: ir.Route,
     action: ir.Forward,
-    path_match: ir.PathMatch,
     edit: ir.HeaderEdit,
     features: RoutePiece,
 ) -> RoutePiece:
@@ -51,6 +58,7 @@ def mirror_directives(
     maps: list[Directive] = []
     subrequests: list[Directive] = []
     needs_path = False
+    has_own_path = rewrite.path is not None or api_keys.has_key_in_query(route)
     for number, mirror in enumerate(targets):
         cluster = context.clusters.get(mirror.cluster)
         steps = mirror.numerator * SHARE_STEPS // mirror.denominator
@@ -64,12 +72,12 @@ def mirror_directives(
             inner.append(_unless_chosen(variable))
         module = module_of(cluster)
         # The gRPC module sends the path of the location, and no other.
-        sets_path = rewrite.path is not None or module == "grpc"
+        sets_path = has_own_path or module == "grpc"
         needs_path |= sets_path
         inner += [
             # NGINX ends the connection of the client if the backend of a copy changes the protocol.
             *headers.request_headers(module, *changes, upgrades=False),
-            *(_rewritten(rewrite.path, path_match) if sets_path else ()),
+            *(_rewritten(rewrite.path, route.match.path) if sets_path else ()),
             *_forwarded(context, cluster, module, "" if sets_path else _UNCHANGED),
         ]
         subrequests.append(block("location", ("=", path), inner))

@@ -87,6 +87,11 @@ def authorization_path(*parts: str) -> str:
     return f"/.gh-auth-{name_digest(*parts)}"
 
 
+def key_check_path() -> str:
+    """Return the internal path of the check of keys."""
+    return "/.gh-keys"
+
+
 def check_path(party: str) -> str:
     """Return the internal path of the authenticator's check."""
     return f"/.gh-check-{party}"

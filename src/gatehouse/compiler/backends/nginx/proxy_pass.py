@@ -7,6 +7,7 @@ import functools
 import msgspec
 
 from gatehouse.compiler.backends.nginx import (
+    api_keys,
     grpc_status,
     headers,
     mirrors,
@@ -40,8 +41,9 @@ def forward(
     """Return the answer of a backend that has endpoints. Raises InvalidValueError."""
     (cluster, *_) = context.answering
     module = module_of(cluster)
-    edit = route.request_headers.then(backend.request_headers)
-    copies = mirrors.mirror_directives(context, action, route.match.path, edit, features)
+    edit = api_keys.without_keys(route).then(backend.request_headers)
+    rest = api_keys.without_key_directives(route)
+    copies = mirrors.mirror_directives(context, route, action, edit, features)
     claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]
     host, cookie = action.rewrite.hostname, features.cookie
     content = (
@@ -61,13 +63,16 @@ def forward(
     )
     shared = () if context.upstream is None else (context.upstream,)
     piece = RoutePiece(
-        variables=headers.request_headers(
-            module, edit, host, claims, context.removed_headers, cookie, context.authorized
+        variables=(
+            *rest.variables,
+            *headers.request_headers(
+                module, edit, host, claims, context.removed_headers, cookie, context.authorized
+            ),
         ),
         content=content,
         maps=copies.maps,
         subrequests=copies.subrequests,
-        needs=(*shared, *(headers.ADDITION_NEEDS if edit.add else ())),
+        needs=(*shared, *rest.needs, *(headers.ADDITION_NEEDS if edit.add else ())),
     )
     own = session_persistence.session_upstream(
         cluster.name, action.persistence or backend.persistence

@@ -143,11 +143,14 @@ def of_security_policy(value: Any) -> Iterable[Key]:
     """Yield the buckets of a SecurityPolicy: those with keys to fetch, and its server."""
     if isinstance(value, security_policies.SecurityPolicy):
         yield FILTERS
-        if value.spec.external_auth is not None:
-            server = value.spec.external_auth.backend_ref
+        checks, keys = value.spec.external_auth, value.spec.api_keys
+        sets_headers = keys is not None and bool(keys.client_header)
+        if checks is not None:
+            server = checks.backend_ref
             yield policies_by_server(server.namespace or value.metadata.namespace, server.name)
-            if value.spec.external_auth.http.allowed_response_headers:
-                yield policies_with_headers(value.metadata.namespace)
+            sets_headers = sets_headers or bool(checks.http.allowed_response_headers)
+        if sets_headers:
+            yield policies_with_headers(value.metadata.namespace)
 
 
 def of_filter(_: Any) -> Iterable[Key]:

@@ -340,8 +340,8 @@ def policies_by_server(namespace: str, service: str) -> Key:
 
 
 def policies_with_headers(namespace: str) -> Key:
-    """Return the bucket of the SecurityPolicies of a namespace whose authorization server may set
-    only some headers."""
+    """Return the bucket of the SecurityPolicies of a namespace whose checks set headers: keys of
+    clients, or an authorization server that may set only some."""
     return ("@server-headers", namespace)
 
 

@@ -12,6 +12,7 @@ from gatehouse.apis import nginx_authentication, routes
 from gatehouse.apis import security_policies as api
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.apis.resource_limits import ResourceLimits
+from gatehouse.compiler.frontends.gateway_api.extensions import api_keys
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
     ValueProblem,
     parse_nginx_seconds,
@@ -35,11 +36,16 @@ SECURITY_TARGETS = ("Gateway", "HTTPRoute", "GRPCRoute")
 
 DEFAULT_REALM = "Restricted"
 
-PolicyAuthentication = nginx_authentication.BasicAuth | nginx_authentication.JwtAuth
-"""Authentication of a policy, as in the AuthenticationFilter that has the same check."""
+PolicyAuthentication = (
+    nginx_authentication.BasicAuth | nginx_authentication.JwtAuth | api.ApiKeysSpec
+)
+"""Authentication of a policy; passwords and tokens as in an AuthenticationFilter."""
+
+_AUTHENTICATION_FIELDS = {"basic_auth": "basicAuth", "jwt": "jwt", "api_keys": "apiKeys"}
+"""Fields of which a policy has one, by name in its view."""
 
 SECURITY_FIELDS = {
-    "authentication": "basicAuth or jwt",
+    "authentication": "basicAuth, jwt or apiKeys",
     "external_auth": "externalAuth",
     "client_addresses": "clientAddresses",
     **{f"headers.{name}": field for name, field in HEADER_FIELDS.items()},
@@ -63,8 +69,8 @@ def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> Parse
         if target.group != GATEWAY_API_GROUP or target.kind not in SECURITY_TARGETS:
             kind = f"{target.group}/{target.kind}".lstrip("/")
             parse.problems.append(f"spec.targetRefs[{index}]: kind {kind} is not supported")
-    if spec.basic_auth is not None and spec.jwt is not None:
-        parse.problems.append("spec.jwt: may not be set with basicAuth")
+    names = [name for field, name in _AUTHENTICATION_FIELDS.items() if getattr(spec, field)]
+    parse.problems += [f"spec.{name}: may not be set with {names[0]}" for name in names[1:]]
     authentication = _authentication(parse, spec)
     addresses = _addresses(parse, policy)
     headers = BrowserHeaders()
@@ -81,6 +87,9 @@ def _authentication(
     if spec.jwt is not None:
         _check_tokens(parse, spec.jwt)
         return tokens_of(spec.jwt)
+    if spec.api_keys is not None:
+        parse.problems += api_keys.field_problems(spec.api_keys)
+        return spec.api_keys
     basic = spec.basic_auth
     if basic is None:
         return None

@@ -8,8 +8,9 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis.nginx_authentication import JwtAuth
+from gatehouse.apis.security_policies import ApiKeysSpec
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
-from gatehouse.compiler.frontends.gateway_api.extensions import authentication
+from gatehouse.compiler.frontends.gateway_api.extensions import api_keys, authentication
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import policy_rejection
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
@@ -75,6 +76,8 @@ def _authentication(ask: Ask, gateway: Key, key: Key, spec: PolicyAuthentication
     try:
         if isinstance(spec, JwtAuth):
             result = authentication.check_tokens(ask, origin.field("jwt"), spec, "spec.jwt")
+        elif isinstance(spec, ApiKeysSpec):
+            result = api_keys.check_keys(ask, origin.field("apiKeys"), spec)
         else:
             result = authentication.check_passwords(ask, origin.field("basicAuth"), spec)
     except ValueProblem as problem:

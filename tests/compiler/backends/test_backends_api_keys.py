@@ -280,6 +280,28 @@ async def test_every_kind_of_answer_needs_a_key(runner: Runner, tmp_path: Path) 
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_rejection_has_the_headers_of_the_route_whether_it_repeats_requests_or_not(
+    runner: Runner, tmp_path: Path
+) -> None:
+    edit = ir.HeaderEdit(set=(ir.HeaderValue("X-Frame-Options", "DENY"),))
+    kinds = ("forwarded", "repeated", "with-session", "by-weight")
+
+    def change(route: ir.Route) -> ir.Route:
+        return msgspec.structs.replace(route, authentication=KEYS, response_headers=edit)
+
+    async with backend("s") as endpoint:
+        address = f"{loopback_network()}.1"
+        gateway = gateway_of_kinds(endpoint, change, bind_address=address, secrets=(FILE,))
+        async with runner(gateway, tmp_path):
+            proxy = Served(address)
+            for name in kinds:
+                for sent, answer in (({}, 401), ({"X-Key": "plain"}, 200)):
+                    status, headers, _ = await proxy.send(f"/{name}/x", **sent)
+                    assert (status, headers.get("x-frame-options")) == (answer, "DENY"), name
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("proxy", PROXIES)
 async def test_log_says_that_the_key_is_the_reason_and_has_no_key(proxy: str) -> None:
     def change(route: ir.Route) -> ir.Route:

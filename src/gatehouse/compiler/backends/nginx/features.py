@@ -107,6 +107,8 @@ def compose(
         nodes = (*features.spans, *own.variables, *own.content)
     else:
         nodes = (*before, *own.variables, *checks, *own.content)
+    if is_apart and not action.is_early:
+        first = (*first, *features.added, *features.failures)
     nodes = nodes if is_apart else (*first, *nodes)
     piece = RoutePiece(content=nodes) if attempts is None else attempts(nodes)
     if is_apart:

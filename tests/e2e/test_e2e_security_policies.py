@@ -187,8 +187,14 @@ async def test_authorization_server_is_asked_before_the_backend(
             "backendRef": {"name": "asked", "port": 80},
             "http": {"path": "/check", "allowedResponseHeaders": ["X-User"]},
         }
-        async with applied(client, checked("asked", "HTTPRoute", "asked", externalAuth=external)):
+        headers = {"frameOptions": "Deny"}
+        policy = checked(
+            "asked", "HTTPRoute", "asked", externalAuth=external, securityHeaders=headers
+        )
+        async with applied(client, policy):
             await served(http, "/asked?status=403", 403)
+            async with http.get("/asked?status=403") as response:
+                assert response.headers.getall("X-Frame-Options") == ["DENY"]
             assert server.last().target == "/check/asked?status=403"
             assert await status(http, "/asked?status=401") == 401
             async with http.get("/asked?user=bob", headers={"X-User": "forged"}) as response:

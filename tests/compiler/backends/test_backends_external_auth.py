@@ -84,6 +84,29 @@ async def test_denied_requests_do_not_reach_the_backend(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
+async def test_denial_has_the_response_headers_of_the_route_and_those_of_the_server(
+    runner: Runner, auth: AuthorizationServer, tmp_path: Path
+) -> None:
+    edit = ir.HeaderEdit(
+        set=(ir.HeaderValue("X-Frame-Options", "DENY"), ir.HeaderValue("WWW-Authenticate", "own")),
+        add=(ir.HeaderValue("X-Added", "a"),),
+        remove=("Set-Cookie",),
+    )
+
+    def change(gateway: GatewayConfiguration) -> GatewayConfiguration:
+        return changed(gateway, response_headers=edit)
+
+    async with served(runner, tmp_path, auth.port, rule("/"), change=change) as proxy:
+        for answer in (302, 401, 403, 503):
+            status, headers, _ = await proxy.send(f"/a?status={answer}")
+            assert (status, headers["x-frame-options"], headers["x-added"]) == (answer, "DENY", "a")
+            if answer < 500:
+                assert headers["location"] == "https://login.example/"
+                assert headers["www-authenticate"] == "Bearer realm=x"
+                assert headers["set-cookie"] == "denied=1"
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("listens", [True, False])
 async def test_requests_are_rejected_without_server(
     runner: Runner, tmp_path: Path, listens: bool

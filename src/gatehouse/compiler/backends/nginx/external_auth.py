@@ -7,6 +7,7 @@ them; NGINX cannot return its body.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 from gatehouse.compiler.backends.failures import InvalidValueError
@@ -53,8 +54,9 @@ def authorization_piece(context: NginxRouteContext, route: ir.Route) -> RoutePie
     """Return the check by the authorization server of a route. Raises InvalidValueError."""
     if route.external_auth is None:
         return None
-    shared = cors.cors_piece(context, route)
-    return check_piece(context, route.external_auth, shared.added if shared is not None else ())
+    changes = (make(context, route) for make in (cors.cors_piece, headers.response_headers_piece))
+    added = [item for piece in changes if piece is not None for item in piece.added]
+    return check_piece(context, route.external_auth, added)
 
 
 def copied_headers(auth: ExternalAuth) -> dict[str, str]:
@@ -63,7 +65,7 @@ def copied_headers(auth: ExternalAuth) -> dict[str, str]:
 
 
 def check_piece(
-    context: NginxRouteContext, auth: ExternalAuth, added: tuple[Directive, ...] = ()
+    context: NginxRouteContext, auth: ExternalAuth, added: Iterable[Directive] = ()
 ) -> RoutePiece:
     """Return a check; ``added``: directives that add headers to the response of denied requests.
 
@@ -179,15 +181,19 @@ def _request_headers(context: NginxRouteContext, auth: ExternalAuth) -> dict[str
     }
 
 
-def _denied_location(added: tuple[Directive, ...]) -> Directive:
-    """Return the named location that answers denied requests."""
+def _denied_location(added: Iterable[Directive]) -> Directive:
+    """Return the named location that answers denied requests.
+
+    Headers of the server stay, such as its challenge.
+    """
     status = f"(${_STATUS}"
+    own = {quoting.quote_literal(name).lower() for name in _DENIED_HEADERS}
     inner = (
         *(
             simple_directive("add_header", name, f"${variable}", "always")
             for name, variable in _denied_headers().items()
         ),
-        *added,
+        *(directive for directive in added if directive.arguments[0].lower() not in own),
         *(
             block("if", (status, "=", f"{code})"), (simple_directive("return", str(code)),))
             for code in _DENIALS

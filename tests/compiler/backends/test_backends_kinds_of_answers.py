@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ LIMIT = RateLimit("ns/p/0", (Attribute("binary_remote_addr"),), 1, "minute", 1 <
 LIMITED = Settings(rates=RateLimits((LIMIT,), status=429))
 SHORT = Settings(client=ClientSettings(body_size=10))
 CORS = ir.Cors(("https://app.example",), methods=("GET",))
-CALL, UNAUTHENTICATED = "application/grpc", "16"
+CALL, UNAUTHENTICATED, DENIED = "application/grpc", "16", "7"
 PREFLIGHT = {"Origin": "https://app.example", "Access-Control-Request-Method": "GET"}
 
 
@@ -236,6 +237,58 @@ async def test_every_kind_of_answer_needs_the_permission_of_the_authorization_se
                 permitted = (await proxy.send(f"/{name}"))[0]
                 assert permitted in KINDS_OF_ANSWERS[name].statuses, name
         assert len(server.checks) == 2 * len(KINDS_OF_ANSWERS)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_addresses_are_checked_before_the_server_and_this_before_credentials(
+    runner: Runner, tmp_path: Path
+) -> None:
+    auth = ExternalAuth(cluster="auth", protocol="http", response_headers=("x-user",))
+    basic, edit = Basic("realm", "users"), ir.HeaderEdit(set=(ir.HeaderValue("x-own", "a"),))
+    own = ("127.0.0.0/8",)
+    async with authorization_servers.http_server() as server:
+        cluster = ir.Cluster("auth", (ir.Endpoint("127.0.0.1", server.port),))
+
+        def behind(networks: ClientNetworks) -> AbstractAsyncContextManager[Served]:
+            def change(route: ir.Route) -> ir.Route:
+                checked = replace(route, external_auth=auth, client_addresses=networks)
+                return replace(checked, authentication=basic, response_headers=edit)
+
+            directory = tmp_path / ("denied" if networks.deny else "permitted")
+            directory.mkdir()
+            return answering(runner, directory, change, clusters=(cluster,), secrets=(USERS,))
+
+        async with behind(ClientNetworks(deny=own)) as proxy:
+            assert await statuses(proxy, **AUTHORIZATION) == each(403)
+            _, headers, _ = await proxy.send("/forwarded")
+            assert headers["x-own"] == "a"
+            # The server does not learn of clients with other addresses.
+            assert not server.checks
+        async with behind(ClientNetworks(allow=own)) as proxy:
+            for name, kind in KINDS_OF_ANSWERS.items():
+                assert (await proxy.send(f"/{name}?status=404"))[0] == 404, name
+                assert (await proxy.send(f"/{name}"))[0] == 401, name
+                assert (await proxy.send(f"/{name}", **AUTHORIZATION))[0] in kind.statuses, name
+            assert len(server.checks) == 3 * len(KINDS_OF_ANSWERS)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_calls_from_other_addresses_have_a_status_of_grpc_before_the_server(
+    runner: Runner, tmp_path: Path
+) -> None:
+    auth = ExternalAuth(cluster="auth", protocol="http", response_headers=("x-user",))
+    other = ClientNetworks(deny=("127.0.0.0/8",))
+
+    def change(route: ir.Route) -> ir.Route:
+        return replace(route, external_auth=auth, client_addresses=other)
+
+    cluster = ir.Cluster("auth", ())
+    async with answering(runner, tmp_path, change, clusters=(cluster,)) as proxy:
+        for name in (name for name, kind in KINDS_OF_ANSWERS.items() if kind.is_call):
+            status, headers, _ = await proxy.send(f"/{name}", **{"Content-Type": CALL})
+            assert (status, headers["grpc-status"]) == (200, DENIED), name
 
 
 @pytest.mark.process

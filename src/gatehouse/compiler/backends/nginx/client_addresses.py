@@ -16,4 +16,4 @@ def addresses_piece(_context: NginxRouteContext, route: Route) -> RoutePiece | N
     rules += [simple_directive("allow", network) for network in addresses.allow]
     if addresses.allow:
         rules.append(simple_directive("deny", "all"))
-    return RoutePiece(checks=tuple(rules))
+    return RoutePiece(addresses=tuple(rules))

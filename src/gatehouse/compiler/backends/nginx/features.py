@@ -36,6 +36,7 @@ NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, RoutePiece] = RouteFeatur
         RouteFeature("access log", Phase.OBSERVATION, access_log.log_piece),
         RouteFeature("spans", Phase.OBSERVATION, traces.spans_piece, traces.unsupported_tracing),
         RouteFeature("CORS", Phase.PREFLIGHT, cors.cors_piece),
+        RouteFeature("client addresses", Phase.LIMITS, client_addresses.addresses_piece),
         # NGINX itself rejects by the Content-Length before it counts a request.
         RouteFeature("body limit", Phase.LIMITS, traffic_settings.body_limit_piece),
         RouteFeature("rate limits", Phase.LIMITS, rate_limits.rate_limits_piece),
@@ -48,7 +49,6 @@ NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, RoutePiece] = RouteFeatur
         RouteFeature(
             "authorization server", Phase.AUTHORIZATION, external_auth.authorization_piece
         ),
-        RouteFeature("client addresses", Phase.AUTHENTICATION, client_addresses.addresses_piece),
         # Claims override the headers of an authorization server, which knows less of the user.
         RouteFeature("authentication", Phase.AUTHENTICATION, authentication.authentication_piece),
         RouteFeature(
@@ -98,8 +98,14 @@ def compose(
     own, attempts = action.piece, action.attempts
     first: tuple[DirectiveNode, ...] = (*features.preflight, *features.login)
     before = (*features.spans, *features.variables)
-    checks = (*features.rejections, *features.limits, *features.settings, *features.checks)
-    late = features.limits or features.login or features.checks or features.snippets
+    checks = (
+        *(*features.rejections, *features.limits, *features.addresses),
+        *(*features.settings, *features.checks),
+    )
+    late = (
+        *(*features.limits, *features.addresses, *features.login),
+        *(*features.checks, *features.snippets),
+    )
     is_apart = bool(late if action.is_early else attempts is not None and features.login)
     if action.is_early and late:
         after = (*features.added, *features.failures, *features.snippets)
@@ -108,7 +114,7 @@ def compose(
     else:
         nodes = (*before, *own.variables, *checks, *own.content)
     if is_apart and not action.is_early:
-        first = (*first, *features.added, *features.failures)
+        first = (*first, *features.addresses, *features.added, *features.failures)
     nodes = nodes if is_apart else (*first, *nodes)
     piece = RoutePiece(content=nodes) if attempts is None else attempts(nodes)
     if is_apart:
@@ -118,8 +124,12 @@ def compose(
         # status of these or of a backend for one of the server.
         piece = msgspec.structs.replace(piece, content=(*features.permitted, *piece.content))
         limits = (*features.preflight, *features.rejections, *features.limits)
-        first = (*limits, *features.authorization)
-        piece = _in_named_location(names.authorized_location(context.location), first, piece)
+        authorized, admitted = names.authorized_location(context.location), features.authorization
+        if features.addresses:
+            piece = _in_named_location(authorized, admitted, piece)
+            authorized = names.admitted_location(context.location)
+            admitted = (*features.addresses, *features.added, *features.failures)
+        piece = _in_named_location(authorized, (*limits, *admitted), piece)
     content = (*features.named, *piece.content)
     location = block("location", (context.location,), content)
     return RoutePiece(

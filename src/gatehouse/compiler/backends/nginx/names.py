@@ -72,6 +72,12 @@ def authorized_location(location: str) -> str:
     return f"{location}_authorized"
 
 
+def admitted_location(location: str) -> str:
+    """Return the named location that follows the check of addresses, before an authorization
+    server."""
+    return f"{location}_admitted"
+
+
 def delayed_location(location: str) -> str:
     """Return the named location that waits before another."""
     return f"{location}_paused"

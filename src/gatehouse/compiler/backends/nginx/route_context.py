@@ -51,6 +51,9 @@ class RoutePiece(msgspec.Struct, frozen=True):
     limits: tuple[Directive, ...] = ()
     """Rate limits. NGINX runs them after ``return``, so that an answer of its own follows in
     another location, as for ``login``, ``checks`` and ``snippets``."""
+    addresses: tuple[Directive, ...] = ()
+    """Access checks by the address of the client: in a location before ``authorization``, so that
+    their 403 is none of the server."""
     authorization: tuple[Directive, ...] = ()
     """The check by an authorization server: in a location of its own, after the limits alone."""
     permitted: tuple[Directive, ...] = ()

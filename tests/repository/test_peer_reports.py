@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.source_trees import SEARCH_PATH
+
 TESTS = Path(__file__).parents[1]
 TEXT = """
 import pytest
@@ -50,7 +52,8 @@ def programs(tmp_path: Path) -> Path:
 def run(directory: Path, programs: Path, *options: str) -> tuple[int, str]:
     """Run the tests. Return the exit status and the output."""
     (directory / "test_some.py").write_text(TEXT)
-    environ = os.environ | {"PYTHONPATH": str(TESTS), "GATEHOUSE_PEERS": str(programs), "CI": ""}
+    search_path = f"{TESTS}:{SEARCH_PATH}"
+    environ = os.environ | {"PYTHONPATH": search_path, "GATEHOUSE_PEERS": str(programs), "CI": ""}
     environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     plugins = ["-p", "xdist.plugin", "-p", "_hypothesis_pytestplugin", "-p", "conftest"]
     command = [sys.executable, "-m", "pytest", "-ra", *plugins, "-p", "no:cacheprovider"]

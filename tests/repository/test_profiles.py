@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.source_trees import SEARCH_PATH
+
 TESTS = Path(__file__).parents[1]
 
 DRAWING = """
@@ -55,7 +57,7 @@ def run(
     drawn = directory / "drawn"
     drawn.unlink(missing_ok=True)
     environ = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_PROFILE"}
-    environ |= {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environ |= {"PYTHONPATH": f"{TESTS}:{SEARCH_PATH}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environ |= {"HYPOTHESIS_PROFILE": profile} if profile else {}
     plugins = ["-p", "_hypothesis_pytestplugin", "-p", "conftest", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *plugins]

@@ -34,7 +34,7 @@ ROOTS = {
     "apis__certificates.k8s.io__v1": "CertificateSigningRequest",
     "apis__networking.k8s.io__v1": "NetworkPolicy Ingress IngressClass",
     "apis__node.k8s.io__v1": "RuntimeClass",
-    "apis__resource.k8s.io__v1": "ResourceClaim",
+    "apis__resource.k8s.io__v1": "ResourceClaim ResourceClaimTemplate DeviceClass ResourceSlice",
     "apis__scheduling.k8s.io__v1": "PriorityClass",
     "apis__storage.k8s.io__v1": "CSINode StorageClass",
     "apis__apiregistration.k8s.io__v1": "APIService",

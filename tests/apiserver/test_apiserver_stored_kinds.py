@@ -19,6 +19,8 @@ SIGNING_REQUEST = (
 CORE = "/api/v1/namespaces/default"
 NETWORKING = "/apis/networking.k8s.io/v1"
 FLOW_CONTROL = "/apis/flowcontrol.apiserver.k8s.io/v1"
+DEVICES = "/apis/resource.k8s.io/v1"
+GPU, POOL = {"deviceClassName": "gpu"}, {"name": "p", "generation": 1, "resourceSliceCount": 1}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
 LABELS = {"app": "web"}
@@ -71,9 +73,20 @@ STORED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"Type": "Limited", "NominalConcurrencyShares": 30, "Queues": "<none>"},
     ),
     (
-        "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
-        {"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}]}}},
+        f"{DEVICES}/namespaces/default/resourceclaims",
+        {"spec": {"devices": {"requests": [{"name": "a", "exactly": GPU}]}}},
         {"State": "pending"},
+    ),
+    (
+        f"{DEVICES}/namespaces/default/resourceclaimtemplates",
+        {"spec": {"spec": {"devices": {"requests": [{"name": "a", "exactly": GPU}]}}}},
+        {},
+    ),
+    (f"{DEVICES}/deviceclasses", {"spec": {}}, {}),
+    (
+        f"{DEVICES}/resourceslices",
+        {"spec": {"driver": "d.example", "pool": POOL, "nodeName": "n", "devices": []}},
+        {"Node": "n", "Driver": "d.example", "Pool": "p"},
     ),
     ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "runc"}, {"Handler": "runc"}),
     (

@@ -1,4 +1,4 @@
-"""Defaults and validation of ResourceClaims.
+"""Defaults and validation of ResourceClaims, and of templates of them.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation
 Expressions of selectors are not compiled: no scheduler of this server evaluates them.
@@ -6,10 +6,11 @@ Expressions of selectors are not compiled: no scheduler of this server evaluates
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kube_api_server.builtin import device_fields
+from kube_api_server.builtin.device_fields import MAX_ITEMS, check_number
 from kube_api_server.causes import (
     forbidden_cause,
     invalid_cause,
@@ -17,21 +18,16 @@ from kube_api_server.causes import (
     unsupported_cause,
 )
 from kube_api_server.errors import Cause
-from kube_api_server.objects.metadata import (
-    NAME_LABEL,
-    NAME_LABEL_RULE,
-    SUBDOMAIN,
-    SUBDOMAIN_RULE,
-)
+from kube_api_server.objects.metadata import check_label_name, check_label_value
 from kube_base.types.objects import Object
 
 ALL_DEVICES = 32
 """Number of devices that quotas count for a request of all devices."""
-_MAX_ITEMS = 32
 _MAX_CHOICES = 8
 _MAX_CONSUMERS = 256
 _EXACT, _ALL = "ExactCount", "All"
-_QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*")
+_OPERATORS = ("Equal", "Exists")
+_TEMPLATE_METADATA = ("labels", "annotations")
 _REFERENCE_RULE = (
     "must be the name of a request in the claim or the name of a request and a subrequest "
     "separated by '/'"
@@ -40,17 +36,28 @@ _REFERENCE_RULE = (
 
 def complete_claim(obj: Object) -> None:
     """Set the default mode and number of devices of each request."""
-    for request in _devices(obj).get("requests") or ():
+    _complete(obj.get("spec") or {})
+
+
+def complete_claim_template(obj: Object) -> None:
+    """Set the defaults of the claims of a template."""
+    _complete((obj.get("spec") or {}).get("spec") or {})
+
+
+def _complete(spec: Mapping[str, Any]) -> None:
+    for request in _devices(spec).get("requests") or ():
         for part in (request.get("exactly"), *(request.get("firstAvailable") or ())):
             if part is not None:
                 part.setdefault("allocationMode", _EXACT)
                 if part["allocationMode"] == _EXACT:
                     part.setdefault("count", 1)
+                # Kubernetes stores it with a feature gate that is off by default.
+                part.pop("capacity", None)
 
 
 def claimed_devices(obj: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield classes and numbers of devices that quotas count for a claim."""
-    for request in _devices(obj).get("requests") or ():
+    for request in _devices(obj.get("spec") or {}).get("requests") or ():
         most: dict[str, int] = {}
         for part in request.get("firstAvailable") or (request.get("exactly") or {},):
             name, is_all = part.get("deviceClassName", ""), part.get("allocationMode") == _ALL
@@ -60,28 +67,51 @@ def claimed_devices(obj: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 def check_claim(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield the violations of a ResourceClaim. Its spec never changes."""
-    devices, field = _devices(obj), "spec.devices"
+    yield from _unchanged(obj, old)
+    yield from _claim("spec", obj.get("spec") or {})
+    yield from _status(obj.get("status") or {}, (old or {}).get("status") or {})
+
+
+def check_claim_template(obj: Object, old: Object | None) -> Iterator[Cause]:
+    """Yield the violations of a ResourceClaimTemplate. Its spec never changes."""
+    yield from _unchanged(obj, old)
+    spec = obj.get("spec") or {}
+    metadata, field = spec.get("metadata") or {}, "spec.metadata"
+    for key, value in (metadata.get("labels") or {}).items():
+        yield from check_label_name(key, f"{field}.labels")
+        yield from check_label_value(value, f"{field}.labels")
+    for key in metadata.get("annotations") or ():
+        yield from check_label_name(key.lower(), f"{field}.annotations")
+    for name, value in metadata.items():
+        if name not in _TEMPLATE_METADATA and value:
+            yield forbidden_cause(f"{field}.{name}", "cannot be set")
+    yield from _claim("spec.spec", spec.get("spec") or {})
+
+
+def _unchanged(obj: Object, old: Object | None) -> Iterator[Cause]:
     if old is not None and old.get("spec") != obj.get("spec"):
         yield invalid_cause("spec", obj.get("spec"), "field is immutable")
+
+
+def _claim(at: str, spec: Mapping[str, Any]) -> Iterator[Cause]:
+    devices, field = _devices(spec), f"{at}.devices"
     requests = devices.get("requests") or []
-    yield from _too_many(f"{field}.requests", requests, _MAX_ITEMS)
-    yield from _named(f"{field}.requests", requests)
+    yield from check_number(f"{field}.requests", requests, MAX_ITEMS)
+    yield from device_fields.check_names(f"{field}.requests", requests)
     for index, request in enumerate(requests):
         yield from _request(f"{field}.requests[{index}]", request)
     names = _references(requests)
     for name in ("constraints", "config"):
-        yield from _too_many(f"{field}.{name}", devices.get(name) or [], _MAX_ITEMS)
+        yield from check_number(f"{field}.{name}", devices.get(name) or [], MAX_ITEMS)
         for index, item in enumerate(devices.get(name) or ()):
             place = f"{field}.{name}[{index}]"
-            for number, reference in enumerate(item.get("requests") or ()):
-                if reference not in names:
-                    yield invalid_cause(f"{place}.requests[{number}]", reference, _REFERENCE_RULE)
-            yield from (_constraint if name == "constraints" else _configuration)(place, item)
-    yield from _status(obj.get("status") or {}, (old or {}).get("status") or {})
+            yield from _check_references(f"{place}.requests", item.get("requests") or [], names)
+            check = _constraint if name == "constraints" else device_fields.check_configuration
+            yield from check(place, item)
 
 
-def _devices(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (obj.get("spec") or {}).get("devices") or {}
+def _devices(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return spec.get("devices") or {}
 
 
 def _references(requests: list[Object]) -> set[str]:
@@ -93,30 +123,20 @@ def _references(requests: list[Object]) -> set[str]:
     }
 
 
-def _too_many(field: str, items: list[Any], most: int) -> Iterator[Cause]:
-    if len(items) > most:
-        message = f"Too many: {len(items)}: must have at most {most} items"
-        yield Cause("FieldValueTooMany", message, field)
-
-
-def _named(field: str, items: list[Object]) -> Iterator[Cause]:
-    """Yield the violations of names of requests, which are unique labels."""
-    names: set[str] = set()
-    for index, item in enumerate(items):
-        name, place = item.get("name"), f"{field}[{index}].name"
-        if name is None:
-            continue
-        if not NAME_LABEL.fullmatch(name) or len(name) > 63:
-            yield invalid_cause(place, name, NAME_LABEL_RULE)
-        if name in names:
-            yield Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', place)
-        names.add(name)
+def _check_references(field: str, references: list[str], names: set[str]) -> Iterator[Cause]:
+    yield from check_number(field, references, MAX_ITEMS)
+    for number, reference in enumerate(references):
+        if reference not in names:
+            yield invalid_cause(f"{field}[{number}]", reference, _REFERENCE_RULE)
+        if reference in references[:number]:
+            message = f'Duplicate value: "{reference}"'
+            yield Cause("FieldValueDuplicate", message, f"{field}[{number}]")
 
 
 def _request(field: str, request: Mapping[str, Any]) -> Iterator[Cause]:
     exactly, choices = request.get("exactly"), request.get("firstAvailable") or []
-    yield from _too_many(f"{field}.firstAvailable", choices, _MAX_CHOICES)
-    yield from _named(f"{field}.firstAvailable", choices)
+    yield from check_number(f"{field}.firstAvailable", choices, _MAX_CHOICES)
+    yield from device_fields.check_names(f"{field}.firstAvailable", choices)
     for index, choice in enumerate(choices):
         yield from _device_request(f"{field}.firstAvailable[{index}]", choice)
     if exactly is not None:
@@ -129,17 +149,13 @@ def _request(field: str, request: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _device_request(field: str, request: Mapping[str, Any]) -> Iterator[Cause]:
-    name, mode = request.get("deviceClassName"), request.get("allocationMode")
-    count = request.get("count", 0)
-    if name == "":
+    mode, count = request.get("allocationMode"), request.get("count", 0)
+    name = request.get("deviceClassName") or ""
+    if name:
+        yield from device_fields.check_subdomain(f"{field}.deviceClassName", name)
+    else:
         yield required_cause(f"{field}.deviceClassName")
-    elif name is not None and not SUBDOMAIN.fullmatch(name):
-        yield invalid_cause(f"{field}.deviceClassName", name, SUBDOMAIN_RULE)
-    selectors = request.get("selectors") or []
-    yield from _too_many(f"{field}.selectors", selectors, _MAX_ITEMS)
-    for index, selector in enumerate(selectors):
-        if selector.get("cel") is None:
-            yield required_cause(f"{field}.selectors[{index}].cel")
+    yield from device_fields.check_selectors(f"{field}.selectors", request.get("selectors") or [])
     if mode == _ALL and count:
         why = f"must not be specified when allocationMode is '{_ALL}'"
         yield invalid_cause(f"{field}.count", count, why)
@@ -147,28 +163,40 @@ def _device_request(field: str, request: Mapping[str, Any]) -> Iterator[Cause]:
         yield invalid_cause(f"{field}.count", count, "must be greater than zero")
     elif mode not in (_ALL, _EXACT):
         yield unsupported_cause(f"{field}.allocationMode", mode, (_ALL, _EXACT))
+    for index, toleration in enumerate(request.get("tolerations") or ()):
+        yield from _toleration(f"{field}.tolerations[{index}]", toleration)
+
+
+def _toleration(field: str, toleration: Mapping[str, Any]) -> Iterator[Cause]:
+    value, operator = toleration.get("value") or "", toleration.get("operator") or ""
+    if key := toleration.get("key"):
+        yield from check_label_name(key, f"{field}.key")
+    if operator == "Exists":
+        if value:
+            yield invalid_cause(f"{field}.value", value, "must be empty for operator `Exists`")
+    elif operator == "Equal":
+        yield from check_label_value(value, f"{field}.value")
+    elif operator:
+        yield unsupported_cause(f"{field}.operator", operator, _OPERATORS)
+    else:
+        yield required_cause(f"{field}.operator")
+    if effect := toleration.get("effect"):
+        yield from device_fields.check_effect(f"{field}.effect", effect)
 
 
 def _constraint(field: str, constraint: Mapping[str, Any]) -> Iterator[Cause]:
-    attribute = constraint.get("matchAttribute")
-    if attribute is None:
-        yield required_cause(f"{field}.matchAttribute")
-    elif not _QUALIFIED.fullmatch(attribute):
-        why = "must be a domain and an identifier, separated by a slash"
-        yield invalid_cause(f"{field}.matchAttribute", attribute, why)
-
-
-def _configuration(field: str, configuration: Mapping[str, Any]) -> Iterator[Cause]:
-    opaque = configuration.get("opaque")
-    if opaque is None:
-        yield required_cause(f"{field}.opaque")
-    elif opaque.get("driver") == "":
-        yield required_cause(f"{field}.opaque.driver")
+    for key in ("matchAttribute", "distinctAttribute"):
+        if (name := constraint.get(key)) is not None:
+            yield from device_fields.check_attribute_name(f"{field}.{key}", name)
+            if name and "/" not in name:
+                yield invalid_cause(f"{field}.{key}", name, "must include a domain")
+            return
+    yield required_cause(f"{field}.matchAttribute")
 
 
 def _status(status: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[Cause]:
     consumers = status.get("reservedFor") or []
-    yield from _too_many("status.reservedFor", consumers, _MAX_CONSUMERS)
+    yield from check_number("status.reservedFor", consumers, _MAX_CONSUMERS)
     for index, consumer in enumerate(consumers):
         for name in ("resource", "name", "uid"):
             if not consumer.get(name):

@@ -169,7 +169,16 @@ STORED_COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("QueueLengthLimit", _or_none(f"{_QUEUING}.queueLengthLimit")),
         AGE,
     ),
+    "deviceclasses": (NAME, AGE),
     "resourceclaims": (NAME, Column("State", _state_of_claim), AGE),
+    "resourceclaimtemplates": (NAME, AGE),
+    "resourceslices": (
+        NAME,
+        Column("Node", _either("spec.nodeName", "")),
+        Column("Driver", _either("spec.driver", "")),
+        Column("Pool", _either("spec.pool.name", "")),
+        AGE,
+    ),
     "ingresses": (
         NAME,
         Column("Class", _either("spec.ingressClassName", _NONE)),

@@ -13,8 +13,15 @@ from typing import Any
 
 from kube_api_server.builtin import defaults, trust_bundles
 from kube_api_server.builtin.declarations import declare_kind
+from kube_api_server.builtin.device_classes import check_device_class, complete_device_class
 from kube_api_server.builtin.flow_schemas import check_flow_schema, check_priority_level
-from kube_api_server.builtin.resource_claims import check_claim, complete_claim
+from kube_api_server.builtin.resource_claims import (
+    check_claim,
+    check_claim_template,
+    complete_claim,
+    complete_claim_template,
+)
+from kube_api_server.builtin.resource_slices import check_slice, complete_slice
 from kube_api_server.builtin.signing_requests import check_signing_request
 from kube_api_server.builtin.stored_columns import STORED_COLUMNS
 from kube_api_server.causes import forbidden_cause
@@ -100,6 +107,31 @@ STORED_KINDS: tuple[ServedResource, ...] = (
         generation=False,
         complete=complete_claim,
         check=check_claim,
+    ),
+    _stored(
+        "resource.k8s.io",
+        "resourceclaimtemplates",
+        "ResourceClaimTemplate",
+        generation=False,
+        complete=complete_claim_template,
+        check=check_claim_template,
+    ),
+    _stored(
+        "resource.k8s.io",
+        "deviceclasses",
+        "DeviceClass",
+        cluster=True,
+        complete=complete_device_class,
+        check=check_device_class,
+    ),
+    _stored(
+        "resource.k8s.io",
+        "resourceslices",
+        "ResourceSlice",
+        cluster=True,
+        complete=complete_slice,
+        check=check_slice,
+        selectable=("spec.nodeName", "spec.driver"),
     ),
     _stored("scheduling.k8s.io", "priorityclasses", "PriorityClass", cluster=True, short=("pc",)),
     _stored("storage.k8s.io", "csinodes", "CSINode", cluster=True, generation=False),

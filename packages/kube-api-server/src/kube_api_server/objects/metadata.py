@@ -170,7 +170,7 @@ def check_metadata(
         yield Cause("FieldValueInvalid", message, "metadata.ownerReferences")
     for index, finalizer in enumerate(metadata.get("finalizers", ())):
         field = f"metadata.finalizers[{index}]"
-        yield from _qualified(finalizer, field)
+        yield from check_label_name(finalizer, field)
         if "/" not in finalizer and served.builtin and finalizer not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             yield invalid_cause(field, finalizer, why)
@@ -204,19 +204,25 @@ def _added_finalizers(metadata: Object, old: Object) -> Iterator[Cause]:
 
 
 def _label(key: str, value: str) -> Iterator[Cause]:
-    yield from _qualified(key, "metadata.labels")
+    yield from check_label_name(key, "metadata.labels")
+    yield from check_label_value(value, "metadata.labels")
+
+
+def check_label_value(value: str, field: str) -> Iterator[Cause]:
+    """Yield the violation of the value of a label."""
     if len(value) > 63:
-        yield invalid_cause("metadata.labels", value, "must be no more than 63 bytes")
+        yield invalid_cause(field, value, "must be no more than 63 bytes")
     elif not _VALUE_PATTERN.fullmatch(value):
         why = (
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' "
             "or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or "
             f"'my_value',  or '12345', regex used for validation is '{_VALUE}')"
         )
-        yield invalid_cause("metadata.labels", value, why)
+        yield invalid_cause(field, value, why)
 
 
-def _qualified(key: str, field: str) -> Iterator[Cause]:
+def check_label_name(key: str, field: str) -> Iterator[Cause]:
+    """Yield the violations of the name of a label, which may have a prefix."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (SUBDOMAIN.fullmatch(prefix) and len(prefix) <= 253):
         yield invalid_cause(field, key, f"prefix part {SUBDOMAIN_RULE}")
@@ -234,7 +240,7 @@ def _qualified(key: str, field: str) -> Iterator[Cause]:
 def _annotations(annotations: dict[str, str]) -> Iterator[Cause]:
     size = 0
     for key, value in annotations.items():
-        yield from _qualified(key.lower(), "metadata.annotations")
+        yield from check_label_name(key.lower(), "metadata.annotations")
         size += len(key.encode()) + len(value.encode())
     if size > MAX_ANNOTATIONS_BYTES:
         message = f"Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes"

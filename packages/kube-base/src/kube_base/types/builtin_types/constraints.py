@@ -131,6 +131,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "networking.v1.IngressClassParametersReference.scope": _choice(
         "Cluster", "Namespace", default="Cluster"
     ),
+    "resource.v1.DeviceCapacity.value": {"default": "0"},
     "scheduling.v1.PriorityClass.preemptionPolicy": _choice(
         "PreemptLowerPriority", "Never", default="PreemptLowerPriority"
     ),

@@ -35,8 +35,8 @@ from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.controller.informers import (
     BUNDLE_VERSION_ANNOTATION,
     PROVISIONED,
-    WATCHED_RESOURCES,
     Informers,
+    watched_resources,
 )
 from gatehouse.controller.provisioner import names
 from gatehouse.kube import client as kube
@@ -163,7 +163,7 @@ async def test_informer_of_every_kind_receives_changes(
                 spec = {"trustBundle": Authority(tmp_path).pem.decode()}
                 bundle = {**BUNDLES.type_meta, "metadata": {"name": "b"}, "spec": spec}
                 await installed_chart.apply(iter([bundle]))
-            for resource in set(WATCHED_RESOURCES) - unserved:
+            for resource in set(watched_resources(combined.KINDS)) - unserved:
                 objects = informers.by_kind[resource.kind].objects
                 await until(_constant(objects.__len__))
                 name = next(iter(objects))

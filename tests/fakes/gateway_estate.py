@@ -24,11 +24,12 @@ from cryptography import x509
 from fakes.authority import Authority
 from fakes.durations import pace
 from gatehouse.apis import resources
+from gatehouse.compiler.frontends import combined
 from gatehouse.controller import main as controllers
 from gatehouse.controller.class_names import CLASSES
 from gatehouse.controller.frozen_heap import FrozenHeap
 from gatehouse.controller.gateway_provisioner import PROVISION_DEBOUNCE_SECONDS
-from gatehouse.controller.informers import WATCHED_RESOURCES
+from gatehouse.controller.informers import watched_resources
 from gatehouse.controller.options import ControllerOptions
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_messages import AdsRequest
@@ -48,7 +49,7 @@ PAUSE_SECONDS = 1.2 * PROVISION_DEBOUNCE_SECONDS
 """Seconds without any news after which all is at rest."""
 
 
-RESOURCES = {resource.kind: resource for resource in WATCHED_RESOURCES}
+RESOURCES = {resource.kind: resource for resource in watched_resources(combined.KINDS)}
 
 
 class Store(kube.Client):

@@ -40,9 +40,6 @@ def watched_resources(kinds: Kinds) -> tuple[Resource, ...]:
     return tuple(dict.fromkeys((*kinds.resources, *PROVISIONED, *owned)))
 
 
-WATCHED_RESOURCES: tuple[Resource, ...] = watched_resources(combined.KINDS)
-"""All watched kinds."""
-
 _REQUIRED = {resources.SERVICE_ACCOUNTS}
 """Resources that no front end requires but agent identities do."""
 

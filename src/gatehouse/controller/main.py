@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -143,21 +144,15 @@ class Controller:
             self._provision,
             self.fetcher.set_desired,
             self._follow,
-            self._record_rejection,
-            self._record_backend,
+            functools.partial(self._warn, EventReason.CONFIGURATION_REJECTED),
+            functools.partial(self._warn, EventReason.NO_READY_ENDPOINTS),
             self._changed_at,
         )
 
-    def _record_rejection(self, gateway: Key, message: str) -> None:
-        regarding = self._current(gateway)
+    def _warn(self, reason: EventReason, key: Key, message: str) -> None:
+        """Record an event about an object, unless it is gone."""
+        regarding = self._current(key)
         if regarding is not None:
-            reason = EventReason.CONFIGURATION_REJECTED
-            self.recorder.record(regarding, "Warning", reason, message)
-
-    def _record_backend(self, backend: Key, message: str) -> None:
-        regarding = self._current(backend)
-        if regarding is not None:
-            reason = EventReason.NO_READY_ENDPOINTS
             self.recorder.record(regarding, "Warning", reason, message)
 
     def _record_unhealthy(self, name: str, instance: str, why: str) -> None:
@@ -190,10 +185,8 @@ class Controller:
 
     def _on_provisioned(self, name: tuple[str, str], error: ProvisioningError | None) -> None:
         self.loop.on_provisioned(name, error)
-        gateway = self._current(("Gateway", *name))
-        if error and gateway is not None:
-            reason = EventReason.PROVISIONING_FAILED
-            self.recorder.record(gateway, "Warning", reason, error.message)
+        if error:
+            self._warn(EventReason.PROVISIONING_FAILED, ("Gateway", *name), error.message)
 
     def copy_secrets(self) -> None:
         """Pass the current content of copied Secrets to the provisioner."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -66,15 +66,3 @@ def changed_routes(
         new, gone = table_difference(known.get(listener.port, ()), listener.virtual_hosts)
         old = {route for host in gone for route in host.routes}
         yield from (route for host in new for route in host.routes if route not in old)
-
-
-def routes_by_name(
-    gateway: GatewayConfiguration, origins: Iterable[Origin]
-) -> dict[tuple[Origin, str], Route]:
-    """Return the routes of some origins by origin and name."""
-    selected = frozenset(origins)
-    return {
-        (route.origin, route.name): route
-        for route in configured_routes(gateway)
-        if route.origin in selected
-    }

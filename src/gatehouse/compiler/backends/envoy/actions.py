@@ -133,7 +133,7 @@ def _sent(
     rewritten = route.action.rewrite.hostname
     hostname = request.hostname if rewritten is None else rewritten
     if hostname is not None:
-        action_proto.host_rewrite_literal = rewriting.replacement_host(hostname)
+        action_proto.host_rewrite_literal = quoting.check_text(hostname)
 
 
 def _limits(
@@ -171,7 +171,7 @@ def _redirect(
         proto.scheme_redirect = action.scheme
     if action.hostname is not None or hostname:
         # Set even if unchanged: otherwise the port of the request would stay too.
-        proto.host_redirect = rewriting.replacement_host(action.hostname or hostname)
+        proto.host_redirect = quoting.check_text(action.hostname or hostname)
     if action.port is not None:
         proto.port_redirect = action.port
     match action.path:

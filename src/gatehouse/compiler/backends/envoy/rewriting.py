@@ -21,11 +21,6 @@ def rewrite(
     return None
 
 
-def replacement_host(value: str) -> str:
-    """Check a host that replaces the requested one."""
-    return quoting.check_text(value)
-
-
 def matched(path: ir.PathMatch) -> str:
     """Return the prefix that a route matched, without its trailing slash."""
     if not isinstance(path, ir.PathPrefix):

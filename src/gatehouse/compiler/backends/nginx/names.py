@@ -78,11 +78,6 @@ def admitted_location(location: str) -> str:
     return f"{location}_admitted"
 
 
-def delayed_location(location: str) -> str:
-    """Return the named location that waits before another."""
-    return f"{location}_paused"
-
-
 def mirror_path(*parts: str) -> str:
     """Return the internal path of the location that mirrors requests."""
     return f"/.gh-mirror-{name_digest(*parts)}"

@@ -36,7 +36,7 @@ def quote_text_literal(value: str, what: str = "value") -> str:
 
     Raises InvalidValueError.
     """
-    quoted = _quote(value, what)
+    quoted = quote_literal(value, what)
     return fitting(quoted.replace("$", _DOLLAR), what) if "$" in quoted else quoted
 
 
@@ -45,7 +45,12 @@ def quote_literal(value: str, what: str = "value") -> str:
 
     ``what``: the field, for errors. Raises InvalidValueError.
     """
-    return _quote(value, what)
+    if _CONTROL.search(value):
+        raise InvalidValueError(f"{what} contains control characters")
+    # A quoted token also un-escapes \t, \r and \n, so that every backslash is doubled.
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    token = f'"{escaped}"'
+    return token if token.isascii() and len(token) <= MAX_TOKEN_BYTES else fitting(token, what)
 
 
 def quote_template(*parts: str | tuple[str], what: str = "value") -> str:
@@ -79,7 +84,7 @@ def map_key(value: str) -> str:
     """Quote a literal key of a map; words with a special meaning are escaped."""
     if value in _MAP_WORDS or value[:1] in ("~", "\\"):
         value = f"\\{value}"
-    return _quote(value)
+    return quote_literal(value)
 
 
 def checked_header_name(name: str) -> str:
@@ -93,16 +98,7 @@ def checked_header_name(name: str) -> str:
             f"header name {name[:64]}... is longer than {_MAX_HEADER_NAME_CHARACTERS} characters, "
             "which NGINX does not support"
         )
-    return _quote(name)
-
-
-def _quote(value: str, what: str = "value") -> str:
-    if _CONTROL.search(value):
-        raise InvalidValueError(f"{what} contains control characters")
-    # A quoted token also un-escapes \t, \r and \n, so that every backslash is doubled.
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    token = f'"{escaped}"'
-    return token if token.isascii() and len(token) <= MAX_TOKEN_BYTES else fitting(token, what)
+    return quote_literal(name)
 
 
 def fitting(token: str, what: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -89,8 +90,12 @@ def _parse_export(
     parse.problems += tls_problems(exporter, secure=endpoint is not None and endpoint.tls)
     set_values = {
         "interval": parse(f"{EXPORTER}.interval", _interval, exporter.interval),
-        "batch_size": parse(f"{EXPORTER}.batchSize", _batch_size, exporter.batch_size),
-        "batch_count": parse(f"{EXPORTER}.batchCount", _batch_count, exporter.batch_count),
+        "batch_size": parse(
+            f"{EXPORTER}.batchSize", partial(_count, MAX_BATCH_SIZE), exporter.batch_size
+        ),
+        "batch_count": parse(
+            f"{EXPORTER}.batchCount", partial(_count, MAX_BATCH_COUNT), exporter.batch_count
+        ),
     }
     export = TraceExport("", 0, name, attributes=attributes)
     tuned = msgspec.structs.replace(
@@ -220,15 +225,7 @@ def _interval(text: str | None) -> float | None:
     return seconds
 
 
-def _batch_size(number: int | None) -> int | None:
-    return _count(number, MAX_BATCH_SIZE)
-
-
-def _batch_count(number: int | None) -> int | None:
-    return _count(number, MAX_BATCH_COUNT)
-
-
-def _count(number: int | None, most: int) -> int | None:
+def _count(most: int, number: int | None) -> int | None:
     if number is not None and not 0 <= number <= most:
         raise ValueProblem(f"invalid value {number}: must be from 0 to {most}; 0 is the default")
     return number

@@ -11,6 +11,17 @@ from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
 from gatehouse.incremental.query import Key
 
+_PROTOCOL_CONFLICT = (
+    Reason.PROTOCOL_CONFLICT,
+    Reason.PROTOCOL_CONFLICT_REFUSED,
+    Reason.PROTOCOL_CONFLICT_UNSERVED,
+)
+_HOSTNAME_CONFLICT = (
+    Reason.HOSTNAME_CONFLICT,
+    Reason.HOSTNAME_CONFLICT_REFUSED,
+    Reason.HOSTNAME_CONFLICT_UNSERVED,
+)
+
 
 class ListenerEntry(msgspec.Struct, frozen=True):
     """A listener and its Gateway or ListenerSet."""
@@ -58,19 +69,11 @@ def _findings(entry: ListenerEntry, rivals: Sequence[ListenerEntry]) -> tuple[Fi
     ]
     if other_protocol:
         message = f"{where}: protocol conflict with {_names(entry, other_protocol)}"
-        return (
-            Finding(Reason.PROTOCOL_CONFLICT, message),
-            Finding(Reason.PROTOCOL_CONFLICT_REFUSED, message),
-            Finding(Reason.PROTOCOL_CONFLICT_UNSERVED, message),
-        )
+        return tuple(Finding(reason, message) for reason in _PROTOCOL_CONFLICT)
     same = [o for o in sharing if o.listener.hostname.lower() == own.hostname.lower()]
     if same:
         message = f"{where}: hostname conflict with {_names(entry, same)}"
-        return (
-            Finding(Reason.HOSTNAME_CONFLICT, message),
-            Finding(Reason.HOSTNAME_CONFLICT_REFUSED, message),
-            Finding(Reason.HOSTNAME_CONFLICT_UNSERVED, message),
-        )
+        return tuple(Finding(reason, message) for reason in _HOSTNAME_CONFLICT)
     return ()
 
 

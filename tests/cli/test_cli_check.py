@@ -189,9 +189,14 @@ def test_changes_in_traffic_have_object_and_target(tmp_path: Path) -> None:
             **fields,
         }
 
+    change = {"set": [{"name": "X-A", "value": "a"}]}
+    changed = {"type": "RequestHeaderModifier", "requestHeaderModifier": change}
     old = write(
         tmp_path / "old", gateway("gatehouse-nginx", 8080, 8081), SERVICE,
-        route("a", rule("/same"), rule("/moved"), rule("/gone"), rule("/slow")),
+        route(
+            "a", rule("/same"), rule("/moved"), rule("/gone"), rule("/slow"), rule("/session"),
+            rule("/headers"),
+        ),
         route("b", rule("/")),
     )  # fmt: skip
     new = write(
@@ -199,6 +204,8 @@ def test_changes_in_traffic_have_object_and_target(tmp_path: Path) -> None:
         route(
             "a", rule("/same"), rule("/moved", "app", 81), rule("/new"),
             rule("/slow", timeouts={"request": "9s"}),
+            rule("/session", sessionPersistence={"cookie": {"name": "shop"}}),
+            rule("/headers", backendRefs=[{"name": "app", "port": 80, "filters": [changed]}]),
         ),
         route("c", rule("/")),
     )  # fmt: skip
@@ -212,6 +219,8 @@ def test_changes_in_traffic_have_object_and_target(tmp_path: Path) -> None:
         ("removed", "route", "a.example", "/gone/*"), ("added", "route", "a.example", "/new/*"),
         ("target", "route", "a.example", "/moved/*"),
         ("settings", "route", "a.example", "/slow/*"),
+        ("settings", "route", "a.example", "/session/*"),
+        ("settings", "route", "a.example", "/headers/*"),
         ("removed", "host", "b.example", ""), ("removed", "route", "b.example", "/*"),
         ("added", "host", "c.example", ""), ("added", "route", "c.example", "/*"),
     }  # fmt: skip

@@ -157,7 +157,8 @@ def _comparable(route: http.Route) -> http.Route:
     """Return a route without the names that do not matter to requests."""
     action = route.action
     if isinstance(action, http.Forward):
-        action = msgspec.structs.replace(action, backends=(), failing=0)
+        backends = [msgspec.structs.replace(one, cluster="", weight=1) for one in action.backends]
+        action = msgspec.structs.replace(action, backends=tuple(backends), failing=0)
     return msgspec.structs.replace(route, name="", action=action, origin=NO_ORIGIN)
 
 

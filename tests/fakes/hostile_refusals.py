@@ -356,7 +356,6 @@ _ENVOY = {
         "rewrite: path of question marks",
         "rewrite: path with null",
     ),
-    "session persistence by header with several backends": ("session header: several backends",),
 }
 """Refused with Envoy, or with another message than with NGINX."""
 

@@ -15,7 +15,7 @@ HOST = "a.example"
 
 _OPEN, _OTHER, _EMPTY = ir.Backend("open"), ir.Backend("other"), ir.Backend("empty")
 _TAGGED = ir.Backend("open", request_headers=ir.HeaderEdit(set=(ir.HeaderValue("x-tag", "a"),)))
-_COOKIE = ir.Persistence("cookie", "session")
+_WITH_SESSION = ir.Backend("open", persistence=ir.Persistence("cookie", "session"))
 
 
 class KindOfAnswer(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class KindOfAnswer(msgspec.Struct, frozen=True):
 KINDS_OF_ANSWERS = {
     "forwarded": KindOfAnswer(ir.Forward((_OPEN,)), (200,)),
     "repeated": KindOfAnswer(ir.Forward((_OPEN,), retry=ir.Retry(1, (500,))), (200,)),
-    "with-session": KindOfAnswer(ir.Forward((_OPEN,), persistence=_COOKIE), (200,)),
+    "with-session": KindOfAnswer(ir.Forward((_WITH_SESSION,)), (200,)),
     "by-weight": KindOfAnswer(ir.Forward((_OPEN, _OTHER)), (200,)),
     "by-weight-with-headers": KindOfAnswer(ir.Forward((_TAGGED, _OTHER, _EMPTY)), (200, 503)),
     "failing-share": KindOfAnswer(ir.Forward((_OPEN,), failing=99), (200, 500)),

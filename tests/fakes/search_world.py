@@ -98,7 +98,7 @@ class World:
                 shared.append(NginxSnippet(origin("SnippetsFilter", used), "http", snippet_text))
                 snippets += (shared[-1],)
             part = Origin("HTTPRoute", "ns", name, "rules[0].matches[0]")
-            action: http.Action = http.Forward((http.Backend("app"),), persistence=session)
+            action: http.Action = http.Forward((http.Backend("app", persistence=session),))
             if used and not self.text("SnippetsFilter", used):
                 action = http.Respond(500)
             match = http.Match(http.PathPrefix(f"/{name}/{text}"))

@@ -66,11 +66,10 @@ def served(value: str, place: str) -> ir_gateway.GatewayConfiguration:
     path = ir.PathPrefix("/" + value) if place == "path" else ir.PathPrefix("/p")
     rewrite = ir.FullPath("/" + value) if place == "rewrite" else ir.PrefixPath("/new")
     forward = ir.Forward(
-        (ir.Backend("c-x"),),
+        (ir.Backend("c-x", persistence=session),),
         ir.Rewrite(value if place == "hostname" else None, rewrite),
         mirrors=(ir.Mirror("c-x", 1, 3),),
         retry=ir.Retry(2, (500,)),
-        persistence=session,
     )
     redirect = ir.Redirect(
         hostname=value if place == "redirect" else "h",

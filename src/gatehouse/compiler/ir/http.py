@@ -142,7 +142,7 @@ class Backend(msgspec.Struct, frozen=True):
     picker: EndpointPicker | None = None
     """Chooses among the endpoints; None: the proxy does."""
     persistence: Persistence | None = None
-    """Sessions within the backend, which do not choose the backend itself."""
+    """Sessions, which select an endpoint of the backend, never the backend."""
 
 
 class Mirror(msgspec.Struct, frozen=True):
@@ -194,8 +194,6 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     """True: a timeout was set to unlimited explicitly."""
     mirrors: tuple[Mirror, ...] = ()
     retry: Retry | None = None
-    persistence: Persistence | None = None
-    """Sessions choose the backend, too."""
     grpc: bool = False
     """True: requests are gRPC calls."""
     failing: int = 0
@@ -278,15 +276,13 @@ class Route(msgspec.Struct, frozen=True):
         return used if self.external_auth is None else used | {self.external_auth.cluster}
 
     @property
-    def session(self) -> Persistence | None:
-        """Session persistence of the action."""
-        return self.action.persistence if isinstance(self.action, Forward) else None
-
-    @property
     def policy_session(self) -> Persistence | None:
-        """Session persistence that a policy sets; None if the route itself sets it."""
-        session = self.session
-        return session if session is not None and session.origin != NO_ORIGIN else None
+        """Session persistence that a policy sets; None if none does."""
+        for backend in self.action.backends if isinstance(self.action, Forward) else ():
+            session = backend.persistence
+            if session is not None and session.origin != NO_ORIGIN:
+                return session
+        return None
 
     @property
     def policy_retry(self) -> Retry | None:
@@ -295,10 +291,13 @@ class Route(msgspec.Struct, frozen=True):
         return retry if retry is not None and retry.origin != NO_ORIGIN else None
 
     def with_session(self, session: Persistence | None) -> Route:
-        """Return the route with another session persistence."""
-        if not isinstance(self.action, Forward) or self.action.persistence == session:
+        """Return the route with another session persistence of all its backends."""
+        if not isinstance(self.action, Forward):
             return self
-        action = msgspec.structs.replace(self.action, persistence=session)
+        backends = [
+            msgspec.structs.replace(one, persistence=session) for one in self.action.backends
+        ]
+        action = msgspec.structs.replace(self.action, backends=tuple(backends))
         return msgspec.structs.replace(self, action=action)
 
     def with_retry(self, retry: Retry | None) -> Route:

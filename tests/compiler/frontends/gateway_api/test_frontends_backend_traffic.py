@@ -51,9 +51,14 @@ def engine(
 
 
 def sessions(world: Engine) -> list[ir.Persistence | None]:
-    """Return the session persistence of each rule."""
+    """Return the session persistence of each rule: that of all its backends."""
+    result = []
     with world.compile() as ask:
-        return [route.session for route in routes(ask)]
+        for route in routes(ask):
+            assert isinstance(route.action, ir.Forward)
+            (session,) = {backend.persistence for backend in route.action.backends}
+            result.append(session)
+    return result
 
 
 def budgets(world: Engine) -> list[RetryBudget | None]:
@@ -215,8 +220,8 @@ SHARED_RULE = {"backendRefs": [{"name": "t", "port": 80}, BACKEND]}
 
 
 def test_policy_of_one_service_applies_to_all_backends_of_a_rule() -> None:
-    """ "Implementations MUST choose to apply session persistence to all backends equally, …"
-    (GEP-1619, traffic splitting)."""
+    """ "When using multiple backends in traffic splitting, all backends should have session
+    persistence enabled for consistent behavior." (GEP-1619)"""
     world = engine((POLICY, spec(sessionPersistence=COOKIE)), rules=[SHARED_RULE])
     (session,) = sessions(world)
     assert session is not None

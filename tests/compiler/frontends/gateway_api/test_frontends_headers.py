@@ -111,7 +111,7 @@ def test_cookie_can_have_the_name_of_a_reserved_header() -> None:
     with engine("HTTPRoute", [rule]).compile() as ask:
         (route,) = routes(ask)
         assert isinstance(route.action, ir.Forward)
-        assert route.action.persistence is not None
+        assert route.action.backends[0].persistence is not None
 
 
 def test_claim_in_a_reserved_header_is_rejected() -> None:

@@ -46,17 +46,12 @@ CALLS = 3600.0
 """Idle timeout of gRPC calls in seconds: streaming calls may be silent for long."""
 
 
-def apply_action(
-    proto: components.Route,
-    context: EnvoyRouteContext,
-    route: ir.Route,
-    action: ir.Action,
-) -> None:
-    """Write an action of a route. Raises InvalidValueError."""
-    match action:
-        case ir.Forward():
+def apply_action(proto: components.Route, context: EnvoyRouteContext, route: ir.Route) -> None:
+    """Write the action of a route. Raises InvalidValueError."""
+    match route.action:
+        case ir.Forward() as action:
             _forward(proto, context, route, action)
-        case ir.Redirect():
+        case ir.Redirect() as action:
             _redirect(proto.redirect, route, action, context.hostname)
         case ir.Respond(status, grpc):
             # Envoy answers a gRPC call with the status UNAVAILABLE instead.
@@ -99,6 +94,7 @@ def _to(proto: components.Route, route: ir.Route, action: ir.Forward) -> None:
     weighted = len(action.backends) > 1 or action.failing
     if not weighted and not only.request_headers and not only.response_headers:
         action_proto.cluster = only.cluster
+        session_persistence.keep_endpoint(proto, only, (only,))
         if only.picker is not None:
             endpoint_pickers.ask_picker(proto, only.picker)
         _sent(proto, action_proto, route, route.request_headers)
@@ -110,9 +106,7 @@ def _to(proto: components.Route, route: ir.Route, action: ir.Forward) -> None:
         _sent(share, share, route, route.request_headers.then(backend.request_headers))
         response_edit = route.response_headers.then(backend.response_headers)
         headers.apply_headers(share, "response", response_edit)
-        session_persistence.mark(share, action, backend.cluster)
-        if backend.persistence is not None:
-            session_persistence.keep_endpoint(share, backend.persistence)
+        session_persistence.keep_endpoint(share, backend, action.backends)
         if backend.picker is not None:
             endpoint_pickers.ask_picker(share, backend.picker)
     if action.failing:

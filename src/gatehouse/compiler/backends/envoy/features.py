@@ -20,7 +20,6 @@ from gatehouse.compiler.backends.envoy import (
     rate_limits,
     request_log,
     retries,
-    session_persistence,
     traces,
 )
 from gatehouse.compiler.backends.envoy.route_context import EnvoyFeature
@@ -69,8 +68,7 @@ ENVOY_ROUTE_FEATURES = RouteFeatures(
         EnvoyFeature(
             "session",
             Phase.REQUEST,
-            session_persistence.session_filter,
-            lambda _, route: unsupported_session(route.action),
+            unsupported=lambda _, route: unsupported_session(route.action),
         ),
         EnvoyFeature("compression", Phase.RESPONSE, compression.route_compression),
         EnvoyFeature(

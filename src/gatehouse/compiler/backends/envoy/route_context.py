@@ -64,8 +64,6 @@ class EnvoyPiece(msgspec.Struct, frozen=True, kw_only=True):
     rejections: Sequence[EarlyRejection] = ()
     cases: Sequence[RequestCase] = ()
     """Kinds of requests, in evaluation order. At most one feature has them."""
-    actions: Sequence[tuple[components.HeaderMatcher, ir.Forward]] = ()
-    """Actions in place of the route's, for the requests that meet a condition."""
 
 
 EnvoyFeature = RouteFeature[EnvoyRouteContext, EnvoyPiece]

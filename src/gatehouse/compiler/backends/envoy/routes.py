@@ -13,7 +13,6 @@ from gatehouse.compiler.backends.envoy import (
     request_log,
     route_filters,
     route_match,
-    session_persistence,
 )
 from gatehouse.compiler.backends.envoy.route_context import (
     EarlyRejection,
@@ -22,7 +21,6 @@ from gatehouse.compiler.backends.envoy.route_context import (
 )
 from gatehouse.compiler.backends.failures import served_without, unserved
 from gatehouse.compiler.backends.route_features import Phase
-from gatehouse.compiler.backends.sessions import served_route
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.unsupported import Unsupported
@@ -34,9 +32,6 @@ def envoy_routes(
     """Return the Envoy routes of a route; one that is not supported answers 500, or calls with
     UNAVAILABLE, and is reported.
     """
-    route, session = served_route(route, session_persistence.check_envoy_session)
-    if session is not None:
-        unsupported.append(served_without(route.origin, session))
     try:
         match = route_match.match(route.match)
     except Exception as error:
@@ -105,12 +100,10 @@ def _composed(
     pieces = features.ENVOY_ROUTE_FEATURES.pieces(context, route)
     observed, checked = components.Route(name=route.name), components.Route()
     rejections: list[EarlyRejection] = []
-    by_condition: list[tuple[components.HeaderMatcher, ir.Forward]] = []
     cases: Sequence[RequestCase] = ()
     for phase, piece in pieces:
         (observed if phase is Phase.OBSERVATION else checked).MergeFrom(piece.fields)
         rejections += piece.rejections
-        by_condition += piece.actions
         cases = cases or piece.cases
     route_filters.place_filters(checked, pieces)
     checked.MergeFrom(observed)
@@ -130,11 +123,10 @@ def _composed(
             proto.direct_response.status = rejection.status
             request_log.add_reason(proto.metadata, rejection.reason)
             result.append(proto)
-        for condition, action in (*by_condition, (None, route.action)):
-            proto = _with_condition(checked, case_match, condition)
-            actions.apply_action(proto, context, route, action)
-            cors.apply_cors(proto, case)
-            result.append(proto)
+        proto = _with_condition(checked, case_match)
+        actions.apply_action(proto, context, route)
+        cors.apply_cors(proto, case)
+        result.append(proto)
     return result
 
 

@@ -11,7 +11,6 @@ from gatehouse.compiler.backends.nginx import (
     proxy_pass,
     quoting,
     rewriting,
-    session_persistence,
     weighted_upstreams,
 )
 from gatehouse.compiler.backends.nginx.directives import block, simple_directive
@@ -49,9 +48,7 @@ def action_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute
 def _is_rejected_before(route: ir.Route) -> bool:
     """Return whether NGINX may answer 413 before it runs the ``set`` of a header that it adds."""
     action = route.action
-    sessions = isinstance(action, ir.Forward) and (
-        action.persistence is not None or any(one.persistence for one in action.backends)
-    )
+    sessions = isinstance(action, ir.Forward) and any(one.persistence for one in action.backends)
     return bool(route.settings.client.body_size) and (sessions or route.cors is not None)
 
 
@@ -69,10 +66,7 @@ def failed_locations(context: NginxRouteContext, route: ir.Route) -> ServedRoute
 def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> ServedRoute:
     """Choose a backend by weight, in steps of 0.01 %."""
     variable = names.variable(context.scope, route.name, "split")
-    key, pieces = "$request_id", []
-    if action.persistence is not None:
-        key, session_maps = session_persistence.chooser(action.persistence)
-        pieces.append(RoutePiece(maps=session_maps))
+    pieces: list[RoutePiece] = []
     shares: list[tuple[str, int]] = []
     for number, backend in enumerate(action.backends, 1):
         chosen = msgspec.structs.replace(
@@ -87,7 +81,7 @@ def _split(context: NginxRouteContext, route: ir.Route, action: ir.Forward) -> S
         pieces.append(compose(context, route, _answer))
         shares.append((context.location, action.failing))
     rows = weighted_upstreams.split_rows(shares)
-    pieces.append(RoutePiece(maps=(block("split_clients", (key, f"${variable}"), rows),)))
+    pieces.append(RoutePiece(maps=(block("split_clients", ("$request_id", f"${variable}"), rows),)))
     return ServedRoute(f"${variable}", RoutePiece.joined(pieces))
 
 

@@ -74,9 +74,7 @@ def forward(
         subrequests=copies.subrequests,
         needs=(*shared, *rest.needs, *(headers.ADDITION_NEEDS if edit.add else ())),
     )
-    own = session_persistence.session_upstream(
-        cluster.name, action.persistence or backend.persistence
-    )
+    own = session_persistence.session_upstream(cluster.name, backend.persistence)
     sent = pass_directive(cluster, own if context.upstream is None else context.upstream[1])
     if action.retry is None or not action.retry.attempts:
         piece = msgspec.structs.replace(piece, content=(*content, sent))

@@ -75,11 +75,6 @@ def text_literal_bytes(value: str) -> int:
     return literal_bytes(value) + value.count("$") * (len(_DOLLAR) - 1)
 
 
-def name_pattern(value: str) -> str:
-    """Return the regular expression that matches a name of letters, digits and punctuation."""
-    return "".join(c if c.isalnum() else f"\\{c}" for c in value)
-
-
 def map_key(value: str) -> str:
     """Quote a literal key of a map; words with a special meaning are escaped."""
     if value in _MAP_WORDS or value[:1] in ("~", "\\"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx import functions, names, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, map_block, simple_directive
+import msgspec
+
+from gatehouse.compiler.backends.failures import InvalidValueError, served_without
+from gatehouse.compiler.backends.nginx import functions, quoting
+from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive
 from gatehouse.compiler.backends.nginx.header_variables import request_header
 from gatehouse.compiler.backends.nginx.route_context import (
     UPSTREAM,
@@ -13,6 +16,7 @@ from gatehouse.compiler.backends.nginx.route_context import (
     definitions,
 )
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 
 SESSION = "gh_session"
 """Variable with the session of a request: that of the client, or a new one."""
@@ -41,16 +45,14 @@ SESSION_DEFINITIONS = (
 _NEEDS = definitions(SESSION_DEFINITIONS)
 
 
-def session_piece(context: NginxRouteContext, route: ir.Route) -> RoutePiece | None:
+def session_piece(context: NginxRouteContext, _route: ir.Route) -> RoutePiece | None:
     """Return the directives that read a client's session, or start one if there is none.
 
     Raises InvalidValueError.
     """
     backend = context.backend
-    if backend is None or not context.clusters[backend.cluster].endpoints:
-        return None
-    persistence = route.session or backend.persistence
-    if persistence is None:
+    persistence = None if backend is None else backend.persistence
+    if backend is None or persistence is None or not context.clusters[backend.cluster].endpoints:
         return None
     shared = SharedUpstream(((backend.cluster, 1),), SESSION)
     upstream = UPSTREAM, session_upstream(backend.cluster, persistence), shared
@@ -78,35 +80,32 @@ def _session_directives(persistence: ir.Persistence) -> tuple[Directive, ...]:
     )
 
 
-def check_nginx_session(_: ir.Forward, session: ir.Persistence) -> None:
-    """Raise InvalidValueError if NGINX does not support a session."""
-    _session_directives(session)
-    chooser(session)
-
-
-def chooser(persistence: ir.Persistence) -> tuple[str, tuple[Directive, ...]]:
-    """Return the variable with a session before any location is reached, and its maps."""
-    variable = names.variable("session", persistence.kind, persistence.name)
-    maps: tuple[Directive, ...] = ()
-    if persistence.kind == "header":
-        source = _header(persistence)
-    else:
-        source = f"$gh_cookie_{names.name_digest(persistence.name)}"
-        maps = (_cookie(persistence.name, source),)
-    rows = {quoting.quote_literal(_VALID): source}
-    return f"${variable}", (*maps, map_block(source, f"${variable}", rows, "$request_id"))
-
-
 def _header(persistence: ir.Persistence) -> str:
     return f"${request_header(persistence.name, 'sessionPersistence: header')}"
-
-
-def _cookie(name: str, variable: str) -> Directive:
-    """Return the map that reads a cookie whose name NGINX's variables cannot express."""
-    pattern = f"~(?:^|;\\s*){quoting.name_pattern(name)}=(?<gh_cookie>[^;]*)"
-    return map_block("$http_cookie", variable, {quoting.quote_literal(pattern): "$gh_cookie"})
 
 
 def session_upstream(cluster: str, persistence: ir.Persistence | None) -> str:
     """Return the upstream of a cluster whose endpoints are chosen by session."""
     return cluster if persistence is None else f"{cluster}-session"
+
+
+def served_host(host: ir.VirtualHost) -> tuple[ir.VirtualHost, tuple[Unsupported, ...]]:
+    """Return a virtual host without the sessions of policies that NGINX does not support, and these
+    settings.
+
+    The author of the policy is not that of the route, which must not fail because of it.
+    """
+    routes, unsupported = list(host.routes), []
+    for index, route in enumerate(routes):
+        session = route.policy_session
+        if session is None:
+            continue
+        try:
+            _session_directives(session)
+        except InvalidValueError as error:
+            routes[index] = route.with_session(None)
+            setting = UnsupportedSetting(session.origin, str(error))
+            unsupported.append(served_without(route.origin, setting))
+    if unsupported:
+        host = msgspec.structs.replace(host, routes=tuple(routes))
+    return host, tuple(unsupported)

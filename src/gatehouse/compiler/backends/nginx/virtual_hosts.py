@@ -32,7 +32,6 @@ from gatehouse.compiler.backends.nginx.servers import (
     names_by_sni,
     write_server,
 )
-from gatehouse.compiler.backends.sessions import served_host
 from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.file_set import File
@@ -74,7 +73,7 @@ def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragmen
     port = ask.entry(_ports, gateway, key=number)
     if host is None or port is None:
         return None
-    host, sessionless = served_host(host, session_persistence.check_nginx_session)
+    host, sessionless = session_persistence.served_host(host)
     context = NginxRouteContext(
         f"{number}/{hostname}",
         ClusterReferences(ask, gateway),

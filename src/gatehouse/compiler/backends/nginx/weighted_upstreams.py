@@ -22,7 +22,7 @@ def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple
     """Return the clusters of a common upstream with their weights; empty if there can be none."""
     backends = action.backends
     known = [clusters.get(backend.cluster) for backend in backends]
-    if len(backends) < 2 or action.failing or action.persistence is not None:
+    if len(backends) < 2 or action.failing:
         return []
     if any(one.request_headers or one.response_headers or one.persistence for one in backends):
         return []

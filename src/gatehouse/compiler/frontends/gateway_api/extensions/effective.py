@@ -139,8 +139,8 @@ def backend_traffic(ask: Ask, gateway: Key, service: Key) -> BackendTraffic | No
 def common_session(ask: Ask, gateway: Key, backends: Iterable[ClusterKey]) -> BackendTraffic | None:
     """Return the policy whose session persistence a rule with these backends has; None: none.
 
-    It applies to all of them equally (GEP-1619, traffic splitting). Of several the oldest, then the
-    first by name.
+    It applies to all of them: "all backends should have session persistence enabled for consistent
+    behavior" (GEP-1619, traffic splitting). Of several the oldest, then the first by name.
     """
     targeted = [
         service

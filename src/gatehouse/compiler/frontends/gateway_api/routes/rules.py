@@ -167,7 +167,10 @@ def _rule(
         return _Rule(route, clusters, tuple(findings), secrets, broken)
     limits = _timeouts(rule)
     persistence = _persistence(ask, place, rule, where, own)
-    persistence, backends = _one_persistence(persistence, backends, failing)
+    if persistence is not None:
+        backends = tuple(
+            [msgspec.structs.replace(one, persistence=persistence) for one in backends]
+        )
     action = msgspec.structs.replace(
         forward,
         backends=backends,
@@ -177,26 +180,11 @@ def _rule(
         backend_timeout=limits[1] or 0.0,
         unlimited=0.0 in limits and not any(limits),
         retry=retries.retry(rule.retry),
-        persistence=persistence,
         grpc=key[0] == "GRPCRoute",
     )
     request_headers = _without_claims(ask, route, clusters)
     route = msgspec.structs.replace(route, action=action, request_headers=request_headers)
     return _Rule(route, clusters, tuple(findings), secrets)
-
-
-def _one_persistence(
-    persistence: ir.Persistence | None, backends: tuple[ir.Backend, ...], failing: int
-) -> tuple[ir.Persistence | None, tuple[ir.Backend, ...]]:
-    """Return the sessions of a rule, and its backends, which have their own ones if it has none.
-
-    Those of an only backend are those of the rule.
-    """
-    if persistence is None and not failing and len(backends) == 1:
-        persistence = backends[0].persistence
-    if persistence is not None:
-        backends = tuple([msgspec.structs.replace(one, persistence=None) for one in backends])
-    return persistence, backends
 
 
 def _broken_rule(findings: Sequence[Finding]) -> _Rule:
@@ -217,7 +205,8 @@ def _timeouts(rule: api.RouteRule) -> list[float | None]:
 def _persistence(
     ask: Ask, place: GatewayObject, rule: api.RouteRule, where: str, backends: Sequence[ClusterKey]
 ) -> ir.Persistence | None:
-    """Return the session persistence of a rule: its own, or that of a policy of its Services."""
+    """Return the session persistence of all backends of a rule: that of the rule, or of a policy of
+    its Services. None: each backend has its own."""
     gateway, key = place
     name = f"{key}/{where}"
     if rule.session_persistence is not None:

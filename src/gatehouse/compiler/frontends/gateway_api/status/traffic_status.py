@@ -70,8 +70,8 @@ def _sessions(
             if (cluster.namespace, cluster.service) in services
         }
         for ranked in translated.routes:
-            action, session = ranked.route.action, ranked.route.session
-            if isinstance(action, ir.Forward) and session is not None:
-                used = {backend.cluster for backend in action.backends}
-                if session.origin.kind == TRAFFIC_KIND and not names.isdisjoint(used):
+            action = ranked.route.action
+            for backend in action.backends if isinstance(action, ir.Forward) else ():
+                session = backend.persistence if backend.cluster in names else None
+                if session is not None and session.origin.kind == TRAFFIC_KIND:
                     yield session.origin.whole

@@ -214,7 +214,7 @@ def _rules(
         settings = dict.fromkeys(
             source
             for route in of_rule.get(number, ())
-            for source in applied_settings(route, compiled)
+            for source in applied_settings(ask, (gateway, key), route, compiled)
         )
         backends = explain_backends(ask, (gateway, key), references, where, empty)
         applied = (

@@ -7,9 +7,9 @@ from urllib.parse import quote
 import msgspec
 
 from gatehouse.compiler.evaluation.http_matching import STATUSES, HttpDecision
-from gatehouse.compiler.evaluation.http_request import HttpRequest, normalize_path
+from gatehouse.compiler.evaluation.http_request import HttpRequest, normalize_path, query_parameters
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.authentication import Oidc
+from gatehouse.compiler.ir.authentication import ApiKeys, KeySource, Oidc
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PATH_CHARACTERS = "/~!$&'()*+,;=:@"
@@ -76,8 +76,24 @@ def is_preflight(route: ir.Route, request: HttpRequest) -> bool:
 
 def lacks_credentials(route: ir.Route, request: HttpRequest) -> bool:
     """Return whether a request has no credentials for the authentication of a route."""
+    if isinstance(route.authentication, ApiKeys):
+        return not any(_has_key(source, request) for source in route.authentication.sources)
     header = "cookie" if isinstance(route.authentication, Oidc) else "authorization"
     return route.authentication is not None and not request.header(header)
+
+
+def _has_key(source: KeySource, request: HttpRequest) -> bool:
+    match source.kind:
+        case "header":
+            return bool(request.header(source.name.lower()))
+        case "query":
+            return bool(query_parameters(request.target).get(source.name))
+        case "cookie":
+            cookies = (part.strip() for part in request.header("cookie").split(";"))
+            return any(
+                name == source.name and bool(value)
+                for name, _, value in (cookie.partition("=") for cookie in cookies)
+            )
 
 
 def _forwarded(action: ir.Forward, empty_clusters: frozenset[str]) -> tuple[AnswerShare, ...]:

@@ -19,6 +19,7 @@ from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import resolve_backend
 from gatehouse.compiler.frontends.gateway_api.routes.backend_tls import backend_tls_at
+from gatehouse.compiler.frontends.gateway_api.routes.security import route_checks
 from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
     backend_slices,
     backend_tls_policy,
@@ -176,8 +177,14 @@ def _values(fields: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in fields.items() if value)
 
 
-def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[AppliedSource, ...]:
-    """Return the settings of policies that apply to a route of the IR and to its clusters."""
+def applied_settings(
+    ask: Ask, place: tuple[Key, Key], route: ir.Route, compiled: GatewayConfiguration
+) -> tuple[AppliedSource, ...]:
+    """Return the settings of policies that apply to a route of the IR and to its clusters, and the
+    response headers that no filter of its rule replaces.
+
+    ``place``: Gateway and route.
+    """
     names = route.action.clusters if isinstance(route.action, ir.Forward) else frozenset()
     clusters = [cluster for cluster in compiled.clusters if cluster.name in names]
     sourced = (*route.settings.sections.values(), *(cluster.settings for cluster in clusters))
@@ -194,7 +201,18 @@ def applied_settings(route: ir.Route, compiled: GatewayConfiguration) -> tuple[A
     if route.policy_retry is not None:
         origins.append(route.policy_retry.origin)
     known = dict.fromkeys(origin for origin in origins if origin != NO_ORIGIN)
-    return tuple(AppliedSource(origin.kind, str(origin)) for origin in known)
+    headers = (
+        one for one in route_checks(ask, *place).headers if one.header in route.response_headers.set
+    )
+    return (
+        *(AppliedSource(origin.kind, str(origin)) for origin in known),
+        *(
+            AppliedSource(
+                one.origin.kind, str(one.origin), f"{one.header.name}: {one.header.value}"
+            )
+            for one in headers
+        ),
+    )
 
 
 def applied_tls_policies(

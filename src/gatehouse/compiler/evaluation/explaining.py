@@ -316,14 +316,13 @@ def _matched(
         # The reason may be the match, which the proxy does not have then.
         shares = (*shares, answers.AnswerShare(1, 404))
     redirects = isinstance(route.action, http.Redirect)
-    tls = applied_tls_policies(ask, (key, owner), spec_rule.backend_refs)
     return msgspec.structs.replace(
         base,
         match=str(route.origin),
         applied=(
             *applied_rule(owner, spec_rule, where),
-            *applied_settings(route, compiled),
-            *tls,
+            *applied_settings(ask, (key, owner), route, compiled),
+            *applied_tls_policies(ask, (key, owner), spec_rule.backend_refs),
         ),
         backends=backends,
         answer=causes.matched_response(

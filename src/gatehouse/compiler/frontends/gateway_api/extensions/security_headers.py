@@ -49,9 +49,10 @@ class BrowserHeaders(msgspec.Struct, frozen=True):
     content_security_policy: HeaderValue | None = None
 
     @property
-    def present(self) -> tuple[HeaderValue, ...]:
-        """Headers that are set."""
-        return tuple(header for header in msgspec.structs.astuple(self) if header is not None)
+    def present(self) -> tuple[tuple[str, HeaderValue], ...]:
+        """Headers that are set, each after its field."""
+        headers = zip(HEADER_FIELDS.values(), msgspec.structs.astuple(self), strict=True)
+        return tuple((field, header) for field, header in headers if header is not None)
 
 
 def browser_headers(spec: api.SecurityHeadersSpec) -> BrowserHeaders:

@@ -29,11 +29,19 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
 )
 from gatehouse.compiler.frontends.gateway_api.routes import external_auth
 from gatehouse.compiler.ir.http import HeaderEdit, HeaderValue, Route
-from gatehouse.dataplane.origin import object_of
+from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Ask, Key
 
 PolicyCheck = tuple[Key, Filters]
 """A SecurityPolicy, and what one of its fields sets."""
+
+
+class PolicyHeader(msgspec.Struct, frozen=True):
+    """A response header of a SecurityPolicy."""
+
+    header: HeaderValue
+    origin: Origin
+    """The field that sets it."""
 
 
 class Checks(msgspec.Struct, frozen=True):
@@ -41,7 +49,7 @@ class Checks(msgspec.Struct, frozen=True):
 
     fields: tuple[tuple[str, PolicyCheck], ...] = ()
     """By field of a route of the IR."""
-    headers: tuple[HeaderValue, ...] = ()
+    headers: tuple[PolicyHeader, ...] = ()
     """Response headers of all policies, each of another name."""
     invalid: tuple[tuple[Key, str], ...] = ()
     """Policies of which nothing is known but their problem."""
@@ -99,7 +107,7 @@ def object_checks(ask: Ask, gateway: Key, target: Key) -> Checks:
     if not keys:
         return NO_CHECKS
     rejections = {key: ask(policy_rejection, gateway, key) for key in keys}
-    fields, headers, invalid = dict[str, PolicyCheck](), dict[str, HeaderValue](), []
+    fields, headers, invalid = dict[str, PolicyCheck](), dict[str, PolicyHeader](), []
     for key in sorted(keys, key=lambda key: (rejections[key] is not None, age_of(ask, key))):
         rejection = rejections[key]
         if rejection is not None and rejection.reason is not Reason.POLICY_CONFLICTED:
@@ -108,8 +116,8 @@ def object_checks(ask: Ask, gateway: Key, target: Key) -> Checks:
         for field, part in ask(policy_checks, gateway, key):
             fields.setdefault(field, (key, part))
         settings: SecuritySettings = policy_settings(ask, gateway, key)
-        for header in settings.headers.present:
-            headers.setdefault(header.name, header)
+        for field, header in settings.headers.present:
+            headers.setdefault(header.name, PolicyHeader(header, object_of(key).field(field)))
     return Checks(tuple(fields.items()), tuple(headers.values()), tuple(invalid))
 
 
@@ -121,7 +129,7 @@ def route_checks(ask: Ask, gateway: Key, route: Key) -> Checks:
         return outer
     inner: Checks = ask(object_checks, gateway, route)
     fields = dict(outer.fields) | dict(inner.fields)
-    headers = {header.name: header for header in (*outer.headers, *inner.headers)}
+    headers = {one.header.name: one for one in (*outer.headers, *inner.headers)}
     invalid = (*outer.invalid, *inner.invalid)
     return Checks(tuple(fields.items()), tuple(headers.values()), invalid)
 
@@ -135,8 +143,8 @@ def with_checks(checks: Checks, filters: Filters, namespace: str) -> Filters:
     if checks is NO_CHECKS:
         return filters
     edit = filters.route.response_headers
-    for header in checks.headers:
-        edit = HeaderEdit(set=(header,)).then(edit)
+    for one in checks.headers:
+        edit = HeaderEdit(set=(one.header,)).then(edit)
     route = msgspec.structs.replace(filters.route, response_headers=edit)
     filters = msgspec.structs.replace(filters, route=route)
     for field, (key, part) in checks.fields:

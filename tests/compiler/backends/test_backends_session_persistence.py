@@ -31,6 +31,13 @@ from gatehouse.compiler.ir.gateway import GatewayConfiguration
 COOKIE = "{type: Cookie, cookie: {name: shop, lifetimeType: Permanent}, absoluteTimeout: 1h}"
 HEADER = "{type: Header, header: {name: X-Shop}}"
 SPLIT = "backendRefs: [{name: a, port: 80, weight: 7}, {name: b, port: 80, weight: 3}]"
+REPEATED = """backendRefs:
+  - {name: a, port: 80, weight: 3}
+  - {name: b, port: 80, weight: 3}
+  - name: a
+    port: 80
+    weight: 4
+    filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [X-A]}}]"""
 
 VISITS = 300
 EXPECTED = range(162, 259)
@@ -102,8 +109,8 @@ def with_own_sessions(gateway: GatewayConfiguration, kind: str) -> GatewayConfig
     return msgspec.structs.replace(gateway, listeners=(changed,))
 
 
-def _of_rule(session: str, services: list[str]) -> GatewayConfiguration:
-    rule = f"- {SPLIT}\n  sessionPersistence: {session}"
+def _of_rule(session: str, services: list[str], backends: str = SPLIT) -> GatewayConfiguration:
+    rule = f"- {backends}\n  sessionPersistence: {session}"
     return compiled_gateway(CLASS, *services, route(rule))
 
 
@@ -117,6 +124,7 @@ def _of_backends(kind: str, services: list[str]) -> GatewayConfiguration:
 
 SESSIONS = {
     "cookie-of-rule": functools.partial(_of_rule, COOKIE),
+    "cookie-of-rule-with-repeated-backend": functools.partial(_of_rule, COOKIE, backends=REPEATED),
     "header-of-rule": functools.partial(_of_rule, HEADER),
     "cookie-of-policy": functools.partial(_of_policy, COOKIE),
     "cookies-of-backends": functools.partial(_of_backends, "cookie"),

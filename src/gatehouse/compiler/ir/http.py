@@ -206,6 +206,11 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
         backends = {backend.cluster for backend in self.backends}
         return frozenset(backends | {mirror.cluster for mirror in self.mirrors})
 
+    def with_session(self, session: Persistence | None) -> Forward:
+        """Return the action with another session persistence of all its backends."""
+        backends = [msgspec.structs.replace(one, persistence=session) for one in self.backends]
+        return msgspec.structs.replace(self, backends=tuple(backends))
+
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
     """Answer with a redirect; None keeps the value of the request.
@@ -294,11 +299,7 @@ class Route(msgspec.Struct, frozen=True):
         """Return the route with another session persistence of all its backends."""
         if not isinstance(self.action, Forward):
             return self
-        backends = [
-            msgspec.structs.replace(one, persistence=session) for one in self.action.backends
-        ]
-        action = msgspec.structs.replace(self.action, backends=tuple(backends))
-        return msgspec.structs.replace(self, action=action)
+        return msgspec.structs.replace(self, action=self.action.with_session(session))
 
     def with_retry(self, retry: Retry | None) -> Route:
         """Return the route with other retries."""

@@ -166,11 +166,7 @@ def _rule(
         route = msgspec.structs.replace(route, action=only)
         return _Rule(route, clusters, tuple(findings), secrets, broken)
     limits = _timeouts(rule)
-    persistence = _persistence(ask, place, rule, where, own)
-    if persistence is not None:
-        backends = tuple(
-            [msgspec.structs.replace(one, persistence=persistence) for one in backends]
-        )
+    session = _persistence(ask, place, rule, where, own)
     action = msgspec.structs.replace(
         forward,
         backends=backends,
@@ -182,6 +178,7 @@ def _rule(
         retry=retries.retry(rule.retry),
         grpc=key[0] == "GRPCRoute",
     )
+    action = action if session is None else action.with_session(session)
     request_headers = _without_claims(ask, route, clusters)
     route = msgspec.structs.replace(route, action=action, request_headers=request_headers)
     return _Rule(route, clusters, tuple(findings), secrets)

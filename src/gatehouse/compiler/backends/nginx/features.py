@@ -25,7 +25,12 @@ from gatehouse.compiler.backends.nginx import (
     traffic_settings,
     upstreams,
 )
-from gatehouse.compiler.backends.nginx.directives import DirectiveNode, block, simple_directive
+from gatehouse.compiler.backends.nginx.directives import (
+    Directive,
+    DirectiveNode,
+    block,
+    simple_directive,
+)
 from gatehouse.compiler.backends.nginx.route_context import Answer, NginxRouteContext, RoutePiece
 from gatehouse.compiler.backends.route_features import Phase, RouteFeature, RouteFeatures
 from gatehouse.compiler.backends.sessions import unsupported_session
@@ -98,38 +103,23 @@ def compose(
     own, attempts = action.piece, action.attempts
     first: tuple[DirectiveNode, ...] = (*features.preflight, *features.login)
     before = (*features.spans, *features.variables)
-    checks = (
-        *(*features.rejections, *features.limits, *features.addresses),
-        *(*features.settings, *features.checks),
-    )
-    late = (
-        *(*features.limits, *features.addresses, *features.login),
-        *(*features.checks, *features.snippets),
-    )
+    limits = (*features.limits, *features.addresses)
+    checks = (*features.rejections, *limits, *features.settings, *features.checks)
+    late = limits or features.login or features.checks or features.snippets
     is_apart = bool(late if action.is_early else attempts is not None and features.login)
     if action.is_early and late:
         after = (*features.added, *features.failures, *features.snippets)
         first = (*first, *before, *checks, *after)
         nodes = (*features.spans, *own.variables, *own.content)
     else:
+        first = (*first, *(_rejected(features) if is_apart else ()))
         nodes = (*before, *own.variables, *checks, *own.content)
-    if is_apart and not action.is_early:
-        first = (*first, *features.addresses, *features.added, *features.failures)
     nodes = nodes if is_apart else (*first, *nodes)
     piece = RoutePiece(content=nodes) if attempts is None else attempts(nodes)
     if is_apart:
         piece = _in_named_location(names.guarded_location(context.location), first, piece)
     if features.authorization:
-        # In a location of its own, the check denies requests before others, and never takes a
-        # status of these or of a backend for one of the server.
-        piece = msgspec.structs.replace(piece, content=(*features.permitted, *piece.content))
-        limits = (*features.preflight, *features.rejections, *features.limits)
-        authorized, admitted = names.authorized_location(context.location), features.authorization
-        if features.addresses:
-            piece = _in_named_location(authorized, admitted, piece)
-            authorized = names.admitted_location(context.location)
-            admitted = (*features.addresses, *features.added, *features.failures)
-        piece = _in_named_location(authorized, (*limits, *admitted), piece)
+        piece = _authorized(context, features, piece)
     content = (*features.named, *piece.content)
     location = block("location", (context.location,), content)
     return RoutePiece(
@@ -140,6 +130,27 @@ def compose(
         subrequests=(*own.subrequests, *features.subrequests),
         fixed=(*piece.fixed, *features.fixed),
     )
+
+
+def _authorized(context: NginxRouteContext, features: RoutePiece, piece: RoutePiece) -> RoutePiece:
+    """Put the check by an authorization server before a piece.
+
+    In a location of its own, it denies requests before other checks, and never takes a status of
+    these or of a backend for one of the server.
+    """
+    piece = msgspec.structs.replace(piece, content=(*features.permitted, *piece.content))
+    limits = (*features.preflight, *features.rejections, *features.limits)
+    name, first = names.authorized_location(context.location), features.authorization
+    if features.addresses:
+        piece = _in_named_location(name, first, piece)
+        name = names.admitted_location(context.location)
+        first = _rejected(features)
+    return _in_named_location(name, (*limits, *first), piece)
+
+
+def _rejected(features: RoutePiece) -> tuple[Directive, ...]:
+    """Return the checks of addresses, with what changes the response to rejected requests."""
+    return (*features.addresses, *features.added, *features.failures)
 
 
 def _in_named_location(name: str, first: Iterable[DirectiveNode], piece: RoutePiece) -> RoutePiece:

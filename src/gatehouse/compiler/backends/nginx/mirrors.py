@@ -50,9 +50,8 @@ def mirror_directives(
     scope, targets, rewrite = context.location, action.mirrors, action.rewrite
     if not targets:
         return RoutePiece()
-    claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]
     changes = (
-        *(edit, rewrite.hostname, claims),
+        *(edit, rewrite.hostname, features.claims),
         *(context.removed_headers, features.cookie, context.authorized),
     )
     maps: list[Directive] = []

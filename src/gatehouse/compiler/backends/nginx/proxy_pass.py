@@ -44,8 +44,6 @@ def forward(
     edit = api_keys.without_keys(route).then(backend.request_headers)
     rest = api_keys.without_key_directives(route)
     copies = mirrors.mirror_directives(context, route, action, edit, features)
-    claims = [(name, f'"${{{variable}}}"') for name, variable in features.claim_headers]
-    host, cookie = action.rewrite.hostname, features.cookie
     content = (
         *copies.variables,
         *rewriting.rewrites(action.rewrite.path, route.match.path),
@@ -65,9 +63,7 @@ def forward(
     piece = RoutePiece(
         variables=(
             *rest.variables,
-            *headers.request_headers(
-                module, edit, host, claims, context.removed_headers, cookie, context.authorized
-            ),
+            *_request_headers(context, module, edit, action, features),
         ),
         content=content,
         maps=copies.maps,
@@ -83,6 +79,19 @@ def forward(
         retries.attempts, context, route, backend, module, action, action.retry, sent
     )
     return Answer(piece, is_early=False, attempts=attempts)
+
+
+def _request_headers(
+    context: NginxRouteContext,
+    module: str,
+    edit: ir.HeaderEdit,
+    action: ir.Forward,
+    features: RoutePiece,
+) -> tuple[Directive, ...]:
+    return headers.request_headers(
+        *(module, edit, action.rewrite.hostname, features.claims),
+        *(context.removed_headers, features.cookie, context.authorized),
+    )
 
 
 def _never_again(module: str, action: ir.Forward) -> list[Directive]:

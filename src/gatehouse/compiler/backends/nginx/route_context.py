@@ -94,6 +94,11 @@ class RoutePiece(msgspec.Struct, frozen=True):
     """Locations that are written even if no directive has their name: those with fixed paths, which
     several routes may need, and those whose name contains variables where it is used."""
 
+    @property
+    def claims(self) -> list[tuple[str, str]]:
+        """Names of headers for the backend, with their values as tokens."""
+        return [(name, f'"${{{variable}}}"') for name, variable in self.claim_headers]
+
     @classmethod
     def joined(cls, pieces: Sequence[RoutePiece]) -> RoutePiece:
         """Return the piece that has the slots of all pieces, each in their order."""

@@ -16,8 +16,8 @@ from gatehouse.apis import security_policies as api
 from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions.api_keys import (
+    MAX_CLIENT_KEYS,
     MAX_KEY_CHARACTERS,
-    MAX_KEYS,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.security_policies import security_policy
 from gatehouse.compiler.ir.authentication import ApiKeys, KeySource
@@ -209,7 +209,7 @@ FAILING: dict[str, tuple[tuple[str, ...], Object, str]] = {
         "secretRefs[1]: Secret n/b: data[alice]: has the same key as data[bob] of Secret n/a",
     ),
     "too many keys": (
-        (secret("n/a", **{f"c{number}": f"key{number}" for number in range(MAX_KEYS + 1)}),),
+        (secret("n/a", **{f"c{number}": f"key{number}" for number in range(MAX_CLIENT_KEYS + 1)}),),
         keys("a"),
         "secretRefs: more than 256 keys",
     ),
@@ -238,9 +238,9 @@ def test_one_client_may_have_the_same_key_in_two_secrets() -> None:
 
 
 def test_most_keys_of_the_greatest_length_are_served() -> None:
-    clients = {f"c{number}": f"{number:0{MAX_KEY_CHARACTERS}}" for number in range(MAX_KEYS)}
+    clients = {f"c{number}": f"{number:0{MAX_KEY_CHARACTERS}}" for number in range(MAX_CLIENT_KEYS)}
     _, [file] = served(world(secret("n/a", **clients), policy("n/p", **keys("a"))))
-    assert len(file.clients) == MAX_KEYS
+    assert len(file.clients) == MAX_CLIENT_KEYS
 
 
 def test_name_of_the_client_comes_from_no_client_on_other_routes() -> None:

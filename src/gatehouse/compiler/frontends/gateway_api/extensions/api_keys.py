@@ -18,7 +18,7 @@ from gatehouse.compiler.ir.http import Route
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask
 
-MAX_KEYS = 256
+MAX_CLIENT_KEYS = 256
 """Maximum number of keys of a policy: NGINX compares a request with each of them."""
 
 MAX_KEY_CHARACTERS = 128
@@ -98,8 +98,8 @@ def check_keys(ask: Ask, field: Origin, spec: api.ApiKeysSpec) -> Filters:
             owner, first = owners.setdefault(key, (client, f"{entry} of {secret}"))
             if owner != client:
                 raise ValueProblem(f"{where}: {entry}: has the same key as {first}")
-    if len(owners) > MAX_KEYS:
-        raise ValueProblem(f"spec.{field.part}.secretRefs: more than {MAX_KEYS} keys")
+    if len(owners) > MAX_CLIENT_KEYS:
+        raise ValueProblem(f"spec.{field.part}.secretRefs: more than {MAX_CLIENT_KEYS} keys")
     file = _key_file(((client, key) for key, (client, _) in owners.items()), field)
     keys = ApiKeys(
         keys=file.name,

@@ -10,6 +10,7 @@ from collections import Counter
 
 import aiohttp
 import jwt
+import msgspec
 import pytest
 
 from fakes import patience
@@ -178,6 +179,36 @@ async def test_claim_header_has_text_value(claim: str, value: object, received: 
             headers = {"Authorization": f"Bearer {text}", "X-Told": "forged"}
             status, _, echo = await served.ask("a.example", headers=headers)
             assert (status, dict(echo["headers"]).get("x-told")) == (200, received)
+
+
+async def test_claim_leads_to_no_other_route() -> None:
+    """Its checks would be skipped, as those of the first route were made."""
+    member = Requirement((Claim("user", ("member",), header="x-user"),))
+    tokens = Jwt("r", "keys", authorization=Authorization((member,)))
+
+    def for_user(name: str, authentication: Basic | Jwt) -> ir.Route:
+        match = ir.Match(headers=(ir.ValueMatch("x-user", name),))
+        route = route_to(name, f"ns/{name}/0/0", authentication=authentication)
+        return msgspec.structs.replace(route, match=match)
+
+    key = b"a secret that signs the tokens of tests"
+    encoded = base64.urlsafe_b64encode(key).decode()
+    keys = json.dumps({"keys": [{"kty": "oct", "kid": "a", "k": encoded}]}).encode()
+    claims = {"exp": 4102444800, "user": "member"}
+    token = jwt.encode(claims, key, algorithm="HS256", headers={"kid": "a"})
+    secrets = (
+        SecretFile("keys", SecretBytes(keys)),
+        SecretFile("users", SecretBytes(b"alice:{PLAIN}a\n")),
+    )
+    routes = (for_user("guest", tokens), for_user("member", Basic("r", "users")))
+    async with backend("guests") as guests, backend("members") as members:
+        clusters = [ir.Cluster("guest", (guests,)), ir.Cluster("member", (members,))]
+        gateway = plain([host("a.example", *routes)], clusters, secrets=secrets)
+        async with serving(gateway) as served:
+            sent = {"Authorization": f"Bearer {token}", "x-user": "guest"}
+            status, _, echo = await served.ask("a.example", headers=sent)
+            assert (status, echo["service"]) == (200, "guests")
+            assert ["x-user", "member"] in echo["headers"]
 
 
 async def test_realm_comes_from_filter_or_backend() -> None:

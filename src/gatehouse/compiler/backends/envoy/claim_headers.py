@@ -12,7 +12,7 @@ from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.envoy.protobufs import packed, truth
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.authentication import Jwt
@@ -70,7 +70,11 @@ end
 
 def claims_filter() -> lua_pb2.Lua:
     """Return the filter, which does nothing until a route configures it."""
-    return lua_pb2.Lua(source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)})
+    return lua_pb2.Lua(
+        source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)},
+        # A route that matches the claim must not follow: its own checks would be skipped.
+        clear_route_cache=truth(False),
+    )
 
 
 def route_claims(_context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece | None:

@@ -213,6 +213,35 @@ async def test_places_may_have_long_names(runner: Runner, tmp_path: Path) -> Non
 
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
+async def test_request_stays_on_its_route_without_its_key_and_with_its_client(
+    runner: Runner, tmp_path: Path
+) -> None:
+    def to(service: str, *headers: tuple[str, str]) -> ir.Route:
+        match = ir.Match(headers=tuple(ir.ValueMatch(*header) for header in headers))
+        route = route_to(service, f"ns/{service}/0/0", authentication=KEYS)
+        return msgspec.structs.replace(route, match=match)
+
+    routes = (
+        to("guest", ("x-client", "guest"), ("x-key", "plain")),
+        to("bob", ("x-client", "bob")),
+        to("other"),
+    )
+    async with backend("guests") as guests, backend("others") as others:
+        endpoints = {"bob": others, "guest": guests, "other": others}
+        clusters = [ir.Cluster(name, (endpoint,)) for name, endpoint in endpoints.items()]
+        address = f"{loopback_network()}.1"
+        gateway = plain(
+            [host("a.example", *routes)], clusters, bind_address=address, secrets=(FILE,)
+        )
+        async with runner(gateway, tmp_path):
+            sent = {"X-Client": "guest", "X-Key": "plain"}
+            status, _, echo = await Served(address).send("/a", **sent)
+            assert (status, echo["service"]) == (200, "guests")
+            assert (values(echo, "x-client"), values(echo, "x-key")) == (["bob"], [])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
 async def test_no_second_key_reaches_the_backend(runner: Runner, tmp_path: Path) -> None:
     async with serving(runner, tmp_path) as proxy:
         for target, cookies in (

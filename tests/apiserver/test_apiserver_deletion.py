@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
+import aiohttp
 import pytest
 
 from fakes import patience
@@ -162,3 +163,43 @@ async def test_creates_during_namespace_deletion_leave_no_object(client: kube.Cl
     async with patience.limit():
         while (await client.list(resources.CONFIG_MAPS, "n")).items:
             await patience.pause()
+
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+async def job_with_config(http: aiohttp.ClientSession, name: str) -> str:
+    """Create a Job that owns a ConfigMap. Return the path of the ConfigMap."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i:1"}]}
+    job = {"metadata": {"name": name}, "spec": {"template": {"spec": pod}}}
+    async with http.post(JOBS, json=job) as response:
+        assert response.status == 201
+        uid = (await response.json())["metadata"]["uid"]
+    config = config_map(name)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+    config["metadata"]["ownerReferences"] = [owner]
+    path = "/api/v1/namespaces/default/configmaps"
+    async with http.post(path, json=config) as response:
+        assert response.status == 201
+    return f"{path}/{name}"
+
+
+async def test_dependents_of_a_job_stay_by_default(server: Server) -> None:
+    async with server.raw() as http:
+        left, deleted = [await job_with_config(http, name) for name in ("left", "deleted")]
+        async with http.delete(f"{JOBS}/left") as response:
+            assert "child pods are preserved by default" in response.headers["Warning"]
+        async with http.delete(f"{JOBS}/deleted?propagationPolicy=Background") as response:
+            assert "Warning" not in response.headers
+
+        async def owners(path: str) -> Any:
+            async with http.get(path) as response:
+                return (await response.json())["metadata"].get("ownerReferences")
+
+        async def status(path: str) -> int:
+            async with http.get(path) as response:
+                return response.status
+
+        await patience.until_equal(lambda: status(deleted), 404)
+        await patience.until_equal(lambda: status(f"{JOBS}/left"), 404)
+        assert (await status(left), await owners(left)) == (200, None)

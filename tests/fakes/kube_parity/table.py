@@ -90,6 +90,7 @@ def parity_requests() -> tuple[ParityRequest, ...]:
         *_sequence("kinds"),
         *_sequence("statuses"),
         *_sequence("devices"),
+        *_sequence("jobs"),
     )
     names = [request.name for request in requests]
     assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]

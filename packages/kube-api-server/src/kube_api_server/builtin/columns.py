@@ -53,16 +53,6 @@ def _pods(obj: Object) -> str:
     return _selecting(obj.get("spec", {}).get("podSelector") or {})
 
 
-def _completions(obj: Object) -> str:
-    completions = (obj.get("spec") or {}).get("completions")
-    succeeded = (obj.get("status") or {}).get("succeeded", 0)
-    return f"{succeeded}/{1 if completions is None else completions}"
-
-
-def _suspended(obj: Object) -> str:
-    return str(bool((obj.get("spec") or {}).get("suspend")))
-
-
 def _selecting(selector: Object) -> str:
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for expression in selector.get("matchExpressions") or ():
@@ -86,8 +76,9 @@ def few(items: Iterable[str], maximum: int = 3) -> str:
     return f"{','.join(texts[:maximum])} + {len(texts) - maximum} more..."
 
 
-def _containers(field: str) -> Callable[[Object], str]:
-    read = at("spec.template.spec.containers")
+def container_fields(field: str, template: str = "spec.template") -> Callable[[Object], str]:
+    """Return a function that reads a field of all containers of a template."""
+    read = at(f"{template}.spec.containers")
     return lambda obj: ",".join(str(c.get(field, "")) for c in read(obj) or ())
 
 
@@ -232,10 +223,10 @@ AGE = Column("Age", lambda obj: timestamps.age(obj["metadata"].get("creationTime
 CREATED = Column("Created At", at("metadata.creationTimestamp"), "date")
 
 CONTAINERS = (
-    Column("Containers", _containers("name"), wide=True),
-    Column("Images", _containers("image"), wide=True),
+    Column("Containers", container_fields("name"), wide=True),
+    Column("Images", container_fields("image"), wide=True),
 )
-_TEMPLATE = (
+TEMPLATE = (
     *CONTAINERS,
     Column("Selector", _selector, wide=True),
 )
@@ -309,7 +300,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Up-to-date", _number("status.updatedReplicas")),
         Column("Available", _number("status.availableReplicas")),
         AGE,
-        *_TEMPLATE,
+        *TEMPLATE,
     ),
     "daemonsets": (
         NAME,
@@ -320,7 +311,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Available", _number("status.numberAvailable"), "integer"),
         Column("Node Selector", lambda obj: _labels(at("spec.template.spec.nodeSelector")(obj))),
         AGE,
-        *_TEMPLATE,
+        *TEMPLATE,
     ),
     "replicasets": (
         NAME,
@@ -328,7 +319,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Current", _number("status.replicas"), "integer"),
         Column("Ready", _number("status.readyReplicas"), "integer"),
         AGE,
-        *_TEMPLATE,
+        *TEMPLATE,
     ),
     "endpointslices": (
         NAME,
@@ -360,13 +351,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
     ),
     "networkpolicies": (NAME, Column("Pod-Selector", _pods), AGE),
-    "jobs": (NAME, Column("Completions", _completions), AGE),
-    "cronjobs": (
-        NAME,
-        Column("Schedule", _text("spec.schedule")),
-        Column("Suspend", _suspended),
-        AGE,
-    ),
     "roles": (NAME, CREATED),
     "clusterroles": (NAME, CREATED),
     "rolebindings": _BOUND,

@@ -9,6 +9,8 @@ from kube_api_server.builtin import (
     disruption_budgets,
     endpoint_addresses,
     events,
+    job_columns,
+    jobs,
     network_policies,
     resource_quotas,
 )
@@ -202,7 +204,9 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         "Job",
         categories=("all",),
         status=True,
-        complete=defaults.default_workload,
+        columns=job_columns.JOB_COLUMNS,
+        complete=jobs.complete_job,
+        check=jobs.check_job,
     ),
     declare_kind(
         "batch",
@@ -211,7 +215,9 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         short=("cj",),
         categories=("all",),
         status=True,
+        columns=job_columns.CRON_JOB_COLUMNS,
         complete=defaults.cron_job,
+        check=jobs.check_cron_job,
     ),
     declare_kind(
         "autoscaling",

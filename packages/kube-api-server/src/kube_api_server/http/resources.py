@@ -27,7 +27,7 @@ from kube_api_server.http.patch_failures import patch_failures_answered
 from kube_api_server.http.requests import APPLY, RequestTarget
 from kube_api_server.identity.users import User
 from kube_api_server.objects.admission import check_location
-from kube_api_server.objects.deletion import Deletion
+from kube_api_server.objects.deletion import BACKGROUND, Deletion
 from kube_api_server.objects.verbs import Verbs
 from kube_api_server.objects.write_request import WriteOptions, WriteRequest
 from kube_api_server.storage.entries import StoredEntry
@@ -40,6 +40,12 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
+_CASCADES = ("propagationPolicy", "orphanDependents")
+"""Options of what happens to dependents."""
+_ORPHANED_PODS = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
+    "to remove them or set propagationPolicy=Orphan to suppress this warning"
+)
 _RETURNED_WHEN_DELETED = ("pods", "services", "serviceaccounts")
 """Resources of the core group whose deletion is answered with the object, as in kube-apiserver."""
 
@@ -156,9 +162,13 @@ class Resources:
         call = WriteRequest(
             target.served, target.namespace, target.name, "", requests.options(request), user
         )
-        entry, gone = await self._deletion.delete(call, options)
+        policy = _default_policy(target)
+        entry, gone = await self._deletion.delete(call, options, policy)
         if not gone or (resource.plural in _RETURNED_WHEN_DELETED and not resource.group):
-            return responses.raw(form_of(request, target.requested).encode(entry), 200)
+            response = responses.raw(form_of(request, target.requested).encode(entry), 200)
+            if policy == "Orphan" and not any(options.get(name) is not None for name in _CASCADES):
+                responses.add_warning(response, _ORPHANED_PODS)
+            return response
         details = {
             "name": target.name,
             "kind": resource.plural,
@@ -192,7 +202,7 @@ class Resources:
                 user,
             )
             try:
-                await self._deletion.delete(call, options)
+                await self._deletion.delete(call, options, _default_policy(target))
             except StatusError as error:
                 if error.reason != "NotFound":
                     raise
@@ -298,6 +308,13 @@ def _check_kind(body: Object, target: RequestTarget, *, required: bool = False) 
     raise errors.bad_request(message)
 
 
+def _default_policy(target: RequestTarget) -> str:
+    """Return the propagation of a DELETE without options. The Pods of a Job stay."""
+    resource = target.served.resource
+    is_job = (resource.group, resource.plural) == ("batch", "jobs")
+    return "Orphan" if is_job else BACKGROUND
+
+
 async def _delete_options(request: web.BaseRequest) -> Object:
     """Return the options of a DELETE: those of its body, or of its query if it has no body."""
     body = await requests.body(request)
@@ -305,7 +322,7 @@ async def _delete_options(request: web.BaseRequest) -> Object:
     options = dict(typed_bodies.check_types(body, "DeleteOptions", schema))
     if request.body_exists:
         return options
-    for name in ("propagationPolicy", "orphanDependents"):
+    for name in _CASCADES:
         if name in request.query:
             options[name] = request.query[name]
     if "gracePeriodSeconds" in request.query:

@@ -20,7 +20,8 @@ from kube_base.types.objects import Object
 MAX_GRACE_SECONDS = 2**31 - 1
 """Maximum grace period. The time of deletion must be a date that Python can represent."""
 
-_POLICIES = ("Foreground", "Background", "Orphan")
+BACKGROUND = "Background"
+_POLICIES = ("Foreground", BACKGROUND, "Orphan")
 
 PERMANENT_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 """Namespaces that cannot be deleted.
@@ -37,8 +38,13 @@ class Deletion:
     def __init__(self, store: ObjectStore, admission: Admission) -> None:
         self._store, self._admission = store, admission
 
-    async def delete(self, call: WriteRequest, options: Object) -> tuple[StoredEntry, bool]:
-        """Delete an object. Return its last state, and whether it is gone. Raises StatusError."""
+    async def delete(
+        self, call: WriteRequest, options: Object, policy: str = BACKGROUND
+    ) -> tuple[StoredEntry, bool]:
+        """Delete an object. Return its last state, and whether it is gone. Raises StatusError.
+
+        `policy`: propagation to dependents, unless options or finalizers say it.
+        """
         resource = call.served.resource
         for _ in range(ATTEMPTS):
             current = await self._store.known(call.key)
@@ -53,17 +59,17 @@ class Deletion:
             _check_permanent(call)
             self._admission.policy(call, None, current.value)
             try:
-                return await self._delete(call, options, current)
+                return await self._delete(call, options, current, policy)
             except MismatchError:
                 await self._store.read_fresh()
         raise errors.conflict(resource.plural, resource.group, call.name)
 
     async def _delete(
-        self, call: WriteRequest, options: Object, current: StoredEntry
+        self, call: WriteRequest, options: Object, current: StoredEntry, policy: str
     ) -> tuple[StoredEntry, bool]:
         obj = mutable_copy(current)
         metadata = obj["metadata"]
-        _mark_dependents(metadata, _policy(options, metadata))
+        _mark_dependents(metadata, _policy(options, metadata, policy))
         if call.served.resource.plural == crds.PLURAL and call.served.builtin:
             finalizers = metadata.setdefault("finalizers", [])
             if crds.FINALIZER not in finalizers and not metadata.get("deletionTimestamp"):
@@ -147,7 +153,7 @@ def _preconditions(call: WriteRequest, options: Object, current: StoredEntry) ->
             raise errors.conflict(kind, resource.group, call.name, why)
 
 
-def _policy(options: Object, metadata: Object) -> str:
+def _policy(options: Object, metadata: Object, default: str) -> str:
     policy = options.get("propagationPolicy")
     if policy is None and options.get("orphanDependents") is not None:
         policy = "Orphan" if options["orphanDependents"] in (True, "true") else "Background"
@@ -155,7 +161,7 @@ def _policy(options: Object, metadata: Object) -> str:
         finalizers = metadata.get("finalizers") or ()
         if ORPHAN in finalizers:
             return "Orphan"
-        return "Foreground" if FOREGROUND in finalizers else "Background"
+        return "Foreground" if FOREGROUND in finalizers else default
     if policy not in _POLICIES:
         cause = unsupported_cause("propagationPolicy", policy, _POLICIES)
         raise errors.invalid_error("DeleteOptions", "meta.k8s.io", "", [cause])

@@ -28,12 +28,12 @@ def parse_time(text: Any) -> datetime | None:
         return None
 
 
-def age(text: Any) -> str:
-    """Return the time since `text`, such as `5m30s`."""
+def age(text: Any, end: Any = None) -> str:
+    """Return the time since `text`, such as `5m30s`, until now or `end`."""
     since = parse_time(text)
     if since is None:
         return "<unknown>"
-    return duration(int((datetime.now(UTC) - since).total_seconds()))
+    return duration(int(((parse_time(end) or datetime.now(UTC)) - since).total_seconds()))
 
 
 def duration(seconds: int) -> str:

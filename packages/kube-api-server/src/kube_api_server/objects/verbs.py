@@ -88,9 +88,9 @@ class Verbs:
             return warnings
 
         warnings = await offload.run_offloaded(prepared, call.size)
+        metadata["uid"] = uids.new()
         warnings += await self._admission.run_admission_policies(call, obj, None, call.size)
         name = metadata["name"]
-        metadata["uid"] = uids.new()
         metadata["creationTimestamp"] = timestamps.now()
         if served.generation:
             metadata["generation"] = 1

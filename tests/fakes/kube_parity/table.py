@@ -91,6 +91,7 @@ def parity_requests() -> tuple[ParityRequest, ...]:
         *_sequence("statuses"),
         *_sequence("devices"),
         *_sequence("jobs"),
+        *_sequence("events"),
     )
     names = [request.name for request in requests]
     assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]

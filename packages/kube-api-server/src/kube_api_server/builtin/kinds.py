@@ -135,6 +135,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         "Event",
         short=("ev",),
         generation=False,
+        check=events.check_event,
         selectable=(
             "involvedObject.kind",
             "involvedObject.namespace",
@@ -258,6 +259,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         "Event",
         short=("ev",),
         alias=Alias("", "events", events.to_core, events.from_core),
+        check=events.check_new_event,
         generation=False,
         selectable=(
             "reason",

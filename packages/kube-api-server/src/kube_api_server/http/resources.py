@@ -231,6 +231,7 @@ class Resources:
             len(await requests._read(request)),
             duplicates,
             decoded.is_yaml,
+            requested=target.requested if target.requested.alias is not None else None,
         )
 
 

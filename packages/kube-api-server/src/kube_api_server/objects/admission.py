@@ -246,7 +246,7 @@ def _validate(call: WriteRequest, obj: Object, old: Object | None) -> None:
     causes += structural
     if not call.checked and (served.builtin or not structural):
         try:
-            causes += served.check(obj, old)
+            causes += call.check(obj, old)
         except _MALFORMED:
             if not causes:
                 raise

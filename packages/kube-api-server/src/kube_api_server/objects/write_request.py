@@ -7,7 +7,7 @@ import dataclasses
 import msgspec
 
 from kube_api_server.identity.users import SYSTEM, User
-from kube_api_server.objects.served_resource import ServedResource
+from kube_api_server.objects.served_resource import Check, ServedResource, no_violations
 from kube_base.types.objects import Object
 
 
@@ -48,6 +48,14 @@ class WriteRequest:
     """True for an object that is known to pass the check of its kind."""
     unowned: bool = False
     """True if no manager becomes the owner of the changed fields."""
+    requested: ServedResource | None = None
+    """The resource that a request names, if it is an alias of `served`."""
+
+    @property
+    def check(self) -> Check:
+        """The check of the requested version of the kind, or else of the stored one."""
+        alias = self.requested
+        return self.served.check if alias is None or alias.check is no_violations else alias.check
 
     @property
     def key(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 from fakes.short_objects import (
     BACKEND,
     Object,
@@ -187,15 +189,18 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
     "security: longest age": secured(
         securityHeaders={"strictTransportSecurity": {"maxAgeSeconds": 2**31 - 1}}
     ),
-    "security: longest names of keys": secured(
-        apiKeys={
-            "secretRefs": [{"name": "r"}],
-            "extractFrom": [
-                {"headers": ["X" * 46], "params": ["~" * 64], "cookies": ["." * 64, "-"]}
-            ],
-            "clientHeader": "C" * 46,
-        }
-    ),
+    "security: longest names of keys": [
+        *secured(
+            apiKeys={
+                "secretRefs": [{"name": "r"}],
+                "extractFrom": [
+                    {"headers": ["X" * 46], "params": ["~" * 64], "cookies": ["." * 64, "-"]}
+                ],
+                "clientHeader": "C" * 46,
+            }
+        )[:-1],
+        {"kind": "Secret", "data": {"_" * 253: base64.b64encode(b"+" * 128).decode()}},
+    ],
     "rate: key of quotes": limit(key='"' * 2100),
     "rate: key of many quotes": limit(key='"' * 4000),
     "rate: key of quotes below the limit": limit(key='"' * 1990),

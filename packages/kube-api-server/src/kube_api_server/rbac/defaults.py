@@ -39,6 +39,7 @@ _EVENTS = "events.k8s.io"
 _NETWORKING = "networking.k8s.io"
 _POLICY = "policy"
 _RESOURCE = "resource.k8s.io"
+_CLAIMS = "resourceclaims resourceclaimtemplates"
 
 _HEALTH = "/livez /readyz /healthz /version /version/"
 _DOCUMENTS = "/openapi /openapi/* /api /api/* /apis /apis/*"
@@ -69,7 +70,7 @@ _VIEW = (
     resource_rule(READ_VERBS, _NETWORKING, "networkpolicies"),
     resource_rule(READ_VERBS, _NETWORKING, and_subresource("ingresses", "status")),
     resource_rule(READ_VERBS, _BATCH, and_subresource("cronjobs jobs", "status")),
-    resource_rule(READ_VERBS, _RESOURCE, and_subresource("resourceclaims", "status")),
+    resource_rule(READ_VERBS, _RESOURCE, f"{_CLAIMS} resourceclaims/status"),
 )
 """Excludes Secrets: reading a token there gives the rights of its owner."""
 
@@ -90,7 +91,7 @@ _EDIT = (
     resource_rule(WRITE_VERBS, _POLICY, "poddisruptionbudgets"),
     resource_rule(WRITE_VERBS, _NETWORKING, "ingresses networkpolicies"),
     resource_rule(WRITE_VERBS, _BATCH, "cronjobs jobs"),
-    resource_rule(WRITE_VERBS, _RESOURCE, "resourceclaims"),
+    resource_rule(WRITE_VERBS, _RESOURCE, _CLAIMS),
     resource_rule(READ_AND_WRITE_VERBS, _COORDINATION, "leases"),
 )
 """Excludes Endpoints and EndpointSlices: writing them gives access to Pods of other namespaces."""

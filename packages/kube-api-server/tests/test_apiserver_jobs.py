@@ -49,6 +49,13 @@ def test_labels_of_the_user_stay() -> None:
     assert fields(obj) == {"spec.template.metadata.labels[job-name]"}
 
 
+@pytest.mark.parametrize("value", [1, None, {}, ["b"]])
+def test_labels_of_another_type_are_not_copied(value: Any) -> None:
+    obj = job(template={**TEMPLATE, "metadata": {"labels": {"app": value}}})
+    assert "labels" not in obj["metadata"]
+    assert obj["spec"]["template"]["metadata"]["labels"] == {"app": value}
+
+
 def test_manual_selector_stays() -> None:
     chosen = {"matchLabels": {"app": "web"}}
     template = {**TEMPLATE, "metadata": {"labels": {"app": "web"}}}

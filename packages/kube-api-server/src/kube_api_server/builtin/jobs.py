@@ -49,7 +49,7 @@ def complete_job(obj: Object) -> None:
         if spec.get(name) is None:
             spec[name] = value
     labels = _template_labels(spec)
-    if labels and not obj["metadata"].get("labels"):
+    if _are_texts(labels) and labels and not obj["metadata"].get("labels"):
         obj["metadata"]["labels"] = dict(labels)
     defaults.default_workload(obj)
 
@@ -57,10 +57,11 @@ def complete_job(obj: Object) -> None:
 def select_own_pods(obj: Object) -> None:
     """Set the labels and the selector of a new Job, which has a UID, unless the user does."""
     metadata, spec = obj["metadata"], obj["spec"]
-    if spec.get("manualSelector"):
-        return
     head = spec["template"].setdefault("metadata", {})
     labels = head.get("labels") or {}
+    # Validation reports labels of a wrong type.
+    if spec.get("manualSelector") or not _are_texts(labels):
+        return
     # Kubernetes copies them only when it reads what it has validated.
     is_label = len(metadata["name"]) <= _MAX_LABEL
     inherits = is_label and metadata.get("labels") in (None, {}, labels)
@@ -73,6 +74,10 @@ def select_own_pods(obj: Object) -> None:
     selector = spec.get("selector") or {}
     chosen = {CONTROLLER_UID: metadata["uid"], **(selector.get("matchLabels") or {})}
     spec["selector"] = {**selector, "matchLabels": chosen}
+
+
+def _are_texts(labels: Mapping[str, Any]) -> bool:
+    return all(isinstance(value, str) for value in labels.values())
 
 
 def check_job(obj: Object, old: Object | None) -> Iterator[Cause]:

@@ -9,8 +9,9 @@ Reading order:
   :mod:`route_context`: their shared types, such as the piece that a feature contributes.
 - Features: :mod:`request_log`, :mod:`traces`, :mod:`cors`, :mod:`proxy_settings`,
   :mod:`body_sizes`, :mod:`client_addresses`, :mod:`rate_limits`, :mod:`external_auth`,
-  :mod:`authentication` with :mod:`ext_authz`, :mod:`claim_headers`, :mod:`retries`,
-  :mod:`session_persistence`, :mod:`load_balancing`. :mod:`route_filters` places their filters.
+  :mod:`authentication` with :mod:`ext_authz`, :mod:`api_keys` and :mod:`claim_headers`
+  (:mod:`request_script`), :mod:`retries`, :mod:`session_persistence`, :mod:`load_balancing`.
+  :mod:`route_filters` places their filters.
 - Actions: :mod:`route_match`, :mod:`rewriting`, :mod:`headers`, :mod:`mirrors`,
   :mod:`endpoint_pickers`.
 - :mod:`clusters`, :mod:`secrets` with :mod:`secret_names`.

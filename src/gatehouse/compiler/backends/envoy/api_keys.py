@@ -6,27 +6,23 @@ it would become part of the request.
 
 from __future__ import annotations
 
-from envoy.config.core.v3 import base_pb2, extension_pb2
-from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.config.core.v3 import extension_pb2
 from envoy.extensions.filters.http.api_key_auth.v3 import api_key_auth_pb2
-from envoy.extensions.filters.http.lua.v3 import lua_pb2
 
-from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy.protobufs import packed, truth
+from gatehouse.compiler.backends.envoy import quoting, request_script
+from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.authentication import ApiKeys
 from gatehouse.compiler.ir.gateway import ApiKeyFile
 
-KEYS_FILTER = "gh.keys"
-
-_NAME = "keys"
+KEYS = "keys"
 
 _PARTS = {"header": "headers", "query": "params", "cookie": "cookies"}
 """Names in the script, by kind of source."""
 
-_SCRIPT = """
+REMOVE_KEYS = """
 local function decoded(text)
   return (string.gsub(text, "%%(%x%x)", function(code) return string.char(tonumber(code, 16)) end))
 end
@@ -60,23 +56,14 @@ local function remove_cookies(headers, names)
   if #rest > 0 then headers:add("cookie", table.concat(rest, "; ")) end
 end
 
-function envoy_on_request(handle)
-  local headers, context = handle:headers(), handle:filterContext()
-  for _, name in ipairs(context:get("headers") or {}) do headers:remove(name) end
-  local params, cookies = context:get("params"), context:get("cookies")
+return function(handle, names)
+  local headers, params, cookies = handle:headers(), names.params, names.cookies
+  for _, name in ipairs(names.headers or {}) do headers:remove(name) end
   if params then headers:replace(":path", without_params(headers:get(":path"), params)) end
   if cookies then remove_cookies(headers, cookies) end
 end
 """
-
-
-def keys_filter() -> lua_pb2.Lua:
-    """Return the filter that removes keys. It does nothing until a route configures it."""
-    return lua_pb2.Lua(
-        source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)},
-        # A match of the route may need the key.
-        clear_route_cache=truth(False),
-    )
+"""Part of the script of :mod:`request_script`: it removes the keys of a route."""
 
 
 def check_of_keys(context: EnvoyRouteContext, keys: ApiKeys) -> extension_pb2.TypedExtensionConfig:
@@ -104,7 +91,4 @@ def route_keys(_context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece | N
     removed = {part: [*keys.removed(kind)] for kind, part in _PARTS.items() if keys.removed(kind)}
     if not removed:
         return None
-    config, fields = lua_pb2.LuaPerRoute(name=_NAME), components.Route()
-    config.filter_context.update(removed)
-    fields.typed_per_filter_config[KEYS_FILTER].CopyFrom(packed(config))
-    return EnvoyPiece(fields=fields)
+    return request_script.script_piece(KEYS, removed)

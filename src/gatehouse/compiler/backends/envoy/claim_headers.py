@@ -1,31 +1,23 @@
 """Headers with claims of signed tokens for backends, in the same format as NGINX.
 
 The filter that checks tokens could set them, but it writes lists in base64 and treats dots in a
-claim's name as path separators. One script serves all routes and does nothing for routes that do
-not configure it.
+claim's name as path separators.
 """
 
 from __future__ import annotations
 
-from envoy.config.core.v3 import base_pb2
-from envoy.config.route.v3 import route_components_pb2 as components
-from envoy.extensions.filters.http.lua.v3 import lua_pb2
-
-from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy.protobufs import packed, truth
+from gatehouse.compiler.backends.envoy import quoting, request_script
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.authentication import Jwt
-
-CLAIMS_FILTER = "gh.claims"
 
 JWT_METADATA = "envoy.filters.http.jwt_authn"
 PAYLOAD = "payload"
 """Metadata key of the claims of a verified token."""
 
-_NAME = "claims"
+CLAIMS = "claims"
 
-_SCRIPT = """
+SET_CLAIMS = """
 local function json(v)
   if type(v) == "number" then
     return v == math.floor(v) and math.abs(v) < 1e15 and string.format("%d", v) or tostring(v)
@@ -55,8 +47,8 @@ local function text_of(v)
   return (string.gsub(table.concat(parts, ","), "%c+", " "))
 end
 
-function envoy_on_request(handle)
-  local headers, wanted = handle:headers(), handle:filterContext():get("headers")
+return function(handle, wanted)
+  local headers = handle:headers()
   for header, _ in pairs(wanted) do headers:remove(header) end
   local found = handle:streamInfo():dynamicMetadata():get("METADATA")
   local payload = found and found["PAYLOAD"] or {}
@@ -66,15 +58,7 @@ function envoy_on_request(handle)
   end
 end
 """.replace("METADATA", JWT_METADATA).replace("PAYLOAD", PAYLOAD)
-
-
-def claims_filter() -> lua_pb2.Lua:
-    """Return the filter, which does nothing until a route configures it."""
-    return lua_pb2.Lua(
-        source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)},
-        # A route that matches the claim must not follow: its own checks would be skipped.
-        clear_route_cache=truth(False),
-    )
+"""Part of the script of :mod:`request_script`: it sets the headers of a route."""
 
 
 def route_claims(_context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece | None:
@@ -92,7 +76,4 @@ def route_claims(_context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece |
     }
     if not claims:
         return None
-    config, fields = lua_pb2.LuaPerRoute(name=_NAME), components.Route()
-    config.filter_context.update({"headers": claims})
-    fields.typed_per_filter_config[CLAIMS_FILTER].CopyFrom(packed(config))
-    return EnvoyPiece(fields=fields)
+    return request_script.script_piece(CLAIMS, claims)

@@ -37,6 +37,7 @@ from gatehouse.compiler.backends.envoy import (
     quoting,
     request_counts,
     request_log,
+    request_script,
     retries,
     route_filters,
     session_persistence,
@@ -64,6 +65,11 @@ _INTERNAL = (
     *_CLAIMS_OF_CLIENTS,
 )
 """Headers that backends do not get."""
+
+_SCRIPT_PARTS = {
+    claim_headers.CLAIMS: claim_headers.SET_CLAIMS,
+    api_keys.KEYS: api_keys.REMOVE_KEYS,
+}
 
 _LOOKUP_SCRIPT = """
 -- Remove the fields that Connection names. Envoy leaves them in requests with an upgrade.
@@ -236,8 +242,7 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]
         _filter(listener_checks.ROUTE_FILTER, filter_matchers.idle()),
         _filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),
         _filter(route_filters.GUARD_FILTER, filter_matchers.idle()),
-        _filter(claim_headers.CLAIMS_FILTER, claim_headers.claims_filter()),
-        _filter(api_keys.KEYS_FILTER, api_keys.keys_filter()),
+        _filter(request_script.REQUEST_SCRIPT, request_script.request_script(_SCRIPT_PARTS)),
         _filter(endpoint_pickers.BODY, filter_matchers.idle()),
         _filter(
             session_persistence.STATEFUL_SESSION_FILTER, stateful_session_pb2.StatefulSession()

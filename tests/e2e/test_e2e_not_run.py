@@ -22,19 +22,17 @@ pytestmark = pytest.mark.process
 MESSAGE = "this node runs data planes of Gatehouse only"
 
 
-def workload(name: str, note: Path) -> dict[str, Any]:
-    """Return a workload that writes a file."""
+def workload(resource: Resource, name: str, note: Path) -> dict[str, Any]:
+    """Return a workload that writes a file. A Job gets its selector from the API server."""
     command = ["/bin/sh", "-c", f"id > {note}; sleep 60"]
     container = {"name": "c", "image": "gatehouse/nginx:local", "command": command}
-    pod = {"containers": [container], "restartPolicy": "Always"}
+    policy = "Never" if resource == JOBS else "Always"
+    pod = {"containers": [container], "restartPolicy": policy}
     labels = {"app": name}
-    return {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
-    }
+    spec: dict[str, Any] = {"template": {"metadata": {"labels": labels}, "spec": pod}}
+    if resource != JOBS:
+        spec["selector"] = {"matchLabels": labels}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
 async def reason(client: kube.Client, resource: Resource, name: str) -> str:
@@ -48,7 +46,7 @@ async def test_workload_of_a_user_is_not_run_and_reports_the_reason_once(
     client: kube.Client, tmp_path: Path, resource: Resource
 ) -> None:
     name, note = f"user-{resource.kind.lower()}", tmp_path / "note"
-    await client.create(resource, workload(name, note))
+    await client.create(resource, workload(resource, name, note))
 
     async def told() -> bool:
         return await reason(client, resource, name) == MESSAGE
@@ -84,7 +82,7 @@ async def test_pod_of_a_user_is_not_run_and_can_be_deleted(
 async def _wait_for_pod_condition(
     client: kube.Client, name: str, note: Path, node: str = ""
 ) -> None:
-    spec = workload(name, note)["spec"]["template"]["spec"]
+    spec = workload(DEPLOYMENTS, name, note)["spec"]["template"]["spec"]
     spec |= {"nodeName": node} if node else {}
     pod = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
     await client.create(PODS, pod)

@@ -131,7 +131,7 @@ async def test_server_accepts_connections_when_no_file_is_left(
 def test_limit_of_open_files_is_raised_to_the_maximum() -> None:
     """Systems start processes with 1,024 files, which 1,024 silent connections would take."""
     code = (
-        "import resource; from gatehouse.runtime import open_files; "
+        "import resource; from kube_base.runtime import open_files; "
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 200)); print(open_files.raise_limit())"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -213,6 +213,10 @@ def test_discovery_and_explain_list_resources_and_fields(kubectl: Kubectl) -> No
         ("nginxproxy.spec.rewriteClientIP.mode", "PROXY header"),
         ("authenticationfilter.spec.jwt.remote.uri", "The controller fetches it."),
         ("upstreamcluster.spec.dispatchPolicies.rules.verbs", "a leading - excludes"),
+        ("externalloadbalancer.apiVersion", "APIVersion defines the group"),
+        ("externalloadbalancer.metadata", "Standard object's metadata"),
+        ("externalloadbalancer.metadata.creationTimestamp", "CreationTimestamp is a timestamp"),
+        ("service.metadata.labels", "Labels by which selectors"),
         # Objects with any fields, and integers or strings, are reduced in OpenAPI v2.
         ("gatewayparameters.spec.kubernetes.deployment.pod.affinity", "Affinity of the Pods"),
         (

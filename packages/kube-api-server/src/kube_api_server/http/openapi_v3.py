@@ -6,10 +6,13 @@ import hashlib
 
 import msgspec
 
+from kube_api_server.http import metadata_texts
 from kube_api_server.objects.registry import Registry
 from kube_api_server.objects.served_resource import ServedResource
 from kube_base.types.builtin_types.schemas import reference_schema
 from kube_base.types.objects import Object
+
+_METADATA = "meta.ObjectMeta"
 
 _MEDIA = (
     "application/json-patch+json",
@@ -136,21 +139,29 @@ def type_name(name: str) -> str:
 
 def kind_definition(served: ServedResource, schemas: Object, prefix: str) -> Object:
     """Return a kind's schema. Types that built-in kinds refer to are added to `schemas`."""
-    head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+    head = {
+        "apiVersion": {"type": "string", "description": metadata_texts.API_VERSION},
+        "kind": {"type": "string", "description": metadata_texts.KIND},
+    }
     kinds = {"x-kubernetes-group-version-kind": [kind_of(served)]}
-    meta = _reference("meta.ObjectMeta", schemas, prefix)
+    reference = _reference(_METADATA, schemas, prefix)
+    meta = {"allOf": [reference], "description": metadata_texts.METADATA}
     if served.builtin:
         package = served.resource.group.split(".")[0] or "core"
         name = f"{package}.{served.resource.version}.{served.resource.kind}"
         definition = _type(name, schemas, prefix)
-        return {**definition, **kinds, "properties": {**head, **definition.get("properties", {})}}
+        properties = {**head, **definition.get("properties", {})}
+        if "metadata" in properties:
+            properties["metadata"] = meta
+        return {**definition, **kinds, "properties": properties}
     schema = served.schema
-    properties = {**head, **(schema.get("properties") or {}), "metadata": meta}
+    properties = {**(schema.get("properties") or {}), **head, "metadata": meta}
     return {**schema, "type": "object", "properties": properties, **kinds}
 
 
 def _type(name: str, schemas: Object, prefix: str) -> Object:
-    return reference_schema(name, lambda inner: _reference(inner, schemas, prefix))
+    schema = reference_schema(name, lambda inner: _reference(inner, schemas, prefix))
+    return metadata_texts.described_metadata(schema) if name == _METADATA else schema
 
 
 def _reference(name: str, schemas: Object, prefix: str) -> Object:

@@ -37,6 +37,8 @@ def test_schedule_of_five_fields_or_a_descriptor_is_valid(text: str) -> None:
         ("* * * january *", "failed to parse int from january"),
         ("1-2-3 * * * *", "failed to parse int from 1-2-3"),
         ("٣ * * * *", "failed to parse int from ٣"),
+        ("0" * 5000 + " * * * *", "failed to parse int from " + "0" * 5000),
+        ("*/" + "1" * 5000 + " * * * *", "failed to parse int from " + "1" * 5000),
         ("@fortnightly", "unrecognized descriptor: @fortnightly"),
         ("@every day", "unrecognized descriptor: @every day"),
     ],

@@ -21,6 +21,7 @@ _DESCRIPTORS = frozenset(
 _EVERY = re.compile(r"@every (?=[0-9])([0-9.]+(ns|us|µs|ms|s|m|h))+")
 _ZONE = re.compile(r"(CRON_)?TZ=[^ ]* +")
 _ZONE_PART = re.compile(r"[A-Za-z0-9._+][A-Za-z0-9._+-]*")
+_MAX_DIGITS = 18
 _KNOWN_ZONE = "Europe/London"
 """A zone that only a machine without a database of zones lacks."""
 
@@ -44,7 +45,7 @@ def schedule_problem(text: str) -> str:
 def _part_problem(part: str, least: int, greatest: int, names: dict[str, int]) -> str:
     """Return why a part of a field is no value, range or step; empty if it is one."""
     span, slash, step = part.partition("/")
-    if slash and (not step.isascii() or not step.isdecimal() or not int(step)):
+    if slash and not _integer(step):
         return f"failed to parse int from {step}"
     if span in ("*", "?"):
         return ""
@@ -62,9 +63,15 @@ def _part_problem(part: str, least: int, greatest: int, names: dict[str, int]) -
 
 
 def _number(text: str, names: dict[str, int]) -> int | None:
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    return names.get(text.lower())
+    value = _integer(text)
+    return names.get(text.lower()) if value is None else value
+
+
+def _integer(text: str) -> int | None:
+    """Return a number of 64 bits; None for another text. Python limits the digits of numbers."""
+    if not text.isascii() or not text.isdecimal() or len(text) > _MAX_DIGITS:
+        return None
+    return int(text)
 
 
 def zone_problem(name: str) -> str:

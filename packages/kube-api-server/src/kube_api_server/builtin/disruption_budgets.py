@@ -48,5 +48,5 @@ def _limit(field: str, value: Any) -> Iterator[Cause]:
     elif not _PERCENT.fullmatch(value):
         why = "a valid percent string must be a numeric string followed by an ending '%'"
         yield invalid_cause(field, value, why)
-    elif int(value[:-1]) > 100:
+    elif len(digits := value[:-1].lstrip("0")) > 3 or int(digits or 0) > 100:
         yield invalid_cause(field, value, "must not be greater than 100%")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kube_base.types.objects import Object
 
-API_VERSION = "APIVersion defines the group and the version in which this object is written."
-KIND = "Kind is the name of the type of this object, in CamelCase."
-METADATA = "Standard object's metadata: its name, labels, and what the API server knows about it."
+API_VERSION_TEXT = "APIVersion defines the group and the version in which this object is written."
+KIND_TEXT = "Kind is the name of the type of this object, in CamelCase."
+METADATA_TEXT = (
+    "Standard object's metadata: its name, labels, and what the API server knows about it."
+)
 
 _FIELDS = {
     "name": "Name of the object, unique among the objects of its kind in its namespace. It cannot "
@@ -42,4 +44,4 @@ def described_metadata(schema: Object) -> Object:
         name: {**field, "description": _FIELDS[name]} if name in _FIELDS else field
         for name, field in schema["properties"].items()
     }
-    return {**schema, "description": METADATA, "properties": properties}
+    return {**schema, "description": METADATA_TEXT, "properties": properties}

@@ -140,12 +140,12 @@ def type_name(name: str) -> str:
 def kind_definition(served: ServedResource, schemas: Object, prefix: str) -> Object:
     """Return a kind's schema. Types that built-in kinds refer to are added to `schemas`."""
     head = {
-        "apiVersion": {"type": "string", "description": metadata_texts.API_VERSION},
-        "kind": {"type": "string", "description": metadata_texts.KIND},
+        "apiVersion": {"type": "string", "description": metadata_texts.API_VERSION_TEXT},
+        "kind": {"type": "string", "description": metadata_texts.KIND_TEXT},
     }
     kinds = {"x-kubernetes-group-version-kind": [kind_of(served)]}
     reference = _reference(_METADATA, schemas, prefix)
-    meta = {"allOf": [reference], "description": metadata_texts.METADATA}
+    meta = {"allOf": [reference], "description": metadata_texts.METADATA_TEXT}
     if served.builtin:
         package = served.resource.group.split(".")[0] or "core"
         name = f"{package}.{served.resource.version}.{served.resource.kind}"

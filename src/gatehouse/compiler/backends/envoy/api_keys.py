@@ -17,7 +17,7 @@ from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.authentication import ApiKeys
 from gatehouse.compiler.ir.gateway import ApiKeyFile
 
-KEYS = "keys"
+KEYS_PART = "keys"
 
 _PARTS = {"header": "headers", "query": "params", "cookie": "cookies"}
 """Names in the script, by kind of source."""
@@ -91,4 +91,4 @@ def route_keys(_context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece | N
     removed = {part: [*keys.removed(kind)] for kind, part in _PARTS.items() if keys.removed(kind)}
     if not removed:
         return None
-    return request_script.script_piece(KEYS, removed)
+    return request_script.script_piece(KEYS_PART, removed)

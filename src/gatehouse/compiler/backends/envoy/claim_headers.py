@@ -15,7 +15,7 @@ JWT_METADATA = "envoy.filters.http.jwt_authn"
 PAYLOAD = "payload"
 """Metadata key of the claims of a verified token."""
 
-CLAIMS = "claims"
+CLAIMS_PART = "claims"
 
 SET_CLAIMS = """
 local function json(v)
@@ -76,4 +76,4 @@ def route_claims(_context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece |
     }
     if not claims:
         return None
-    return request_script.script_piece(CLAIMS, claims)
+    return request_script.script_piece(CLAIMS_PART, claims)

@@ -67,8 +67,8 @@ _INTERNAL = (
 """Headers that backends do not get."""
 
 _SCRIPT_PARTS = {
-    claim_headers.CLAIMS: claim_headers.SET_CLAIMS,
-    api_keys.KEYS: api_keys.REMOVE_KEYS,
+    claim_headers.CLAIMS_PART: claim_headers.SET_CLAIMS,
+    api_keys.KEYS_PART: api_keys.REMOVE_KEYS,
 }
 
 _LOOKUP_SCRIPT = """

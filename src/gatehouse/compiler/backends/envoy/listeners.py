@@ -8,7 +8,7 @@ routes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -48,6 +48,9 @@ from gatehouse.incremental.table import Table
 
 _PortKey = tuple[str, int]
 """Family (``tcp`` or ``udp``) and number of a port."""
+
+HttpFilters = Callable[[str], components.Filter]
+"""Connection manager of a port for a hostname of a Gateway listener; empty: for all hostnames."""
 
 _INSPECTOR = "envoy.filters.listener.tls_inspector"
 
@@ -169,13 +172,34 @@ def _backends(ask: Ask, gateway: GatewaySource, stream: ir.L4Listener) -> str:
 
 def listener_resources(ask: Ask, gateway: GatewaySource) -> Table[_PortKey, Fragment[XdsResource]]:
     """Return the listeners of all ports."""
-    return ask.map_keys(_resources, gateway_ports, gateway, failed_fragment)
+    return ask.map_keys(_resources, _ports_of_listeners, gateway, failed_fragment)
+
+
+def _ports_of_listeners(ask: Ask, gateway: GatewaySource) -> Table[_PortKey, ListenerPort]:
+    """Return the ports with numbers in place of the names of certificates for HTTPS.
+
+    A renewed certificate has another name. So its listener is not built again.
+    """
+    return ask.derive(ask(gateway_ports, gateway), lambda _key, port: _numbered(port))
+
+
+def _numbered(port: ListenerPort) -> ListenerPort:
+    numbered = [
+        msgspec.structs.replace(chain, certificates=tuple(map(str, range(len(chain.certificates)))))
+        for chain in port.chains
+    ]
+    return msgspec.structs.replace(port, chains=tuple(numbered))
 
 
 def _resources(ask: Ask, gateway: GatewaySource, _1: _PortKey) -> Fragment[XdsResource] | None:
 
     def resources(port: ListenerPort) -> Iterator[XdsResource]:
-        yield _listener(port)
+        yield _listener(
+            port,
+            lambda listener: components.Filter.FromString(
+                ask(_http_filter, gateway, port.number, listener)
+            ),
+        )
         if port.tunnel is not None:
             yield from proxy_protocol.inner_resources(
                 port.number, port.tunnel, port.connection_log, port.origin
@@ -184,10 +208,35 @@ def _resources(ask: Ask, gateway: GatewaySource, _1: _PortKey) -> Fragment[XdsRe
             host = next(iter(port.streams[0].hosts))
             yield from l4.mixed(port.number, host, Clusters(ask, gateway))
 
-    return entry_fragment(ask, gateway_ports, gateway, _1, resources)
+    return entry_fragment(ask, _ports_of_listeners, gateway, _1, resources)
 
 
-def _listener(port: ListenerPort) -> XdsResource:
+def _http_filter(ask: Ask, gateway: GatewaySource, number: int, listener: str) -> bytes:
+    """Return the serialised connection manager of a port, or of one listener's hostnames on it.
+
+    Chains that stay do not build theirs again when another chain comes, changes or goes.
+    """
+    port = ask.entry(_ports_of_managers, gateway, key=("tcp", number))
+    if port is None:
+        return b""
+    manager = connection_manager.manager(
+        number, listener, port.edge, port.log, owner=port.owner, counts=port.counts
+    )
+    proto = components.Filter(
+        name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
+    )
+    return written(proto)
+
+
+def _ports_of_managers(ask: Ask, gateway: GatewaySource) -> Table[_PortKey, ListenerPort]:
+    """Return the ports without their chains, on which no connection manager depends."""
+    return ask.derive(
+        ask(gateway_ports, gateway),
+        lambda _key, port: msgspec.structs.replace(port, chains=(), streams=()),
+    )
+
+
+def _listener(port: ListenerPort, http: HttpFilters) -> XdsResource:
     """Build the listener of a port."""
     proto = listener_pb2.Listener(
         name=names.listener_name(port.number, port.family), address=_address(port)
@@ -222,7 +271,7 @@ def _listener(port: ListenerPort) -> XdsResource:
                 name=_INSPECTOR, typed_config=packed(tls_inspector_pb2.TlsInspector())
             )
         )
-    proto.filter_chains.extend(_chains(port))
+    proto.filter_chains.extend(_chains(port, http))
     if not proto.filter_chains:
         proto.filter_chains.append(_closing_chain(port))
     client_ip.admit(proto, port.edge)
@@ -242,15 +291,15 @@ def _address(port: ListenerPort) -> address_pb2.Address:
     return build_socket_address("::", port.number, udp=udp, ipv4_too=port.edge.ipv4)
 
 
-def _chains(port: ListenerPort) -> Iterable[components.FilterChain]:
+def _chains(port: ListenerPort, http: HttpFilters) -> Iterable[components.FilterChain]:
     if port.plain:
         yield components.FilterChain(
-            name=names.filter_chain_name(port.number, ""), filters=[_http(port, "")]
+            name=names.filter_chain_name(port.number, ""), filters=[http("")]
         )
     for chain in port.chains:
         # Names without a certificate have no chain: handshakes fail.
         if chain.certificates:
-            yield _https(port, chain)
+            yield _https(port, chain, http)
     for stream in port.streams:
         for host in stream.hosts:
             yield _stream(port, stream, host)
@@ -289,16 +338,9 @@ def _for_all(port: ListenerPort) -> Iterable[bool]:
             yield not host.hostname
 
 
-def _http(port: ListenerPort, listener: str) -> components.Filter:
-    manager = connection_manager.manager(
-        port.number, listener, port.edge, port.log, owner=port.owner, counts=port.counts
-    )
-    return components.Filter(
-        name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
-    )
-
-
-def _https(port: ListenerPort, chain: HttpsFilterChain) -> components.FilterChain:
+def _https(
+    port: ListenerPort, chain: HttpsFilterChain, http: HttpFilters
+) -> components.FilterChain:
     name = names.filter_chain_name(port.number, chain.listener, chain.number)
     certificates = [
         names.server_certificate(name, index) for index in range(len(chain.certificates))
@@ -311,7 +353,7 @@ def _https(port: ListenerPort, chain: HttpsFilterChain) -> components.FilterChai
     return components.FilterChain(
         name=name,
         filter_chain_match=_sni_match(chain.names),
-        filters=[_http(port, listener)],
+        filters=[http(listener)],
         transport_socket=secrets.downstream_tls(
             certificates, *alpn, clients=trust, required=required, tls=chain.tls
         ),

@@ -76,6 +76,8 @@ DAILY_TURNS = (
 
 SUITES = ("test", "e2e", "security", "clients", "charts")
 
+PROXIES = ("nginx", "envoy")
+
 STAGES = (
     Stage("prepare", "prepare", network=True),
     Stage("check", "check"),
@@ -89,7 +91,7 @@ STAGES = (
             options=(f"--report=.cache/conformance/{proxy}.yaml",),
             repeat="test",
         )
-        for proxy in ("nginx", "envoy")
+        for proxy in PROXIES
     ),
     Stage("one fault of each kind", "smoke-faults", repeat="file"),
     # The shortest first, so that they are reached within the limit of the evidence.
@@ -109,6 +111,18 @@ STAGES = (
             "hatch_build.py",
             "charts/",
         ),
+    ),
+    *(
+        Stage(
+            f"inference {proxy}",
+            "conformance",
+            {"CLASS": f"gatehouse-{proxy}", "SUITE": "inference"},
+            decides=False,
+            options=(f"--report=.cache/conformance/inference-{proxy}.yaml",),
+            repeat="test",
+            network=True,
+        )
+        for proxy in PROXIES
     ),
     Stage("peers", "peers-available", decides=False, repeat="file"),
     *DAILY_TURNS,

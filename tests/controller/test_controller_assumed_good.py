@@ -106,7 +106,7 @@ def test_policy_sets_nothing_and_other_settings_stay() -> None:
             ("nginx.idle", POLICY.field("timeout")),
         ),
     )
-    settings = Settings(client, rates=RateLimits(limits))
+    settings = Settings(client=client, rates=RateLimits(limits))
     upstream = UpstreamSettings(
         nginx=NginxUpstreamSettings(memory=10),
         sources=(("nginx.memory", POLICY.field("zoneSize")),),
@@ -128,7 +128,7 @@ def test_policy_sets_nothing_and_other_settings_stay() -> None:
         sources=(("nginx.requests", OTHER.field("requests")),),
     )
     assert routes(scope.good)["a"] == forward(
-        "a", settings=Settings(expected, rates=RateLimits(limits[1:]))
+        "a", settings=Settings(client=expected, rates=RateLimits(limits[1:]))
     )
     assert [cluster.settings for cluster in scope.good.clusters] == [
         UpstreamSettings(),

@@ -6,13 +6,16 @@ import pytest
 
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
-from gatehouse.compiler.ir.settings import ClientSettings, Settings
+from gatehouse.compiler.ir.settings import ClientSettings, Compression, Settings
 from gatehouse.compiler.ir.tracing import Tracing
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.held_back import HeldBack, changed_parts, without_held_back
 from gatehouse.dataplane.origin import Origin
 
 CLIENT, TRACES = Origin("ClientSettingsPolicy", "ns", "c"), Origin("ObservabilityPolicy", "ns", "t")
+COMPRESSION = Compression(
+    enabled=True, sources=(("enabled", Origin("TrafficPolicy", "ns", "p", "compression")),)
+)
 
 
 def gateway(body_size: int, percent: float | None) -> ir.GatewayConfiguration:
@@ -23,7 +26,7 @@ def gateway(body_size: int, percent: float | None) -> ir.GatewayConfiguration:
         "r",
         http.Match(),
         http.Respond(200),
-        settings=Settings(client, tracing=tracing),
+        settings=Settings(client=client, tracing=tracing, compression=COMPRESSION),
         origin=Origin("HTTPRoute", "ns", "r"),
     )
     host = http.VirtualHost("a.example", (route,))

@@ -86,7 +86,7 @@ class World:
         if limit:
             sources = (("body_size", origin("ClientSettingsPolicy", "limits").field("body")),)
             size = -1 if BAD in limit else len(limit)
-            settings = Settings(ClientSettings(body_size=size, sources=sources))
+            settings = Settings(client=ClientSettings(body_size=size, sources=sources))
         session: http.Persistence | None = None
         if text := self.text("XBackendTrafficPolicy", "sessions"):
             source = origin("XBackendTrafficPolicy", "sessions").field("sessionPersistence")

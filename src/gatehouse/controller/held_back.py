@@ -268,11 +268,15 @@ class _Differences:
 
     def _traffic_settings(self, old: Settings, new: Settings) -> Settings:
         limits = tuple(limit.origin.whole for limit in new.rates.limits)
-        return Settings(
-            self._chosen(old.client, new.client, new.client.objects),
-            self._chosen(old.proxy, new.proxy, new.proxy.objects),
-            self._chosen(old.rates, new.rates, limits),
-            self._chosen(old.tracing, new.tracing, tracing_objects(new)),
+        sections = {
+            name: self._chosen(getattr(old, name), section, section.objects)
+            for name, section in new.sections.items()
+        }
+        return msgspec.structs.replace(
+            new,
+            **sections,
+            rates=self._chosen(old.rates, new.rates, limits),
+            tracing=self._chosen(old.tracing, new.tracing, tracing_objects(new)),
         )
 
     def _chosen(

@@ -127,20 +127,29 @@ class Compression(Sourced, frozen=True):
     nginx: NginxCompression = NginxCompression()
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """All settings of a virtual host or route."""
+class SettingSections(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that both policies and routes have."""
 
     client: ClientSettings = ClientSettings()
     proxy: ProxySettings = ProxySettings()
     rates: RateLimits = RateLimits()
-    tracing: Tracing | None = None
-    """None: requests are not traced."""
     compression: Compression = Compression()
 
     @property
     def sections(self) -> dict[str, Sourced]:
         """The settings whose sources are known, by the name of their field."""
-        return {"client": self.client, "proxy": self.proxy, "compression": self.compression}
+        return {
+            name: section
+            for name in self.__struct_fields__
+            if isinstance(section := getattr(self, name), Sourced)
+        }
+
+
+class Settings(SettingSections, frozen=True, kw_only=True):
+    """All settings of a virtual host or route."""
+
+    tracing: Tracing | None = None
+    """None: requests are not traced."""
 
 
 class Balancing(msgspec.Struct, frozen=True):

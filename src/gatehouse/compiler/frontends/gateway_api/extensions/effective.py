@@ -68,7 +68,11 @@ def own_settings(ask: Ask, gateway: Key, target: Key) -> RouteSettings:
     traffic = _traffic(ask, gateway, target)
     tracing = _tracing(ask, gateway, target)
     settings = ir.Settings(
-        traffic.client, traffic.proxy, traffic.rates, tracing, traffic.compression
+        client=traffic.client,
+        proxy=traffic.proxy,
+        rates=traffic.rates,
+        compression=traffic.compression,
+        tracing=tracing,
     )
     return RouteSettings(settings, traffic.retry)
 

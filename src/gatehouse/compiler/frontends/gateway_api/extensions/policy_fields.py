@@ -40,13 +40,9 @@ MAX_BURST = 1_000_000
 """Maximum number of requests above the rate. NGINX counts thousandths, Envoy tokens in 32 bits."""
 
 
-class TrafficSettings(msgspec.Struct, frozen=True):
+class TrafficSettings(ir.SettingSections, frozen=True, kw_only=True):
     """Settings of traffic, of one policy or of all policies of an object."""
 
-    client: ir.ClientSettings = ir.ClientSettings()
-    proxy: ir.ProxySettings = ir.ProxySettings()
-    rates: ir.RateLimits = ir.RateLimits()
-    compression: ir.Compression = ir.Compression()
     retry: Retry | None = None
     upstream: ir.UpstreamSettings = ir.UpstreamSettings()
     service_address: bool | None = None
@@ -121,16 +117,15 @@ def with_traffic_sources(
     settings: TrafficSettings, origin: Origin, fields: Mapping[str, str]
 ) -> TrafficSettings:
     """Return settings with the sources of their fields. ``fields``: names in the spec by path."""
-    sections = {}
-    for section in ("client", "proxy", "compression", "upstream"):
-        start = f"{section}."
-        own = {
-            path.removeprefix(start): name
-            for path, name in fields.items()
-            if path.startswith(start)
-        }
-        if own:
-            sections[section] = with_sources(getattr(settings, section), origin, own)
+    own: dict[str, dict[str, str]] = {}
+    for path, field in fields.items():
+        section, _, inner = path.partition(".")
+        own.setdefault(section, {})[inner] = field
+    sections = {
+        name: with_sources(section, origin, own[name])
+        for name, section in settings.sections.items()
+        if name in own
+    }
     return msgspec.structs.replace(settings, **sections)
 
 

@@ -122,11 +122,11 @@ def traffic_policy(policy: api.TrafficPolicy, limits: ResourceLimits) -> ParsedP
     parse.problems += _target_problems(policy)
     return parse.result(
         TrafficSettings(
-            _client(parse, spec.client or api.ClientSpec()),
-            _proxy(parse, spec),
-            _rates(parse, policy),
-            _compression(parse, spec.compression),
-            _retry(parse, policy),
+            client=_client(parse, spec.client or api.ClientSpec()),
+            proxy=_proxy(parse, spec),
+            rates=_rates(parse, policy),
+            compression=_compression(parse, spec.compression),
+            retry=_retry(parse, policy),
             upstream=service_settings(parse, spec.backend or api.TrafficBackendSpec()),
         )
     )

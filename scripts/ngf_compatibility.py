@@ -64,14 +64,21 @@ def schema_fields(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schem
 
 
 def ngf_specs(text: str) -> dict[str, Schema]:
-    """Return the schema of `spec` of each kind in a file of CRDs, from the stored version."""
-    return {
+    """Return the schema of `spec` of each kind in a file of CRDs, from the stored version.
+
+    Raises ValueError if the file has no CRD of the group.
+    """
+    specs = {
         crd["spec"]["names"]["kind"]: version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         for crd in yaml.safe_load_all(text)
-        if crd and crd["kind"] == "CustomResourceDefinition" and crd["spec"]["group"] == GROUP
+        if isinstance(crd, dict) and crd.get("kind") == "CustomResourceDefinition"
+        if crd["spec"]["group"] == GROUP
         for version in crd["spec"]["versions"]
         if version["storage"]
     }
+    if not specs:
+        raise ValueError(f"the file has no CRD of the group {GROUP}")
+    return specs
 
 
 def is_below(path: str, parent: str) -> bool:
@@ -141,7 +148,12 @@ def page(crds: str, release: str) -> str:
 
 def main() -> None:
     """Write the page. Arguments: file of CRDs, release."""
-    PAGE.write_text(page(Path(sys.argv[1]).read_text("utf-8"), sys.argv[2]), "utf-8")
+    crds, release = sys.argv[1:]
+    try:
+        content = page(Path(crds).read_text("utf-8"), release)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        sys.exit(f"{crds}: {error}")
+    PAGE.write_text(content, "utf-8")
 
 
 if __name__ == "__main__":

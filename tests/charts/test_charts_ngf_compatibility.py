@@ -70,3 +70,18 @@ def test_rows_compare_fields_and_values() -> None:
 def test_field_without_entry_is_an_error() -> None:
     with pytest.raises(KeyError, match="Kind gone: no entry"):
         list(compatibility.rows("Kind", {"properties": {"gone": {}}}, {}, {"Kind other": YES}))
+
+
+@pytest.mark.parametrize(
+    "crds",
+    [
+        "",
+        "404: Not Found\n--- text\n",
+        "kind: ConfigMap\n",
+        "kind: CustomResourceDefinition\nspec: {group: gateway.networking.k8s.io}\n",
+    ],
+    ids=["empty", "no objects", "other kind", "other group"],
+)
+def test_file_without_crds_of_the_group_is_an_error(crds: str) -> None:
+    with pytest.raises(ValueError, match=r"no CRD of the group gateway\.nginx\.org"):
+        compatibility.page(crds, RELEASE)

@@ -107,7 +107,7 @@ STAGES = (
             "images/",
             "requirements/",
             "pyproject.toml",
-            "packages/kube-base/pyproject.toml",
+            "packages/kube-base/",
             "hatch_build.py",
             "charts/",
         ),

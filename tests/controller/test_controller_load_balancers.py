@@ -75,16 +75,16 @@ async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
     tmp_path: Path, decoded: list[str]
 ) -> None:
     async with running(tmp_path) as (client, balancers, informers):
+        await client.create(resources.NODES, {"metadata": {"name": "n"}})
         service = {"metadata": {"name": "s", "namespace": "default"}}
         await client.create(resources.SERVICES, {**service, "spec": {"ports": [{"port": 80}]}})
         await until_seen(informers["Service"], ("default", "s"))
         assert decoded == []
         assert balancers.metrics() == {}
-        assert not balancers.watching_nodes()
         spec = {"hosts": [{"url": "http://127.0.0.1:9/api"}]}
         load_balancer = {"metadata": {"name": "lb", "namespace": "default"}, "spec": spec}
         await client.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
-        await patience.until(lambda: "Service" in decoded and balancers.watching_nodes())
+        await patience.until(lambda: {"Service", "Node"} <= {*decoded})
 
 
 async def test_condition_names_certificates_as_they_expire(tmp_path: Path) -> None:

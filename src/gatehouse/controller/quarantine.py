@@ -213,7 +213,7 @@ class Quarantine:
         The newest version must be known to be good: a verdict is tried alone.
         """
         good, newest = self.versions.good, self.versions.newest
-        if self._search is not None or good is None or newest is None:
+        if self.searching or good is None or newest is None:
             return False
         parts = self.verdicts.due() if good.number == newest.number else ()
         if not parts:
@@ -256,13 +256,13 @@ class Quarantine:
 
     def forget(self, key: Key) -> bool:
         """Process the deletion of an object. Return whether the inputs changed."""
-        if self._search is not None:
+        if self.searching:
             self._deleted.add(key)
         return self.verdicts.forget(key)
 
     def abort(self) -> bool:
         """End a search without a result. Return whether the inputs changed."""
-        if self._search is None:
+        if not self.searching:
             return False
         if self.retrying:
             self.verdicts.resume()
@@ -270,7 +270,7 @@ class Quarantine:
         return True
 
     def _end_search(self) -> None:
-        if self._search is not None:
+        if self.searching:
             self._search = self._since = None
             self.verdicts.settle()
 

@@ -220,8 +220,3 @@ _REMEDIES: Mapping[tuple[str, str], Remedy] = {
 def remedy_for(condition_type: str, reason: str) -> Remedy:
     """Return the instruction for a condition that is not good."""
     return _REMEDIES.get((condition_type, reason), _OTHER)
-
-
-def has_remedy(condition_type: str, reason: str) -> bool:
-    """Return whether a reason has an instruction of its own."""
-    return (condition_type, reason) in _REMEDIES

@@ -100,10 +100,6 @@ class LoadBalancers:
             if status_object_key(key)[0] == resource.kind and status_object_key(key)[1:] in changes:
                 self._status_reporter.enqueue(balancer)
 
-    def watching_nodes(self) -> bool:
-        """Return whether Nodes are watched, which begins when a load balancer is requested."""
-        return self._own[resources.NODES.kind].synced.is_set()
-
     def _put(self, kind: str, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]) -> bool:
         """Store changed objects. Return whether anything that matters changed."""
         return bool(
